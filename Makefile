@@ -1,0 +1,52 @@
+# Two commands do all the set-up: `make serve` and `make test`. Both create .venv themselves.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+JOBS   ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test lint format demo bench-match bench-http clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(BIN)/governance: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; say which one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.dev: $(BIN)/governance
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.dev
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	@touch $@
+
+serve: $(BIN)/governance  ## run the service with its embedded default (ARGS="--port 8701" passes flags)
+	$(BIN)/governance serve $(ARGS)
+
+demo: $(BIN)/governance  ## post a day of agent events to the running service and print the decisions
+	$(BIN)/governance demo $(ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev  ## let ruff format and mend the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: lint  ## lint, strict types, all tests (ARGS="-k approvals" narrows)
+	$(BIN)/pytest -n $(JOBS) --dist worksteal $(ARGS)
+
+bench-match: $(VENV)/.bench  ## matching speed against the plain scan and other engines
+	$(BIN)/python -m tests.bench.match $(ARGS)
+
+bench-http: $(VENV)/.bench  ## the service under load against a bare ASGI app
+	$(BIN)/python -m tests.bench.http $(ARGS)
+
+clean:  ## remove what the other targets made, but not ./data
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

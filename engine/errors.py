@@ -1,0 +1,88 @@
+"""Every error the engine raises, each with a position a person can go to.
+
+Texts are lower case, quote the user's own words in backticks, name no Python, and say what to do instead.
+Nothing here knows of HTTP: `api/errors.py` maps these to statuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong.
+
+    `pointer` is a JSON pointer into the document (`/matchConditions/1/value`), `code` a stable
+    snake_case name of the kind of problem. Lines and columns count from 1; 0 means unknown.
+    """
+
+    message: str
+    pointer: str = ""
+    code: str = "invalid"
+    file: str = ""
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        where = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
+        return f"{where}: {self.message}" if where else self.message
+
+
+class EngineError(Exception):
+    """The root of all engine errors."""
+
+
+class ConditionError(EngineError):
+    """A condition that cannot be compiled.
+
+    `offset` is the position in the expression's or pattern's text, counted from 0, or None.
+    `part` says which member of the condition is wrong: `field`, `operator`, `value` or `expression`.
+    """
+
+    def __init__(self, message: str, *, part: str = "", offset: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.part = part
+        self.offset = offset
+
+
+class DocumentError(EngineError):
+    """One or many problems in documents, all collected before failing."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems: tuple[Problem, ...] = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class RepositoryError(EngineError):
+    """A write that the repository refuses; subclasses name the reason."""
+
+
+class PolicyNotFound(RepositoryError):
+    """No policy has this id (in this organisation)."""
+
+
+class PolicyExists(RepositoryError):
+    """A policy with this id exists already."""
+
+
+class PolicyFileInvalid(RepositoryError):
+    """The file on disk does not load, so it is left untouched; `problems` says why."""
+
+    def __init__(self, message: str, problems: Iterable[Problem] = ()) -> None:
+        super().__init__(message)
+        self.problems: tuple[Problem, ...] = tuple(problems)
+
+
+class PreconditionFailed(RepositoryError):
+    """The caller's `If-Match` names another version than the current one."""
+
+
+class VersionNotFound(RepositoryError):
+    """The policy has no such version."""
+
+
+class StorageError(RepositoryError):
+    """A file could not be written (full disk, read-only, I/O error); nothing was changed."""

@@ -1,0 +1,207 @@
+"""The nouns of the engine, as frozen values: policy, condition, tool call, match, decision.
+
+This module decides only what the words mean. It knows nothing of files, YAML, JSON Schema, HTTP or SQL,
+and no other engine module's behaviour.
+
+A tool call is one JSON document whose top-level keys are the field roots of the policy language
+(`toolName`, `inputPayload`, `agentId`, `run`, `user`, ...). Field paths and expressions both read that one
+document, so what a condition can name and what a caller can send is the same thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+Json = Any
+"""A JSON value: None, bool, int, float, str, list or dict with string keys."""
+
+Action = Literal["block", "require_approval", "warn", "allow"]
+Scope = Literal["all", "action_only"]
+Mode = Literal["enforce", "shadow"]
+FailurePolicy = Literal["fail", "ignore"]
+ToolCallStatus = Literal["allowed", "blocked", "awaiting_approval"]
+
+ACTIONS: Final[tuple[Action, ...]] = ("block", "require_approval", "warn", "allow")
+"""Every action, strongest first."""
+
+STRENGTH: Final[Mapping[str, int]] = {action: rank for rank, action in enumerate(ACTIONS)}
+"""Rank of an action; a lower rank is stronger."""
+
+STATUS: Final[Mapping[str, ToolCallStatus]] = {
+    "block": "blocked",
+    "require_approval": "awaiting_approval",
+    "warn": "allowed",
+    "allow": "allowed",
+}
+"""The tool call status that the strongest effective action leads to."""
+
+READING_HINTS: Final = frozenset({"read", "list", "get", "search", "query"})
+"""Values of `actionHint` (any case) that say a call just reads; `scope: action_only` skips those."""
+
+RATE_LIMIT_KEYS: Final = ("agentId", "runId", "toolName", "payload", "userId", "apiKeyId")
+"""What a rate limit may count by."""
+
+ROOTS: Final[Mapping[str, str]] = {
+    "toolName": "text",
+    "inputPayload": "object",
+    "agentId": "text",
+    "runId": "text",
+    "toolCallId": "text",
+    "actionHint": "text",
+    "reason": "text",
+    "agentContext": "object",
+    "run": "object",
+    "user": "object",
+    "delegation": "object",
+    "key": "object",
+}
+"""Field root -> kind. `run` holds task, model, agentContext; `user` holds id, email, scopes, claims;
+`delegation` holds chain; `key` holds id, scopes. Only `text` roots may stand alone as a whole field,
+besides `inputPayload` and `agentContext`."""
+
+ALWAYS_PRESENT: Final = frozenset({"toolName", "inputPayload", "agentId", "runId", "toolCallId"})
+"""Roots every tool call has: reading them can never be an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One entry of `matchConditions`: either `field` + `operator` (+ `value`), or `expression`."""
+
+    field: str | None = None
+    operator: str | None = None
+    value: Json = None
+    expression: str | None = None
+
+    def as_json(self) -> dict[str, Json]:
+        """The shape of the contract: `{field, operator, value}` or `{expression}`."""
+        if self.expression is not None:
+            return {"expression": self.expression}
+        shape: dict[str, Json] = {"field": self.field, "operator": self.operator}
+        if self.operator not in ("exists", "not_exists"):
+            shape["value"] = self.value
+        return shape
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """The policy takes effect only beyond `limit` matching calls in `window_seconds`, per tuple of `per`."""
+
+    limit: int
+    window_seconds: int
+    per: tuple[str, ...] = ("agentId",)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A call that must (`match`) or must not match the policy; `call` is a tool call document."""
+
+    match: bool
+    call: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A policy as the engine uses it. `version` is 0 while the repository has not given one."""
+
+    policy_id: str
+    name: str
+    action: Action
+    conditions: tuple[Condition, ...]
+    enabled: bool = True
+    description: str | None = None
+    preset_id: str | None = None
+    scope: Scope = "all"
+    mode: Mode = "enforce"
+    rate_limit: RateLimit | None = None
+    approval_expires_after_seconds: int | None = None
+    failure_policy: FailurePolicy = "fail"
+    examples: tuple[Example, ...] = ()
+    version: int = 0
+    organisation_id: str = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call to decide on.
+
+    `document` maps field roots to JSON values. `toolName`, `inputPayload`, `agentId`, `runId` and
+    `toolCallId` are always there; a root that has no value is absent, never None.
+    """
+
+    document: Mapping[str, Json]
+
+    @classmethod
+    def of(cls, **roots: Json) -> ToolCall:
+        """A call from keyword roots; the always-present ones get empty defaults (for examples, simulation)."""
+        return cls(
+            {"toolName": "", "inputPayload": {}, "agentId": "", "runId": "", "toolCallId": ""}
+            | {root: value for root, value in roots.items() if value is not None}
+        )
+
+    @property
+    def tool_name(self) -> str:
+        return str(self.document["toolName"])
+
+    @property
+    def input_payload(self) -> Mapping[str, Json]:
+        payload: Mapping[str, Json] = self.document["inputPayload"]
+        return payload
+
+    @property
+    def just_reads(self) -> bool:
+        """True when the caller's `actionHint` says that the call only reads."""
+        hint = self.document.get("actionHint")
+        return isinstance(hint, str) and hint.strip().lower() in READING_HINTS
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The third truth value, ERROR: a condition that could not be evaluated, and why.
+
+    A verdict is `True`, `False` or a `Fault`; compare with `is True` / `is False`, never by truthiness.
+    """
+
+    message: str
+
+    def __bool__(self) -> bool:
+        raise TypeError("a verdict has three values: compare with `is True` or `is False`")
+
+
+Verdict = bool | Fault
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A policy that matched a call, and why in words (conditions and the values seen)."""
+
+    policy: Policy
+    reason: str
+    faults: tuple[str, ...] = ()
+
+    @property
+    def order(self) -> tuple[int, str, str]:
+        """Sort key: strength, then name, then id."""
+        return (STRENGTH[self.policy.action], self.policy.name, self.policy.policy_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Everything that matched a call, before rate limits; both tuples are in `Match.order`."""
+
+    matches: tuple[Match, ...] = ()
+    shadow: tuple[Match, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What happens to a call, and why. `matched` and `shadow` hold effective matches in `Match.order`."""
+
+    action: Action
+    status: ToolCallStatus
+    reason: str
+    matched: tuple[Match, ...] = ()
+    shadow: tuple[Match, ...] = ()
+    counted: tuple[Policy, ...] = field(default=())
+    """Rate-limited policies on whose count this call goes (empty when it ends up blocked)."""

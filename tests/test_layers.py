@@ -1,0 +1,82 @@
+"""Every import in `engine`, `api`, `grammar` and `schemas` against the map of allowed imports."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+ENGINE_MAY = {
+    "model": set(),
+    "errors": set(),
+    "fields": {"model", "errors"},
+    "patterns": {"model", "errors"},
+    "operators": {"model", "fields", "patterns", "errors"},
+    "expression": {"grammar", "model", "fields", "patterns", "errors"},
+    "conditions": {"model", "operators", "expression", "fields", "patterns", "errors"},
+    "documents": {"schemas", "conditions", "expression", "fields", "model", "errors"},
+    "literals": {"patterns", "model", "errors"},
+    "index": {"conditions", "literals", "fields", "patterns", "model"},
+    "matcher": {"index", "conditions", "fields", "model"},
+    "decision": {"model"},
+    "ratelimit": {"model"},
+    "ruleset": {"matcher", "decision", "conditions", "fields", "model", "errors"},
+    "backtest": {"ruleset", "decision", "model", "errors"},
+    "repository": {"documents", "errors", "model"},
+    "live": {"repository", "ruleset", "documents", "model", "errors"},
+}
+FORBIDDEN_IN_ENGINE = {"starlette", "uvicorn", "peewee", "playhouse", "sqlite3", "psycopg", "httpx", "jwt"}
+FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc"}
+
+
+def modules(package: str) -> list[Path]:
+    return sorted(p for p in (ROOT / package).rglob("*.py") if "__pycache__" not in p.parts)
+
+
+def imports(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            base = node.module or ""
+            names |= {f"{base}.{alias.name}" for alias in node.names}
+    return names
+
+
+@pytest.mark.parametrize("path", modules("engine"), ids=lambda p: p.stem)
+def test_engine_module_imports_only_what_the_map_allows(path: Path) -> None:
+    if path.stem == "__init__":
+        return
+    assert path.stem in ENGINE_MAY, f"engine/{path.name} is not on the map"
+    for name in imports(path):
+        top, _, rest = name.partition(".")
+        assert top not in FORBIDDEN_IN_ENGINE, f"engine/{path.name} must not know {top}"
+        assert top not in {"api", "tests"}, f"engine/{path.name} must not import {top}"
+        if top == "engine":
+            assert rest.split(".")[0] in ENGINE_MAY[path.stem], f"engine/{path.name} must not import {name}"
+        if top in {"grammar", "schemas"}:
+            assert top in ENGINE_MAY[path.stem], f"engine/{path.name} must not import {name}"
+
+
+@pytest.mark.parametrize("package", ["engine", "api", "grammar", "schemas"])
+def test_no_catch_all_modules(package: str) -> None:
+    assert not [p for p in modules(package) if p.stem in FORBIDDEN_NAMES]
+
+
+def test_pure_parts_of_the_api_stay_pure() -> None:
+    for path in modules("api"):
+        relative = path.relative_to(ROOT / "api").as_posix()
+        for name in imports(path):
+            if relative.startswith("store/"):
+                assert not name.startswith(("api.handlers", "starlette", "api.endpoint")), (relative, name)
+            if relative.startswith("handlers/"):
+                assert not name.startswith(("starlette", "peewee", "playhouse")), (relative, name)
+            if relative.startswith("client/"):
+                assert not name.startswith(("engine", "api.")) or name.startswith("api.client"), (relative, name)
+            if relative in {"delivery/schedule.py", "delivery/signing.py", "delivery/address.py"}:
+                assert not name.startswith(("httpx", "peewee", "api.store", "asyncio")), (relative, name)
