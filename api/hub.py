@@ -1,0 +1,90 @@
+"""Wakes those who wait: long polls and event streams of this process, after a commit.
+
+Knows nothing of the database; `publish` is called with the changes of a committed transaction, from any
+thread. Waiting costs one future each, so a thousand waiting agents are cheap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+
+from api.store.writer import Change
+
+MOST_QUEUED = 1_000
+"""A stream reader this far behind is cut off; it reconnects and reads the current state."""
+
+
+class Hub:
+    """One per process; made on its event loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[tuple[str, str, str], set[asyncio.Future[None]]] = {}
+        self._streams: dict[asyncio.Queue[Change | None], str] = {}
+        self._closed = False
+
+    def publish(self, changes: list[Change]) -> None:
+        """Tell everyone concerned; may be called from any thread."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._spread, changes)
+
+    def _spread(self, changes: list[Change]) -> None:
+        for change in changes:
+            for future in self._waiting.pop((change.organisation_id, change.topic, change.key), ()):
+                if not future.done():
+                    future.set_result(None)
+            for queue, organisation_id in list(self._streams.items()):
+                if organisation_id == change.organisation_id:
+                    try:
+                        queue.put_nowait(change)
+                    except asyncio.QueueFull:
+                        self._drop(queue)
+
+    @contextlib.contextmanager
+    def listening(self, organisation_id: str, topic: str, key: str) -> Iterator[asyncio.Future[None]]:
+        """Listen for the next change of one thing; start BEFORE reading its state, so that none is missed."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        if self._closed:
+            future.set_result(None)
+        place = (organisation_id, topic, key)
+        self._waiting.setdefault(place, set()).add(future)
+        try:
+            yield future
+        finally:
+            future.cancel()
+            waiting = self._waiting.get(place)
+            if waiting is not None:
+                waiting.discard(future)
+                if not waiting:
+                    del self._waiting[place]
+
+    async def stream(self, organisation_id: str) -> AsyncIterator[Change]:
+        """Every change of an organisation from now on; ends when the reader falls too far behind."""
+        queue: asyncio.Queue[Change | None] = asyncio.Queue(MOST_QUEUED)
+        self._streams[queue] = organisation_id
+        try:
+            while not self._closed:
+                change = await queue.get()
+                if change is None:
+                    return
+                yield change
+        finally:
+            self._streams.pop(queue, None)
+
+    def _drop(self, queue: asyncio.Queue[Change | None]) -> None:
+        self._streams.pop(queue, None)
+        while not queue.empty():
+            queue.get_nowait()
+        queue.put_nowait(None)
+
+    def close(self) -> None:
+        """Let everyone go, so that a stopping server does not wait for long polls."""
+        self._closed = True
+        for futures in list(self._waiting.values()):
+            for future in futures:
+                if not future.done():
+                    future.set_result(None)
+        for queue in list(self._streams):
+            self._drop(queue)

@@ -1,0 +1,244 @@
+"""Every setting, in one table: environment name, default, help.
+
+The README's table is tested against `TABLE`. A value that does not parse is a refusal to start that names
+the variable, the value and what is accepted; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+
+class SettingsError(Exception):
+    """A setting that the service refuses to start with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table. `default` is the text form, as one would write it in the environment."""
+
+    name: str
+    default: str
+    help: str
+    parse: Callable[[str], Any]
+    secret: bool = False
+
+    @property
+    def field(self) -> str:
+        return self.name.removeprefix("GOVERNANCE_").lower()
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            raise SettingsError(f"write a whole number from {least} to {most}") from None
+        if not least <= number <= most:
+            raise SettingsError(f"write a whole number from {least} to {most}")
+        return number
+
+    return parse
+
+
+def _one_of(*allowed: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value not in allowed:
+            raise SettingsError("write one of " + ", ".join(f"`{word}`" for word in allowed))
+        return value
+
+    return parse
+
+
+def _path(value: str) -> Path:
+    return Path(value).expanduser()
+
+
+def _origin(value: str) -> str:
+    if not value:
+        return ""
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise SettingsError("write an http or https address such as `https://governance.example.com`")
+    return value.rstrip("/")
+
+
+def _database(value: str) -> str:
+    if value and urlsplit(value).scheme not in ("sqlite", "postgresql", "postgres"):
+        raise SettingsError(
+            "write `sqlite:///path/to/file.sqlite` or `postgresql://user:password@host:5432/name`"
+        )
+    return value
+
+
+def _hosts(value: str) -> frozenset[str]:
+    hosts = {part.strip().lower() for part in value.split(",") if part.strip()}
+    for host in hosts:
+        name, _, port = host.rpartition(":")
+        if not name or not port.isdigit() or not 0 < int(port) < 65536:
+            raise SettingsError(f"`{host}` is not `host:port`")
+    return frozenset(hosts)
+
+
+def _seconds(value: str) -> tuple[float, ...]:
+    try:
+        numbers = tuple(float(part) for part in value.split(",") if part.strip())
+    except ValueError:
+        raise SettingsError("write seconds separated by commas, such as `0,5,300`") from None
+    if any(not 0 <= number <= 10**7 for number in numbers):
+        raise SettingsError("every delay must be from 0 to 10000000 seconds")
+    return numbers
+
+
+TABLE: tuple[Setting, ...] = (
+    Setting("GOVERNANCE_HOST", "127.0.0.1", "address to listen on", _text),
+    Setting("GOVERNANCE_PORT", "8700", "port to listen on", _whole(0, 65535)),
+    Setting("GOVERNANCE_WORKERS", "1", "server processes on this machine", _whole(1, 64)),
+    Setting(
+        "GOVERNANCE_ENV",
+        "development",
+        "`production` refuses to start without a configured `GOVERNANCE_JWT_SECRET`",
+        _one_of("development", "production"),
+    ),
+    Setting("GOVERNANCE_DATA_DIR", "./data", "folder of the embedded database and signing secret", _path),
+    Setting("GOVERNANCE_POLICIES_DIR", "./policies.d", "folder of policies, presets and packs", _path),
+    Setting(
+        "GOVERNANCE_DATABASE_URL",
+        "",
+        "`sqlite:///file` or `postgresql://...`; empty: SQLite in the data folder",
+        _database,
+        secret=True,
+    ),
+    Setting(
+        "GOVERNANCE_FRONTEND_URL",
+        "",
+        "address of the web front end in `approvalUrl`; empty: the service's own console",
+        _origin,
+    ),
+    Setting(
+        "GOVERNANCE_JWT_SECRET",
+        "",
+        "secret that signs access tokens, 32 bytes or more; empty: a random one kept in the data folder",
+        _text,
+        secret=True,
+    ),
+    Setting("GOVERNANCE_TOKEN_SECONDS", "43200", "lifetime of an access token", _whole(60, 31536000)),
+    Setting("GOVERNANCE_ADMIN_EMAIL", "", "e-mail of the first admin; empty: `admin@localhost`", _text),
+    Setting(
+        "GOVERNANCE_ADMIN_PASSWORD",
+        "",
+        "first admin's password; empty: random",
+        _text,
+        secret=True,
+    ),
+    Setting("GOVERNANCE_API_KEY", "", "the first agent API key; empty: a random one", _text, secret=True),
+    Setting(
+        "GOVERNANCE_WEBHOOK_ALLOW",
+        "",
+        "comma-separated `host:port` receivers that may be private or plain http",
+        _hosts,
+    ),
+    Setting(
+        "GOVERNANCE_WEBHOOK_RETRY", "", "comma-separated seconds that replace the retry schedule", _seconds
+    ),
+    Setting(
+        "GOVERNANCE_MAX_BODY_BYTES",
+        "1048576",
+        "largest request body in bytes; larger ones are 413",
+        _whole(1024, 1 << 30),
+    ),
+    Setting(
+        "GOVERNANCE_GIT",
+        "off",
+        "`commit`: an API write commits its policy file as the caller; never pushes",
+        _one_of("off", "commit"),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The parsed settings; one field per row of `TABLE`, named like the row without its prefix."""
+
+    host: str
+    port: int
+    workers: int
+    env: str
+    data_dir: Path
+    policies_dir: Path
+    database_url: str
+    frontend_url: str
+    jwt_secret: str
+    token_seconds: int
+    admin_email: str
+    admin_password: str
+    api_key: str
+    webhook_allow: frozenset[str]
+    webhook_retry: tuple[float, ...]
+    max_body_bytes: int
+    git: str
+
+    @property
+    def production(self) -> bool:
+        return self.env == "production"
+
+    @property
+    def database(self) -> str:
+        """The database address, with the embedded default filled in."""
+        return self.database_url or f"sqlite:///{self.data_dir / 'governance.sqlite'}"
+
+    @property
+    def base_url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    @property
+    def frontend(self) -> str:
+        return self.frontend_url or self.base_url
+
+
+def load(environment: Mapping[str, str] | None = None, **flags: str | None) -> Settings:
+    """Settings from the environment, with command-line flags (by field name) on top.
+
+    Raises SettingsError naming every variable that does not parse, and unknown `GOVERNANCE_*` names, since
+    a misspelt safety setting must not be ignored.
+    """
+    source = os.environ if environment is None else environment
+    known = {setting.name for setting in TABLE}
+    problems = [
+        f"{name}: no such setting; see the README's table of settings"
+        for name in sorted(source)
+        if name.startswith("GOVERNANCE_") and name not in known
+    ]
+    values: dict[str, Any] = {}
+    for setting in TABLE:
+        flag = flags.get(setting.field)
+        text = flag if flag is not None else source.get(setting.name) or setting.default
+        try:
+            values[setting.field] = setting.parse(text)
+        except SettingsError as error:
+            shown = "" if setting.secret else f" is `{text}`"
+            problems.append(f"{setting.name}{shown}: {error}")
+    secret = values.get("jwt_secret", "")
+    if secret and len(secret.encode()) < 32:
+        problems.append("GOVERNANCE_JWT_SECRET: must be 32 bytes or more, so that it cannot be guessed")
+    if values.get("env") == "production" and not secret:
+        problems.append(
+            "GOVERNANCE_JWT_SECRET: must be set with GOVERNANCE_ENV=production; "
+            "make one with: python3 -c 'import secrets; print(secrets.token_urlsafe(48))'"
+        )
+    key = values.get("api_key", "")
+    if key and len(key.encode()) < 16:
+        problems.append("GOVERNANCE_API_KEY: must be 16 bytes or more, so that it cannot be guessed")
+    if problems:
+        raise SettingsError("\n".join(problems))
+    return Settings(**values)

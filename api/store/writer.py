@@ -1,0 +1,312 @@
+"""The one writer of a process: drains what is queued into one transaction (group commit).
+
+Whoever changes the database hands in a job - a function of the open `Transaction` - and waits for its result,
+which arrives only after the commit. While one commit waits for the disk, the next jobs queue up and share the
+next commit; there is no fixed window, so an idle service answers at once and a busy one pays one fsync for
+many. Events are jobs too, but are handed over together, so that their rows go in by `executemany`.
+
+INVARIANT: a result is delivered only after its transaction is committed, and a failed commit fails every job
+in it; nothing is ever half done. A job that raises is undone alone, by its savepoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+import peewee
+
+from api.clock import Clock, Ids, iso
+from api.store import audit as audit_chain
+from api.store.database import Database, DatabaseUnavailable
+from api.store.models import Counter
+
+T = TypeVar("T")
+MOST_IN_ONE_COMMIT = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that others wait for: published after the commit to waiting requests and streams.
+
+    `topic` is `approval`, `run`, `decision`, `policy`, `halt` or `webhook`; `key` the resource's id.
+    """
+
+    organisation_id: str
+    topic: str
+    key: str
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+class Outbox(Protocol):
+    """Turns a webhook event into delivery rows: one per subscribed webhook (`store/webhooks.py`)."""
+
+    def rows(
+        self, organisation_id: str, event: str, data: dict[str, Any], now: float
+    ) -> list[tuple[Any, ...]]: ...
+
+    columns: tuple[str, ...]
+
+
+class Transaction:
+    """What a job may do inside the open transaction, beside peewee queries of its own."""
+
+    def __init__(self, store: Database, now: float, ids: Ids, outbox: Outbox | None) -> None:
+        self.store = store
+        self.now = now
+        self.at = iso(now)
+        self.ids = ids
+        self.changes: list[Change] = []
+        self._outbox = outbox
+        self._audit = audit_chain.Chain(store, ids, self.at)
+        self._deliveries: list[tuple[Any, ...]] = []
+        self._after: list[Callable[[], None]] = []
+
+    def audit(self, organisation_id: str, type: str, **fields: Any) -> str:
+        """Append one record to the organisation's hash chain; returns its `auditId`. See `store/audit.py`."""
+        return self._audit.append(organisation_id, type, fields)
+
+    def notify(self, organisation_id: str, event: str, data: dict[str, Any]) -> None:
+        """Owe this webhook event to everyone subscribed; the rows commit with their cause."""
+        if self._outbox is not None:
+            self._deliveries += self._outbox.rows(organisation_id, event, data, self.now)
+
+    def publish(self, organisation_id: str, topic: str, key: str, **data: Any) -> None:
+        """Wake those who wait for this, once the transaction is committed."""
+        self.changes.append(Change(organisation_id, topic, key, data))
+
+    def after_commit(self, function: Callable[[], None]) -> None:
+        """Run this once the transaction is committed (on the writer thread); it must not raise."""
+        self._after.append(function)
+
+    def counter(self, name: str) -> int:
+        row = Counter.get_or_none(Counter.name == name)
+        return int(row.value) if row else 0
+
+    def bump(self, name: str) -> int:
+        """Add one to a counter that caches compare with; returns the new value."""
+        value = self.counter(name) + 1
+        Counter.insert(name=name, value=value).on_conflict(
+            conflict_target=[Counter.name], update={Counter.value: value}
+        ).execute()
+        return value
+
+    def mark(self) -> tuple[int, int, int, object]:
+        return len(self.changes), len(self._deliveries), len(self._after), self._audit.mark()
+
+    def undo(self, mark: tuple[int, int, int, object]) -> None:
+        changes, deliveries, after, audit = mark
+        del self.changes[changes:], self._deliveries[deliveries:], self._after[after:]
+        self._audit.undo(audit)
+
+    def flush(self) -> None:
+        """Write what was gathered; called once, before the commit."""
+        self._audit.flush()
+        if self._deliveries and self._outbox is not None:
+            self.store.insert_many("deliveries", self._outbox.columns, self._deliveries)
+
+    def committed(self) -> None:
+        for function in self._after:
+            function()
+
+
+class Ingest(Protocol):
+    """Decides and records many events at once (`store/events.py`)."""
+
+    def prepare(self, events: Sequence[Any]) -> Any:
+        """Outside the lock: evaluate policies against the newest facts."""
+
+    def apply(self, transaction: Transaction, events: Sequence[Any], prepared: Any) -> list[Any]:
+        """Inside the lock: one result per event, an answer or an exception."""
+
+
+Job = Callable[[Transaction], Any]
+
+
+@dataclass(slots=True)
+class _Entry:
+    job: Job | None
+    event: Any
+    future: Future[Any] | asyncio.Future[Any]
+    loop: asyncio.AbstractEventLoop | None
+
+
+class Writer:
+    """See the module. `start` makes the thread; `close` finishes what is queued and stops it."""
+
+    def __init__(
+        self,
+        store: Database,
+        clock: Clock,
+        ids: Ids,
+        *,
+        ingest: Ingest | None = None,
+        outbox: Outbox | None = None,
+        publish: Callable[[list[Change]], None] | None = None,
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.ids = ids
+        self.ingest = ingest
+        self.outbox = outbox
+        self.publish = publish
+        self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._closed = True
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _put(self, entry: _Entry) -> None:
+        if self._closed:
+            raise DatabaseUnavailable("the service is stopping; try again shortly")
+        self._queue.put(entry)
+
+    async def write(self, job: Callable[[Transaction], T]) -> T:
+        """Run a job in the next transaction; returns its result once committed."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._put(_Entry(job, None, future, loop))
+        return await future
+
+    def write_here(self, job: Callable[[Transaction], T]) -> T:
+        """The same from a thread that is not an event loop's (command line, watchers)."""
+        if self._thread is threading.current_thread():
+            raise RuntimeError("a job must not wait for another job")
+        future: Future[T] = Future()
+        self._put(_Entry(job, None, future, None))
+        return future.result()
+
+    def ingested(self, event: Any, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
+        """Hand over one event; the future holds its answer once committed."""
+        future: asyncio.Future[Any] = loop.create_future()
+        self._put(_Entry(None, event, future, loop))
+        return future
+
+    def _run(self) -> None:
+        while True:
+            entry = self._queue.get()
+            if entry is None:
+                break
+            batch = [entry]
+            stop = False
+            with contextlib.suppress(queue.Empty):
+                while len(batch) < MOST_IN_ONE_COMMIT:
+                    following = self._queue.get_nowait()
+                    if following is None:
+                        stop = True
+                        break
+                    batch.append(following)
+            self._commit(batch)
+            if stop:
+                break
+        with contextlib.suppress(Exception):
+            self.store.peewee.close()
+
+    def _commit(self, batch: list[_Entry]) -> None:
+        try:
+            results, changes = self._transact(batch)
+        except DatabaseUnavailable as error:
+            results, changes = [error] * len(batch), []
+        except Exception as error:
+            if len(batch) > 1:
+                # One job broke the transaction that all shared: run each in one of its own, so that a bad
+                # one fails alone.
+                for entry in batch:
+                    self._commit([entry])
+                return
+            results, changes = [error], []
+        self._deliver(batch, results)
+        if changes and self.publish is not None:
+            self.publish(changes)
+
+    def _transact(self, batch: list[_Entry]) -> tuple[list[Any], list[Change]]:
+        events = [entry.event for entry in batch if entry.job is None]
+        prepared = self.ingest.prepare(events) if events and self.ingest is not None else None
+        results: list[Any] = []
+        transaction: Transaction | None = None
+        try:
+            with self.store.transaction():
+                transaction = Transaction(self.store, self.clock(), self.ids, self.outbox)
+                position = 0
+                answered: list[Any] | None = None
+                for entry in batch:
+                    if entry.job is not None:
+                        results.append(self._job(transaction, entry.job))
+                        continue
+                    if answered is None:
+                        # INVARIANT: events keep their order among themselves; they go in together at the
+                        # place of the first one.
+                        assert self.ingest is not None
+                        answered = self.ingest.apply(transaction, events, prepared)
+                    results.append(answered[position])
+                    position += 1
+                transaction.flush()
+        except peewee.PeeweeException as error:
+            raise DatabaseUnavailable(f"the database refused the write: {error}") from error
+        transaction.committed()
+        return results, transaction.changes
+
+    def _job(self, transaction: Transaction, job: Job) -> Any:
+        mark = transaction.mark()
+        try:
+            with self.store.peewee.savepoint():
+                return job(transaction)
+        except (peewee.OperationalError, peewee.InterfaceError, peewee.InternalError, DatabaseUnavailable):
+            raise
+        except Exception as error:
+            transaction.undo(mark)
+            return _Failure(error)
+
+    def _deliver(self, batch: list[_Entry], results: list[Any]) -> None:
+        loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
+        for entry, result in zip(batch, results, strict=True):
+            if entry.loop is None:
+                _settle(entry.future, result)
+            else:
+                loops.setdefault(entry.loop, []).append((entry.future, result))  # type: ignore[arg-type]
+        for loop, settled in loops.items():
+            with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
+                loop.call_soon_threadsafe(_settle_all, settled)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    error: Exception
+
+
+def _settle(future: Future[Any] | asyncio.Future[Any], result: Any) -> None:
+    if future.done():
+        return
+    if isinstance(result, _Failure):
+        future.set_exception(result.error)
+    elif isinstance(result, BaseException):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+
+
+def _settle_all(settled: list[tuple[asyncio.Future[Any], Any]]) -> None:
+    for future, result in settled:
+        _settle(future, result)
+
+
+def canonical(value: Any) -> bytes:
+    """Canonical JSON: compact, keys sorted, UTF-8. What digests and hashes cover."""
+    return msgspec.json.encode(value, order="sorted")
