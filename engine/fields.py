@@ -1,0 +1,406 @@
+"""Field paths: what a condition may name, and which values of a tool call a path leads to.
+
+Decides how `inputPayload.items.0.price` is read (`parse`), which values it reaches (`Facts`), what the text
+and the number of a value are, and what an operator may promise to the index (the hints). It knows nothing
+of operators, policies or the index.
+
+Paths follow MongoDB: a segment is a key of an object; through an array it is a key of each element that is
+an object (one level: an array within an array is entered only by its number); a segment that is a number
+also indexes into an array. Where a path ends at an array, the array and each of its elements are values.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Final
+
+from engine.errors import ConditionError
+from engine.model import ROOTS, Json
+
+MAX_PATH_LENGTH: Final = 1024
+MAX_NUMERIC_TEXT: Final = 400
+
+MEMBERS: Final[Mapping[str, Mapping[str, str]]] = {
+    "run": {"task": "text", "model": "text", "agentContext": "object"},
+    "user": {"id": "text", "email": "text", "scopes": "list", "claims": "object"},
+    "delegation": {"chain": "list"},
+    "key": {"id": "text", "scopes": "list"},
+}
+"""Roots with a closed set of members; only `object` and `list` members may be entered further."""
+
+WHOLE_OBJECTS: Final = frozenset({"inputPayload", "agentContext"})
+"""Object roots that may stand alone as a field."""
+
+_PLAIN_SEGMENT = re.compile(r'[^.\[\]"\s\x00-\x1f](?:[^.\[\]"\x00-\x1f]*[^.\[\]"\s\x00-\x1f])?')
+_QUOTED_SEGMENT = re.compile(r'\["((?:[^"\\\x00-\x1f]|\\.)*)"\]')
+_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
+_NUMERIC_TEXT = re.compile(r"[+-]?[0-9]+(?P<fraction>\.[0-9]+)?(?P<exponent>[eE][+-]?[0-9]+)?")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Path:
+    """A parsed field path. `text` is canonical: equal texts, equal paths. `steps` pairs each segment with
+    the array index it may also mean."""
+
+    text: str
+    root: str
+    segments: tuple[str, ...]
+    steps: tuple[tuple[str, int | None], ...]
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Path) and self.text == other.text)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@lru_cache(maxsize=65536)
+def parse(text: str) -> Path:
+    """The path a condition's `field` names. Raises ConditionError(part="field") with a did-you-mean."""
+    if len(text) > MAX_PATH_LENGTH:
+        raise _refuse(f"the field is longer than {MAX_PATH_LENGTH} characters")
+    root, *segments = _split(text)
+    kind = ROOTS.get(root)
+    if kind is None:
+        raise _refuse(f"unknown field `{text}`; {_suggest(root, ROOTS, segments)}")
+    if kind == "text" and segments:
+        raise _refuse(f"`{root}` is a text and has no `{segments[0]}`; write `{root}` alone")
+    if root in MEMBERS:
+        _check_member(text, root, segments)
+    elif kind == "object" and not segments and root not in WHOLE_OBJECTS:
+        raise _refuse(f"`{root}` is an object; name a member of it, as in `{root}.<key>`")
+    steps = tuple((s, int(s) if _INDEX.fullmatch(s) else None) for s in segments)
+    return Path(canonical(root, segments), root, tuple(segments), steps)
+
+
+def canonical(root: str, segments: list[str] | tuple[str, ...]) -> str:
+    """The one text of a path: segments joined by dots, quoted only where they must be."""
+    plain = _PLAIN_SEGMENT.fullmatch
+    return root + "".join(f".{s}" if plain(s) else f"[{json.dumps(s, ensure_ascii=False)}]" for s in segments)
+
+
+def _split(text: str) -> list[str]:
+    segments: list[str] = []
+    at = 0
+    while True:
+        found = _PLAIN_SEGMENT.match(text, at)
+        if found is None:
+            raise _refuse(_malformed(text, at))
+        segments.append(found.group())
+        at = found.end()
+        while text.startswith("[", at):
+            quoted = _QUOTED_SEGMENT.match(text, at)
+            try:
+                segments.append(json.loads(f'"{quoted.group(1)}"') if quoted else "")
+            except ValueError:
+                quoted = None
+            if quoted is None:
+                raise _refuse(_malformed(text, at))
+            at = quoted.end()
+        if at == len(text):
+            return segments
+        if text[at] != ".":
+            raise _refuse(_malformed(text, at))
+        at += 1
+
+
+def _malformed(text: str, at: int) -> str:
+    if not text:
+        return "the field is empty; write for example `toolName` or `inputPayload.<key>`"
+    if re.compile(r"\[[0-9]+\]").match(text, at):
+        return f"`{text}`: write an index as a segment, `.0` instead of `[0]`"
+    if at < len(text) and text[at] == "[":
+        return f'`{text}`: a quoted key is written `["a.b"]`, with double quotes'
+    if at == len(text) or text[at] == ".":
+        return f'`{text}` has an empty segment; a key that is empty or has a dot is written `["a.b"]`'
+    return f'`{text}` cannot be read at character {at + 1}; quote an unusual key, as in `inputPayload["a.b"]`'
+
+
+def _check_member(text: str, root: str, segments: list[str]) -> None:
+    members = MEMBERS[root]
+    known = ", ".join(f"`{root}.{name}`" for name in members)
+    if not segments:
+        raise _refuse(f"`{root}` alone is not a field; name one of {known}")
+    kind = members.get(segments[0])
+    if kind is None:
+        close = _closest(segments[0], members)
+        hint = f"did you mean `{canonical(root, [close, *segments[1:]])}`?" if close else f"there is {known}"
+        raise _refuse(f"unknown field `{text}`; {hint}")
+    if kind == "text" and len(segments) > 1:
+        raise _refuse(f"`{root}.{segments[0]}` is a text and has no `{segments[1]}`; write it alone")
+
+
+def _suggest(root: str, known: Mapping[str, str], segments: list[str]) -> str:
+    close = _closest(root, known)
+    if close:
+        rest = segments if known[close] != "text" else []
+        whole = canonical(close, rest)
+        if close in MEMBERS and not rest:
+            whole += ".<key>"
+        return f"did you mean `{whole}`?"
+    return "a field starts with one of " + ", ".join(f"`{name}`" for name in known)
+
+
+def _closest(word: str, known: Mapping[str, str]) -> str | None:
+    by_folded = {name.casefold(): name for name in known}
+    close = get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
+    return by_folded[close[0]] if close else None
+
+
+def _refuse(message: str) -> ConditionError:
+    return ConditionError(message, part="field")
+
+
+# ---- values ------------------------------------------------------------------------------------------
+
+
+def text_of(scalar: Json) -> str:
+    """The JSON text of a scalar, a string's without quotes: `true`, `1.0`, `100`, `null`."""
+    if isinstance(scalar, str):
+        return scalar
+    if scalar is True:
+        return "true"
+    if scalar is False:
+        return "false"
+    if scalar is None:
+        return "null"
+    try:
+        return repr(scalar)
+    except ValueError:  # an integer of more digits than the runtime agrees to write
+        return hex(scalar)
+
+
+def value_key(value: Json) -> str:
+    """A text that two values share whenever `equals` holds between them (and sometimes when it does not).
+
+    A number's key is its shortest form, so 1 and 1.0 meet; a text that reads like the JSON text of a number
+    meets that number. All objects share one key, and all arrays.
+    """
+    if isinstance(value, str):
+        if 0 < len(value) <= 25 and "0" <= value[-1] <= "9" and (value[0] == "-" or "0" <= value[0] <= "9"):
+            try:
+                number = float(value)
+            except ValueError:
+                return value
+            if repr(number) == value:
+                return value_key(number)
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, dict):
+        return "{}"
+    if isinstance(value, list):
+        return "[]"
+    return text_of(value)
+
+
+def number_of(value: Json) -> int | float | None:
+    """The number a value is, or that its text spells (`"12.50"`, `"-1e3"`); None for everything else.
+
+    Words like `nan` or `inf`, digits of other scripts, blanks and separators do not count.
+    """
+    if isinstance(value, str):
+        if len(value) > MAX_NUMERIC_TEXT:
+            return None
+        found = _NUMERIC_TEXT.fullmatch(value)
+        if found is None:
+            return None
+        if found["fraction"] is None and found["exponent"] is None:
+            return int(value)
+        return float(value)  # "1e400" becomes infinity, which compares as it should with every finite bound
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return value if value == value else None
+    return None
+
+
+def encode(text: str) -> bytes:
+    """UTF-8 of any text; a lone surrogate becomes U+FFFD, so that it stays one character and no error."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
+
+
+class _Missing:
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = _Missing()
+"""Stands for "there is no such value", where None would be JSON's null."""
+
+
+class Facts:
+    """What one tool call offers to conditions; made once per evaluation, remembers what paths led to.
+
+    INVARIANT: nothing here raises for any JSON document, of any depth.
+    """
+
+    __slots__ = ("_encoded", "_ends", "_numbers", "_texts", "_values", "document")
+
+    def __init__(self, document: Mapping[str, Json]) -> None:
+        self.document = document
+        self._ends: dict[str, tuple[Json, ...]] = {}
+        self._values: dict[str, tuple[Json, ...]] = {}
+        self._texts: dict[str, tuple[str, ...]] = {}
+        self._encoded: dict[str, tuple[bytes, ...]] = {}
+        self._numbers: dict[str, tuple[tuple[int | float, ...], bool]] = {}
+
+    def ends(self, path: Path) -> tuple[Json, ...]:
+        """Where the path ends, arrays unopened; () when missing."""
+        found = self._ends.get(path.text)
+        if found is None:
+            found = self._ends[path.text] = resolve(self.document, path)
+        return found
+
+    def values(self, path: Path) -> tuple[Json, ...]:
+        """Every value at the path: where it ends, and each element of an array there; () when missing."""
+        found = self._values.get(path.text)
+        if found is None:
+            found = self.ends(path)
+            if any(isinstance(end, list) for end in found):
+                opened: list[Json] = []
+                for end in found:
+                    opened.append(end)
+                    if isinstance(end, list):
+                        opened.extend(end)
+                found = tuple(opened)
+            self._values[path.text] = found
+        return found
+
+    def texts(self, path: Path) -> tuple[str, ...]:
+        """The texts that text operators test: of a scalar its text, of an object or array every key and
+        every scalar at any depth. Null has no text."""
+        found = self._texts.get(path.text)
+        if found is None:
+            ends = self.ends(path)
+            found = ends if len(ends) == 1 and isinstance(ends[0], str) else tuple(_texts(ends))
+            self._texts[path.text] = found
+        return found
+
+    def encoded(self, path: Path) -> tuple[bytes, ...]:
+        """`texts` as UTF-8."""
+        found = self._encoded.get(path.text)
+        if found is None:
+            found = self._encoded[path.text] = tuple(map(encode, self.texts(path)))
+        return found
+
+    def numbers(self, path: Path) -> tuple[tuple[int | float, ...], bool]:
+        """The numbers at the path (numeric text counts; of an array its elements), and whether a value
+        that is not a number is there too."""
+        found = self._numbers.get(path.text)
+        if found is None:
+            numbers: list[int | float] = []
+            others = False
+            for end in self.ends(path):
+                for value in end if isinstance(end, list) else (end,):
+                    number = number_of(value)
+                    if number is None:
+                        others = True
+                    else:
+                        numbers.append(number)
+            found = self._numbers[path.text] = (tuple(numbers), others)
+        return found
+
+
+def resolve(document: Mapping[str, Json], path: Path) -> tuple[Json, ...]:
+    """Where `path` ends in `document`, in document order; () when nowhere."""
+    value = document.get(path.root, MISSING)
+    if value is MISSING:
+        return ()
+    here: list[Json] = [value]
+    for key, index in path.steps:
+        there: list[Json] = []
+        for value in here:
+            if isinstance(value, dict):
+                if key in value:
+                    there.append(value[key])
+            elif isinstance(value, list):
+                if index is not None and index < len(value):
+                    there.append(value[index])
+                there.extend(item[key] for item in value if isinstance(item, dict) and key in item)
+        if not there:
+            return ()
+        here = there
+    return tuple(here)
+
+
+def _texts(ends: tuple[Json, ...]) -> list[str]:
+    texts: list[str] = []
+    stack: list[Json] = list(reversed(ends))
+    while stack:
+        value = stack.pop()
+        if isinstance(value, str):
+            texts.append(value)
+        elif isinstance(value, dict):
+            # Keys are texts like any other, so they go through the same stack, each before its value.
+            for key in reversed(value):
+                stack.append(value[key])
+                stack.append(key)
+        elif isinstance(value, list):
+            stack.extend(reversed(value))
+        elif value is not None:
+            texts.append(text_of(value))
+    return texts
+
+
+# ---- hints: what must be so for a condition to be anything but FALSE -----------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Some value at `path` has its `value_key` among `keys`."""
+
+    path: Path
+    keys: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Literals:
+    """At least one of `any_of` (casefolded) occurs in the casefolded text of one of `Facts.texts`."""
+
+    path: Path
+    any_of: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """Some number at `path` is >= (`above`) or <= `bound`, or a value there is not a number."""
+
+    path: Path
+    above: bool
+    bound: float
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """`path` leads to a value."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Regex:
+    """One of `Facts.texts` holds a match of `pattern` (RE2 syntax)."""
+
+    path: Path
+    pattern: str
+
+
+Hint = OneOf | Literals | Threshold | Present | Regex
+"""INVARIANT: a hint is necessary for TRUE and for a fault alike; when it does not hold, the verdict is
+FALSE. The index may therefore skip what does not fulfil its hint, and nothing else."""
