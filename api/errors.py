@@ -23,7 +23,7 @@ CODES: Final[Mapping[str, tuple[int, str, str]]] = {
     "approval_not_pending": (
         409,
         "Approval not pending",
-        "somebody resolved it, or it expired or was cancelled",
+        "it was resolved, expired or was cancelled",
     ),
     "event_id_conflict": (409, "Event id used before", "the same `eventId` came with another body"),
     "tool_call_conflict": (409, "Tool call changed", "the same `toolCallId` came with another payload"),
@@ -32,7 +32,7 @@ CODES: Final[Mapping[str, tuple[int, str, str]]] = {
     "policy_file_invalid": (
         409,
         "Policy file invalid",
-        "the file on disk does not load and was left untouched",
+        "the file on disk does not load; left untouched",
     ),
     "precondition_failed": (412, "Precondition failed", "`If-Match` names another version"),
     "payload_too_large": (413, "Payload too large", "the body is larger than the limit"),

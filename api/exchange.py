@@ -24,8 +24,8 @@ ROLES = ("admin", "reviewer", "viewer")
 class Caller:
     """Who asks, as the service itself verified it.
 
-    `kind` is `user` (bearer token), `key` (API key) or `nobody`. For a key, `agent_id` is the agent that it is
-    bound to (None: any), `user_id` the user it is bound to.
+    `kind` is `user` (bearer token), `key` (API key) or `nobody`. For a key, `agent_id` is the agent that it
+    is bound to (None: any), `user_id` the user it is bound to.
     """
 
     kind: str = "nobody"

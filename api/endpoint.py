@@ -1,0 +1,283 @@
+"""One path for every route: authenticate, authorise, read and check the input, call the handler, reply.
+
+A handler runs only after all of that; whatever goes wrong becomes a problem document (`api/errors.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api import bodies
+from api.auth import unauthenticated
+from api.context import Context
+from api.errors import ApiError, as_api_error
+from api.exchange import NOBODY, Caller, Reply, Values
+
+log = logging.getLogger("governance")
+
+Handler = Callable[[Caller, Values, Context], Awaitable[Reply]]
+
+ANYONE = frozenset({"anyone"})
+AGENT = frozenset({"agent"})
+VIEWER = frozenset({"viewer", "reviewer", "admin"})
+REVIEWER = frozenset({"reviewer", "admin"})
+ADMIN = frozenset({"admin"})
+
+PROBLEM = "application/problem+json"
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,100}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One query parameter: a JSON Schema for its value, which is parsed by the schema's `type`."""
+
+    name: str
+    schema: Mapping[str, Any]
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One row of THE table in `routes.py`.
+
+    `who` holds `anyone`, or roles and `agent` (an API key). `body` and `reply` name schemas under
+    `schemas/bodies`; `errors` are the codes of `api.errors.CODES` that the route itself adds to those which
+    follow from its shape.
+    """
+
+    method: str
+    path: str
+    who: frozenset[str]
+    handler: Handler
+    summary: str
+    tag: str
+    reply: str | None = None
+    reply_is_array: bool = False
+    status: int = 200
+    body: str | None = None
+    body_optional: bool = False
+    query: tuple[Query, ...] = ()
+    errors: tuple[str, ...] = ()
+    description: str = ""
+    media_type: str = "application/json"
+    headers: tuple[str, ...] = ()
+
+    @property
+    def operation_id(self) -> str:
+        return getattr(self.handler, "__name__", "handler")
+
+
+def request_id_of(headers: Mapping[str, str], context: Context) -> str:
+    """The caller's `X-Request-Id` when it is harmless, else a new one."""
+    sent = headers.get("x-request-id", "")
+    return sent if _REQUEST_ID.match(sent) else context.ids("req")
+
+
+def problem(error: ApiError, request_id: str) -> Response:
+    return Response(
+        msgspec.json.encode(error.body(request_id)),
+        status_code=error.status,
+        headers={**error.headers, "X-Request-Id": request_id, "Cache-Control": "no-store"},
+        media_type=PROBLEM,
+    )
+
+
+def problem_for(error: BaseException, request_id: str, where: str) -> Response:
+    """The problem document of any exception; one that nobody foresaw is logged and says nothing more."""
+    known = as_api_error(error)
+    if known is None:
+        log.error("fault in %s (request %s)", where, request_id, exc_info=error)
+        known = ApiError("internal_error", f"the service failed; the record is under `{request_id}`")
+    return problem(known, request_id)
+
+
+async def authenticate(who: frozenset[str], headers: Mapping[str, str], context: Context) -> Caller:
+    """The caller, when their credential is valid and may do this; raises 401 or 403."""
+    if "anyone" in who:
+        return NOBODY
+    people = who - {"agent"}
+    authorization = headers.get("authorization")
+    key = headers.get("x-api-key")
+    if people and authorization is not None:
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise unauthenticated("send `Authorization: Bearer <access token>`")
+        caller = await context.credentials.from_token(token.strip())
+        if caller.role not in people:
+            needed = " or ".join(role for role in ("admin", "reviewer", "viewer") if role in people)
+            raise ApiError("forbidden", f"this needs the role {needed}; you are {caller.role}")
+        return caller
+    if "agent" in who:
+        if key is not None:
+            return context.credentials.from_key(key)
+        scheme = "Bearer" if people else "ApiKey"
+        raise unauthenticated("send `X-API-Key: <key>`" + (" or a bearer token" if people else ""), scheme)
+    raise unauthenticated("send `Authorization: Bearer <access token>`; get one from POST /auth/login")
+
+
+def parse_query(route: Route, request: Request) -> dict[str, Any]:
+    """Declared parameters only, parsed and checked; defaults filled in."""
+    declared = {query.name: query for query in route.query}
+    found: dict[str, Any] = {}
+    errors: list[dict[str, str]] = []
+    for name, text in request.query_params.multi_items():
+        query = declared.get(name)
+        if query is None:
+            known = ", ".join(declared) or "none"
+            errors.append(
+                {
+                    "pointer": f"/{bodies.escape(name[:60])}",
+                    "message": f"no such query parameter here; known: {known}",
+                }
+            )
+            continue
+        if name in found:
+            errors.append({"pointer": f"/{name}", "message": f"`{name}` is given twice"})
+            continue
+        value, message = _parse(text, query.schema)
+        if message is None:
+            found[name] = value
+        else:
+            errors.append({"pointer": f"/{name}", "message": f"`{name}` {message}"})
+    if errors:
+        raise ApiError("validation_failed", errors[0]["message"], errors=errors)
+    for query in route.query:
+        if "default" in query.schema:
+            found.setdefault(query.name, query.schema["default"])
+    return found
+
+
+def _parse(text: str, schema: Mapping[str, Any]) -> tuple[Any, str | None]:
+    kind = schema.get("type", "string")
+    if "\0" in text or len(text) > schema.get("maxLength", 500):
+        return None, f"is not accepted: at most {schema.get('maxLength', 500)} characters, and no NUL"
+    if kind in ("integer", "number"):
+        if not re.fullmatch(r"-?[0-9]{1,15}" if kind == "integer" else r"-?[0-9]{1,15}(\.[0-9]{1,9})?", text):
+            return None, f"must be {'a whole' if kind == 'integer' else 'a'} number, not `{text[:40]}`"
+        number = int(text) if kind == "integer" else float(text)
+        least, most = schema.get("minimum"), schema.get("maximum")
+        if (least is not None and number < least) or (most is not None and number > most):
+            return None, f"must be from {least} to {most}, not `{text[:40]}`"
+        return number, None
+    if kind == "boolean":
+        if text not in ("true", "false"):
+            return None, f"must be `true` or `false`, not `{text[:40]}`"
+        return text == "true", None
+    allowed = schema.get("enum")
+    if allowed is not None and text not in allowed:
+        return None, f"must be one of {', '.join(allowed)}, not `{text[:40]}`"
+    if len(text) < schema.get("minLength", 0):
+        return None, "must not be empty"
+    return text, None
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """The raw body, refused as soon as it is too large."""
+    length = request.headers.get("content-length")
+    if length is not None and length.isdigit() and int(length) > most:
+        raise too_large(most)
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > most:
+            raise too_large(most)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def too_large(most: int) -> ApiError:
+    return ApiError("payload_too_large", f"the body is larger than {most} bytes")
+
+
+def check_media_type(content_type: str | None) -> None:
+    media = (content_type or "").partition(";")[0].strip().lower()
+    if media != "application/json":
+        raise ApiError("unsupported_media_type", "send `Content-Type: application/json`")
+
+
+async def _body(route: Route, request: Request, context: Context) -> Any:
+    if route.body is None:
+        # A body that nobody asked for is read (and bounded), so that the connection stays usable.
+        await read_body(request, context.settings.max_body_bytes)
+        return None
+    raw = await read_body(request, context.settings.max_body_bytes)
+    if not raw and route.body_optional:
+        return None
+    check_media_type(request.headers.get("content-type"))
+    value = bodies.decode_unique(raw)
+    bodies.validate(route.body, value)
+    return value
+
+
+def endpoint(route: Route, context: Context) -> Callable[[Request], Awaitable[Response]]:
+    """The web server's function for a route."""
+
+    async def serve(request: Request) -> Response:
+        request_id = request_id_of(request.headers, context)
+        try:
+            caller = await authenticate(route.who, request.headers, context)
+            for name, text in request.path_params.items():
+                if "\0" in text or len(text) > 300:
+                    raise ApiError("not_found", f"`{name}` is no id of ours")
+            values = Values(
+                path=dict(request.path_params),
+                query=parse_query(route, request),
+                body=await _body(route, request, context),
+                headers=request.headers,
+                client=request.client.host if request.client else "",
+                request_id=request_id,
+                url=request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+            )
+            reply = await route.handler(caller, values, context)
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except Exception as error:
+            return problem_for(error, request_id, f"{route.method} {route.path}")
+        return response_of(reply, request_id)
+
+    return serve
+
+
+def response_of(reply: Reply, request_id: str) -> Response:
+    headers = {"X-Request-Id": request_id, "Cache-Control": "no-store", **reply.headers}
+    if reply.stream is not None:
+        return StreamingResponse(reply.stream, reply.status, headers, media_type=reply.media_type)
+    if reply.status == 204:
+        return Response(status_code=204, headers=headers)
+    content = reply.body if isinstance(reply.body, bytes) else msgspec.json.encode(reply.body)
+    return Response(content, reply.status, headers, media_type=reply.media_type)
+
+
+class SecurityHeaders:
+    """Adds the headers every answer carries. The console's own policy is stricter and set there."""
+
+    HEADERS = (
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"no-referrer"),
+        (b"x-frame-options", b"DENY"),
+    )
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def sender(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *self.HEADERS]
+            await send(message)
+
+        await self.app(scope, receive, sender)

@@ -1,0 +1,246 @@
+"""Users, API keys and organisations: plain values in, plain values out, never rows."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import peewee
+
+from api.store.models import ApiKey, Counter, Organisation, User
+from api.store.writer import Transaction
+
+
+def _user(row: User) -> dict[str, Any]:
+    return {
+        "userId": row.user_id,
+        "organisationId": row.organisation_id,
+        "email": row.email,
+        "role": row.role,
+        "enabled": bool(row.enabled),
+        "createdAt": row.created_at,
+        "tokensValidFrom": row.tokens_valid_from,
+    }
+
+
+def _key(row: ApiKey) -> dict[str, Any]:
+    return {
+        "keyId": row.key_id,
+        "organisationId": row.organisation_id,
+        "name": row.name,
+        "prefix": row.prefix,
+        "agentId": row.agent_id,
+        "userId": row.user_id,
+        "scopes": json.loads(row.scopes),
+        "createdAt": row.created_at,
+        "createdBy": row.created_by,
+        "revokedAt": row.revoked_at,
+    }
+
+
+def find_user(user_id: str) -> dict[str, Any] | None:
+    row = User.get_or_none(User.user_id == user_id)
+    return None if row is None else _user(row)
+
+
+def find_login(email: str) -> tuple[dict[str, Any], str] | None:
+    """The user with this e-mail (any case) and their password hash."""
+    row = User.get_or_none(User.email == email.strip().lower())
+    return None if row is None else (_user(row), row.password_hash)
+
+
+def list_users(organisation_id: str) -> list[dict[str, Any]]:
+    """By e-mail."""
+    return [
+        _user(row)
+        for row in User.select().where(User.organisation_id == organisation_id).order_by(User.email)
+    ]
+
+
+def add_user(
+    transaction: Transaction, organisation_id: str, email: str, role: str, password_hash: str, actor: str
+) -> dict[str, Any] | None:
+    """Create a user; None when the e-mail is taken."""
+    address = email.strip().lower()
+    if User.get_or_none(User.email == address) is not None:
+        return None
+    row = User.create(
+        user_id=transaction.ids("usr"),
+        organisation_id=organisation_id,
+        email=address,
+        role=role,
+        password_hash=password_hash,
+        enabled=True,
+        tokens_valid_from=0,
+        created_at=transaction.at,
+    )
+    transaction.audit(
+        organisation_id,
+        "user.created",
+        actor=actor,
+        details={"userId": row.user_id, "email": address, "role": role},
+    )
+    return _user(row)
+
+
+def change_user(
+    transaction: Transaction,
+    organisation_id: str,
+    user_id: str,
+    actor: str,
+    *,
+    role: str | None = None,
+    enabled: bool | None = None,
+    password_hash: str | None = None,
+) -> dict[str, Any] | None:
+    """Change what is given; a new password or disabling ends every token the user has. None: no such user."""
+    row = User.get_or_none((User.user_id == user_id) & (User.organisation_id == organisation_id))
+    if row is None:
+        return None
+    details: dict[str, Any] = {"userId": user_id, "email": row.email}
+    if role is not None and role != row.role:
+        row.role = details["role"] = role
+    if enabled is not None and enabled != bool(row.enabled):
+        row.enabled = details["enabled"] = enabled
+    if password_hash is not None:
+        row.password_hash = password_hash
+        details["password"] = "changed"
+    if enabled is False or password_hash is not None:
+        row.tokens_valid_from = int(transaction.now) + 1
+    row.save()
+    transaction.audit(organisation_id, "user.updated", actor=actor, details=details)
+    return _user(row)
+
+
+def count_admins(organisation_id: str) -> int:
+    """Admins who can log in; the last one must stay."""
+    return int(
+        User.select()
+        .where((User.organisation_id == organisation_id) & (User.role == "admin") & User.enabled)
+        .count()
+    )
+
+
+def active_keys() -> tuple[int, dict[str, dict[str, Any]]]:
+    """The `keys` counter, and every key in force by its digest."""
+    counter = Counter.get_or_none(Counter.name == "keys")
+    keys = {row.digest: _key(row) for row in ApiKey.select().where(ApiKey.revoked_at.is_null())}
+    return (int(counter.value) if counter else 0), keys
+
+
+def list_keys(organisation_id: str) -> list[dict[str, Any]]:
+    """Newest first."""
+    query = ApiKey.select().where(ApiKey.organisation_id == organisation_id).order_by(ApiKey.key_id.desc())
+    return [_key(row) for row in query]
+
+
+def add_key(
+    transaction: Transaction,
+    organisation_id: str,
+    name: str,
+    digest: str,
+    prefix: str,
+    actor: str,
+    *,
+    agent_id: str | None = None,
+    user_id: str | None = None,
+    scopes: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    row = ApiKey.create(
+        key_id=transaction.ids("key"),
+        organisation_id=organisation_id,
+        name=name,
+        digest=digest,
+        prefix=prefix,
+        agent_id=agent_id,
+        user_id=user_id,
+        scopes=json.dumps(list(scopes)),
+        created_at=transaction.at,
+        created_by=actor,
+    )
+    transaction.bump("keys")
+    transaction.audit(
+        organisation_id,
+        "key.created",
+        actor=actor,
+        agentId=agent_id,
+        details={"keyId": row.key_id, "name": name},
+    )
+    return _key(row)
+
+
+def _own_key(organisation_id: str, key_id: str) -> ApiKey | None:
+    return ApiKey.get_or_none((ApiKey.key_id == key_id) & (ApiKey.organisation_id == organisation_id))
+
+
+def rotate_key(
+    transaction: Transaction, organisation_id: str, key_id: str, digest: str, prefix: str, actor: str
+) -> dict[str, Any] | None:
+    """A new secret for the same key; the old one stops at once. None: no such key in force."""
+    row = _own_key(organisation_id, key_id)
+    if row is None or row.revoked_at is not None:
+        return None
+    row.digest, row.prefix = digest, prefix
+    row.save()
+    transaction.bump("keys")
+    transaction.audit(
+        organisation_id, "key.rotated", actor=actor, details={"keyId": key_id, "name": row.name}
+    )
+    return _key(row)
+
+
+def revoke_key(
+    transaction: Transaction, organisation_id: str, key_id: str, actor: str
+) -> dict[str, Any] | None:
+    """End a key; again on a revoked one changes nothing. None: no such key."""
+    row = _own_key(organisation_id, key_id)
+    if row is None:
+        return None
+    if row.revoked_at is None:
+        row.revoked_at = transaction.at
+        row.save()
+        transaction.bump("keys")
+        transaction.audit(
+            organisation_id, "key.revoked", actor=actor, details={"keyId": key_id, "name": row.name}
+        )
+    return _key(row)
+
+
+def organisation(organisation_id: str) -> dict[str, Any] | None:
+    """`{organisationId, name, createdAt, userToken}`; `userToken` is the rule for end-user tokens or None."""
+    row = Organisation.get_or_none(Organisation.organisation_id == organisation_id)
+    if row is None:
+        return None
+    return {
+        "organisationId": row.organisation_id,
+        "name": row.name,
+        "createdAt": row.created_at,
+        "userToken": json.loads(row.user_token) if row.user_token else None,
+    }
+
+
+def add_organisation(transaction: Transaction, organisation_id: str, name: str, actor: str) -> bool:
+    """Create an organisation; False when it exists."""
+    try:
+        with Organisation._meta.database.savepoint():
+            Organisation.create(organisation_id=organisation_id, name=name, created_at=transaction.at)
+    except peewee.IntegrityError:
+        return False
+    transaction.audit(organisation_id, "organisation.created", actor=actor, details={"name": name})
+    return True
+
+
+def set_user_token_rule(
+    transaction: Transaction, organisation_id: str, rule: dict[str, Any] | None, actor: str
+) -> None:
+    """How end-user tokens of this organisation verify: `{algorithm, key, issuer?, audience?}` or None."""
+    Organisation.update(user_token=json.dumps(rule) if rule else None).where(
+        Organisation.organisation_id == organisation_id
+    ).execute()
+    transaction.bump("keys")
+    transaction.audit(
+        organisation_id,
+        "organisation.updated",
+        actor=actor,
+        details={"userTokens": rule["algorithm"] if rule else "none accepted"},
+    )
