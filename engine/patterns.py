@@ -1,0 +1,224 @@
+"""Patterns of `matches`: RE2 syntax, unanchored search, bounded memory and bounded time.
+
+Decides what a pattern may be (refusing, with what to write instead, everything that linear-time search
+cannot do) and what a search answers. It knows nothing of fields or conditions.
+
+RE2 never backtracks, so time is linear in the text, but the factor can grow to the number of instructions:
+`a.{1000}b` over a long text of many `a` costs a thousand steps a character. Counted repetitions are what
+brings such factors into patterns that people write. So a text is searched only while repetitions times
+bytes stay within `WORK_LIMIT`; beyond it the relaxed pattern, its counts replaced by `+` or `*` (a superset,
+and cheap), is asked first. When it does not match the answer is FALSE; when it does, nobody can tell in
+bounded time, and the answer is a fault.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any, Final
+
+import re2
+
+from engine.errors import ConditionError
+from engine.fields import encode
+from engine.model import Fault, Verdict
+
+MAX_MEMORY: Final = 8 << 20
+"""Bytes that one pattern may use for its program and its search automaton together."""
+
+MAX_LENGTH: Final = 20_000
+"""Characters of a pattern."""
+
+WORK_LIMIT: Final = 10_000_000
+"""Repeated instructions times bytes of text; about 50 ms in the worst case."""
+
+# One piece of a pattern, as RE2 reads it, so that a brace within a class or a quotation is not a count.
+# No branch can fail after it consumed something, so the reading is linear.
+_PIECE: Final = re.compile(
+    r"""(?P<quoted>\\Q.*?(?:\\E|\Z))
+      | (?P<class>\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*+(?:\]|\\?\Z))
+      | (?P<escape>\\(?:[pP]\{[^}]*\}?|x\{[^}]*\}?|[kg](?:<[^>]*>?|\{[^}]*\}?|'[^']*'?)?|[1-9]\d*|u\w{0,4}|c.|.|\Z))
+      | (?P<group>\(\?(?:P=\w*\)?|<?[=!]|>|\||\#[^)]*\)?|\(\w*\)?|R\)?|&\w*\)?|\d+\)?|[a-zA-Z-]*[:)]?))
+      | (?P<count>\{(?P<least>\d+)(?:,\d*)?\})
+      | (?P<other>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+_TWICE = "write the repeated text out"
+_ADVICE: Final = tuple(
+    (re.compile(piece, re.DOTALL), text)
+    for piece, text in (
+        (r"\(\?<?[=!]", "lookaround `%s` is not supported; use a second condition, `not_matches` to exclude"),
+        (r"\(\?>", "an atomic group `%s` is not supported; write `(?:`, a search never backtracks here"),
+        (r"\(\?P=.*", f"the back-reference `%s` is not supported; {_TWICE}"),
+        (r"\(\?\(.*", "the conditional group `%s` is not supported; write the cases apart with `|`"),
+        (r"\(\?(?:R|&|\d).*", "the recursion `%s` is not supported; write the levels out"),
+        (r"\(\?\|", "a branch reset `%s` is not supported; write `(?:`"),
+        (r"\(\?#.*", "the comment `%s` is not supported; put it into the description of the policy"),
+        (r"\(\?[a-zA-Z-]*x.*", "the flag `x` in `%s` is not supported; write the pattern without blanks"),
+        (
+            r"\(\?(?![imsU-]+[:)]|P$|:).*",
+            "`%s` is not supported; of the flags there are `i`, `m`, `s` and `U`",
+        ),
+        (r"\\[1-9]\d*", f"the back-reference `%s` is not supported; {_TWICE}"),
+        (r"\\[kg].*", f"the back-reference `%s` is not supported; {_TWICE}"),
+        (r"\\Z", r"`%s` is not supported; write `\z` for the end of the text"),
+        (r"\\G", r"`%s` is not supported; write `\A` for the start of the text"),
+        (r"\\K", "`%s` is not supported; leave it out, only whether there is a match counts"),
+        (
+            r"\\u.*",
+            r"`%s` is not supported; write the character itself, or `\x{..}` with its hexadecimal code",
+        ),
+        (r"\\h", r"`%s` is not supported; write `[\t ]`"),
+        (r"\\R", r"`%s` is not supported; write `\r?\n`"),
+        (r"\\X", "`%s` is not supported; write `.`"),
+        (r"\\e", r"`%s` is not supported; write `\x1b`"),
+        (
+            r"\\c.?",
+            r"the control character `%s` is not supported; write `\x` and its two-digit hexadecimal code",
+        ),
+    )
+)
+
+_REASONS: Final = {
+    b"missing )": "a `(` is not closed; write `\\(` for the character itself",
+    b"unexpected )": "a `)` closes nothing; write `\\)` for the character itself",
+    b"missing ]": "a `[` is not closed; write `\\[` for the character itself",
+    b"no argument for repetition operator": "`%s` has nothing before it to repeat; write `\\%s` for the character",
+    b"bad repetition operator": "`%s` repeats a repetition; put the inner one into `(?:` and `)`",
+    b"invalid repetition size": "`%s` repeats too often; at most 1000 times, counts within counts multiplied",
+    b"invalid character class range": "`%s` is no class of characters; check the name or the order of the range",
+    b"invalid escape sequence": "`%s` has no meaning; write the character without the backslash",
+    b"trailing \\": "it ends with a single backslash; write `\\\\` for the character itself",
+    b"invalid named capture group": "`%s` is no group name; write `(?P<name>` with letters, digits and `_`",
+    b"invalid perl operator": "`%s` is not supported; write `(?:` for a plain group",
+    b"pattern too large": "it is too large to be searched with bounded memory; split it, or list fewer alternatives",
+}
+
+
+class Pattern:
+    """A compiled pattern. `text` is as written; `required` is a pattern that matches whatever `search` does
+    not answer FALSE for: the relaxed one where counts are large, else `text` itself."""
+
+    __slots__ = ("_limit", "_relaxed", "_search", "required", "text")
+
+    def __init__(self, text: str) -> None:
+        compiled = _compile(text)
+        self.text = text
+        self.required = text
+        self._search = compiled.search
+        self._relaxed = self._search
+        self._limit = 1 << 62
+        relaxed = _relax(text)
+        if relaxed != text:
+            weight = _size(text) - _size(relaxed)
+            if weight > 9:  # lighter ones stay within the limit on every text that the service accepts
+                self.required = relaxed
+                self._relaxed = _compile(relaxed).search
+                self._limit = WORK_LIMIT // weight
+
+    def search(self, subject: str) -> Verdict:
+        """Whether the pattern matches anywhere in `subject`. Never raises."""
+        return self.search_bytes(encode(subject))
+
+    def search_bytes(self, subject: bytes) -> Verdict:
+        """`search` on text that is UTF-8 already (see `fields.encode`)."""
+        if len(subject) <= self._limit:
+            return self._search(subject) is not None
+        if self._relaxed(subject) is None:
+            return False
+        return Fault(
+            f"a text of {len(subject):,} bytes is too long for the repetition counts of the pattern"
+            f" `{shorten(self.text)}`, which is searched up to {self._limit:,} bytes"
+        )
+
+
+@lru_cache(maxsize=65536)
+def compile_pattern(text: str) -> Pattern:
+    """The pattern, ready to search. Raises ConditionError(part="value") with the offset of what is wrong."""
+    if len(text) > MAX_LENGTH:
+        raise ConditionError(
+            f"the pattern has {len(text):,} characters, and at most {MAX_LENGTH:,} are allowed;"
+            " split it into several policies",
+            part="value",
+        )
+    return Pattern(text)
+
+
+def _options() -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    options.never_capture = True
+    options.max_mem = MAX_MEMORY
+    return options
+
+
+_OPTIONS: Final = _options()
+_BYTE_OPTIONS: Final = _options()
+_BYTE_OPTIONS.encoding = re2.Options.Encoding.LATIN1
+
+
+def _compile(text: str) -> Any:
+    try:
+        # Not through the cache of re2: ours holds more.
+        return re2.compile(text, _OPTIONS)
+    except UnicodeEncodeError as error:
+        raise ConditionError(
+            "the pattern has half of a character (a lone surrogate); write the whole character",
+            part="value",
+            offset=error.start,
+        ) from None
+    except re2.error as error:
+        raise _explain(text, error.args[0] if error.args else b"") from None
+
+
+def _size(text: str) -> int:
+    """Instructions of a compiled pattern, bytes taken for characters: what a step of the search may cost."""
+    try:
+        return int(re2.compile(text.encode(), _BYTE_OPTIONS).programsize)
+    except re2.error:
+        return int(re2.compile(text, _OPTIONS).programsize)
+
+
+def _relax(text: str) -> str:
+    """The pattern with each counted repetition replaced by `*` or `+`: it matches whatever `text` does."""
+    if "{" not in text:
+        return text
+    return _PIECE.sub(
+        lambda piece: piece[0] if piece["count"] is None else "*" if int(piece["least"]) == 0 else "+", text
+    )
+
+
+def _explain(text: str, error: bytes) -> ConditionError:
+    """What to write instead of what RE2 refused."""
+    before = ""
+    for piece in _PIECE.finditer(text):
+        word = piece[0]
+        if piece["group"] or piece["escape"]:
+            for wrong, advice in _ADVICE:
+                if wrong.fullmatch(word):
+                    return _refusal(advice.replace("%s", shorten(word)), piece.start())
+        if word == "+" and before in ("*", "+", "?", "}"):
+            possessive = text[piece.start() - 1 : piece.end()]
+            advice = f"the possessive `{possessive}` is not supported; leave the last `+` out"
+            return _refusal(advice, piece.start())
+        before = "}" if piece["count"] else word if piece["other"] else ""
+    kind, _, detail = error.partition(b": ")
+    fragment = detail.decode(errors="replace")
+    for reason, advice in _REASONS.items():
+        if kind.startswith(reason):
+            at = text.find(fragment) if fragment and "%s" in advice else -1
+            return _refusal(advice.replace("%s", shorten(fragment)), at if at >= 0 else None)
+    return _refusal(error.decode(errors="replace"), None)
+
+
+def _refusal(advice: str, offset: int | None) -> ConditionError:
+    where = "" if offset is None else f" at character {offset + 1}"
+    return ConditionError(f"the pattern cannot be used{where}: {advice}", part="value", offset=offset)
+
+
+def shorten(text: str, limit: int = 80) -> str:
+    """At most `limit` characters of a text, on one line, with an ellipsis where it was cut."""
+    if len(text) > limit:
+        text = text[: limit - 1] + "…"
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
