@@ -29,15 +29,15 @@ MAX_MEMORY: Final = 8 << 20
 MAX_LENGTH: Final = 20_000
 """Characters of a pattern."""
 
-WORK_LIMIT: Final = 10_000_000
-"""Repeated instructions times bytes of text; about 50 ms in the worst case."""
+WORK_LIMIT: Final = 6_000_000
+"""Repeated instructions times bytes of text; up to 50 ms in the worst case."""
 
 # One piece of a pattern, as RE2 reads it, so that a brace within a class or a quotation is not a count.
 # No branch can fail after it consumed something, so the reading is linear.
 _PIECE: Final = re.compile(
     r"""(?P<quoted>\\Q.*?(?:\\E|\Z))
       | (?P<class>\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*+(?:\]|\\?\Z))
-      | (?P<escape>\\(?:[pP]\{[^}]*\}?|x\{[^}]*\}?|[kg](?:<[^>]*>?|\{[^}]*\}?|'[^']*'?)?|[1-9]\d*|u\w{0,4}|c.|.|\Z))
+      | (?P<escape>\\(?:[pPx]\{[^}]*\}?|[kg](?:<[^>]*>?|\{[^}]*\}?|'[^']*'?)?|[1-9]\d*|u\w{0,4}|c.|.|\Z))
       | (?P<group>\(\?(?:P=\w*\)?|<?[=!]|>|\||\#[^)]*\)?|\(\w*\)?|R\)?|&\w*\)?|\d+\)?|[a-zA-Z-]*[:)]?))
       | (?P<count>\{(?P<least>\d+)(?:,\d*)?\})
       | (?P<other>.)""",
@@ -84,15 +84,15 @@ _REASONS: Final = {
     b"missing )": "a `(` is not closed; write `\\(` for the character itself",
     b"unexpected )": "a `)` closes nothing; write `\\)` for the character itself",
     b"missing ]": "a `[` is not closed; write `\\[` for the character itself",
-    b"no argument for repetition operator": "`%s` has nothing before it to repeat; write `\\%s` for the character",
+    b"no argument for repetition operator": "`%s` repeats nothing; write `\\%s` for the character itself",
     b"bad repetition operator": "`%s` repeats a repetition; put the inner one into `(?:` and `)`",
-    b"invalid repetition size": "`%s` repeats too often; at most 1000 times, counts within counts multiplied",
-    b"invalid character class range": "`%s` is no class of characters; check the name or the order of the range",
+    b"invalid repetition size": "`%s` is no count; write `{least,most}`, at most 1000, nested counts multiplied",
+    b"invalid character class range": "`%s` is no class of characters; check its name or order",
     b"invalid escape sequence": "`%s` has no meaning; write the character without the backslash",
     b"trailing \\": "it ends with a single backslash; write `\\\\` for the character itself",
     b"invalid named capture group": "`%s` is no group name; write `(?P<name>` with letters, digits and `_`",
     b"invalid perl operator": "`%s` is not supported; write `(?:` for a plain group",
-    b"pattern too large": "it is too large to be searched with bounded memory; split it, or list fewer alternatives",
+    b"pattern too large": "it is too large to be searched with bounded memory; split it into several",
 }
 
 
@@ -112,7 +112,7 @@ class Pattern:
         relaxed = _relax(text)
         if relaxed != text:
             weight = _size(text) - _size(relaxed)
-            if weight > 9:  # lighter ones stay within the limit on every text that the service accepts
+            if weight > 5:  # lighter ones stay within the limit on every text that the service accepts
                 self.required = relaxed
                 self._relaxed = _compile(relaxed).search
                 self._limit = WORK_LIMIT // weight
@@ -145,6 +145,9 @@ def compile_pattern(text: str) -> Pattern:
     return Pattern(text)
 
 
+_re2_compile: Final[Any] = re2.compile
+
+
 def _options() -> Any:
     options = re2.Options()
     options.log_errors = False
@@ -160,8 +163,7 @@ _BYTE_OPTIONS.encoding = re2.Options.Encoding.LATIN1
 
 def _compile(text: str) -> Any:
     try:
-        # Not through the cache of re2: ours holds more.
-        return re2.compile(text, _OPTIONS)
+        return _re2_compile(text, _OPTIONS)
     except UnicodeEncodeError as error:
         raise ConditionError(
             "the pattern has half of a character (a lone surrogate); write the whole character",
@@ -175,9 +177,9 @@ def _compile(text: str) -> Any:
 def _size(text: str) -> int:
     """Instructions of a compiled pattern, bytes taken for characters: what a step of the search may cost."""
     try:
-        return int(re2.compile(text.encode(), _BYTE_OPTIONS).programsize)
+        return int(_re2_compile(text.encode(), _BYTE_OPTIONS).programsize)
     except re2.error:
-        return int(re2.compile(text, _OPTIONS).programsize)
+        return int(_re2_compile(text, _OPTIONS).programsize)
 
 
 def _relax(text: str) -> str:
