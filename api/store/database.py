@@ -152,6 +152,12 @@ class Database:
             statement = statement.replace("?", self.peewee.param)
         return list(self.peewee.execute_sql(statement, parameters).fetchall())
 
+    def rows_changed(self, statement: str, parameters: Sequence[Any] = ()) -> int:
+        """Run a changing statement written with `?` marks; returns how many rows it changed."""
+        if self.peewee.param != "?":
+            statement = statement.replace("?", self.peewee.param)
+        return int(self.peewee.execute_sql(statement, parameters).rowcount)
+
     async def read(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run a reading function on a worker thread with a connection of its own."""
         return await asyncio.get_running_loop().run_in_executor(
