@@ -225,12 +225,15 @@ def number_of(value: Json) -> int | float | None:
     return None
 
 
-def encode(text: str) -> bytes:
-    """UTF-8 of any text; a lone surrogate becomes U+FFFD, so that it stays one character and no error."""
+def whole(text: str) -> str:
+    """The text with each lone surrogate replaced by U+FFFD, so that it can be written as UTF-8."""
+    if text.isascii():
+        return text
     try:
-        return text.encode()
+        text.encode()
     except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
 
 
 class _Missing:
@@ -284,19 +287,17 @@ class Facts:
 
     def texts(self, path: Path) -> tuple[str, ...]:
         """The texts that text operators test: of a scalar its text, of an object or array every key and
-        every scalar at any depth. Null has no text."""
+        every scalar at any depth. Null has no text. Every text can be written as UTF-8."""
         found = self._texts.get(path.text)
         if found is None:
-            ends = self.ends(path)
-            found = ends if len(ends) == 1 and isinstance(ends[0], str) else tuple(_texts(ends))
-            self._texts[path.text] = found
+            found = self._texts[path.text] = tuple(map(whole, _texts(self.ends(path))))
         return found
 
     def encoded(self, path: Path) -> tuple[bytes, ...]:
         """`texts` as UTF-8."""
         found = self._encoded.get(path.text)
         if found is None:
-            found = self._encoded[path.text] = tuple(map(encode, self.texts(path)))
+            found = self._encoded[path.text] = tuple(text.encode() for text in self.texts(path))
         return found
 
     def numbers(self, path: Path) -> tuple[tuple[int | float, ...], bool]:

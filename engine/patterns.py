@@ -20,7 +20,7 @@ from typing import Any, Final
 import re2
 
 from engine.errors import ConditionError
-from engine.fields import encode
+from engine.fields import whole
 from engine.model import Fault, Verdict
 
 MAX_MEMORY: Final = 8 << 20
@@ -86,7 +86,7 @@ _REASONS: Final = {
     b"missing ]": "a `[` is not closed; write `\\[` for the character itself",
     b"no argument for repetition operator": "`%s` repeats nothing; write `\\%s` for the character itself",
     b"bad repetition operator": "`%s` repeats a repetition; put the inner one into `(?:` and `)`",
-    b"invalid repetition size": "`%s` is no count; write `{least,most}`, at most 1000, nested counts multiplied",
+    b"invalid repetition size": "`%s` is no count; write `{least,most}`, at most 1000, also when multiplied",
     b"invalid character class range": "`%s` is no class of characters; check its name or order",
     b"invalid escape sequence": "`%s` has no meaning; write the character without the backslash",
     b"trailing \\": "it ends with a single backslash; write `\\\\` for the character itself",
@@ -119,10 +119,19 @@ class Pattern:
 
     def search(self, subject: str) -> Verdict:
         """Whether the pattern matches anywhere in `subject`. Never raises."""
-        return self.search_bytes(encode(subject))
+        return self.search_bytes(whole(subject).encode())
+
+    def find(self, subject: str) -> tuple[int, int] | None:
+        """Where the first match is, in characters; None when there is none or it would take too long."""
+        encoded = whole(subject).encode()
+        found = self._search(encoded) if len(encoded) <= self._limit else None
+        if found is None:
+            return None
+        start, end = found.span()
+        return len(encoded[:start].decode(errors="replace")), len(encoded[:end].decode(errors="replace"))
 
     def search_bytes(self, subject: bytes) -> Verdict:
-        """`search` on text that is UTF-8 already (see `fields.encode`)."""
+        """`search` on text that is UTF-8 already (see `Facts.encoded`)."""
         if len(subject) <= self._limit:
             return self._search(subject) is not None
         if self._relaxed(subject) is None:
