@@ -1,0 +1,202 @@
+"""Both shapes of a condition, compiled: `{field, operator, value}` and `{expression}`.
+
+Decides what a condition means as a whole, when two are the same (equal ones share one compiled object), how
+it is told to a reviewer, and which policies are unsafe because an expression would fault on calls that it
+was not meant for. Knows nothing of the index or of actions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
+
+from engine.errors import ConditionError
+from engine.fields import Facts, Hint, Path, parse
+from engine.model import Condition, Fault, Json, Verdict
+from engine.operators import OPERATORS, Operator, show
+from engine.patterns import compile_pattern, shorten
+
+if TYPE_CHECKING:
+    from engine.expression import Expression
+
+
+class CompiledCondition:
+    """A condition ready to be evaluated. Equal `key`s mean the same behaviour, and then the same object.
+
+    `path` and `operator` are None for an expression, `expression` is None for the field form. `hints` are
+    all necessary for any verdict but FALSE.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "condition",
+        "evaluate",
+        "expression",
+        "hints",
+        "key",
+        "operator",
+        "path",
+        "text",
+    )
+
+    condition: Condition
+    key: Hashable
+    hints: tuple[Hint, ...]
+    evaluate: Callable[[Facts], Verdict]
+    """The verdict on a call; never raises."""
+    text: str
+    """The condition on one line, for people."""
+    path: Path | None
+    operator: Operator | None
+    expression: Expression | None
+
+    def describe(self, facts: Facts) -> str:
+        """Why the verdict is what it is: the condition and the value that was seen."""
+        verdict = self.evaluate(facts)
+        if isinstance(verdict, Fault):
+            return f"`{self.text}` cannot be evaluated: {verdict.message}"
+        if self.path is None or self.operator is None:
+            return f"`{self.text}` {'holds' if verdict is True else 'does not hold'}"
+        operator, value = self.operator, self.condition.value
+        if not operator.takes_value:
+            return self._presence(facts, verdict)
+        seen = operator.witness(facts, self.path, value)
+        if verdict is False:
+            seen = OPERATORS["exists"].witness(facts, self.path, None)
+        relation = operator.phrase.replace("%s", show(value))
+        if verdict is True and operator.name == "equals":
+            return f"`{self.path}` is {show(seen)}"
+        return f"`{self.path}` is {show(seen)}, {'' if verdict is True else 'which is not '}{relation}"
+
+    def _presence(self, facts: Facts, verdict: bool) -> str:
+        seen = OPERATORS["exists"].witness(facts, self.path, None) if self.path else None
+        if verdict is (self.condition.operator == "exists"):
+            return f"`{self.path}` is present ({show(seen)})"
+        return f"`{self.path}` is missing"
+
+    def __repr__(self) -> str:
+        return f"<condition {self.text}>"
+
+
+_interned: Final[WeakValueDictionary[Hashable, CompiledCondition]] = WeakValueDictionary()
+
+
+def compile_condition(condition: Condition) -> CompiledCondition:
+    """The compiled form; equal conditions give the same object.
+
+    Raises ConditionError with `part` saying which member is wrong.
+    """
+    if condition.expression is not None:
+        return _compile_expression(condition)
+    if condition.field is None:
+        raise ConditionError(
+            "a condition needs `field` and `operator`, or `expression`; write one of the two", part="field"
+        )
+    path = parse(condition.field)
+    operator = _operator(condition.operator)
+    operator.check(condition.value)
+    key = (path.text, operator.name, _identity(operator, condition.value))
+    known = _interned.get(key)
+    if known is not None:
+        return known
+    compiled = CompiledCondition()
+    compiled.condition = Condition(path.text, operator.name, condition.value)
+    compiled.key = key
+    compiled.hints = operator.hint(path, condition.value)
+    compiled.evaluate = operator.compile(path, condition.value)
+    compiled.text = f"{path} {operator.name}"
+    if operator.takes_value:
+        compiled.text += f" {show(condition.value)}"
+    compiled.path, compiled.operator, compiled.expression = path, operator, None
+    return _interned.setdefault(key, compiled)
+
+
+def _compile_expression(condition: Condition) -> CompiledCondition:
+    for name, member in (("field", condition.field), ("operator", condition.operator)):
+        if member is not None:
+            raise ConditionError(
+                f"a condition has either `{name}` or `expression`; make them two conditions",
+                part="expression",
+            )
+    if condition.value is not None:
+        raise ConditionError("an expression takes no `value`; write it into the expression", part="value")
+    from engine.expression import compile_expression
+
+    text = condition.expression or ""
+    expression = compile_expression(text)
+    key = ("expression", text)
+    known = _interned.get(key)
+    if known is not None:
+        return known
+    evaluate = expression.evaluate
+    compiled = CompiledCondition()
+    compiled.condition = Condition(expression=text)
+    compiled.key = key
+    compiled.hints = expression.hints
+    compiled.evaluate = lambda facts: evaluate(facts.document)
+    compiled.text = shorten(text, 200)
+    compiled.path, compiled.operator, compiled.expression = None, None, expression
+    return _interned.setdefault(key, compiled)
+
+
+def _operator(name: str | None) -> Operator:
+    if name is None:
+        raise ConditionError("a condition with `field` needs an `operator`", part="operator")
+    operator = OPERATORS.get(name)
+    if operator is None:
+        close = get_close_matches(name.strip().replace("-", "_").casefold(), OPERATORS, n=1, cutoff=0.5)
+        known = ", ".join(f"`{known}`" for known in OPERATORS)
+        hint = f"did you mean `{close[0]}`?" if close else f"there are {known}"
+        raise ConditionError(f"unknown operator `{shorten(name)}`; {hint}", part="operator")
+    return operator
+
+
+def _identity(operator: Operator, value: Json) -> str:
+    """A text that two values share exactly when the operator treats them alike."""
+    if operator.name in ("in", "not_in"):
+        return "\n".join(sorted({json.dumps(choice, sort_keys=True) for choice in value}))
+    return json.dumps(value, sort_keys=True)
+
+
+# ---- which policies are unsafe -----------------------------------------------------------------------
+
+_RESTRICTING: Final = frozenset({"equals", "in", "starts_with", "ends_with", "contains"})
+_TOOL_NAMES: Final = ("x", "Bash", "send_email", "mcp__server__tool", "a.b/c:d-e", "0", " ", "漢字", "é")
+"""A pattern that matches all of these excludes no tool worth the name."""
+
+
+def check_policy(conditions: Sequence[CompiledCondition]) -> None:
+    """Refuse a policy whose expressions may fault on calls that they were not meant for.
+
+    An expression that reads a payload path without a `has()` guard faults on every call that lacks the path,
+    and a fault holds the call up; so such a policy must say which tools it is for. Raises ConditionError.
+    """
+    unguarded = [
+        (condition, path)
+        for condition in conditions
+        if condition.expression is not None
+        for path in condition.expression.unguarded_paths
+    ]
+    if not unguarded or any(_restricts_tool(condition) for condition in conditions):
+        return
+    condition, path = unguarded[0]
+    raise ConditionError(
+        f"the expression `{shorten(condition.text)}` reads `{path}`, which calls of other tools may lack, and"
+        f" would hold them up; guard it with `has({path}) && ...`, or say which tools the policy is for with"
+        " a condition such as `{field: toolName, operator: equals, value: ...}`",
+        part="expression",
+    )
+
+
+def _restricts_tool(condition: CompiledCondition) -> bool:
+    if condition.expression is not None:
+        return condition.expression.restricts_tool_name
+    if condition.path is None or condition.path.text != "toolName" or condition.operator is None:
+        return False
+    if condition.operator.name == "matches":
+        search = compile_pattern(condition.condition.value).search
+        return not all(search(name) is True for name in _TOOL_NAMES)
+    return condition.operator.name in _RESTRICTING
