@@ -17,7 +17,15 @@ ENGINE_MAY = {
     "operators": {"model", "fields", "patterns", "errors"},
     "expression": {"grammar", "model", "fields", "patterns", "errors"},
     "conditions": {"model", "operators", "expression", "fields", "patterns", "errors"},
-    "documents": {"schemas", "conditions", "expression", "fields", "model", "errors"},
+    "yaml_nodes": {"model", "errors"},
+    "examples": {"conditions", "fields", "model"},
+    "documents": {"schemas", "yaml_nodes", "examples", "conditions", "model", "errors"},
+    "presets": {"schemas", "yaml_nodes", "documents", "model", "errors"},
+    "edits": {"yaml_nodes", "model", "errors"},
+    "disk": {"errors"},
+    "git": set(),
+    "archive": {"model"},
+    "snapshot": {"documents", "presets", "model"},
     "literals": {"patterns", "model", "errors"},
     "index": {"conditions", "literals", "fields", "patterns", "model"},
     "matcher": {"index", "conditions", "fields", "model"},
@@ -25,8 +33,8 @@ ENGINE_MAY = {
     "ratelimit": {"model"},
     "ruleset": {"matcher", "decision", "conditions", "fields", "model", "errors"},
     "backtest": {"ruleset", "decision", "model", "errors"},
-    "repository": {"documents", "errors", "model"},
-    "live": {"repository", "ruleset", "documents", "model", "errors"},
+    "repository": {"documents", "presets", "edits", "disk", "git", "archive", "snapshot", "errors", "model"},
+    "live": {"repository", "snapshot", "ruleset", "documents", "model", "errors"},
 }
 FORBIDDEN_IN_ENGINE = {"starlette", "uvicorn", "peewee", "playhouse", "sqlite3", "psycopg", "httpx", "jwt"}
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc"}

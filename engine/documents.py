@@ -1,0 +1,322 @@
+"""Policies as people and the API write them: strict YAML or JSON <-> `Policy`.
+
+Decides whether a document is a policy: its shape by `schemas/`, its conditions by compiling them, its
+examples by running them. All problems are collected before failing, each with a JSON pointer and, for
+files, line and column. It must not know where files live, versions beyond the declared one, HTTP or SQL.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+from engine import examples
+from engine.conditions import CompiledCondition, check_policy, compile_condition
+from engine.errors import ConditionError, DocumentError, Problem
+from engine.model import Condition, Example, Json, Policy, RateLimit, ToolCall
+from engine.yaml_nodes import Node, Reading, read
+from schemas.validation import Violation, violations
+
+API_VERSION: Final = "governance/v1"
+RESERVED_STEMS: Final = frozenset(
+    {"con", "prn", "aux", "nul", *(f"{d}{n}" for d in ("com", "lpt") for n in range(10))}
+)
+"""Names that some file systems cannot store; a checkout must work everywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDocument:
+    """A policy and the file that says so. `declared_version` is the file's `version:`, if it has one."""
+
+    policy: Policy
+    file: str
+    digest: str
+    declared_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallTest:
+    """One call and what the set must decide; `matched` and `shadow` are policy ids, None: not checked."""
+
+    about: str
+    call: ToolCall
+    status: str
+    matched: frozenset[str] | None
+    shadow: frozenset[str] | None
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyTest:
+    """A `*_test.yaml` document. `policies` narrows the set that is tested; None: all of the organisation."""
+
+    file: str
+    about: str
+    policies: frozenset[str] | None
+    tests: tuple[CallTest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem before it has a position; `offset` counts characters into the text at the pointer."""
+
+    pointer: str
+    message: str
+    code: str
+    at_key: bool = False
+    offset: int | None = None
+
+
+def digest_of(source: bytes) -> str:
+    """The name of exact bytes: sha256, hex."""
+    return hashlib.sha256(source).hexdigest()
+
+
+def slug(name: str) -> str:
+    """A policy id made from a name: lower-case letters, digits and `-`; `policy` when nothing is left."""
+    text = re.sub(r"[^a-z0-9]+", "-", name.lower())[:80].strip("-")
+    text = re.sub(r"_test$", "-test", text)
+    return f"policy-{text}" if text in RESERVED_STEMS else text or "policy"
+
+
+def policy_from_json(
+    body: Mapping[str, Json], *, policy_id: str | None = None, organisation_id: str = "default"
+) -> Policy:
+    """A policy from the shape of the API. `policy_id` wins over `policyId` of the body, else the name's slug.
+
+    Raises DocumentError with every problem; pointers are into the body.
+    """
+    policy, findings = check_body(body, policy_id=policy_id, organisation_id=organisation_id)
+    if policy is None or findings:
+        raise DocumentError(Problem(finding.message, finding.pointer, finding.code) for finding in findings)
+    return policy
+
+
+def check_body(
+    body: Mapping[str, Json], *, policy_id: str | None = None, organisation_id: str = "default"
+) -> tuple[Policy | None, list[Finding]]:
+    """The policy of a JSON body and everything that is wrong with it; None when the shape is wrong."""
+    findings = [_finding(each) for each in violations("documents/policy", body, "/$defs/body")]
+    wrong = [finding.pointer for finding in findings]
+    entries = body.get("matchConditions") if isinstance(body, Mapping) else None
+    compiled = _compile_all(entries, wrong, findings)
+    if wrong:
+        return None, findings
+    chosen = policy_id or body.get("policyId") or slug(body["name"])
+    if message := refuse_id(chosen):
+        findings.append(Finding("/policyId", message, "wrong_form"))
+    policy = _policy(body, chosen, organisation_id)
+    if len(compiled) == len(policy.conditions):
+        try:
+            check_policy(compiled)
+        except ConditionError as error:
+            findings.append(Finding("/matchConditions", error.message, "unguarded"))
+        findings += [
+            Finding(f"/examples/{index}", message, "example_fails")
+            for index, message in examples.failures(policy, compiled)
+        ]
+    return policy, findings
+
+
+def refuse_id(policy_id: str, kind: str = "policyId") -> str | None:
+    """Why an id cannot name a file, or None."""
+    if policy_id.endswith("_test"):
+        return f"`{kind}` must not end in `_test`, which names files of tests"
+    if policy_id.split(".")[0] in RESERVED_STEMS:
+        return f"`{policy_id}` is a name that some systems cannot store; choose another"
+    return None
+
+
+def _compile_all(entries: Json, wrong: list[str], findings: list[Finding]) -> list[CompiledCondition]:
+    compiled: list[CompiledCondition] = []
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        pointer = f"/matchConditions/{index}"
+        if any(each == pointer or each.startswith(pointer + "/") for each in wrong):
+            continue
+        try:
+            compiled.append(compile_condition(condition_from_json(entry)))
+        except ConditionError as error:
+            part = "" if isinstance(entry, str) else f"/{error.part}" if error.part in entry else ""
+            findings.append(Finding(pointer + part, error.message, "invalid_condition", offset=error.offset))
+    return compiled
+
+
+def condition_from_json(entry: Json) -> Condition:
+    """A condition of the right shape; a bare text is short for an expression."""
+    if isinstance(entry, str):
+        return Condition(expression=entry)
+    if "expression" in entry:
+        return Condition(expression=entry["expression"])
+    return Condition(entry["field"], entry["operator"], entry.get("value"))
+
+
+def _policy(body: Mapping[str, Json], policy_id: str, organisation_id: str) -> Policy:
+    limit, approval = body.get("rateLimit"), body.get("approval")
+    return Policy(
+        policy_id=policy_id,
+        name=body["name"],
+        action=body["action"],
+        conditions=tuple(condition_from_json(entry) for entry in body["matchConditions"]),
+        enabled=body.get("enabled", True),
+        description=body.get("description"),
+        preset_id=body.get("presetId"),
+        scope=body.get("scope", "all"),
+        mode=body.get("mode", "enforce"),
+        rate_limit=limit
+        and RateLimit(
+            int(limit["limit"]), int(limit["windowSeconds"]), tuple(limit.get("per", ("agentId",)))
+        ),
+        approval_expires_after_seconds=approval and int(approval["expiresAfterSeconds"]),
+        failure_policy=body.get("failurePolicy", "fail"),
+        examples=tuple(
+            Example(entry["match"], {root: value for root, value in entry.items() if root != "match"})
+            for entry in body.get("examples", ())
+        ),
+        organisation_id=organisation_id,
+    )
+
+
+def _rate_limit(shape: Mapping[str, Json]) -> RateLimit:
+    per = tuple(shape.get("per", RateLimit.__dataclass_fields__["per"].default))
+    return RateLimit(int(shape["limit"]), int(shape["windowSeconds"]), per)
+
+
+def policy_as_json(policy: Policy) -> dict[str, Json]:
+    """The shape of the contract; optional members without a value are absent, `version` while it is 0."""
+    limit = policy.rate_limit
+    expires = policy.approval_expires_after_seconds
+    shape: dict[str, Json] = {
+        "policyId": policy.policy_id,
+        "version": policy.version or None,
+        "name": policy.name,
+        "description": policy.description,
+        "presetId": policy.preset_id,
+        "action": policy.action,
+        "scope": policy.scope,
+        "enabled": policy.enabled,
+        "mode": policy.mode,
+        "matchConditions": [condition.as_json() for condition in policy.conditions],
+        "rateLimit": limit
+        and {"limit": limit.limit, "windowSeconds": limit.window_seconds, "per": list(limit.per)},
+        "approval": expires and {"expiresAfterSeconds": expires},
+        "failurePolicy": policy.failure_policy,
+        "examples": [{"match": example.match, **example.call} for example in policy.examples] or None,
+    }
+    return {key: value for key, value in shape.items() if value is not None}
+
+
+def load_policy(source: bytes, file: str = "", *, organisation_id: str = "default") -> PolicyDocument:
+    """The policy of a YAML file. Raises DocumentError with every problem, at file:line:column."""
+    reading = read(source, file)
+    problems = list(reading.problems)
+    value = reading.root.value
+    body = {k: v for k, v in value.items() if k not in HEADER} if isinstance(value, dict) else value
+    found = header_findings(reading, "documents/policy", "policyId")
+    policy, body_findings = None, list[Finding]()
+    if isinstance(body, dict):
+        policy, body_findings = check_body(body, organisation_id=organisation_id)
+    seen = {(finding.pointer, finding.code) for finding in found}
+    found += [finding for finding in body_findings if (finding.pointer, finding.code) not in seen]
+    if found or problems or policy is None:
+        raise DocumentError(sorted_problems([*problems, *(located(reading, finding) for finding in found)]))
+    version = value.get("version")
+    return PolicyDocument(policy, file, digest_of(source), None if version is None else int(version))
+
+
+HEADER: Final = frozenset({"apiVersion", "kind", "version"})
+
+
+def header_findings(reading: Reading, schema: str, id_key: str) -> list[Finding]:
+    """What a document's schema says against it, and an id that is not the file's name."""
+    found = [_finding(each) for each in violations(schema, reading.root.value)]
+    value = reading.root.value
+    declared = value.get(id_key) if isinstance(value, dict) else None
+    stem = PurePosixPath(reading.file).name.removesuffix(".yaml")
+    if reading.file and isinstance(declared, str) and declared != stem:
+        message = f"`{id_key}` is `{declared}`, but the file is named `{stem}.yaml`; make them the same"
+        if not any(finding.pointer == f"/{id_key}" for finding in found):
+            found.append(Finding(f"/{id_key}", message, "wrong_file_name"))
+    return found
+
+
+def load_policy_test(source: bytes, file: str = "") -> PolicyTest:
+    """The tests of a `*_test.yaml` file. Raises DocumentError with every problem, at file:line:column."""
+    reading = read(source, file)
+    found = [_finding(each) for each in violations("documents/policy_test", reading.root.value)]
+    refuse(reading, found)
+    value = reading.root.value
+    cases = tuple(
+        CallTest(
+            about=entry["about"],
+            call=ToolCall.of(**entry["call"]),
+            status=entry["expect"]["status"],
+            matched=_ids(entry["expect"].get("matched")),
+            shadow=_ids(entry["expect"].get("shadow")),
+            line=reading.find(f"/tests/{index}")[0].line,
+        )
+        for index, entry in enumerate(value["tests"])
+    )
+    return PolicyTest(file, value["about"], _ids(value.get("policies")), cases)
+
+
+def _ids(entries: Json) -> frozenset[str] | None:
+    return None if entries is None else frozenset(entries)
+
+
+def refuse(reading: Reading, findings: Iterable[Finding]) -> None:
+    """Raise DocumentError when there is any problem, with positions, in order of the file."""
+    problems = [*reading.problems, *(located(reading, finding) for finding in findings)]
+    if problems:
+        raise DocumentError(sorted_problems(problems))
+
+
+def sorted_problems(problems: Iterable[Problem]) -> list[Problem]:
+    return sorted(problems, key=lambda problem: (problem.file, problem.line, problem.column))
+
+
+def _finding(violation: Violation) -> Finding:
+    return Finding(violation.pointer, violation.message, violation.code, violation.at_key)
+
+
+def located(reading: Reading, finding: Finding) -> Problem:
+    """A problem with the position of its node; inside a text too, where the text stands as it is written."""
+    node, key = reading.find(finding.pointer)
+    if finding.at_key and key is not None:
+        node = key
+    line, column = node.line, node.column
+    if finding.offset is not None and isinstance(node.value, str):
+        line, column = _inside(reading.text, node, finding.offset)
+    return Problem(finding.message, finding.pointer, finding.code, reading.file, line, column)
+
+
+def _inside(text: str, node: Node, offset: int) -> tuple[int, int]:
+    """Line and column of a character of a scalar; the scalar's own where they cannot be known."""
+    raw = text[node.start : node.end]
+    if node.style == "|":
+        lines = raw.splitlines()[1:]
+        before = node.value[:offset].split("\n")
+        content = node.value.split("\n")[len(before) - 1]
+        if len(before) <= len(lines) and lines[len(before) - 1].endswith(content):
+            indent = len(lines[len(before) - 1]) - len(content)
+            return node.line + len(before), indent + len(before[-1]) + 1
+        return node.line, node.column
+    if node.style == ">" or "\n" in raw or "\r" in raw:
+        return node.line, node.column
+    step: Callable[[int], int] = {
+        "": lambda at: 1,
+        "'": lambda at: 2 if raw[at] == "'" else 1,
+        '"': lambda at: _ESCAPED.get(raw[at + 1], 2) if raw[at] == "\\" else 1,
+    }[node.style]
+    at = 1 if node.style else 0
+    for _ in range(offset):
+        if at >= len(raw) - 1:
+            break
+        at += step(at)
+    return node.line, node.column + at
+
+
+_ESCAPED: Final[Mapping[str, int]] = {"x": 4, "u": 6, "U": 10}
