@@ -16,8 +16,9 @@ from weakref import WeakValueDictionary
 from engine.errors import ConditionError
 from engine.fields import Facts, Hint, Path, parse
 from engine.model import Condition, Fault, Json, Verdict
-from engine.operators import OPERATORS, Operator, show
+from engine.operators import OPERATORS, Operator
 from engine.patterns import compile_pattern, shorten
+from engine.values import show
 
 if TYPE_CHECKING:
     from engine.expression import Expression
@@ -63,18 +64,22 @@ class CompiledCondition:
         operator, value = self.operator, self.condition.value
         if not operator.takes_value:
             return self._presence(facts, verdict)
-        seen = operator.witness(facts, self.path, value)
-        if verdict is False:
-            seen = OPERATORS["exists"].witness(facts, self.path, None)
-        relation = operator.phrase.replace("%s", show(value))
+        seen = operator.witness(facts, self.path, value) if verdict is True else facts.first(self.path)
         if verdict is True and operator.name == "equals":
             return f"`{self.path}` is {show(seen)}"
-        return f"`{self.path}` is {show(seen)}, {'' if verdict is True else 'which is not '}{relation}"
+        relation = operator.phrase.replace("%s", show(value))
+        if verdict is False:
+            relation = relation.removeprefix("not ") if operator.negated else f"not {relation}"
+        return f"`{self.path}` {self._verb(facts, seen)} {show(seen)}, {relation}"
+
+    def _verb(self, facts: Facts, seen: Json) -> str:
+        """An object or list is not the text that was found in it; it has it."""
+        first = facts.first(self.path) if self.path else None
+        return "has" if isinstance(first, (dict, list)) and not isinstance(seen, (dict, list)) else "is"
 
     def _presence(self, facts: Facts, verdict: bool) -> str:
-        seen = OPERATORS["exists"].witness(facts, self.path, None) if self.path else None
-        if verdict is (self.condition.operator == "exists"):
-            return f"`{self.path}` is present ({show(seen)})"
+        if self.path is not None and verdict is (self.condition.operator == "exists"):
+            return f"`{self.path}` is present ({show(facts.first(self.path))})"
         return f"`{self.path}` is missing"
 
     def __repr__(self) -> str:

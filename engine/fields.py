@@ -270,6 +270,11 @@ class Facts:
             found = self._ends[path.text] = resolve(self.document, path)
         return found
 
+    def first(self, path: Path) -> Json:
+        """The first value the path leads to; MISSING when it leads nowhere."""
+        ends = self.ends(path)
+        return ends[0] if ends else MISSING
+
     def values(self, path: Path) -> tuple[Json, ...]:
         """Every value at the path: where it ends, and each element of an array there; () when missing."""
         found = self._values.get(path.text)
