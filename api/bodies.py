@@ -6,15 +6,13 @@ double included), nesting deeper than 64, NUL characters (PostgreSQL cannot stor
 
 from __future__ import annotations
 
-import functools
 import json
 from typing import Any
 
-import jsonschema
 import msgspec
 
-import schemas
 from api.errors import ApiError, invalid
+from schemas.validation import violations
 
 MOST_NESTED = 64
 
@@ -106,75 +104,14 @@ def escape(part: str) -> str:
     return part.replace("~", "~0").replace("/", "~1")
 
 
-@functools.cache
-def validator(schema: str) -> Any:
-    return schemas.validator(f"bodies/{schema}")
-
-
 def validate(schema: str, value: Any) -> None:
     """Check a body against `schemas/bodies/<schema>.json`; all problems at once, each with its pointer."""
-    errors = [_problem(error) for error in _leaves(validator(schema).iter_errors(value))]
+    errors = [
+        {"pointer": violation.pointer, "message": violation.message, "code": violation.code}
+        for violation in violations(f"bodies/{schema}", value)
+    ]
     if errors:
         count = len(errors)
         first = errors[0]["message"]
         detail = first if count == 1 else f"{count} problems; the first: {first}"
         raise ApiError("validation_failed", detail, errors=errors[:100])
-
-
-def _leaves(errors: Any) -> list[jsonschema.ValidationError]:
-    """The errors a person can mend: of `anyOf`/`oneOf`, those of the branch that fits best."""
-    found: list[jsonschema.ValidationError] = []
-    for error in errors:
-        if error.context:
-            best = jsonschema.exceptions.best_match([error])
-            found.append(best if best is not None else error)
-        else:
-            found.append(error)
-    return sorted(found, key=lambda error: [str(part) for part in error.absolute_path])
-
-
-def _problem(error: jsonschema.ValidationError) -> dict[str, Any]:
-    pointer = "".join("/" + escape(str(part)) for part in error.absolute_path)
-    return {"pointer": pointer, "message": _message(error)}
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _message(error: jsonschema.ValidationError) -> str:
-    """The problem in the contract's words."""
-    value, limit = error.instance, error.validator_value
-    name = f"`{error.absolute_path[-1]}`" if error.absolute_path else "the body"
-    match error.validator:
-        case "required":
-            missing = [key for key in limit if key not in value]
-            return f"{name} lacks " + ", ".join(f"`{key}`" for key in missing)
-        case "additionalProperties" | "unevaluatedProperties":
-            known = sorted(error.schema.get("properties", {}))
-            unknown = sorted(set(value) - set(known))
-            return (
-                f"unknown key {', '.join(f'`{key[:60]}`' for key in unknown)}; known are {', '.join(known)}"
-            )
-        case "type":
-            wanted = " or ".join(limit) if isinstance(limit, list) else limit
-            return f"{name} must be {wanted}, not {_short(value)}"
-        case "enum":
-            return f"{name} is {_short(value)}; write one of " + ", ".join(_short(item) for item in limit)
-        case "const":
-            return f"{name} must be {_short(limit)}"
-        case "minLength" | "minItems" | "minProperties":
-            return f"{name} is too short; at least {limit}"
-        case "maxLength" | "maxItems" | "maxProperties":
-            return f"{name} is too long; at most {limit}"
-        case "minimum" | "exclusiveMinimum":
-            return f"{name} is {_short(value)}; the least is {limit}"
-        case "maximum" | "exclusiveMaximum":
-            return f"{name} is {_short(value)}; the most is {limit}"
-        case "pattern" | "format":
-            expected = error.schema.get("description", f"of the form {limit}")
-            return f"{name} is {_short(value)}; expected {expected}"
-        case "uniqueItems":
-            return f"{name} names the same item twice"
-    return f"{name}: {error.message}"

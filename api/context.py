@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.live import LiveRules
-
 from api.clock import Clock, Ids
 from api.hub import Hub
+from api.rules import Rules
 from api.settings import Settings
 from api.store.database import Database
 from api.store.writer import Writer
@@ -26,7 +25,7 @@ class Context:
     settings: Settings
     store: Database
     writer: Writer
-    live: LiveRules
+    live: Rules
     hub: Hub
     credentials: Credentials
     clock: Clock

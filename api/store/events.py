@@ -1,9 +1,9 @@
 """Deciding and recording events, many in one transaction: the heart of the service.
 
-`prepare` runs before the write lock: it reads the runs that calls belong to and asks the rules what matches.
-`apply` runs inside: it settles what other transactions may have changed (revision, keys, halts, duplicates,
-rate counts), decides, and gathers every row - event, tool call, decision, approval, rate counts, audit record,
-webhook deliveries - to be written together.
+`prepare` runs before the write lock: it reads the runs that calls belong to and asks the rules what
+matches. `apply` runs inside: it settles what other transactions may have changed (revision, keys, halts,
+duplicates, rate counts), decides, and gathers every row - event, tool call, decision, approval, rate counts,
+audit record, webhook deliveries - to be written together.
 
 INVARIANT: an answer is built only from what the same transaction records. A repeated event or tool call gets
 the recorded decision, never a second one.
@@ -17,8 +17,6 @@ from hashlib import sha256
 from typing import Any
 
 import msgspec
-from engine.decision import decide
-from engine.ratelimit import bucket
 
 from api.clock import iso
 from api.errors import ApiError
@@ -26,7 +24,9 @@ from api.exchange import Caller
 from api.store.database import Database
 from api.store.halts import HaltBook
 from api.store.writer import Transaction
+from engine.decision import decide
 from engine.model import Decision, Evaluation, Policy, ToolCall
+from engine.ratelimit import bucket
 from engine.ruleset import Ruleset
 
 _encode = msgspec.json.encode
@@ -366,15 +366,15 @@ class Ingestion:
         if run is not None and run.agent_id != body.agentId:
             return ApiError(
                 "run_conflict",
-                f"the run `{body.runId}` belongs to another agent; a run has one agent, so use another `runId`",
+                f"the run `{body.runId}` belongs to another agent; a run has one agent: use another `runId`",
             )
         if event.call is not None:
             existing = batch.calls.get((run.run_no, event.metadata["toolCallId"])) if run else None
             if existing is not None and existing.digest != event.digest:
                 return ApiError(
                     "tool_call_conflict",
-                    f"the tool call `{event.metadata['toolCallId']}` of this run was reported with another tool"
-                    " or payload; a changed call needs a new `toolCallId`",
+                    f"the tool call `{event.metadata['toolCallId']}` of this run was reported with another"
+                    " tool or payload; a changed call needs a new `toolCallId`",
                 )
         if run is None:
             run = self._new_run(batch, event)
@@ -516,27 +516,30 @@ class Ingestion:
         }
 
     def _decide(self, batch: _Batch, ready: _Prepared) -> Decision:
-        now = batch.transaction.now
-
         def over_limit(policy: Policy) -> bool:
-            limit = policy.rate_limit
-            assert limit is not None
-            key = bucket(policy, ready.call)
-            if key not in batch.counts:
-                batch.counts[key] = self._store.rows(
-                    "SELECT COUNT(*) FROM rate_hits WHERE bucket = ? AND at > ?",
-                    (key, now - limit.window_seconds),
-                )[0][0]
-            return batch.counts[key] >= limit.limit
+            assert policy.rate_limit is not None
+            return self._counted(batch, policy, ready.call)[1] >= policy.rate_limit.limit
 
         return decide(ready.evaluation, over_limit)
+
+    def _counted(self, batch: _Batch, policy: Policy, call: ToolCall) -> tuple[str, int]:
+        """The bucket of a call under a rate-limited policy, and how many calls count in its window now."""
+        limit = policy.rate_limit
+        assert limit is not None
+        key = bucket(policy, call)
+        if key not in batch.counts:
+            batch.counts[key] = self._store.rows(
+                "SELECT COUNT(*) FROM rate_hits WHERE bucket = ? AND at > ?",
+                (key, batch.transaction.now - limit.window_seconds),
+            )[0][0]
+        return key, batch.counts[key]
 
     def _count(self, batch: _Batch, call: ToolCall, counted: Sequence[Policy]) -> None:
         now = batch.transaction.now
         for policy in counted:
             assert policy.rate_limit is not None
-            key = bucket(policy, call)
-            batch.counts[key] = batch.counts.get(key, 0) + 1
+            key, count = self._counted(batch, policy, call)
+            batch.counts[key] = count + 1
             batch.hit_rows.append((key, now, now + policy.rate_limit.window_seconds))
 
     def _ask(

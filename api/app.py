@@ -1,0 +1,100 @@
+"""The application: one context per process, the routes, the hot path in front of them, background tasks.
+
+`create()` is what the server calls in every worker process; `build()` takes its parts as arguments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.routing import Route as WebRoute
+from starlette.types import ASGIApp
+
+from api.context import Context
+from api.endpoint import Route, SecurityHeaders, endpoint, problem, problem_for, request_id_of
+from api.errors import ApiError
+from api.hot import HotPath
+from api.routes import ROUTES
+
+_PARAMETER = re.compile(r":([A-Za-z]+)")
+
+Startup = Callable[[], contextlib.AbstractAsyncContextManager[Context]]
+"""Opens everything a process needs and gives the context; closes it at the end."""
+
+
+class Application:
+    """Holds the context once the process has started."""
+
+    def __init__(self, startup: Startup, extra_routes: Callable[[Callable[[], Context]], list[BaseRoute]]):
+        self._startup = startup
+        self._context: Context | None = None
+        handlers = {HTTPException: self._http_error, Exception: self._fault}
+        routes = [self._route(path, rows) for path, rows in _by_path(ROUTES).items()]
+        self._starlette = Starlette(
+            routes=[*routes, *extra_routes(self.context)],
+            exception_handlers=handlers,
+            lifespan=self._lifespan,
+        )
+        self._starlette.router.redirect_slashes = False
+        self.asgi: ASGIApp = HotPath(SecurityHeaders(self._starlette), self.context)
+
+    def context(self) -> Context:
+        if self._context is None:
+            raise RuntimeError("the application has not started")
+        return self._context
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
+        async with self._startup() as context:
+            self._context = context
+            try:
+                yield
+            finally:
+                self._context = None
+
+    def _route(self, path: str, rows: list[Route]) -> BaseRoute:
+        """One web route per path, so that a wrong method is a 405 that names the right ones."""
+        served: dict[str, Callable[[Request], Awaitable[Response]]] = {}
+        allowed = sorted(row.method for row in rows)
+
+        async def serve(request: Request) -> Response:
+            row_endpoint = served.get(request.method)
+            if row_endpoint is None:
+                row = next((row for row in rows if row.method == request.method), None)
+                if row is None:
+                    raise HTTPException(405, headers={"Allow": ", ".join(allowed)})
+                row_endpoint = served[request.method] = endpoint(row, self.context())
+            return await row_endpoint(request)
+
+        return WebRoute(_PARAMETER.sub(r"{\1}", path), serve, methods=None, include_in_schema=False)
+
+    def _http_error(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        request_id = request_id_of(request.headers, self.context())
+        if error.status_code == 405:
+            allow = (error.headers or {}).get("Allow", "")
+            message = f"`{request.method}` is not possible here; use {allow}"
+            known = ApiError("method_not_allowed", message, headers={"Allow": allow})
+        elif error.status_code == 404:
+            known = ApiError("not_found", f"there is nothing at `{request.url.path[:200]}`; see /api/docs")
+        else:
+            known = ApiError("invalid_request", error.detail)
+        return problem(known, request_id)
+
+    def _fault(self, request: Request, error: Exception) -> Response:
+        return problem_for(error, request_id_of(request.headers, self.context()), request.url.path)
+
+
+def _by_path(routes: tuple[Route, ...]) -> dict[str, list[Route]]:
+    paths: dict[str, list[Route]] = {}
+    for route in routes:
+        paths.setdefault(route.path, []).append(route)
+    # A fixed path goes before one that would swallow it: /v1/policies/simulate before /v1/policies/:id.
+    return dict(sorted(paths.items(), key=lambda item: [part.startswith(":") for part in item[0].split("/")]))

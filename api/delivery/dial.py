@@ -1,0 +1,217 @@
+"""One attempt over the network: resolve the name, check every address, dial, post, read a little of the answer.
+
+The check sits in the connection itself: the resolver's addresses are filtered by `address.refusal`, and only
+an accepted address is handed to the socket, so a name that changes its mind (DNS rebinding) gains nothing.
+No redirects, cookies, proxies, environment or decompression. Knows nothing of webhooks or tables.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+import certifi
+import httpcore
+
+from api.delivery.address import place, refusal
+
+SECONDS: Final = 15.0
+"""For one attempt, from the name to the end of the answer."""
+
+MOST_BODY_BYTES: Final = 2048
+MOST_DIALLED: Final = 4
+"""Addresses of one name that are tried."""
+
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Host and port to IP addresses, best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of an attempt. `status` is None when no answer came; then `error` says why."""
+
+    status: int | None = None
+    body: str = ""
+    error: str | None = None
+    retry_after: str | None = None
+    duration_ms: int = 0
+
+    @property
+    def acknowledged(self) -> bool:
+        return self.status is not None and 200 <= self.status < 300
+
+
+class AddressRefused(Exception):
+    """Every address of the name is one that must not be dialled."""
+
+
+class NameNotFound(Exception):
+    """The name has no address."""
+
+
+class SystemResolver:
+    """The system's resolver on threads of its own, so that a slow name server holds up nobody else."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="resolve")
+
+    async def __call__(self, host: str, port: int) -> Sequence[str]:
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(
+            self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        )
+        return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class _Guarded(httpcore.AsyncNetworkBackend):
+    """Opens connections to accepted addresses only."""
+
+    def __init__(self, resolve: Resolver, allowed: frozenset[str]) -> None:
+        self._resolve = resolve
+        self._allowed = allowed
+        self._dial = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        addresses = await self._accepted(host, port)
+        each = None if timeout is None else timeout / len(addresses)
+        for address in addresses[:-1]:
+            try:
+                return await self._dial.connect_tcp(address, port, each, local_address, socket_options)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                continue
+        return await self._dial.connect_tcp(addresses[-1], port, each, local_address, socket_options)
+
+    async def _accepted(self, host: str, port: int) -> Sequence[str]:
+        try:
+            found = await self._resolve(host, port)
+        except (OSError, UnicodeError) as error:
+            raise NameNotFound(host) from error
+        if not found:
+            raise NameNotFound(host)
+        if place(host, port) in self._allowed:
+            return found[:MOST_DIALLED]
+        refusals = {address: refusal(address) for address in found}
+        accepted = [address for address in found if refusals[address] is None]
+        if not accepted:
+            raise AddressRefused(next(why for why in refusals.values() if why is not None))
+        return accepted[:MOST_DIALLED]
+
+
+def trusted() -> ssl.SSLContext:
+    """Certificates are checked against the usual authorities and the system's own."""
+    context = ssl.create_default_context()
+    context.load_verify_locations(certifi.where())
+    return context
+
+
+class Sender:
+    """Posts to receivers; one per process. `allowed` comes from `address.places`."""
+
+    def __init__(
+        self,
+        resolve: Resolver,
+        allowed: frozenset[str],
+        *,
+        tls: ssl.SSLContext | None = None,
+        seconds: float = SECONDS,
+    ) -> None:
+        self._seconds = seconds
+        self._pool = httpcore.AsyncConnectionPool(
+            ssl_context=tls or trusted(),
+            max_connections=None,  # the worker bounds how many attempts run at once
+            max_keepalive_connections=64,
+            keepalive_expiry=5.0,
+            network_backend=_Guarded(resolve, allowed),
+        )
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        """One attempt; never raises for what a receiver or the network does."""
+        started = time.monotonic()
+        answer = await self._bounded(url, headers, body)
+        return Answer(
+            answer.status,
+            answer.body,
+            answer.error,
+            answer.retry_after,
+            round((time.monotonic() - started) * 1000),
+        )
+
+    async def _bounded(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        parts = bytearray()
+        status: int | None = None
+        asked: str | None = None
+        error: str | None = None
+        try:
+            async with asyncio.timeout(self._seconds):
+                timeout = {"connect": self._seconds}
+                async with self._pool.stream(
+                    "POST", url, headers=list(headers.items()), content=body, extensions={"timeout": timeout}
+                ) as response:
+                    status = response.status
+                    asked = _header(response.headers, b"retry-after")
+                    async for part in response.aiter_stream():
+                        parts += part
+                        if len(parts) >= MOST_BODY_BYTES:
+                            break
+        except Exception as caught:
+            error = self._told(caught)
+        if status is not None:
+            # The status line is the acknowledgement; what becomes of the body afterwards is not.
+            error = None
+        text = parts[:MOST_BODY_BYTES].decode("utf-8", "replace").replace("\0", "\ufffd")
+        return Answer(status, text, error, asked)
+
+    def _told(self, error: Exception) -> str:
+        """The error in words for the delivery record."""
+        match error:
+            case AddressRefused():
+                return f"refused: {error}"
+            case NameNotFound():
+                return f"the name `{error}` has no address"
+            case TimeoutError() | httpcore.TimeoutException():
+                return f"no answer within {self._seconds:g} s"
+            case httpcore.ConnectError():
+                return f"cannot connect: {_reason(error)}"
+            case httpcore.RemoteProtocolError() | httpcore.LocalProtocolError():
+                return "the answer is not HTTP, or broke off"
+            case httpcore.NetworkError():
+                return "the connection broke"
+        return f"the attempt failed: {_reason(error)}"
+
+    async def close(self) -> None:
+        await self._pool.aclose()
+
+
+def _header(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> str | None:
+    for key, value in headers:
+        if key.lower() == name:
+            return value.decode("latin-1")
+    return None
+
+
+def _reason(error: BaseException) -> str:
+    """The deepest cause, shortened: `connection refused`, `certificate verify failed: ...`."""
+    cause: BaseException = error
+    while (deeper := cause.__cause__ or cause.__context__) is not None and deeper is not cause:
+        cause = deeper
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"the certificate is not accepted: {cause.verify_message}"
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror.lower()[:200]
+    return (str(cause) or type(cause).__name__).lower()[:200]

@@ -1,0 +1,171 @@
+"""Events from agents: checked, handed to the writer, answered when committed.
+
+The hot path does no work that the answer does not need: typed decoding instead of a JSON Schema, which is only
+asked when something is wrong, to name every problem at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import msgspec
+
+from api import bodies, clock
+from api.auth import verify_user_token
+from api.context import Context
+from api.errors import ApiError, as_api_error, invalid
+from api.exchange import Caller, Reply, Values
+from api.store import accounts
+from api.store.events import Answer, EventBody, Incoming, payload_digest
+from engine.model import ToolCall
+
+EVENT_TYPES = (
+    "run.started",
+    "run.completed",
+    "run.failed",
+    "tool.called",
+    "tool.completed",
+    "tool.failed",
+)
+"""Besides these, `custom.*`: anything else is refused, since a typo must not go ungoverned."""
+
+MOST_IN_A_BATCH = 1_000
+_CUSTOM = re.compile(r"custom\.[A-Za-z0-9._-]{1,100}\Z")
+_ID = 200
+_decode = msgspec.json.Decoder(EventBody).decode
+_TOOL_EVENTS = frozenset({"tool.called", "tool.completed", "tool.failed"})
+_TEXTS = ("toolCallId", "toolName", "actionHint", "reason", "task", "model", "userToken")
+_OBJECTS = ("inputPayload", "agentContext")
+
+
+def read_event(raw: bytes) -> tuple[EventBody, dict[str, Any]]:
+    """The event of a body, and its metadata without nulls; raises 400 or 422 naming every problem."""
+    try:
+        body = _decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Not JSON, or not of the right shape: the slow path finds the words for it.
+        bodies.validate("event", bodies.decode(raw))
+        raise ApiError("invalid_json", "the body cannot be read") from None
+    metadata = body.metadata or {}
+    bodies.check(raw, [body.eventId, body.runId, body.agentId, body.status, metadata])
+    if not _well_formed(body, metadata):
+        bodies.validate("event", bodies.decode(raw))
+        raise invalid("", "the event is not well-formed")
+    if None in metadata.values():
+        metadata = {key: value for key, value in metadata.items() if value is not None}
+    return body, metadata
+
+
+def _well_formed(body: EventBody, metadata: dict[str, Any]) -> bool:
+    """What the schema `event` says, as fast as can be. INVARIANT: it never accepts what the schema refuses."""
+    if not (
+        0 < len(body.eventId) <= _ID
+        and 0 < len(body.runId) <= _ID
+        and 0 < len(body.agentId) <= _ID
+        and (body.status is None or len(body.status) <= 64)
+        and (body.organisationId is None or 0 < len(body.organisationId) <= _ID)
+        and len(body.timestamp) <= 64
+    ):
+        return False
+    try:
+        clock.seconds(body.timestamp)
+    except (ValueError, OverflowError):
+        raise invalid(
+            "/timestamp",
+            f"`timestamp` is `{body.timestamp[:64]}`; write an ISO 8601 time such as `2026-01-31T09:30:00Z`",
+        ) from None
+    if body.eventType not in EVENT_TYPES and not _CUSTOM.match(body.eventType):
+        return False
+    for name in _TEXTS:
+        value = metadata.get(name)
+        if value is not None and not isinstance(value, str):
+            return False
+    for name in _OBJECTS:
+        value = metadata.get(name)
+        if value is not None and not isinstance(value, dict):
+            return False
+    if body.eventType in _TOOL_EVENTS:
+        if not 0 < len(metadata.get("toolCallId") or "") <= _ID:
+            return False
+        if body.eventType == "tool.called" and not 0 < len(metadata.get("toolName") or "") <= _ID:
+            return False
+    return True
+
+
+async def incoming(caller: Caller, raw: bytes, context: Context) -> Incoming:
+    """A checked event, ready for the writer; raises 4xx."""
+    body, metadata = read_event(raw)
+    for named in (body.organisationId, metadata.get("organisationId")):
+        if named is not None and named != caller.organisation_id:
+            raise ApiError("forbidden", f"the API key does not belong to the organisation `{named}`")
+    if caller.agent_id is not None and body.agentId != caller.agent_id:
+        raise ApiError("forbidden", f"the API key is bound to the agent `{caller.agent_id}`")
+    facts: dict[str, Any] = {}
+    if "userToken" in metadata:
+        organisation = await context.store.read(accounts.organisation, caller.organisation_id)
+        rule = organisation["userToken"] if organisation else None
+        facts = verify_user_token(metadata["userToken"], rule)
+        user_id = facts["user"]["id"]
+        if caller.user_id is not None and user_id != caller.user_id:
+            raise ApiError("forbidden", f"the API key is bound to the user `{caller.user_id}`")
+    elif caller.user_id is not None:
+        facts = {"user": {"id": caller.user_id, "scopes": [], "claims": {}}}
+    if body.eventType != "tool.called":
+        return Incoming(caller, raw, body, metadata, facts=facts)
+    payload = metadata.get("inputPayload", {})
+    document: dict[str, Any] = {
+        "toolName": metadata["toolName"],
+        "inputPayload": payload,
+        "agentId": body.agentId,
+        "runId": body.runId,
+        "toolCallId": metadata["toolCallId"],
+        "key": {"id": caller.key_id, "scopes": list(caller.scopes)},
+        **facts,
+    }
+    for name in ("actionHint", "reason", "agentContext"):
+        if name in metadata:
+            document[name] = metadata[name]
+    digest = payload_digest(metadata["toolName"], payload)
+    return Incoming(caller, raw, body, metadata, ToolCall(document), digest, facts)
+
+
+async def post_event(caller: Caller, raw: bytes, context: Context) -> Answer:
+    """One event, decided and durable when this returns."""
+    event = await incoming(caller, raw, context)
+    answer: Answer = await context.writer.ingested(event, asyncio.get_running_loop())
+    return answer
+
+
+async def create_event(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /v1/events (the router's own way; `app.py` answers it in front of the router)."""
+    answer = await post_event(caller, values.body, context)
+    return Reply(answer.content, headers={"Idempotent-Replay": "true"} if answer.replayed else {})
+
+
+async def create_events(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /v1/events/batch: answers in order, each with its own result; one bad event spoils no other."""
+    loop = asyncio.get_running_loop()
+    waiting: list[asyncio.Future[Any] | ApiError] = []
+    for event in values.body["events"]:
+        try:
+            raw = msgspec.json.encode(event)
+            ready = await incoming(caller, raw, context)
+            waiting.append(context.writer.ingested(ready, loop))
+        except ApiError as error:
+            waiting.append(error)
+    results: list[dict[str, Any]] = []
+    for entry in waiting:
+        try:
+            if isinstance(entry, ApiError):
+                raise entry
+            answer: Answer = await entry
+            result: dict[str, Any] = {"status": 200, "answer": msgspec.json.decode(answer.content)}
+            if answer.replayed:
+                result["replayed"] = True
+        except Exception as error:
+            known = as_api_error(error) or ApiError("internal_error", "the service failed on this event")
+            result = {"status": known.status, "error": known.body(values.request_id)}
+        results.append(result)
+    return Reply({"results": results})
