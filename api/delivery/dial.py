@@ -8,6 +8,7 @@ No redirects, cookies, proxies, environment or decompression. Knows nothing of w
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 import time
@@ -173,7 +174,7 @@ class Sender:
             error = self._told(caught)
         if status is not None:
             # The status line is the acknowledgement; what becomes of the body afterwards is not.
-            error = None
+            error = "redirects are not followed; register the final address" if 300 <= status < 400 else None
         text = parts[:MOST_BODY_BYTES].decode("utf-8", "replace").replace("\0", "\ufffd")
         return Answer(status, text, error, asked)
 
@@ -212,6 +213,6 @@ def _reason(error: BaseException) -> str:
         cause = deeper
     if isinstance(cause, ssl.SSLCertVerificationError):
         return f"the certificate is not accepted: {cause.verify_message}"
-    if isinstance(cause, OSError) and cause.strerror:
-        return cause.strerror.lower()[:200]
+    if isinstance(cause, OSError) and cause.errno:
+        return os.strerror(cause.errno).lower()
     return (str(cause) or type(cause).__name__).lower()[:200]

@@ -263,7 +263,10 @@ class Delivery(Table):
 
     class Meta:
         table_name = "deliveries"
-        indexes = ((("webhook_id", "delivery_no"), False), (("status", "next_attempt_at"), False))
+        indexes = (
+            (("webhook_id", "delivery_no"), False),
+            (("status", "webhook_id", "next_attempt_at"), False),
+        )
 
 
 class Blob(Table):

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -48,11 +48,18 @@ class Change:
 class Outbox(Protocol):
     """Turns a webhook event into delivery rows: one per subscribed webhook (`store/webhooks.py`)."""
 
+    columns: tuple[str, ...]
+    """The first is `webhook_id`."""
+
+    def refresh(self) -> None:
+        """At the start of a transaction: read the subscriptions again if they have changed."""
+
     def rows(
         self, organisation_id: str, event: str, data: dict[str, Any], now: float
     ) -> list[tuple[Any, ...]]: ...
 
-    columns: tuple[str, ...]
+    def owed(self, webhook_ids: Iterable[str]) -> None:
+        """Deliveries of these are committed and due; called on the writer thread, must not raise."""
 
 
 class Transaction:
@@ -77,6 +84,15 @@ class Transaction:
         """Owe this webhook event to everyone subscribed; the rows commit with their cause."""
         if self._outbox is not None:
             self._deliveries += self._outbox.rows(organisation_id, event, data, self.now)
+
+    def owe(self, row: tuple[Any, ...]) -> None:
+        """Owe one delivery made by hand (a test event); see `Outbox.columns`."""
+        self._deliveries.append(row)
+
+    def due(self, webhook_id: str) -> None:
+        """A delivery of this webhook became due: wake who sends, once the transaction is committed."""
+        if (outbox := self._outbox) is not None:
+            self.after_commit(lambda: outbox.owed((webhook_id,)))
 
     def publish(self, organisation_id: str, topic: str, key: str, **data: Any) -> None:
         """Wake those who wait for this, once the transaction is committed."""
@@ -113,6 +129,8 @@ class Transaction:
             self.store.insert_many("deliveries", self._outbox.columns, self._deliveries)
 
     def committed(self) -> None:
+        if self._deliveries and self._outbox is not None:
+            self._outbox.owed(row[0] for row in self._deliveries)
         for function in self._after:
             function()
 
@@ -244,6 +262,8 @@ class Writer:
         try:
             with self.store.transaction():
                 transaction = Transaction(self.store, self.clock(), self.ids, self.outbox)
+                if self.outbox is not None:
+                    self.outbox.refresh()
                 position = 0
                 answered: list[Any] | None = None
                 for entry in batch:
