@@ -1,7 +1,7 @@
 """POST /v1/events, answered in front of the router: the one path where every microsecond counts.
 
-It does exactly what `endpoint.py` does for the same row of the route table - a test compares the two - without
-building request and response objects. Everything else goes on to the router.
+It does exactly what `endpoint.py` does for the same row of the route table - a test compares the two -
+without building request and response objects. Everything else goes on to the router.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Events from agents: checked, handed to the writer, answered when committed.
 
-The hot path does no work that the answer does not need: typed decoding instead of a JSON Schema, which is only
-asked when something is wrong, to name every problem at once.
+The hot path does no work that the answer does not need: typed decoding instead of a JSON Schema, which is
+only asked when something is wrong, to name every problem at once.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def read_event(raw: bytes) -> tuple[EventBody, dict[str, Any]]:
 
 
 def _well_formed(body: EventBody, metadata: dict[str, Any]) -> bool:
-    """What the schema `event` says, as fast as can be. INVARIANT: it never accepts what the schema refuses."""
+    """What the schema `event` says, fast. INVARIANT: it never accepts what the schema refuses."""
     if not (
         0 < len(body.eventId) <= _ID
         and 0 < len(body.runId) <= _ID
