@@ -1,8 +1,9 @@
 """What is wrong with a value by one of our schemas, in words a person can act on.
 
-The verdict is `jsonschema`'s; this module only finds the schema and turns each error into a text in the user's
-own words. Two annotations shape the texts: `title` names the object in problems ("a policy"), `x-must` says
-what a `pattern` or `not` asks for. It knows nothing of files or positions: a violation carries a JSON pointer.
+The verdict is `jsonschema`'s; this module only finds the schema and turns each error into a text in the
+user's own words. Two annotations shape the texts: `title` names the object in problems ("a policy"), `x-must`
+says what a `pattern` or `not` asks for. It knows nothing of files or positions: a violation carries a JSON
+pointer.
 """
 
 from __future__ import annotations
@@ -118,13 +119,14 @@ def _leaves(errors: Iterable[jsonschema.ValidationError]) -> Iterable[jsonschema
 def _violations(error: jsonschema.ValidationError) -> Iterable[Violation]:
     steps = tuple(error.absolute_path)
     if "propertyNames" in error.absolute_schema_path:
-        steps = (*steps, error.instance)
+        steps = (*steps, str(error.instance))
         message, code = _said(error, steps)
         yield Violation(pointer_of(steps), message, code, at_key=True)
         return
     if error.validator == "additionalProperties":
-        known = tuple(error.schema.get("properties", ()))
-        for key in error.instance:
+        known = tuple(_schema(error).get("properties", ()))
+        extra: Any = error.instance
+        for key in extra:
             if key not in known:
                 near = suggestion(key, known) or f"; it may have {_listed(known)}"
                 message = f"`{_short(key)}` is not a field of {_title(error)}{near}"
@@ -140,7 +142,9 @@ def _violations(error: jsonschema.ValidationError) -> Iterable[Violation]:
 
 def _said(error: jsonschema.ValidationError, steps: tuple[str | int, ...]) -> tuple[str, str]:
     """The text and code of an error; `steps` is where it stands."""
-    name, value, rule = _name(steps), error.instance, error.validator_value
+    name = _name(steps)
+    value: Any = error.instance
+    rule: Any = error.validator_value
     match error.validator:
         case "type":
             words = " or ".join(_TYPES[kind] for kind in ([rule] if isinstance(rule, str) else rule))
@@ -184,12 +188,16 @@ def _said(error: jsonschema.ValidationError, steps: tuple[str | int, ...]) -> tu
     return f"{name}: {error.message}", "invalid"
 
 
+def _schema(error: jsonschema.ValidationError) -> Mapping[str, Any]:
+    return error.schema if isinstance(error.schema, Mapping) else {}
+
+
 def _title(error: jsonschema.ValidationError) -> str:
-    return str(error.schema.get("title", "this object"))
+    return str(_schema(error).get("title", "this object"))
 
 
 def _must(error: jsonschema.ValidationError, otherwise: str) -> str:
-    return str(error.schema.get("x-must", otherwise))
+    return str(_schema(error).get("x-must", otherwise))
 
 
 def _listed(words: Iterable[Json]) -> str:
