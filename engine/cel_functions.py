@@ -1,0 +1,423 @@
+"""Turns the tree of an expression into closures, and decides what each operator and function means.
+
+An expression is evaluated by calling one closure with a scope: a mapping from name to JSON value, which is
+the tool call's document itself. It knows nothing of policies, guards or the index.
+
+Values are JSON's, as Python has them: whole numbers are CEL's int, other numbers CEL's double. An ERROR of
+CEL is a `CelError` on its way up; `&&`, `||`, `all` and `exists` absorb it as CEL says, whatever the order
+of the operands: FALSE && ERROR is FALSE, TRUE || ERROR is TRUE.
+
+Effort is bounded. What can be long - macros, comparing lists and objects - pays steps from a meter in the
+scope, and so does every operation inside a macro that looks at a whole text; a scope with a meter is a copy
+of the document, so that macros can keep their variables in it. An expression that spends all steps is
+`Spent`, which nothing absorbs.
+
+Deliberate differences from CEL, each of them an ERROR or a refusal there (the tests name them one by one):
+- Whole and other numbers mix in arithmetic, as double: a JSON document says 10 where it could say 10.0, and
+  there is no `double()` here.
+- A whole number beyond 64 bits compares by its value; only arithmetic on it is an ERROR.
+- A whole number and a double compare exactly, also beyond 2^53.
+- Objects have text keys only, as in JSON.
+- `has()` also takes a whole root (`has(user)`) and a quoted key, and is false, never an ERROR, for a member
+  of a root that the call does not have.
+- The pattern of `matches` is constant, so that no caller chooses it.
+- A macro's variable may not hide another name.
+- A text or list that `+` makes is at most `MAX_RESULT` long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from engine.cel_logic import MACROS, METER, Loop, Run, Scope, always, choice_of, logic_of, negation_of
+from engine.cel_tree import (
+    Binary,
+    Call,
+    Choice,
+    Has,
+    Index,
+    ListOf,
+    Literal,
+    Logic,
+    Macro,
+    MapOf,
+    Name,
+    Node,
+    Select,
+    Unary,
+    parts,
+    path_of,
+    path_text,
+)
+from engine.cel_values import (
+    ARITHMETIC,
+    NUMBERS,
+    ORDER,
+    ORDERED,
+    TEXT,
+    CelError,
+    Spent,
+    equal,
+    item,
+    kind,
+    negate,
+    orderable,
+    size,
+    spend,
+    weight,
+)
+from engine.errors import ConditionError
+from engine.model import Fault, Json
+from engine.patterns import compile_pattern
+
+STEPS: Final = 500_000
+"""What an evaluation may spend: some 50 ms at worst."""
+
+
+class Constant:
+    """A closure that is known to answer the same always."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Json) -> None:
+        self.value = value
+
+    def __call__(self, scope: Scope) -> Json:
+        return self.value
+
+
+def compile_tree(tree: Node) -> tuple[Run, bool]:
+    """The closure of a tree, and whether its scope must have a meter.
+
+    Raises ConditionError(part="expression") for a pattern that cannot be used."""
+    compiler = _Compiler()
+    return compiler.compile(tree), compiler.metered
+
+
+def metered(scope: Scope) -> dict[str, Any]:
+    """A scope of its own, with a full meter."""
+    return {**scope, METER: [STEPS]}
+
+
+class _Compiler:
+    """One method per kind of node. `metered` tells whether a closure made so far needs a meter."""
+
+    def __init__(self) -> None:
+        self.metered = False
+        self._loops = 0
+
+    def compile(self, node: Node) -> Run:
+        match node:
+            case Literal(value=value):
+                return Constant(value)
+            case Name() | Select():
+                return self._read(node)
+            case Has(target=target):
+                return self._has(target)
+            case Logic(operator=sign, terms=terms):
+                return logic_of(sign, [self.compile(term) for term in terms])
+            case Index(target=target, index=index):
+                return self._apply(item, target, index)
+            case ListOf(items=items):
+                return self._list_of([self.compile(each) for each in items])
+            case MapOf(entries=entries):
+                return self._map_of([(self.compile(k), self.compile(v)) for k, v in entries])
+            case Unary(operator="!", operand=operand):
+                return _folded(negation_of(runs := self.compile(operand)), runs)
+            case Unary(operand=operand):
+                return self._apply(negate, operand)
+            case Binary():
+                return self._binary(node)
+            case Choice(test=test, yes=yes, no=no):
+                return choice_of(*map(self.compile, (test, yes, no)))
+            case Call():
+                return self._call(node)
+            case Macro():
+                return self._macro(node)
+        raise AssertionError(node)
+
+    def _apply(self, function: Callable[..., Any], *arguments: Node) -> Run:
+        """A function of one or two values that costs little, or pays for the texts it looks at in a loop."""
+        runs = [self.compile(argument) for argument in arguments]
+        first, second = runs[0], runs[-1]
+        if len(runs) == 1:
+            return _folded(lambda scope: function(first(scope)), *runs)
+        if not self._loops:
+            return _folded(lambda scope: function(first(scope), second(scope)), *runs)
+
+        def paying(scope: Scope) -> Any:
+            a, b = first(scope), second(scope)
+            spend(scope[METER], weight(a) + (len(a) if a.__class__ is list else 0) + weight(b))
+            return function(a, b)
+
+        return _folded(paying, *runs)
+
+    # -- reading
+
+    def _read(self, node: Node) -> Run:
+        path = path_of(node)
+        if path is not None:
+            return _path(path)
+        assert isinstance(node, Select)
+        target, key = self.compile(node.target), node.key
+        return _folded(lambda scope: item(target(scope), key), target)
+
+    def _has(self, target: Select | Name) -> Run:
+        if isinstance(target, Name):
+            name = target.name
+            return lambda scope: name in scope
+        key = target.key
+        if isinstance(target.target, Name):
+            root = target.target.name
+            none: dict[str, Json] = {}
+
+            def member(scope: Scope) -> bool:
+                value = scope.get(root, none)
+                if value.__class__ is dict:
+                    return key in value
+                raise CelError(f"`{root}` is {kind(value)} and has no members")
+
+            return member
+        inner = self.compile(target.target)
+
+        def deeper(scope: Scope) -> bool:
+            value = inner(scope)
+            if value.__class__ is dict:
+                return key in value
+            raise CelError(f"{kind(value)} has no members")
+
+        return _folded(deeper, inner)
+
+    def _list_of(self, runs: list[Run]) -> Run:
+        return _folded(lambda scope: [run(scope) for run in runs], *runs)
+
+    def _map_of(self, runs: list[tuple[Run, Run]]) -> Run:
+        def made(scope: Scope) -> dict[str, Json]:
+            result = {}
+            for key_of, value_of in runs:
+                key = key_of(scope)
+                if key.__class__ is not str:
+                    raise CelError(f"{kind(key)} is no key of an object")
+                if key in result:
+                    raise CelError("an object has the same key twice")
+                result[key] = value_of(scope)
+            return result
+
+        return _folded(made, *(run for pair in runs for run in pair))
+
+    # -- operators
+
+    def _binary(self, node: Binary) -> Run:
+        sign = node.operator
+        if sign in ARITHMETIC:
+            return self._apply(ARITHMETIC[sign], node.left, node.right)
+        left, right = self.compile(node.left), self.compile(node.right)
+        if sign == "in":
+            return _folded(self._membership(left, right), left, right)
+        if sign in ("==", "!="):
+            same = self._equality(left, right)
+            run = same if sign == "==" else lambda scope: not same(scope)
+            return _folded(run, left, right)
+        return _folded(self._order(sign, left, right), left, right)
+
+    def _equality(self, left: Run, right: Run) -> Run:
+        if isinstance(left, Constant):
+            left, right = right, left
+        if isinstance(right, Constant):
+            constant = right.value
+            if constant is None or constant.__class__ is bool:
+                return lambda scope: left(scope) is constant
+            if constant.__class__ is str:
+                return lambda scope: left(scope) == constant
+            if constant.__class__ in NUMBERS:
+
+                def same_number(scope: Scope) -> bool:
+                    value = left(scope)
+                    return value == constant and value.__class__ is not bool
+
+                return same_number
+        self.metered = True
+        return lambda scope: equal(left(scope), right(scope), scope[METER])
+
+    def _membership(self, left: Run, right: Run) -> Run:
+        if isinstance(right, Constant) and right.value.__class__ is list:
+            scalars = [each for each in right.value if each.__class__ not in (list, dict)]
+            if len(scalars) == len(right.value):
+                return _among(left, scalars)
+        self.metered = True
+
+        def within(scope: Scope) -> bool:
+            value, whole = left(scope), right(scope)
+            if whole.__class__ is list:
+                meter = scope[METER]
+                spend(meter, len(whole))
+                return any(equal(value, each, meter) for each in whole)
+            if whole.__class__ is dict:
+                if value.__class__ is str:
+                    return value in whole
+                if value.__class__ in ORDERED:
+                    return False  # CEL has such keys, JSON has not
+                raise CelError(f"{kind(value)} is no key of an object")
+            raise CelError(f"`in` needs a list or an object, not {kind(whole)}")
+
+        return within
+
+    def _order(self, sign: str, left: Run, right: Run) -> Run:
+        compare = ORDER[sign]
+
+        def wrong(a: Json, b: Json) -> CelError:
+            return CelError(f"`{sign}` cannot compare {kind(a)} with {kind(b)}")
+
+        if isinstance(right, Constant) and right.value.__class__ in NUMBERS:
+            bound = right.value
+
+            def against(scope: Scope) -> bool:
+                value = left(scope)
+                if value.__class__ in NUMBERS:
+                    return compare(value, bound)
+                raise wrong(value, bound)
+
+            return against
+        paying = self._loops > 0
+
+        def ordered(scope: Scope) -> bool:
+            a, b = left(scope), right(scope)
+            if paying:
+                spend(scope[METER], weight(a))
+            if orderable(a, b):
+                return compare(a, b)
+            raise wrong(a, b)
+
+        return ordered
+
+    # -- functions
+
+    def _call(self, node: Call) -> Run:
+        name = node.function
+        if name == "size":
+            return self._apply(size, *node.arguments)
+        target, piece = (self.compile(argument) for argument in node.arguments)
+        if name == "matches":
+            return _folded(self._matches(node.arguments[1], target, piece), target)
+        test = TEXT[name]
+
+        def function(text: Json, piece: Json) -> bool:
+            if text.__class__ is str and piece.__class__ is str:
+                return test(text, piece)
+            raise CelError(f"`{name}` cannot be used on {kind(text)} with {kind(piece)}")
+
+        return self._apply(function, *node.arguments)
+
+    def _matches(self, node: Node, target: Run, piece: Run) -> Run:
+        if not isinstance(piece, Constant):
+            raise _refuse(
+                "the pattern of `matches` must be a constant text, so that no caller chooses it", node
+            )
+        if not isinstance(piece.value, str):
+            raise _refuse("the pattern of `matches` must be a text", node)
+        try:
+            pattern = compile_pattern(piece.value)
+        except ConditionError as error:
+            raise _refuse(error.message, node) from None
+        search, paying = pattern.search, self._loops > 0
+
+        def matches(scope: Scope) -> bool:
+            text = target(scope)
+            if text.__class__ is not str:
+                raise CelError(f"`matches` cannot be used on {kind(text)}")
+            if paying:
+                spend(scope[METER], 8 + 8 * weight(text))
+            found = search(text)
+            if isinstance(found, Fault):
+                raise CelError(found.message)
+            return found
+
+        return matches
+
+    def _macro(self, node: Macro) -> Run:
+        over = self.compile(node.over)
+        self.metered = True
+        self._loops += 1
+        test = self.compile(node.test) if node.test is not None else None
+        body = self.compile(node.body)
+        self._loops -= 1
+        cost = _cost(node.body) + (_cost(node.test) if node.test is not None else 0)
+        return MACROS[node.macro](Loop(node.macro, over, node.variable, cost), test or always, body)
+
+
+def _folded(run: Run, *operands: Run) -> Run:
+    """The closure, or its value when all operands are constant. What is an ERROR stays for evaluation."""
+    if all(isinstance(operand, Constant) for operand in operands):
+        try:
+            return Constant(run(metered({})))
+        except (CelError, Spent):
+            return run
+    return run
+
+
+def _path(path: tuple[str, ...]) -> Run:
+    """Reads a name and its members straight from the scope."""
+    name, *keys = path
+    where = path_text(path)
+
+    def lost(error: Exception) -> CelError:
+        if isinstance(error, KeyError):
+            return CelError(f"`{where}` is missing")
+        return CelError(f"`{where}` is missing, what it should be in is no object")
+
+    if not keys:
+
+        def whole(scope: Scope) -> Json:
+            try:
+                return scope[name]
+            except KeyError as error:
+                raise lost(error) from None
+
+        return whole
+    if len(keys) == 1:
+        key = keys[0]
+
+        def member(scope: Scope) -> Json:
+            try:
+                return scope[name][key]
+            except (KeyError, TypeError) as error:
+                raise lost(error) from None
+
+        return member
+
+    def deeper(scope: Scope) -> Json:
+        try:
+            value = scope[name]
+            for key in keys:
+                value = value[key]
+            return value
+        except (KeyError, TypeError) as error:
+            raise lost(error) from None
+
+    return deeper
+
+
+def _among(left: Run, scalars: list[Json]) -> Run:
+    """`left in [...]` of constants. A boolean is no number here, though Python's sets think so."""
+    booleans = [each for each in scalars if each.__class__ is bool]
+    others = frozenset(each for each in scalars if each.__class__ is not bool)
+
+    def among(scope: Scope) -> bool:
+        value = left(scope)
+        if value.__class__ is bool:
+            return value in booleans
+        return value.__class__ not in (list, dict) and value in others
+
+    return _folded(among, left)
+
+
+def _cost(node: Node) -> int:
+    """Steps of evaluating a node once, texts and inner macros aside: they pay for themselves."""
+    if isinstance(node, Macro):
+        return 1 + _cost(node.over)
+    return 1 + sum(map(_cost, parts(node)))
+
+
+def _refuse(message: str, node: Node) -> ConditionError:
+    return ConditionError(message, part="expression", offset=node.start)
