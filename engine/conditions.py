@@ -10,18 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from weakref import WeakValueDictionary
 
 from engine.errors import ConditionError
+from engine.expression import Expression, compile_expression
 from engine.fields import Facts, Hint, Path, parse
 from engine.model import Condition, Fault, Json, Verdict
 from engine.operators import OPERATORS, Operator
 from engine.patterns import compile_pattern, shorten
 from engine.values import show
-
-if TYPE_CHECKING:
-    from engine.expression import Expression
 
 
 class CompiledCondition:
@@ -128,8 +126,6 @@ def _compile_expression(condition: Condition) -> CompiledCondition:
             )
     if condition.value is not None:
         raise ConditionError("an expression takes no `value`; write it into the expression", part="value")
-    from engine.expression import compile_expression
-
     text = condition.expression or ""
     expression = compile_expression(text)
     key = ("expression", text)
