@@ -100,7 +100,15 @@ def check_body(
     body: Mapping[str, Json], *, policy_id: str | None = None, organisation_id: str = "default"
 ) -> tuple[Policy | None, list[Finding]]:
     """The policy of a JSON body and everything that is wrong with it; None when the shape is wrong."""
-    findings = [_finding(each) for each in violations("documents/policy", body, "/$defs/body")]
+    shape = [_finding(each) for each in violations("documents/policy", body, "/$defs/body")]
+    return _check_meaning(body, shape, policy_id, organisation_id)
+
+
+def _check_meaning(
+    body: Mapping[str, Json], findings: list[Finding], policy_id: str | None, organisation_id: str
+) -> tuple[Policy | None, list[Finding]]:
+    """What only compiling and running can tell, on top of the findings about the shape."""
+    findings = list(findings)
     wrong = [finding.pointer for finding in findings]
     entries = body.get("matchConditions") if isinstance(body, Mapping) else None
     compiled = _compile_all(entries, wrong, findings)
@@ -212,22 +220,13 @@ def policy_as_json(policy: Policy) -> dict[str, Json]:
 def load_policy(source: bytes, file: str = "", *, organisation_id: str = "default") -> PolicyDocument:
     """The policy of a YAML file. Raises DocumentError with every problem, at file:line:column."""
     reading = read(source, file)
-    problems = list(reading.problems)
     value = reading.root.value
-    body = {k: v for k, v in value.items() if k not in HEADER} if isinstance(value, dict) else value
-    found = header_findings(reading, "documents/policy", "policyId")
-    policy, body_findings = None, list[Finding]()
-    if isinstance(body, dict):
-        policy, body_findings = check_body(body, organisation_id=organisation_id)
-    seen = {(finding.pointer, finding.code) for finding in found}
-    found += [finding for finding in body_findings if (finding.pointer, finding.code) not in seen]
-    if found or problems or policy is None:
-        raise DocumentError(sorted_problems([*problems, *(located(reading, finding) for finding in found)]))
+    shape = header_findings(reading, "documents/policy", "policyId")
+    policy, findings = _check_meaning(value, shape, None, organisation_id)
+    refuse(reading, findings)
+    assert policy is not None
     version = value.get("version")
     return PolicyDocument(policy, file, digest_of(source), None if version is None else int(version))
-
-
-HEADER: Final = frozenset({"apiVersion", "kind", "version"})
 
 
 def header_findings(reading: Reading, schema: str, id_key: str) -> list[Finding]:
