@@ -332,3 +332,9 @@ class _Parser:
 
 def _char(char: str) -> _Known:
     return _Known(frozenset({char.casefold()}))
+
+
+def sample(pattern: str) -> str | None:
+    """A short text that the pattern might match, to be tried; None when none comes to mind."""
+    clauses = required(pattern)
+    return "".join(min(clause, key=lambda member: (len(member), member)) for clause in clauses) or None

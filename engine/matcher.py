@@ -1,13 +1,39 @@
-"""Which policies match a call."""
+"""Which policies match a call: the index proposes, the conditions decide. `scan` is the same without index.
+
+A policy matches when no condition is FALSE and either all are TRUE or the policy does not tolerate faults:
+`block`, `require_approval` and `warn` take a condition that cannot be evaluated for met, `allow` and
+`failurePolicy: ignore` do not. Disabled policies never match; `scope: action_only` skips reading calls.
+
+A matcher never changes. A change makes another one that shares the big index and differs in a thin overlay:
+
+    base     the index over all rules of some moment                  100,000 rules
+    tiers    small indexes over what changed since                         some 64 each
+    recent   the latest changes, in no index                               up to 16
+    gone     rules of base and tiers that were replaced or removed
+
+    candidates = (base + tiers + recent) - gone
+
+INVARIANT: `match` finds exactly what `scan` finds, after any sequence of changes and compactions.
+
+Knows nothing of precedence, rate limits, files or digests.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from engine.conditions import CompiledCondition, check_policy, compile_condition
 from engine.fields import Facts
+from engine.index import Index, Probe
+from engine.layered import Layered
 from engine.model import Match, Policy, ToolCall
+
+RECENT = 16
+"""Changes that are simply evaluated; more of them become a tier."""
+
+TIER = 64
+"""A tier below this size is merged with the next, so that one change stays cheap."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -16,58 +42,125 @@ class Rule:
 
     policy: Policy
     conditions: tuple[CompiledCondition, ...]
-    lenient: bool
+    tolerant: bool
     """A condition that cannot be evaluated counts as not met."""
     actions_only: bool
 
     @classmethod
     def of(cls, policy: Policy) -> Rule:
         """Compile; raises ConditionError."""
-        conditions = tuple(compile_condition(condition) for condition in policy.conditions)
+        conditions = tuple(map(compile_condition, policy.conditions))
         check_policy(conditions)
-        lenient = policy.action == "allow" or policy.failure_policy == "ignore"
-        return cls(policy, conditions, lenient, policy.scope == "action_only")
+        tolerant = policy.action == "allow" or policy.failure_policy == "ignore"
+        return cls(policy, conditions, tolerant, policy.scope == "action_only")
 
     def holds(self, facts: Facts) -> bool:
-        """All conditions hold; one that cannot be evaluated counts as met unless the rule is lenient."""
-        lenient = self.lenient
+        """No condition is FALSE, and none a fault that this rule does not count as met."""
         for condition in self.conditions:
             verdict = condition.evaluate(facts)
-            if verdict is False or (lenient and verdict is not True):
+            if verdict is not True and (verdict is False or self.tolerant):
                 return False
         return True
 
     def match(self, facts: Facts) -> Match:
-        """The match in words; call only when `holds`."""
-        faults = []
-        reasons = []
+        """The match in words; ask only when it `holds`."""
+        reasons: list[str] = []
+        faults: list[str] = []
         for condition in self.conditions:
-            verdict = condition.evaluate(facts)
-            if verdict is True:
-                reasons.append(condition.describe(facts))
-            elif verdict is not False:
-                faults.append(f"`{condition.text}` could not be evaluated ({verdict.message})")
-        if faults:
-            reasons.append(" and ".join(faults) + ", which counts as a match")
+            described = condition.describe(facts)
+            if condition.evaluate(facts) is True:
+                reasons.append(described)
+            else:
+                faults.append(described)
+                reasons.append(f"{described}, which counts as met")
         return Match(self.policy, "; ".join(reasons), tuple(faults))
 
 
 class Matcher:
-    """The compiled rules of one snapshot."""
+    """All rules of one snapshot, by policy id, disabled ones included."""
 
-    def __init__(self, rules: Iterable[Rule]) -> None:
-        self.rules: Sequence[Rule] = tuple(rules)
+    __slots__ = ("_base", "_gone", "_recent", "_tiers", "rules")
+
+    def __init__(self, rules: Mapping[str, Rule]) -> None:
+        """Build the index; this is the expensive way, see `changed` for the cheap one."""
+        self.rules = Layered(rules)
+        self._base = _indexed(rules.values())
+        self._tiers: tuple[tuple[Index[Rule], frozenset[Rule]], ...] = ()
+        self._recent: frozenset[Rule] = frozenset()
+        self._gone: frozenset[Rule] = frozenset()
+
+    def match(self, call: ToolCall) -> list[Match]:
+        """Every policy that matches, in no particular order."""
+        facts = Facts(call.document)
+        candidates = self._candidates(facts)
+        return self._decide(candidates, call, facts) if candidates else []
 
     def scan(self, call: ToolCall) -> list[Match]:
-        """The plain loop over every rule: the model that the index is compared with."""
-        facts = Facts(call.document)
+        """What `match` must find, by the plain loop over every rule: its model in the tests."""
+        return self._decide(self.rules.values(), call, Facts(call.document))
+
+    def candidates(self, call: ToolCall) -> Collection[Rule]:
+        """What the index proposes; for tests and statistics."""
+        return self._candidates(Facts(call.document))
+
+    def _candidates(self, facts: Facts) -> set[Rule]:
+        found = set(self._recent)
+        probe = Probe(facts)
+        self._base.collect(probe, found)
+        for tier, _ in self._tiers:
+            tier.collect(probe, found)
+        if self._gone:
+            found -= self._gone
+        return found
+
+    @staticmethod
+    def _decide(rules: Iterable[Rule], call: ToolCall, facts: Facts) -> list[Match]:
         reads = call.just_reads
         return [
             rule.match(facts)
-            for rule in self.rules
+            for rule in rules
             if rule.policy.enabled and not (reads and rule.actions_only) and rule.holds(facts)
         ]
 
-    def match(self, call: ToolCall) -> list[Match]:
-        """What `scan` finds."""
-        return self.scan(call)
+    # ---- changes ---------------------------------------------------------------------------------------
+
+    def changed(self, changes: Mapping[str, Rule | None]) -> Matcher:
+        """After some rules were added or replaced, or (None) removed. Costs what the overlay costs."""
+        left = {rule for policy_id in changes if (rule := self.rules.get(policy_id)) is not None}
+        came = {rule for rule in changes.values() if rule is not None and rule.policy.enabled}
+        other = Matcher.__new__(Matcher)
+        other.rules = self.rules.changed(changes)
+        other._base, other._tiers = self._base, self._tiers
+        other._gone = self._gone | {rule for rule in left - self._recent if rule.policy.enabled}
+        other._recent = (self._recent - left) | came
+        if len(other._recent) > RECENT:
+            other._settle()
+        return other
+
+    def _settle(self) -> None:
+        """Make a tier of the recent rules, together with the last tier while that is small."""
+        settled, tiers = self._recent, self._tiers
+        if tiers and len(tiers[-1][1]) < TIER:
+            settled |= tiers[-1][1] - self._gone
+            self._gone -= tiers[-1][1]
+            tiers = tiers[:-1]
+        self._tiers = (*tiers, (_indexed(settled), settled))
+        self._recent = frozenset()
+
+    @property
+    def overlay(self) -> int:
+        """How many changes the big index does not have yet."""
+        return len(self._gone) + len(self._recent) + sum(len(rules) for _, rules in self._tiers)
+
+    def indexes(self) -> Iterator[Index[Rule]]:
+        """The big index, then the tiers; for statistics."""
+        yield self._base
+        yield from (tier for tier, _ in self._tiers)
+
+
+def _indexed(rules: Iterable[Rule]) -> Index[Rule]:
+    return Index(
+        (rule, [hint for condition in rule.conditions for hint in condition.hints])
+        for rule in rules
+        if rule.policy.enabled
+    )

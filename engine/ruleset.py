@@ -1,100 +1,197 @@
 """An immutable snapshot of all policies of one organisation: what matches a call, and under which digest.
 
 A change makes a new snapshot that shares nearly everything with the old one; whoever holds the old one is
-undisturbed. Knows nothing of files, revisions' meaning, or rate limits.
+undisturbed. Changes gather in an overlay; when `needs_compaction`, whoever owns the current snapshot builds
+`compacted()` aside and swaps in `compacted.following(current)`, which brings the changes made meanwhile.
+
+Knows nothing of files, of what a revision means, of precedence or of rate limits.
 """
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from engine.errors import ConditionError, DocumentError, Problem
+from engine.explain import Explanation, explain
 from engine.matcher import Matcher, Rule
 from engine.model import Evaluation, Match, Policy, ToolCall
 
-_MODULUS = 1 << 2048
+COMPACT_FROM: Final = 256
+"""So many changes make every evaluation dearer by some 10 µs, which is worth a rebuild."""
+
+_BITS: Final = 2048
+_MODULUS: Final = 1 << _BITS
+
+
+class Ruleset:
+    """Policies, compiled and indexed. Make one with `build`; it never changes.
+
+    `digest` stands for the whole set: equal sets have equal digests, whatever order they were loaded in.
+    It is the SHA-256 of the sum, modulo 2^2048, of a 2048-bit hash of each policy; a sum, so that a change
+    costs two hashes, and so wide, because sums of short hashes can be forged.
+    """
+
+    __slots__ = ("_matcher", "_total", "digest", "policies", "revision")
+
+    def __init__(self, matcher: Matcher, total: int, revision: int) -> None:
+        self._matcher = matcher
+        self._total = total
+        self.revision = revision
+        self.policies: Mapping[str, Policy] = _Policies(matcher.rules)
+        self.digest = hashlib.sha256(total.to_bytes(_BITS // 8, "big")).hexdigest()
+
+    @classmethod
+    def build(cls, policies: Iterable[Policy], revision: int = 0) -> Ruleset:
+        """Compile and index a whole set. Of two policies with one id the later counts.
+
+        Raises DocumentError with a problem for every policy that does not compile.
+        """
+        by_id = {policy.policy_id: policy for policy in policies}
+        with _no_collections():
+            total = sum(map(fingerprint, by_id.values())) % _MODULUS
+            return cls(Matcher(_compiled(by_id)), total, revision)
+
+    # ---- evaluation ------------------------------------------------------------------------------------
+
+    def evaluate(self, call: ToolCall) -> Evaluation:
+        """Everything that matches the call. Never raises, whatever JSON the call holds."""
+        return _evaluation(self._matcher.match(call))
+
+    def scan(self, call: ToolCall) -> Evaluation:
+        """What `evaluate` must answer, by the plain loop over all policies."""
+        return _evaluation(self._matcher.scan(call))
+
+    def explain(self, call: ToolCall, policy_id: str | None = None) -> list[Explanation]:
+        """Why each policy (or one) matches the call or does not; strongest first, then by name."""
+        rules = self._matcher.rules
+        chosen = rules.values() if policy_id is None else [rules[policy_id]] if policy_id in rules else []
+        return sorted((explain(rule, call) for rule in chosen), key=lambda explanation: explanation.order)
+
+    # ---- changes ---------------------------------------------------------------------------------------
+
+    def changed(self, changes: Mapping[str, Policy | None], revision: int) -> Ruleset:
+        """The set after policies were added or replaced, or (None) removed.
+
+        Raises DocumentError; this snapshot stays as it was in any case.
+        """
+        rules: dict[str, Rule | None] = dict.fromkeys(changes)
+        rules.update(_compiled({key: policy for key, policy in changes.items() if policy is not None}))
+        total = self._total
+        for policy_id, rule in rules.items():
+            old = self._matcher.rules.get(policy_id)
+            total += (fingerprint(rule.policy) if rule else 0) - (fingerprint(old.policy) if old else 0)
+        return Ruleset(self._matcher.changed(rules), total % _MODULUS, revision)
+
+    @property
+    def needs_compaction(self) -> bool:
+        """So much has changed since the big index was built that `compacted()` is worth its while."""
+        return self._matcher.overlay >= COMPACT_FROM
+
+    def compacted(self) -> Ruleset:
+        """The same set, all of it in the big index. Takes seconds at 100,000 policies: call it in a thread,
+        then swap in what `following` makes of it."""
+        with _no_collections():
+            return Ruleset(Matcher(dict(self._matcher.rules)), self._total, self.revision)
+
+    def following(self, current: Ruleset) -> Ruleset:
+        """This set brought up to `current`: what differs goes into the overlay."""
+        mine, theirs = self._matcher.rules, current._matcher.rules
+        rules: dict[str, Rule | None] = {
+            key: rule for key, rule in theirs.items() if mine.get(key) is not rule
+        }
+        rules.update((key, None) for key in mine if key not in theirs)
+        return Ruleset(self._matcher.changed(rules), current._total, current.revision)
+
+    # ---- statistics ------------------------------------------------------------------------------------
+
+    def stats(self) -> dict[str, Any]:
+        """Counts for `lint` and `/metrics`: `policies`, `enabled`, `unindexed` (ids of policies that every
+        call, or every call with some path, has to be tested against), `ways` (policies by the kind of hint
+        they can be found by), `overlay` (changes that the big index does not have yet)."""
+        rules = self._matcher.rules
+        ways: Counter[str] = Counter()
+        unindexed: set[str] = set()
+        for index in self._matcher.indexes():
+            ways.update(index.counts.ways)
+            unindexed.update(rule.policy.policy_id for rule in index.unindexed)
+        return {
+            "policies": len(rules),
+            "enabled": sum(rule.policy.enabled for rule in rules.values()),
+            "unindexed": sorted(policy_id for policy_id in unindexed if policy_id in rules),
+            "ways": dict(sorted(ways.items())),
+            "overlay": self._matcher.overlay,
+        }
+
+
+class _Policies(Mapping[str, Policy]):
+    """Policies by id, seen through their rules."""
+
+    __slots__ = ("_rules",)
+
+    def __init__(self, rules: Mapping[str, Rule]) -> None:
+        self._rules = rules
+
+    def __getitem__(self, key: str) -> Policy:
+        return self._rules[key].policy
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._rules
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rules)
+
+    def __len__(self) -> int:
+        return len(self._rules)
 
 
 def fingerprint(policy: Policy) -> int:
-    """2048 bits that stand for a policy's whole content."""
+    """2048 bits that stand for the whole content of a policy."""
     try:
         content = msgspec.json.encode(policy, order="deterministic")
-    except (TypeError, ValueError, OverflowError, RecursionError):  # integers beyond 64 bits, lone surrogates
-        content = json.dumps(asdict(policy), sort_keys=True, default=str).encode()
-    return int.from_bytes(hashlib.shake_256(content).digest(256), "big")
+    except (TypeError, ValueError, OverflowError, RecursionError):  # such as an integer beyond 64 bits
+        content = json.dumps(asdict(policy), sort_keys=True).encode()
+    return int.from_bytes(hashlib.shake_256(content).digest(_BITS // 8), "big")
 
 
-def compile_rules(policies: Iterable[Policy]) -> list[Rule]:
-    """Compile all; raises one DocumentError with every problem of every policy."""
-    rules: list[Rule] = []
+def _compiled(policies: Mapping[str, Policy]) -> dict[str, Rule]:
+    rules: dict[str, Rule] = {}
     problems: list[Problem] = []
-    for policy in policies:
+    for policy_id, policy in policies.items():
         try:
-            rules.append(Rule.of(policy))
+            rules[policy_id] = Rule.of(policy)
         except ConditionError as error:
-            problems.append(Problem(f"policy `{policy.policy_id}`: {error.message}", "/matchConditions"))
+            problems.append(Problem(f"policy `{policy_id}`: {error.message}", "/matchConditions"))
     if problems:
         raise DocumentError(problems)
     return rules
 
 
-class Ruleset:
-    """Policies, compiled. Construct with `build`; never changes."""
-
-    def __init__(self, policies: Mapping[str, Policy], total: int, matcher: Matcher, revision: int) -> None:
-        self.policies = policies
-        self.revision = revision
-        self._total = total
-        self._matcher = matcher
-
-    @classmethod
-    def build(cls, policies: Iterable[Policy], revision: int = 0) -> Ruleset:
-        """Compile a whole set; raises DocumentError naming every policy that does not compile."""
-        by_id = {policy.policy_id: policy for policy in policies}
-        total = sum(fingerprint(policy) for policy in by_id.values()) % _MODULUS
-        return cls(by_id, total, Matcher(compile_rules(by_id.values())), revision)
-
-    @property
-    def digest(self) -> str:
-        """Equal for equal sets of policies, whatever the order they were loaded in."""
-        return hashlib.sha256(self._total.to_bytes(256, "big")).hexdigest()
-
-    def changed(self, changes: Mapping[str, Policy | None], revision: int) -> Ruleset:
-        """The set after some policies were added, replaced, or (None) removed."""
-        merged = {**self.policies, **changes}
-        return Ruleset.build((policy for policy in merged.values() if policy is not None), revision)
-
-    def evaluate(self, call: ToolCall) -> Evaluation:
-        """Everything that matches the call, through the index."""
-        return _evaluation(self._matcher.match(call))
-
-    def scan(self, call: ToolCall) -> Evaluation:
-        """What `evaluate` must answer, by the plain loop."""
-        return _evaluation(self._matcher.scan(call))
-
-    @property
-    def needs_compaction(self) -> bool:
-        """Enough changes have gathered that `compacted()` is worth its while."""
-        return False
-
-    def compacted(self) -> Ruleset:
-        """The same set with everything in the big index; meant for a background thread."""
-        return self
-
-    def stats(self) -> dict[str, Any]:
-        """Counts for `lint` and `/metrics`."""
-        return {"policies": len(self.policies)}
-
-
 def _evaluation(matches: list[Match]) -> Evaluation:
-    matches.sort(key=lambda match: match.order)
+    if len(matches) > 1:
+        matches.sort(key=lambda match: match.order)
     return Evaluation(
         tuple(match for match in matches if match.policy.mode == "enforce"),
         tuple(match for match in matches if match.policy.mode == "shadow"),
     )
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Building makes millions of objects and no garbage: looking for cycles meanwhile would take longer than
+    the building, and stall every other thread."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

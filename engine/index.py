@@ -1,0 +1,388 @@
+"""Which policies can match a call at all: a tree of lookups that narrows a hundred thousand to a few.
+
+The idea. Each condition carries hints: what must be so for it to be anything but FALSE. A policy needs all
+its conditions, so any one hint of any condition will do to find it by. It is filed under the one that fewest
+calls should fulfil - a literal that hardly any other policy has, an account number, a tool name - and a
+bucket that is still too full is split again by another hint of its members. That recursion is the tree.
+
+    P1  toolName equals wire      AND inputPayload.amount greater_than 10000
+    P2  toolName equals wire      AND inputPayload.to matches (?i)@evil\\.(com|org)
+    P3  inputPayload.cmd contains "rm -rf"
+    P4  inputPayload.cmd matches  [0-9]{16}
+    P5  toolName not_equals wire
+
+    Node
+    ├─ door toolName            equal    "wire" ──> Node (if P1, P2 and others are many)
+    │                                               ├─ door inputPayload.amount   above   10000 ──> P1
+    │                                               └─ door inputPayload.to       words   "@evil.com" ──> P2
+    │                                                                                     "@evil.org" ──> P2
+    ├─ door inputPayload.cmd    words    "rm -rf"   ──> P3
+    │                           shapes   [0-9]{16}  ──> P4
+    └─ always                   P5
+
+A call walks in: for each door whose path it has, its values pick buckets out of a hash map, its text picks
+them through one automaton, its number by bisection. Doors of payload paths are found by the payload's own
+keys, so a path that the call lacks costs nothing. What comes out are candidates; predicates decide.
+
+INVARIANT: too many candidates are allowed, too few never: every policy that `scan` reports is among them.
+Each step keeps it: a hint is necessary (`fields.Hint`), any hint that cannot be looked up exactly is
+widened or dropped, and a policy whose hints are all dropped is in `always`.
+
+Items are opaque here: anything hashable, with its hints. Knows nothing of verdicts or actions.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from engine.fields import Facts, Hint, Literals, OneOf, Path, Regex, Threshold, value_key
+from engine.literals import required
+from engine.model import Json
+from engine.textindex import Shapes, Words
+
+Item = TypeVar("Item")
+
+FULL: Final = 8
+"""A bucket with more members is split, if its members have hints left."""
+
+BLOCK: Final = 64
+"""Members of a block of thresholds, each a bucket of its own."""
+
+MOST_COPIES: Final = 4096
+"""How often one policy may be filed below the first level; an `in` list files it under each of its values."""
+
+FEW_SHAPES: Final = 3
+"""From here on, patterns without literals are worth a set of their own."""
+
+
+class Way(NamedTuple):
+    """One way to find an item, from one of its hints.
+
+    `kind` is `equal`, `words`, `shape` (these have keys), `above`, `below` (these have a bound) or `present`.
+    """
+
+    kind: str
+    path: Path
+    keys: frozenset[str] = frozenset()
+    bound: float = 0.0
+
+
+def ways(hint: Hint) -> tuple[Way, ...]:
+    """The ways to find what has this hint; none if it cannot be looked up."""
+    present = Way("present", hint.path)
+    if isinstance(hint, OneOf):
+        return (Way("equal", hint.path, hint.keys),)
+    if isinstance(hint, Literals):
+        return (Way("words", hint.path, hint.any_of) if _searchable(hint.any_of) else present,)
+    if isinstance(hint, Regex):
+        clauses = [clause for clause in required(hint.pattern) if _searchable(clause)]
+        if clauses:
+            return tuple(Way("words", hint.path, clause) for clause in clauses)
+        return (Way("shape", hint.path, frozenset({hint.pattern})), present)
+    if isinstance(hint, Threshold):
+        return (Way("above" if hint.above else "below", hint.path, bound=hint.bound),)
+    return (present,)
+
+
+def _searchable(literals: frozenset[str]) -> bool:
+    try:
+        return all(literal.encode() for literal in literals)
+    except UnicodeEncodeError:
+        return False
+
+
+class Probe:
+    """What one call shows to the index; remembers it per path."""
+
+    __slots__ = ("_extremes", "_folded", "_keys", "facts", "payload")
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.payload: Json = facts.document.get("inputPayload")
+        self._keys: dict[str, tuple[str, ...] | frozenset[str]] = {}
+        self._folded: dict[str, str] = {}
+        self._extremes: dict[str, tuple[float, float]] = {}
+
+    def keys(self, path: Path) -> tuple[str, ...] | frozenset[str]:
+        """The distinct `value_key`s of the values at the path; empty when it is missing."""
+        found = self._keys.get(path.text)
+        if found is None:
+            values = self.facts.values(path)
+            if len(values) < 2:
+                found = (value_key(values[0]),) if values else ()
+            else:
+                found = frozenset(map(value_key, values))
+            self._keys[path.text] = found
+        return found
+
+    def folded(self, path: Path) -> str:
+        """All texts at the path, casefolded. Joining them cannot hide what one of them contains."""
+        found = self._folded.get(path.text)
+        if found is None:
+            texts = self.facts.texts(path)
+            found = texts[0] if len(texts) == 1 else "\n".join(texts)
+            found = self._folded[path.text] = found.casefold()
+        return found
+
+    def extremes(self, path: Path) -> tuple[float, float]:
+        """The least and the greatest number at the path; everything if something there is not a number."""
+        found = self._extremes.get(path.text)
+        if found is None:
+            numbers, others = self.facts.numbers(path)
+            if others:
+                found = (-math.inf, math.inf)
+            else:
+                found = (min(numbers, default=math.inf), max(numbers, default=-math.inf))
+            self._extremes[path.text] = found
+        return found
+
+
+class Filed(NamedTuple, Generic[Item]):
+    """An item on its way into the tree: the ways that are left, and how many copies of it there are."""
+
+    item: Item
+    ways: tuple[Way, ...]
+    copies: int = 1
+
+
+class Bounds(Generic[Item]):
+    """Lower bounds in ascending order; a number opens all buckets up to it."""
+
+    __slots__ = ("_blocks", "_bounds", "_items")
+
+    def __init__(self, entries: list[tuple[float, Filed[Item]]]) -> None:
+        entries.sort(key=lambda entry: entry[0])
+        self._bounds = [bound for bound, _ in entries]
+        self._items = tuple(filed.item for _, filed in entries)
+        filed = [filed for _, filed in entries]
+        whole = range(0, len(filed) - BLOCK + 1, BLOCK)
+        self._blocks = tuple(_bucket(filed[at : at + BLOCK]) for at in whole)
+
+    def collect(self, number: float, probe: Probe, found: set[Item]) -> None:
+        end = bisect_right(self._bounds, number)
+        whole = end // BLOCK
+        for block in self._blocks[:whole]:
+            if isinstance(block, tuple):
+                found.update(block)
+            else:
+                block.collect(probe, found)
+        found.update(self._items[whole * BLOCK : end])
+
+
+class Door(Generic[Item]):
+    """All that one path decides in one node. `present` opens whenever the path leads anywhere."""
+
+    __slots__ = ("_above", "_below", "_equal", "_path", "_present", "_shapes", "_words")
+
+    def __init__(self, path: Path, filed: Sequence[tuple[Way, Filed[Item]]]) -> None:
+        self._path = path
+        equal: defaultdict[str, list[Filed[Item]]] = defaultdict(list)
+        words: defaultdict[str, list[Filed[Item]]] = defaultdict(list)
+        shapes: defaultdict[str, list[Filed[Item]]] = defaultdict(list)
+        above: list[tuple[float, Filed[Item]]] = []
+        below: list[tuple[float, Filed[Item]]] = []
+        present: list[Filed[Item]] = []
+        keyed = {"equal": equal, "words": words, "shape": shapes}
+        for way, entry in filed:
+            if way.kind in keyed:
+                for key in way.keys:
+                    keyed[way.kind][key].append(entry)
+            elif way.kind == "above":
+                above.append((way.bound, entry))
+            elif way.kind == "below":
+                below.append((-way.bound, entry))
+            else:
+                present.append(entry)
+        if len(shapes) < FEW_SHAPES:
+            present += {id(entry): entry for bucket in shapes.values() for entry in bucket}.values()
+            shapes.clear()
+        self._equal = {key: _bucket(bucket) for key, bucket in equal.items()}
+        self._words = Words({key: _bucket(bucket) for key, bucket in words.items()}) if words else None
+        self._shapes = Shapes({key: _bucket(bucket) for key, bucket in shapes.items()}) if shapes else None
+        self._above = Bounds(above) if above else None
+        self._below = Bounds(below) if below else None
+        self._present = _bucket(present)
+
+    def collect(self, probe: Probe, found: set[Item]) -> None:
+        keys: Collection[str] = probe.keys(self._path)
+        if not keys:
+            return
+        opened: list[tuple[Item, ...] | Node[Item]] = []
+        equal = self._equal
+        if equal:
+            if len(keys) > FULL:
+                keys = equal.keys() & keys
+            for key in keys:
+                if key in equal:
+                    opened.append(equal[key])
+        if self._words is not None:
+            opened += self._words.find(probe.folded(self._path))
+        if self._shapes is not None:
+            opened += self._shapes.find(probe.facts.encoded(self._path))
+        if self._present:
+            opened.append(self._present)
+        for bucket in opened:
+            if isinstance(bucket, tuple):
+                found.update(bucket)
+            else:
+                bucket.collect(probe, found)
+        if self._above is not None:
+            self._above.collect(probe.extremes(self._path)[1], probe, found)
+        if self._below is not None:
+            self._below.collect(-probe.extremes(self._path)[0], probe, found)
+
+
+class Node(Generic[Item]):
+    """One level of the tree: the doors, and what no door leads to."""
+
+    __slots__ = ("_always", "_by_key", "_plain")
+
+    def __init__(self, filed: Sequence[Filed[Item]]) -> None:
+        rate = _rates(filed)
+        rooms: defaultdict[Path, list[tuple[Way, Filed[Item]]]] = defaultdict(list)
+        always: list[Item] = []
+        for entry in filed:
+            open_ways = [
+                way for way in entry.ways if entry.copies == 1 or entry.copies * len(way.keys) <= MOST_COPIES
+            ]
+            if not open_ways:
+                always.append(entry.item)
+                continue
+            best = min(open_ways, key=rate)
+            rest = tuple(way for way in entry.ways if way is not best)
+            rooms[best.path].append((best, Filed(entry.item, rest, entry.copies * max(1, len(best.keys)))))
+        self._always = tuple(always)
+        by_key: defaultdict[str, list[Door[Item]]] = defaultdict(list)
+        plain: list[Door[Item]] = []
+        for path, inside in rooms.items():
+            in_payload = path.root == "inputPayload" and path.segments
+            (by_key[path.segments[0]] if in_payload else plain).append(Door(path, inside))
+        self._plain = tuple(plain)
+        self._by_key = {key: tuple(doors) for key, doors in by_key.items()}
+
+    def collect(self, probe: Probe, found: set[Item]) -> None:
+        """Add every item that the call may concern."""
+        if self._always:
+            found.update(self._always)
+        for door in self._plain:
+            door.collect(probe, found)
+        by_key = self._by_key
+        if by_key:
+            payload = probe.payload
+            # Only an object is entered by its keys; through anything else every door is tried.
+            keys: Iterable[str] = by_key if payload.__class__ is not dict else by_key.keys() & payload.keys()
+            for key in keys:
+                for door in by_key[key]:
+                    door.collect(probe, found)
+
+
+def _bucket(filed: Sequence[Filed[Item]]) -> tuple[Item, ...] | Node[Item]:
+    if len(filed) > FULL and any(entry.ways for entry in filed):
+        return Node(filed)
+    return tuple(entry.item for entry in filed)
+
+
+# ---- which way is best ---------------------------------------------------------------------------------
+
+_BY_LENGTH: Final = (1.0, 0.8, 0.4, 0.15, 0.05, 0.02, 0.01, 0.01, 0.01, 0.01, 0.005)
+"""How likely a literal of so many characters is taken to occur in a text."""
+
+_OTHERWISE: Final[Mapping[str, float]] = {"shape": 0.3, "above": 0.4, "below": 0.4, "present": 0.6}
+
+LEARN_FROM: Final = 256
+"""With so many items in a node, literals that are parts of other literals count as common words."""
+
+
+def _rates(filed: Sequence[Filed[Item]]) -> Callable[[Way], float]:
+    """How much work a way is expected to leave, learnt from the items themselves: what many of them name,
+    calls will have too."""
+    named: Counter[tuple[str, str, str]] = Counter()
+    at_path: Counter[str] = Counter()
+    seen = Counter(map(id, (way for entry in filed for way in entry.ways if way.keys)))
+    by_id = {id(way): way for entry in filed for way in entry.ways if way.keys}
+    for identity, times in seen.items():
+        way = by_id[identity]
+        for key in way.keys:
+            named[way.kind, way.path.text, key] += times
+        if way.kind == "equal":
+            at_path[way.path.text] += times * len(way.keys)
+    inside = _inside({key for kind, _, key in named if kind == "words"}) if len(filed) >= LEARN_FROM else {}
+    known: dict[int, float] = {}
+
+    def rate(way: Way) -> float:
+        found = known.get(id(way))
+        if found is None:
+            path = way.path.text
+            if way.kind == "equal":
+                total = max(at_path[path], FULL)
+                found = 0.1 * sum(named["equal", path, key] for key in way.keys) / total
+            elif way.kind == "words":
+                found = sum(
+                    _BY_LENGTH[min(len(key), len(_BY_LENGTH) - 1)]
+                    * math.sqrt(named["words", path, key] + inside.get(key, 0))
+                    for key in way.keys
+                )
+            else:
+                found = _OTHERWISE[way.kind]
+            known[id(way)] = found
+        return found
+
+    return rate
+
+
+def _inside(literals: set[str]) -> Mapping[str, int]:
+    """How many other literals each literal occurs in."""
+    counted: Counter[str] = Counter()
+    words = Words({literal: literal for literal in literals}) if literals else None
+    if words is not None:
+        for literal in literals:
+            counted.update(words.find(literal))
+    return {literal: times - 1 for literal, times in counted.items() if times > 1}
+
+
+# ---- the whole -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What an index holds: its items, and how many of them offer each kind of way."""
+
+    items: int
+    ways: Mapping[str, int]
+
+
+class Index(Generic[Item]):
+    """The tree over a fixed set of items."""
+
+    __slots__ = ("_root", "counts", "unindexed")
+
+    def __init__(self, items: Iterable[tuple[Item, Iterable[Hint]]]) -> None:
+        shared: dict[int, tuple[Way, ...]] = {}
+        keep: list[Hint] = []
+        filed: list[Filed[Item]] = []
+        unindexed: list[Item] = []
+        kinds: Counter[str] = Counter()
+        for item, hints in items:
+            mine: list[Way] = []
+            for hint in hints:
+                found = shared.get(id(hint))
+                if found is None:
+                    found = shared[id(hint)] = ways(hint)
+                    keep.append(hint)
+                mine += found
+            if all(way.kind in ("present", "shape") for way in mine):
+                unindexed.append(item)
+            kinds.update({way.kind for way in mine})
+            filed.append(Filed(item, tuple(mine)))
+        self.unindexed = tuple(unindexed)
+        self.counts = Counts(len(filed), dict(kinds))
+        self._root: Node[Item] = Node(filed)
+
+    def collect(self, probe: Probe, found: set[Item]) -> None:
+        """Add every item that the call may concern to `found`, and perhaps others."""
+        self._root.collect(probe, found)

@@ -1,0 +1,125 @@
+"""Which of many literals, or of many patterns, occur in a text: asked of all of them at once.
+
+Two small engines behind one shape (`find` yields the buckets that the text opens):
+
+* `Words`: literals in Aho-Corasick automatons over casefolded text.
+* `Shapes`: patterns that require no literal (`[0-9]{16}`), together in one RE2 set per 128.
+
+Both may open too many buckets, never too few. Nothing here knows what a bucket is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+import ahocorasick_rs
+import re2
+
+Bucket = TypeVar("Bucket")
+
+FEW: Final = 2
+"""Up to here, asking for each literal by itself is as fast and takes no memory."""
+
+SHARD: Final = 8192
+"""Literals of one automaton. Building one holds the interpreter lock, here for some 10 ms."""
+
+PIECE: Final = 1 << 16
+"""Longer texts are searched in pieces, which bounds the memory for what is found."""
+
+SET: Final = 128
+SET_MEMORY: Final = 32 << 20
+SET_LONGEST: Final = 1 << 14
+"""Bytes of text that are given to a set; a set, unlike a single pattern, cannot escape to a bounded search
+when its automaton grows too large, so longer texts open all its buckets."""
+
+
+_search_set: Final[Any] = re2.Set.SearchSet
+
+
+class Words(Generic[Bucket]):
+    """Literal (casefolded) -> bucket."""
+
+    __slots__ = ("_automatons", "_buckets", "_overlap")
+
+    def __init__(self, buckets: Mapping[str, Bucket]) -> None:
+        self._buckets = dict(buckets)
+        self._overlap = max(map(len, buckets)) - 1
+        literals = sorted(buckets)
+        self._automatons: tuple[Any, ...] = ()
+        if len(literals) > FEW:
+            self._automatons = tuple(
+                ahocorasick_rs.AhoCorasick(literals[start : start + SHARD], store_patterns=True)
+                for start in range(0, len(literals), SHARD)
+            )
+
+    def find(self, folded: str) -> Iterator[Bucket]:
+        """Buckets of all literals that occur in a casefolded text without lone surrogates."""
+        buckets = self._buckets
+        if not self._automatons:
+            return (bucket for literal, bucket in buckets.items() if literal in folded)
+        if len(folded) > PIECE:
+            return (buckets[literal] for literal in self._in_pieces(folded))
+        if len(self._automatons) == 1:
+            hits = self._automatons[0].find_matches_as_strings(folded, overlapping=True)
+        else:
+            hits = [
+                literal
+                for automaton in self._automatons
+                for literal in automaton.find_matches_as_strings(folded, overlapping=True)
+            ]
+        return map(buckets.__getitem__, set(hits) if len(hits) > 1 else hits)
+
+    def _in_pieces(self, folded: str) -> set[str]:
+        found: set[str] = set()
+        for start in range(0, len(folded), PIECE):
+            piece = folded[start : start + PIECE + self._overlap]
+            for automaton in self._automatons:
+                found.update(automaton.find_matches_as_strings(piece, overlapping=True))
+        return found
+
+
+class Shapes(Generic[Bucket]):
+    """Pattern -> bucket, for patterns that RE2 accepts."""
+
+    __slots__ = ("_buckets", "_sets")
+
+    def __init__(self, buckets: Mapping[str, Bucket]) -> None:
+        self._buckets = list(buckets.values())
+        self._sets = [_compiled(list(buckets)[start : start + SET]) for start in range(0, len(buckets), SET)]
+
+    def find(self, texts: Iterable[bytes]) -> Iterable[Bucket]:
+        """Buckets of all patterns that match one of the texts (UTF-8), each by itself."""
+        opened: set[int] = set()
+        every = range(len(self._buckets))
+        for text in set(texts):
+            if len(opened) == len(self._buckets):
+                break
+            if len(text) > SET_LONGEST:
+                return self._buckets
+            for number, compiled in enumerate(self._sets):
+                start = number * SET
+                matched = compiled.Match(text) if compiled is not None else None
+                if not matched or 0 not in matched:
+                    # The first member matches everything: without it the set ran out of memory.
+                    opened.update(every[start : start + SET])
+                else:
+                    opened.update(start + member - 1 for member in matched if member)
+        return [self._buckets[member] for member in sorted(opened)]
+
+
+def _compiled(patterns: Sequence[str]) -> Any:
+    """An RE2 set behind a first member that always matches; None if it does not fit into its memory."""
+    options = re2.Options()
+    options.log_errors = False
+    options.never_capture = True
+    options.max_mem = SET_MEMORY
+    made: Any = _search_set(options)
+    made.Add("")
+    try:
+        for pattern in patterns:
+            made.Add(pattern)
+        made.Compile()
+    except re2.error:
+        return None
+    return made
