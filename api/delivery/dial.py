@@ -1,4 +1,4 @@
-"""One attempt over the network: resolve the name, check every address, dial, post, read a little of the answer.
+"""One attempt over the network: resolve the name, check the addresses, dial, post, read some of the answer.
 
 The check sits in the connection itself: the resolver's addresses are filtered by `address.refusal`, and only
 an accepted address is handed to the socket, so a name that changes its mind (DNS rebinding) gains nothing.
@@ -171,7 +171,7 @@ class Sender:
                         if len(parts) >= MOST_BODY_BYTES:
                             break
         except Exception as caught:
-            error = self._told(caught)
+            error = self._told(caught).encode("utf-8", "replace").decode()
         if status is not None:
             # The status line is the acknowledgement; what becomes of the body afterwards is not.
             error = "redirects are not followed; register the final address" if 300 <= status < 400 else None

@@ -1,0 +1,293 @@
+"""Sends what is owed: claims due deliveries by lease, posts them, records the outcomes. One per process.
+
+One loop turns: it hands finished attempts and wishes for more to the writer as ONE job, so recording and
+claiming share a commit; attempts run as tasks meanwhile. It wakes at once when a commit owes something, when
+an attempt ends or when a retry is due, and looks over the table every few seconds for what other processes
+left behind.
+
+    commit --owed--> due = {webhook: time} --claim (lease)--> attempt (task) --outcome--> record + claim
+
+Fair: every webhook has one place of its own. Further places are only for webhooks that proved quick, and only
+while half of all places are free, so receivers that hang take nothing from the others.
+INVARIANT: what is claimed is started at once, so a lease outlasts its attempt; nothing is held in memory
+that is not also in the table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from api.clock import Clock
+from api.delivery import schedule, signing
+from api.delivery.address import places
+from api.delivery.dial import SECONDS, Resolver, Sender, SystemResolver
+from api.store import deliveries
+from api.store.database import Database, DatabaseUnavailable
+from api.store.deliveries import Claimed, Outcome
+from api.store.webhooks import Outbox
+from api.store.writer import Transaction, Writer
+
+log = logging.getLogger("governance")
+USER_AGENT = "agent-governance-service"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much runs at once in one process, and for how long (seconds)."""
+
+    attempts: int = 256
+    per_webhook: int = 4
+    quick_seconds: float = 2.0
+    """A webhook is quick while its newest attempt was acknowledged within this time."""
+    lease: float = 2 * SECONDS
+    sweep: float = 5.0
+    closing: float = 3.0
+    """How long a stopping process waits for attempts under way."""
+
+
+@dataclass(slots=True)
+class _State:
+    """What the worker knows of the webhooks; all of it may be lost."""
+
+    due: dict[str, float] = field(default_factory=dict)
+    quick: set[str] = field(default_factory=set)
+    running: Counter[str] = field(default_factory=Counter)
+
+
+class Worker:
+    """See the module. `start` on the event loop of the service; `close` before the writer closes."""
+
+    def __init__(
+        self,
+        store: Database,
+        writer: Writer,
+        outbox: Outbox,
+        *,
+        clock: Clock,
+        random: Callable[[], float],
+        delays: Sequence[float] = schedule.DELAYS,
+        allow: frozenset[str] = frozenset(),
+        resolver: Resolver | None = None,
+        sender: Sender | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._store, self._writer, self._outbox = store, writer, outbox
+        self._clock, self._random = clock, random
+        self._delays = tuple(delays) or schedule.DELAYS
+        self._limits = limits or Limits()
+        self._threads: SystemResolver | None = None
+        if sender is None:
+            if resolver is None:
+                resolver = self._threads = SystemResolver(self._limits.attempts)
+            sender = Sender(resolver, places(allow))
+        self._sender = sender
+        self._state = _State()
+        self._attempts: dict[asyncio.Task[None], Claimed] = {}
+        self._outcomes: list[Outcome] = []
+        self._swept = float("-inf")
+        self._wake = asyncio.Event()
+        self._closing = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._outbox.listener = self._owed
+        self._task = self._loop.create_task(self._run(), name="webhook-deliveries")
+
+    def _owed(self, webhook_ids: set[str]) -> None:
+        """On the writer thread, after a commit."""
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has closed: the next start sweeps
+                loop.call_soon_threadsafe(self._note, webhook_ids)
+
+    def _note(self, webhook_ids: set[str]) -> None:
+        now = self._clock()
+        for webhook_id in webhook_ids:
+            self._state.due[webhook_id] = min(now, self._state.due.get(webhook_id, now))
+        self._wake.set()
+
+    # The loop ---------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while not self._closing:
+            try:
+                await self._turn()
+            except DatabaseUnavailable:
+                # Outcomes stay in memory and are written once the database is back.
+                await self._pause(1.0)
+            except Exception:
+                log.exception("webhook deliveries: a turn failed; trying again")
+                await self._pause(1.0)
+            else:
+                await self._sleep()
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self._closing:
+                    await self._wake.wait()
+                    self._wake.clear()
+
+    async def _sleep(self) -> None:
+        """Until woken, until something is due for which there is a place, or until the next sweep."""
+        now = self._clock()
+        times = [self._swept + self._limits.sweep]
+        times += [due for webhook_id, due in self._state.due.items() if self._room(webhook_id) > 0]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, min(times) - now)):
+                await self._wake.wait()
+        self._wake.clear()
+
+    async def _turn(self) -> None:
+        now = self._clock()
+        if now - self._swept >= self._limits.sweep or now < self._swept:
+            self._swept = now
+            found = await self._store.read(deliveries.sweep, self._store, now)
+            for webhook_id, due in found.items():
+                self._state.due[webhook_id] = min(due, self._state.due.get(webhook_id, due))
+        wishes = self._wishes(now)
+        if not wishes and not self._outcomes:
+            return
+        outcomes, self._outcomes = self._outcomes, []
+        for webhook_id in wishes:
+            # Taken off before the claim: what is owed while the claim runs puts itself on again.
+            self._state.due.pop(webhook_id, None)
+        try:
+            claims = await self._writer.write(lambda transaction: self._job(transaction, outcomes, wishes))
+        except BaseException:
+            self._outcomes = outcomes + self._outcomes
+            self._note(set(wishes))
+            raise
+        for claimed, following in claims:
+            for item in claimed:
+                self._begin(item)
+            if following is not None:
+                webhook_id, due = following
+                self._state.due[webhook_id] = min(due, self._state.due.get(webhook_id, due))
+        for outcome in outcomes:
+            if outcome.next_at is not None and not outcome.delivered:
+                due = self._state.due.get(outcome.claimed.webhook_id, outcome.next_at)
+                self._state.due[outcome.claimed.webhook_id] = min(due, outcome.next_at)
+
+    def _job(
+        self, transaction: Transaction, outcomes: Sequence[Outcome], wishes: Mapping[str, int]
+    ) -> list[tuple[list[Claimed], tuple[str, float] | None]]:
+        """On the writer thread: record what ended, claim what is wished for."""
+        deliveries.record(transaction, outcomes, schedule.DISABLE_AFTER)
+        found = []
+        for webhook_id, limit in wishes.items():
+            claimed, due = deliveries.claim(transaction, webhook_id, limit, self._limits.lease)
+            found.append((claimed, None if due is None else (webhook_id, due)))
+        return found
+
+    # Fairness ---------------------------------------------------------------------------------------
+
+    def _room(self, webhook_id: str, taken: int = 0) -> int:
+        """How many more attempts this webhook may start now, when `taken` places are as good as gone."""
+        limits, running = self._limits, self._state.running[webhook_id]
+        free = limits.attempts - len(self._attempts) - taken
+        first = 1 if running == 0 and free > 0 else 0
+        if webhook_id not in self._state.quick:
+            return first
+        shared = free - first - limits.attempts // 2
+        return first + max(0, min(limits.per_webhook - running - first, shared))
+
+    def _wishes(self, now: float) -> dict[str, int]:
+        """Webhook to how many deliveries to claim: those with the fewest attempts under way come first."""
+        ready = [(webhook_id, due) for webhook_id, due in self._state.due.items() if due <= now]
+        ready.sort(key=lambda item: (self._state.running[item[0]], item[1]))
+        wishes: dict[str, int] = {}
+        for webhook_id, _ in ready:
+            room = self._room(webhook_id, sum(wishes.values()))
+            if room > 0:
+                wishes[webhook_id] = room
+        return wishes
+
+    # One attempt ------------------------------------------------------------------------------------
+
+    def _begin(self, claimed: Claimed) -> None:
+        self._state.running[claimed.webhook_id] += 1
+        assert self._loop is not None
+        task = self._loop.create_task(self._attempt(claimed))
+        self._attempts[task] = claimed
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        claimed = self._attempts.pop(task)
+        self._state.running[claimed.webhook_id] -= 1
+        if not self._state.running[claimed.webhook_id]:
+            del self._state.running[claimed.webhook_id]
+        self._wake.set()
+
+    async def _attempt(self, claimed: Claimed) -> None:
+        now = self._clock()
+        body = claimed.payload.encode()
+        headers = {
+            "content-type": "application/json",
+            "user-agent": USER_AGENT,
+            "accept-encoding": "identity",
+            **signing.headers(claimed.secrets, claimed.delivery_id, now, body),
+        }
+        answer = await self._sender.post(claimed.url, headers, body)
+        if answer.acknowledged and answer.duration_ms <= self._limits.quick_seconds * 1000:
+            self._state.quick.add(claimed.webhook_id)
+        else:
+            self._state.quick.discard(claimed.webhook_id)
+        ended = self._clock()
+        following = None
+        if not answer.acknowledged:
+            following = schedule.next_attempt(
+                self._delays, claimed.attempts + 1, ended, self._random(), answer.retry_after
+            )
+        self._outcomes.append(
+            Outcome(
+                claimed=claimed,
+                at=now,
+                status=answer.status,
+                body=answer.body,
+                error=answer.error,
+                duration_ms=answer.duration_ms,
+                delivered=answer.acknowledged,
+                gone=answer.status == 410,
+                next_at=following,
+            )
+        )
+
+    # The end ----------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Stop claiming, give attempts under way a moment, record what ended, give the rest back."""
+        self._closing = True
+        self._outbox.listener = None
+        self._wake.set()
+        if self._task is not None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        if self._attempts:
+            await asyncio.wait(list(self._attempts), timeout=self._limits.closing)
+        unfinished = dict(self._attempts)
+        for task in unfinished:
+            task.cancel()
+        if unfinished:
+            await asyncio.wait(list(unfinished))
+        outcomes, self._outcomes = self._outcomes, []
+        done = {outcome.claimed for outcome in outcomes}
+        left = [claimed for claimed in unfinished.values() if claimed not in done]
+
+        def job(transaction: Transaction) -> None:
+            deliveries.record(transaction, outcomes, schedule.DISABLE_AFTER)
+            deliveries.release(transaction, left)
+
+        if outcomes or left:
+            with contextlib.suppress(DatabaseUnavailable):  # then the leases run out
+                await self._writer.write(job)
+        await self._sender.close()
+        if self._threads is not None:
+            self._threads.close()

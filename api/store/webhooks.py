@@ -1,0 +1,300 @@
+"""Webhooks - who wants to hear of what - and the outbox that turns one event into rows for each of them.
+
+Records come out in the contract's shape, `{webhookId, url, events, enabled, description, createdAt,
+failingSince, disabledReason}`, absent when they have no value; `secret` only from `add` and `rotate`.
+Deliveries are the business of `store/deliveries.py`; nothing here sends anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from api.clock import Ids, iso
+from api.store.database import Database
+from api.store.models import Delivery, Webhook
+from api.store.writer import Transaction
+
+EVENTS: Final = (
+    "approval.requested",
+    "approval.resolved",
+    "tool.blocked",
+    "tool.warned",
+    "run.completed",
+    "run.failed",
+    "policy.changed",
+    "policy.reload_failed",
+    "enforcement.gap",
+    "agent.halted",
+    "webhook.test",
+)
+"""Every event a webhook may subscribe to; each has a schema of its `data` in `schemas/events`."""
+
+COUNTER: Final = "webhooks"
+"""Moves with every change of a webhook; caches compare with it."""
+
+COLUMNS: Final = (
+    "webhook_id",
+    "delivery_id",
+    "organisation_id",
+    "event",
+    "payload",
+    "status",
+    "attempts",
+    "attempt_count",
+    "next_attempt_at",
+    "leased_until",
+    "created_at",
+)
+
+
+def delivery_row(
+    webhook_id: str, delivery_id: str, organisation_id: str, event: str, payload: str, now: float, due: float
+) -> tuple[Any, ...]:
+    """A new delivery in the order of `COLUMNS`."""
+    return (
+        webhook_id,
+        delivery_id,
+        organisation_id,
+        event,
+        payload,
+        "pending",
+        "[]",
+        0,
+        due,
+        0.0,
+        iso(now),
+    )
+
+
+def payload_of(event: str, data: Mapping[str, Any], now: float) -> str:
+    """The body that receivers get, fixed from now on: `{event, timestamp, data}`."""
+    return msgspec.json.encode({"event": event, "timestamp": iso(now), "data": data}).decode()
+
+
+class Outbox:
+    """Makes the delivery rows of an event, from subscriptions kept in memory.
+
+    INVARIANT: `refresh` runs at the start of each writing transaction, and those are one at a time over all
+    processes, so the subscriptions are those of the last committed change. What a job of the same
+    transaction changes counts from the next one on.
+    """
+
+    columns: tuple[str, ...] = COLUMNS
+
+    def __init__(self, store: Database, ids: Ids, first_delay: float = 0.0) -> None:
+        self.listener: Callable[[set[str]], None] | None = None
+        """Told of the webhooks that are owed something; called on the writer thread."""
+        self._store = store
+        self._ids = ids
+        self._first_delay = first_delay
+        self._version = -1
+        self._subscribed: Mapping[tuple[str, str], Sequence[str]] = {}
+
+    def refresh(self) -> None:
+        found = self._store.rows("SELECT value FROM counters WHERE name = ?", (COUNTER,))
+        version = int(found[0][0]) if found else 0
+        if version != self._version:
+            self._subscribed = subscriptions()
+            self._version = version
+
+    def rows(
+        self, organisation_id: str, event: str, data: dict[str, Any], now: float
+    ) -> list[tuple[Any, ...]]:
+        subscribed = self._subscribed.get((organisation_id, event))
+        if not subscribed:
+            return []
+        payload = payload_of(event, data, now)
+        due = now + self._first_delay
+        return [
+            delivery_row(webhook_id, self._ids("dlv"), organisation_id, event, payload, now, due)
+            for webhook_id in subscribed
+        ]
+
+    def owed(self, webhook_ids: Iterable[str]) -> None:
+        if self.listener is not None:
+            self.listener(set(webhook_ids))
+
+
+def subscriptions() -> dict[tuple[str, str], list[str]]:
+    """(organisation, event) to the enabled webhooks that want it."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in Webhook.select().where(Webhook.enabled).order_by(Webhook.webhook_id):
+        for event in msgspec.json.decode(row.events):
+            found.setdefault((row.organisation_id, event), []).append(row.webhook_id)
+    return found
+
+
+def _shape(row: Webhook) -> dict[str, Any]:
+    shape = {
+        "webhookId": row.webhook_id,
+        "url": row.url,
+        "events": msgspec.json.decode(row.events),
+        "enabled": bool(row.enabled),
+        "description": row.description,
+        "createdAt": row.created_at,
+        "failingSince": row.failing_since,
+        "disabledReason": row.disabled_reason,
+    }
+    return {name: value for name, value in shape.items() if value is not None}
+
+
+def own(organisation_id: str, webhook_id: str) -> Webhook | None:
+    """The row, inside the store only."""
+    return Webhook.get_or_none(
+        (Webhook.webhook_id == webhook_id) & (Webhook.organisation_id == organisation_id)
+    )
+
+
+def find(organisation_id: str, webhook_id: str) -> dict[str, Any] | None:
+    row = own(organisation_id, webhook_id)
+    return None if row is None else _shape(row)
+
+
+def listed(
+    organisation_id: str, limit: int, after: str | None
+) -> tuple[list[dict[str, Any]], int, str | None]:
+    """A page, oldest first: records, how many there are in all, and where the next page starts."""
+    mine = Webhook.organisation_id == organisation_id
+    total = int(Webhook.select().where(mine).count())
+    query = Webhook.select().where(mine)
+    if after is not None:
+        query = query.where(Webhook.webhook_id > after)
+    rows = list(query.order_by(Webhook.webhook_id).limit(limit + 1))
+    following = rows[limit - 1].webhook_id if len(rows) > limit else None
+    return [_shape(row) for row in rows[:limit]], total, following
+
+
+def _place(url: str) -> str:
+    """The part of the address that goes on record: paths and queries of receivers often hold secrets."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
+
+
+def add(
+    transaction: Transaction,
+    organisation_id: str,
+    url: str,
+    events: Sequence[str],
+    secret: str,
+    actor: str,
+    *,
+    enabled: bool = True,
+    description: str | None = None,
+) -> dict[str, Any]:
+    """Register a webhook; the record holds its `secret`."""
+    row = Webhook.create(
+        webhook_id=transaction.ids("whk"),
+        organisation_id=organisation_id,
+        url=url,
+        events=msgspec.json.encode(list(events)).decode(),
+        enabled=enabled,
+        description=description,
+        secret=secret,
+        created_at=transaction.at,
+    )
+    transaction.bump(COUNTER)
+    transaction.audit(
+        organisation_id,
+        "webhook.created",
+        actor=actor,
+        details={"webhookId": row.webhook_id, "receiver": _place(url), "events": list(events)},
+    )
+    return _shape(row) | {"secret": secret}
+
+
+def change(
+    transaction: Transaction, organisation_id: str, webhook_id: str, changes: Mapping[str, Any], actor: str
+) -> dict[str, Any] | None:
+    """Set what is given of `url, events, enabled, description`; None: no such webhook.
+
+    Disabling ends its pending deliveries; enabling forgets its failures.
+    """
+    row = own(organisation_id, webhook_id)
+    if row is None:
+        return None
+    details: dict[str, Any] = {"webhookId": webhook_id, "changed": sorted(changes)}
+    if "url" in changes:
+        row.url = changes["url"]
+        details["receiver"] = _place(row.url)
+    if "events" in changes:
+        row.events = msgspec.json.encode(list(changes["events"])).decode()
+        details["events"] = list(changes["events"])
+    if "description" in changes:
+        row.description = changes["description"]
+    if "enabled" in changes:
+        details["enabled"] = row.enabled = changes["enabled"]
+        row.disabled_reason = row.failing_since = None
+        if not row.enabled:
+            end_pending(webhook_id)
+    row.save()
+    transaction.bump(COUNTER)
+    transaction.audit(organisation_id, "webhook.updated", actor=actor, details=details)
+    transaction.publish(organisation_id, "webhook", webhook_id)
+    return _shape(row)
+
+
+def rotate(
+    transaction: Transaction,
+    organisation_id: str,
+    webhook_id: str,
+    secret: str,
+    both_seconds: float,
+    actor: str,
+) -> dict[str, Any] | None:
+    """A new secret; deliveries carry a signature of the old one too for `both_seconds`."""
+    row = own(organisation_id, webhook_id)
+    if row is None:
+        return None
+    row.previous_secret, row.secret = row.secret, secret
+    row.previous_secret_until = iso(transaction.now + both_seconds)
+    row.save()
+    transaction.audit(organisation_id, "webhook.rotated", actor=actor, details={"webhookId": webhook_id})
+    return _shape(row) | {"secret": secret}
+
+
+def remove(transaction: Transaction, organisation_id: str, webhook_id: str, actor: str) -> bool:
+    """Delete it and end its pending deliveries; False: no such webhook."""
+    row = own(organisation_id, webhook_id)
+    if row is None:
+        return False
+    receiver = _place(row.url)
+    row.delete_instance()
+    end_pending(webhook_id)
+    transaction.bump(COUNTER)
+    transaction.audit(
+        organisation_id,
+        "webhook.deleted",
+        actor=actor,
+        details={"webhookId": webhook_id, "receiver": receiver},
+    )
+    return True
+
+
+def disable(transaction: Transaction, webhook_id: str, reason: str) -> None:
+    """The service itself switches a webhook off, and says why."""
+    row = Webhook.get_or_none(Webhook.webhook_id == webhook_id)
+    if row is None or not row.enabled:
+        return
+    row.enabled, row.disabled_reason = False, reason
+    row.save()
+    end_pending(webhook_id)
+    transaction.bump(COUNTER)
+    transaction.audit(
+        row.organisation_id,
+        "webhook.disabled",
+        actor="service",
+        reason=reason,
+        details={"webhookId": webhook_id, "receiver": _place(row.url)},
+    )
+    transaction.publish(row.organisation_id, "webhook", webhook_id)
+
+
+def end_pending(webhook_id: str) -> None:
+    """Nothing more will be sent: what is pending has failed, and may be sent again by hand."""
+    Delivery.update(status="failed", next_attempt_at=None).where(
+        (Delivery.webhook_id == webhook_id) & (Delivery.status == "pending")
+    ).execute()
