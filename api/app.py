@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.routing import Route as WebRoute
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.context import Context
 from api.endpoint import Route, SecurityHeaders, endpoint, problem, problem_for, request_id_of
@@ -60,20 +60,7 @@ class Application:
                 self._context = None
 
     def _route(self, path: str, rows: list[Route]) -> BaseRoute:
-        """One web route per path, so that a wrong method is a 405 that names the right ones."""
-        served: dict[str, Callable[[Request], Awaitable[Response]]] = {}
-        allowed = sorted(row.method for row in rows)
-
-        async def serve(request: Request) -> Response:
-            row_endpoint = served.get(request.method)
-            if row_endpoint is None:
-                row = next((row for row in rows if row.method == request.method), None)
-                if row is None:
-                    raise HTTPException(405, headers={"Allow": ", ".join(allowed)})
-                row_endpoint = served[request.method] = endpoint(row, self.context())
-            return await row_endpoint(request)
-
-        return WebRoute(_PARAMETER.sub(r"{\1}", path), serve, methods=None, include_in_schema=False)
+        return WebRoute(_PARAMETER.sub(r"{\1}", path), _Path(rows, self.context), include_in_schema=False)
 
     def _http_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -90,6 +77,31 @@ class Application:
 
     def _fault(self, request: Request, error: Exception) -> Response:
         return problem_for(error, request_id_of(request.headers, self.context()), request.url.path)
+
+
+class _Path:
+    """All methods of one path, so that a wrong method is a 405 that names the right ones.
+
+    An object rather than a function, because the web server then hands it every method.
+    """
+
+    def __init__(self, rows: list[Route], context: Callable[[], Context]) -> None:
+        self._rows = {row.method: row for row in rows}
+        if "GET" in self._rows:
+            self._rows.setdefault("HEAD", self._rows["GET"])
+        self._context = context
+        self._served: dict[str, Callable[[Request], Awaitable[Response]]] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method = scope["method"]
+        served = self._served.get(method)
+        if served is None:
+            row = self._rows.get(method)
+            if row is None:
+                raise HTTPException(405, headers={"Allow": ", ".join(sorted(self._rows))})
+            served = self._served[method] = endpoint(row, self._context())
+        response = await served(Request(scope, receive, send))
+        await response(scope, receive, send)
 
 
 def _by_path(routes: tuple[Route, ...]) -> dict[str, list[Route]]:

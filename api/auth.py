@@ -50,7 +50,7 @@ def new_key() -> str:
 
 def key_digest(key: str) -> str:
     """What is stored of a key."""
-    return sha256(key.encode()).hexdigest()
+    return sha256(key.encode(errors="replace")).hexdigest()
 
 
 def unauthenticated(detail: str, scheme: str = "Bearer") -> ApiError:
@@ -134,11 +134,19 @@ class Credentials:
         self._active = frozenset(caller.key_id for caller in self._keys.values())
         self.keys_version = version
 
-    def from_key(self, key: str) -> Caller:
-        """The caller of an API key, from memory; raises `unauthenticated`."""
-        caller = self._keys.get(key_digest(key)) if key.isascii() else None
+    async def from_key(self, key: str) -> Caller:
+        """The caller of an API key, from memory; raises `unauthenticated`.
+
+        An unknown key is looked up once more when another process has changed the key table.
+        """
+        digest = key_digest(key)
+        caller = self._keys.get(digest)
         if caller is None:
-            raise unauthenticated("the API key is not valid; ask an admin for a new one", "ApiKey")
+            if await self._store.read(accounts.keys_version) != self.keys_version:
+                await self._store.read(self.load_keys)
+                caller = self._keys.get(digest)
+            if caller is None:
+                raise unauthenticated("the API key is not valid; ask an admin for a new one", "ApiKey")
         return caller
 
     def is_active(self, caller: Caller) -> bool:

@@ -118,7 +118,7 @@ async def authenticate(who: frozenset[str], headers: Mapping[str, str], context:
         return caller
     if "agent" in who:
         if key is not None:
-            return context.credentials.from_key(key)
+            return await context.credentials.from_key(key)
         scheme = "Bearer" if people else "ApiKey"
         raise unauthenticated("send `X-API-Key: <key>`" + (" or a bearer token" if people else ""), scheme)
     raise unauthenticated("send `Authorization: Bearer <access token>`; get one from POST /auth/login")
@@ -207,8 +207,9 @@ def check_media_type(content_type: str | None) -> None:
 
 async def _body(route: Route, request: Request, context: Context) -> Any:
     if route.body is None:
-        # A body that nobody asked for is read (and bounded), so that the connection stays usable.
-        await read_body(request, context.settings.max_body_bytes)
+        if route.method != "GET":
+            # A body that nobody asked for is read (and bounded), so that the connection stays usable.
+            await read_body(request, context.settings.max_body_bytes)
         return None
     raw = await read_body(request, context.settings.max_body_bytes)
     if not raw and route.body_optional:

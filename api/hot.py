@@ -46,7 +46,7 @@ class HotPath:
             key = headers.get("x-api-key")
             if key is None:
                 raise unauthenticated("send `X-API-Key: <key>`", "ApiKey")
-            caller = context.credentials.from_key(key)
+            caller = await context.credentials.from_key(key)
             if scope["query_string"]:
                 raise ApiError("validation_failed", "this endpoint takes no query parameters")
             raw = await _read(receive, headers, context.settings.max_body_bytes)

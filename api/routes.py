@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from api.endpoint import AGENT, Route
-from api.handlers import events
+from api.endpoint import AGENT, ANYONE, Route
+from api.handlers import docs, events
 
 ROUTES: tuple[Route, ...] = (
     Route(
@@ -32,5 +32,33 @@ ROUTES: tuple[Route, ...] = (
         body="event-batch",
         reply="event-batch-answer",
         description="Answers in order; one bad event spoils no other.",
+    ),
+    Route(
+        "GET",
+        "/api/openapi.json",
+        ANYONE,
+        docs.api_document,
+        "This document",
+        "service",
+        description="OpenAPI 3.1, made from the route table and the schemas.",
+        reply="open-api-document",
+    ),
+    Route(
+        "GET",
+        "/api/docs",
+        ANYONE,
+        docs.api_docs,
+        "Interactive API documentation",
+        "service",
+        media_type="text/html",
+    ),
+    Route(
+        "GET",
+        "/api/docs/:asset",
+        ANYONE,
+        docs.api_docs_asset,
+        "A file of the documentation page",
+        "service",
+        media_type="text/javascript",
     ),
 )

@@ -73,6 +73,7 @@ async def open_service(
                 frontend=settings.frontend,
             )
             writer = Writer(store, clock, ids, ingest=ingest, publish=hub.publish)
+            writer.on_bump["keys"] = credentials.load_keys
             writer.start()
             context = Context(settings, store, writer, rules, hub, credentials, clock, ids, clock())
             sweeper = asyncio.create_task(_sweep(context))

@@ -121,11 +121,16 @@ def count_admins(organisation_id: str) -> int:
     )
 
 
+def keys_version() -> int:
+    """The `keys` counter: it moves with every change to keys or to what they stand for."""
+    counter = Counter.get_or_none(Counter.name == "keys")
+    return int(counter.value) if counter else 0
+
+
 def active_keys() -> tuple[int, dict[str, dict[str, Any]]]:
     """The `keys` counter, and every key in force by its digest."""
-    counter = Counter.get_or_none(Counter.name == "keys")
-    keys = {row.digest: _key(row) for row in ApiKey.select().where(ApiKey.revoked_at.is_null())}
-    return (int(counter.value) if counter else 0), keys
+    version = keys_version()
+    return version, {row.digest: _key(row) for row in ApiKey.select().where(ApiKey.revoked_at.is_null())}
 
 
 def list_keys(organisation_id: str) -> list[dict[str, Any]]:

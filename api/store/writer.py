@@ -75,6 +75,7 @@ class Transaction:
         self._audit = audit_chain.Chain(store, ids, self.at)
         self._deliveries: list[tuple[Any, ...]] = []
         self._after: list[Callable[[], None]] = []
+        self.bumped: set[str] = set()
 
     def audit(self, organisation_id: str, type: str, **fields: Any) -> str:
         """Append one record to the organisation's hash chain; returns its `auditId`. See `store/audit.py`."""
@@ -108,6 +109,7 @@ class Transaction:
 
     def bump(self, name: str) -> int:
         """Add one to a counter that caches compare with; returns the new value."""
+        self.bumped.add(name)
         value = self.counter(name) + 1
         Counter.insert(name=name, value=value).on_conflict(
             conflict_target=[Counter.name], update={Counter.value: value}
@@ -175,6 +177,9 @@ class Writer:
         self.ingest = ingest
         self.outbox = outbox
         self.publish = publish
+        self.on_bump: dict[str, Callable[[], None]] = {}
+        """Counter -> what to refresh on the writer thread after a commit of ours that moved it, before
+        anybody gets an answer."""
         self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -281,6 +286,8 @@ class Writer:
         except peewee.PeeweeException as error:
             raise DatabaseUnavailable(f"the database refused the write: {error}") from error
         transaction.committed()
+        for name in transaction.bumped & self.on_bump.keys():
+            self.on_bump[name]()
         return results, transaction.changes
 
     def _job(self, transaction: Transaction, job: Job) -> Any:

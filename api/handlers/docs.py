@@ -1,0 +1,71 @@
+"""The API document and its interactive page, which works with no internet: Swagger UI from its package."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+from api.context import Context
+from api.errors import not_found
+from api.exchange import Caller, Reply, Values
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>API - Agent Governance Service</title>
+<link rel="stylesheet" href="/api/docs/swagger-ui.css">
+</head>
+<body>
+<div id="swagger-ui"></div>
+<script src="/api/docs/swagger-ui-bundle.js"></script>
+<script src="/api/docs/start.js"></script>
+</body>
+</html>
+"""
+_START = """window.ui = SwaggerUIBundle({
+  url: "/api/openapi.json",
+  dom_id: "#swagger-ui",
+  deepLinking: true,
+  persistAuthorization: false,
+  displayRequestDuration: true,
+  docExpansion: "list",
+  validatorUrl: null,
+});
+"""
+_MEDIA = {".css": "text/css", ".js": "text/javascript"}
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+ASSETS = ("swagger-ui.css", "swagger-ui-bundle.js", "start.js")
+
+
+@cache
+def _asset(name: str) -> bytes:
+    if name == "start.js":
+        return _START.encode()
+    return files("swagger_ui").joinpath("static", name).read_bytes()
+
+
+async def api_document(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /api/openapi.json."""
+    from api.openapi import cached
+    from api.routes import ROUTES
+
+    return Reply(cached(ROUTES))
+
+
+async def api_docs(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /api/docs."""
+    return Reply(_PAGE.encode(), headers={"Content-Security-Policy": _POLICY}, media_type="text/html")
+
+
+async def api_docs_asset(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /api/docs/:asset."""
+    name = values.path["asset"]
+    if name not in ASSETS:
+        raise not_found("file", name)
+    headers = {"Cache-Control": "public, max-age=86400"}
+    return Reply(_asset(name), headers=headers, media_type=_MEDIA["." + name.rpartition(".")[2]])
