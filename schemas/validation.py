@@ -21,7 +21,7 @@ from referencing.jsonschema import DRAFT202012
 import schemas
 
 Json = Any
-BASE: Final = "governance:/"
+BASE: Final = "https://governance.invalid/"
 """Where schemas are said to live, so that one may refer to another by its relative path."""
 
 
@@ -132,7 +132,7 @@ def _violations(error: jsonschema.ValidationError) -> Iterable[Violation]:
                 message = f"`{_short(key)}` is not a field of {_title(error)}{near}"
                 yield Violation(pointer_of((*steps, key)), message, "unknown_key", at_key=True)
         return
-    if error.validator is None:  # a schema that is `false`
+    if error.schema is False:
         message = f"{_name(steps)} has no place here; remove it"
         yield Violation(pointer_of(steps), message, "unknown_key", at_key=True)
         return
@@ -178,8 +178,8 @@ def _said(error: jsonschema.ValidationError, steps: tuple[str | int, ...]) -> tu
                 "too_big",
             )
         case "enum":
-            words = [word for word in rule if isinstance(word, str)]
-            near = suggestion(value, words) if isinstance(value, str) else ""
+            texts = [word for word in rule if isinstance(word, str)]
+            near = suggestion(value, texts) if isinstance(value, str) else ""
             return f"{name} must be one of {_listed(rule)}; it is {shown(value)}{near}", "not_allowed"
         case "const":
             return f"{name} must be `{rule}`; it is {shown(value)}", "not_allowed"

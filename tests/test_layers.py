@@ -46,7 +46,7 @@ ENGINE_MAY = {
     "decision": {"model"},
     "ratelimit": {"model"},
     "ruleset": {"matcher", "explain", "model", "errors"},
-    "backtest": {"ruleset", "decision", "model", "errors"},
+    "backtest": {"ruleset", "decision", "ratelimit", "model", "errors"},
     "repository": {"documents", "presets", "edits", "disk", "git", "archive", "snapshot", "errors", "model"},
     "live": {"repository", "snapshot", "ruleset", "documents", "model", "errors"},
 }

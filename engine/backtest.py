@@ -1,0 +1,87 @@
+"""What would have happened: recorded calls decided again under an old and a new set of policies.
+
+Both sets see the same calls in the same order, each with rate counts of its own, so that a difference comes
+from the policies alone. Knows nothing of where calls are recorded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from engine.decision import decide
+from engine.model import Decision, Policy, ToolCall
+from engine.ratelimit import bucket, is_over, window_start
+from engine.ruleset import Ruleset
+
+MOST_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A call as it was recorded: `key` names it for people, `at` is in seconds."""
+
+    key: str
+    at: float
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A call that the two sets decide differently."""
+
+    recorded: Recorded
+    old: Decision
+    new: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """`counts` maps (old action, new action) to how many calls; `changes` holds the first of them."""
+
+    calls: int
+    counts: dict[tuple[str, str], int]
+    changes: tuple[Change, ...]
+    changed: int
+
+
+@dataclass(slots=True)
+class _Replay:
+    """One set of policies with its own sliding windows."""
+
+    ruleset: Ruleset
+    _windows: dict[str, deque[float]] = field(default_factory=dict)
+
+    def decide(self, recorded: Recorded) -> Decision:
+        call, at = recorded.call, recorded.at
+
+        def over_limit(policy: Policy) -> bool:
+            limit = policy.rate_limit
+            assert limit is not None
+            times = self._windows.setdefault(bucket(policy, call), deque())
+            start = window_start(limit, at)
+            while times and times[0] <= start:
+                times.popleft()
+            return is_over(limit, len(times))
+
+        decision = decide(self.ruleset.evaluate(call), over_limit)
+        for policy in decision.counted:
+            self._windows.setdefault(bucket(policy, call), deque()).append(at)
+        return decision
+
+
+def compare(old: Ruleset, new: Ruleset, calls: Iterable[Recorded], most_shown: int = MOST_SHOWN) -> Report:
+    """Decide every call under both sets. `calls` are in the order of their times."""
+    before, after = _Replay(old), _Replay(new)
+    counts: Counter[tuple[str, str]] = Counter()
+    changes: list[Change] = []
+    changed = 0
+    for recorded in calls:
+        was, now = before.decide(recorded), after.decide(recorded)
+        counts[(was.action, now.action)] += 1
+        if was.action != now.action:
+            changed += 1
+            if len(changes) < most_shown:
+                changes.append(Change(recorded, was, now))
+    return Report(sum(counts.values()), dict(counts), tuple(changes), changed)
