@@ -7,6 +7,7 @@ document. This package imports nothing of ours.
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -21,7 +22,7 @@ class UnknownSchema(LookupError):
 @cache
 def _text(name: str) -> str:
     parts = name.split("/")
-    if not all(part.replace("_", "").replace("-", "").isalnum() for part in parts):
+    if not all(part[:1].isalnum() and re.fullmatch(r"[\w.-]+", part) for part in parts):
         raise UnknownSchema(name)
     path = files(__name__).joinpath(*parts[:-1], parts[-1] + ".json")
     if not path.is_file():
