@@ -110,10 +110,17 @@ def _validator(name: str, fragment: str) -> jsonschema.Draft202012Validator:
 
 
 def _leaves(errors: Iterable[jsonschema.ValidationError]) -> Iterable[jsonschema.ValidationError]:
-    """The errors a person can mend: of `anyOf` and `oneOf`, the one of the branch that fits best."""
+    """The errors a person can mend: of `anyOf` and `oneOf`, those of the first branch of the right type."""
     for error in errors:
-        best = jsonschema.exceptions.best_match([error]) if error.context else None
-        yield best if best is not None else error
+        branches: dict[Any, list[jsonschema.ValidationError]] = {}
+        for inner in error.context or ():
+            branches.setdefault(inner.relative_schema_path[0], []).append(inner)
+        for branch in branches.values():
+            if not any(inner.validator == "type" and not inner.relative_path for inner in branch):
+                yield from _leaves(branch)
+                break
+        else:
+            yield error
 
 
 def _violations(error: jsonschema.ValidationError) -> Iterable[Violation]:
