@@ -204,10 +204,12 @@ class Worker:
         ready = [(webhook_id, due) for webhook_id, due in self._state.due.items() if due <= now]
         ready.sort(key=lambda item: (self._state.running[item[0]], item[1]))
         wishes: dict[str, int] = {}
+        taken = 0
         for webhook_id, _ in ready:
-            room = self._room(webhook_id, sum(wishes.values()))
+            room = self._room(webhook_id, taken)
             if room > 0:
                 wishes[webhook_id] = room
+                taken += room
         return wishes
 
     # One attempt ------------------------------------------------------------------------------------

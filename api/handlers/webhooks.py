@@ -1,0 +1,164 @@
+"""Webhooks: register, list, read, change, delete, rotate, test; their deliveries, and sending one again.
+
+Checks what a schema cannot say: the address of the receiver and the names of events. Whether the receiver's
+name leads to an address that may be dialled is checked each time it is dialled, not here.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from api.context import Context
+from api.delivery import address, signing
+from api.errors import ApiError, not_found
+from api.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
+from api.store import deliveries, webhooks
+from api.store.writer import Transaction
+from schemas.validation import suggestion
+
+
+def _check(body: Mapping[str, Any], context: Context) -> None:
+    """The address and the event names, if they are there; raises 422 with everything that is wrong."""
+    errors = []
+    if "url" in body:
+        problem = address.problem_with(body["url"], address.places(context.settings.webhook_allow))
+        if problem is not None:
+            errors.append({"pointer": "/url", "message": problem})
+    for index, event in enumerate(body.get("events", ())):
+        if event not in webhooks.EVENTS:
+            known = ", ".join(f"`{name}`" for name in webhooks.EVENTS)
+            near = suggestion(event, webhooks.EVENTS) or f"; known are {known}"
+            message = f"`{event}` is not an event{near}"
+            errors.append({"pointer": f"/events/{index}", "message": message})
+    if errors:
+        count = len(errors)
+        first = errors[0]["message"]
+        detail = first if count == 1 else f"{count} problems; the first: {first}"
+        raise ApiError("validation_failed", detail, errors=errors)
+
+
+def _new_secret() -> str:
+    return signing.secret_of(secrets.token_bytes(signing.SECRET_BYTES))
+
+
+async def register_webhook(caller: Caller, values: Values, context: Context) -> Reply:
+    body = values.body
+    _check(body, context)
+    events: Sequence[str] = body["events"]
+
+    def job(transaction: Transaction) -> dict[str, Any]:
+        return webhooks.add(
+            transaction,
+            caller.organisation_id,
+            body["url"],
+            events,
+            _new_secret(),
+            caller.actor,
+            enabled=body.get("enabled", True),
+            description=body.get("description"),
+        )
+
+    record = await context.writer.write(job)
+    return Reply(record, 201, headers={"Location": f"/v1/webhooks/{record['webhookId']}"})
+
+
+async def list_webhooks(caller: Caller, values: Values, context: Context) -> Reply:
+    after = decode_cursor(values.query.get("cursor"), str)
+    records, total, following = await context.store.read(
+        webhooks.listed, caller.organisation_id, values.query["limit"], after
+    )
+    return page(records, total, None if following is None else encode_cursor(following), values)
+
+
+async def get_webhook(caller: Caller, values: Values, context: Context) -> Reply:
+    webhook_id = values.path["id"]
+    record = await context.store.read(webhooks.find, caller.organisation_id, webhook_id)
+    if record is None:
+        raise not_found("webhook", webhook_id)
+    return Reply(record)
+
+
+async def update_webhook(caller: Caller, values: Values, context: Context) -> Reply:
+    webhook_id, body = values.path["id"], values.body
+    _check(body, context)
+    record = await context.writer.write(
+        lambda transaction: webhooks.change(
+            transaction, caller.organisation_id, webhook_id, body, caller.actor
+        )
+    )
+    if record is None:
+        raise not_found("webhook", webhook_id)
+    return Reply(record)
+
+
+async def delete_webhook(caller: Caller, values: Values, context: Context) -> Reply:
+    webhook_id = values.path["id"]
+    gone = await context.writer.write(
+        lambda transaction: webhooks.remove(transaction, caller.organisation_id, webhook_id, caller.actor)
+    )
+    if not gone:
+        raise not_found("webhook", webhook_id)
+    return Reply(status=204)
+
+
+async def rotate_webhook_secret(caller: Caller, values: Values, context: Context) -> Reply:
+    webhook_id = values.path["id"]
+    record = await context.writer.write(
+        lambda transaction: webhooks.rotate(
+            transaction,
+            caller.organisation_id,
+            webhook_id,
+            _new_secret(),
+            signing.OLD_SECRET_SECONDS,
+            caller.actor,
+        )
+    )
+    if record is None:
+        raise not_found("webhook", webhook_id)
+    return Reply(record)
+
+
+def _must_be_enabled(organisation_id: str, webhook_id: str) -> None:
+    """Inside a job: nothing is sent to a webhook that is switched off."""
+    record = webhooks.find(organisation_id, webhook_id)
+    if record is None:
+        raise not_found("webhook", webhook_id)
+    if not record["enabled"]:
+        raise ApiError("conflict", f"the webhook `{webhook_id}` is disabled; enable it first")
+
+
+async def test_webhook(caller: Caller, values: Values, context: Context) -> Reply:
+    webhook_id = values.path["id"]
+
+    def job(transaction: Transaction) -> dict[str, Any]:
+        _must_be_enabled(caller.organisation_id, webhook_id)
+        return deliveries.test(transaction, caller.organisation_id, webhook_id)
+
+    return Reply(await context.writer.write(job), 202)
+
+
+async def list_deliveries(caller: Caller, values: Values, context: Context) -> Reply:
+    webhook_id = values.path["id"]
+    before = decode_cursor(values.query.get("cursor"), int)
+    found = await context.store.read(
+        deliveries.listed, caller.organisation_id, webhook_id, values.query["limit"], before
+    )
+    if found is None:
+        raise not_found("webhook", webhook_id)
+    records, total, following = found
+    return page(records, total, None if following is None else encode_cursor(following), values)
+
+
+async def redeliver(caller: Caller, values: Values, context: Context) -> Reply:
+    webhook_id, delivery_id = values.path["id"], values.path["deliveryId"]
+
+    def job(transaction: Transaction) -> dict[str, Any]:
+        _must_be_enabled(caller.organisation_id, webhook_id)
+        record = deliveries.redeliver(transaction, caller.organisation_id, webhook_id, delivery_id)
+        if record is None:
+            raise not_found("delivery", delivery_id)
+        return record
+
+    return Reply(await context.writer.write(job), 202)
