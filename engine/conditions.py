@@ -64,7 +64,7 @@ class CompiledCondition:
             return self._presence(facts, verdict)
         seen = operator.witness(facts, self.path, value) if verdict is True else facts.first(self.path)
         if verdict is True and operator.name == "equals":
-            return f"`{self.path}` is {show(seen)}"
+            return f"`{self.path}` {self._verb(facts, seen)} {show(seen)}"
         relation = operator.phrase.replace("%s", show(value))
         if verdict is False:
             relation = relation.removeprefix("not ") if operator.negated else f"not {relation}"
@@ -143,14 +143,43 @@ def _compile_expression(condition: Condition) -> CompiledCondition:
     return _interned.setdefault(key, compiled)
 
 
+_OTHER_NAMES: Final = {
+    "==": "equals",
+    "=": "equals",
+    "eq": "equals",
+    "is": "equals",
+    "!=": "not_equals",
+    "ne": "not_equals",
+    "regex": "matches",
+    "regexp": "matches",
+    "=~": "matches",
+    "like": "contains",
+    "includes": "contains",
+    ">": "greater_than",
+    "gt": "greater_than",
+    ">=": "greater_than_or_equal",
+    "gte": "greater_than_or_equal",
+    "<": "less_than",
+    "lt": "less_than",
+    "<=": "less_than_or_equal",
+    "lte": "less_than_or_equal",
+    "present": "exists",
+    "absent": "not_exists",
+}
+"""What other tools call our operators; only for the did-you-mean."""
+
+
 def _operator(name: str | None) -> Operator:
-    if name is None:
+    if not name:
         raise ConditionError("a condition with `field` needs an `operator`", part="operator")
     operator = OPERATORS.get(name)
     if operator is None:
-        close = get_close_matches(name.strip().replace("-", "_").casefold(), OPERATORS, n=1, cutoff=0.5)
+        word = name.strip().replace("-", "_").casefold()
+        close = _OTHER_NAMES.get(word) or next(
+            iter(get_close_matches(word, OPERATORS, n=1, cutoff=0.5)), None
+        )
         known = ", ".join(f"`{known}`" for known in OPERATORS)
-        hint = f"did you mean `{close[0]}`?" if close else f"there are {known}"
+        hint = f"did you mean `{close}`?" if close else f"there are {known}"
         raise ConditionError(f"unknown operator `{shorten(name)}`; {hint}", part="operator")
     return operator
 

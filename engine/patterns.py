@@ -38,7 +38,8 @@ _PIECE: Final = re.compile(
     r"""(?P<quoted>\\Q.*?(?:\\E|\Z))
       | (?P<class>\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*+(?:\]|\\?\Z))
       | (?P<escape>\\(?:[pPx]\{[^}]*\}?|[kg](?:<[^>]*>?|\{[^}]*\}?|'[^']*'?)?|[1-9]\d*|u\w{0,4}|c.|.|\Z))
-      | (?P<group>\(\?(?:P=\w*\)?|<?[=!]|>|\||\#[^)]*\)?|\(\w*\)?|R\)?|&\w*\)?|\d+\)?|[a-zA-Z-]*[:)]?))
+      | (?P<group>\(\?(?:P?<\w+>|P=\w*\)?|<?[=!]|>|\||\#[^)]*\)?
+          |\(\w*\)?|R\)?|&\w*\)?|\d+\)?|[a-zA-Z-]*[:)]?))
       | (?P<count>\{(?P<least>\d+)(?:,\d*)?\})
       | (?P<other>.)""",
     re.VERBOSE | re.DOTALL,
@@ -57,7 +58,7 @@ _ADVICE: Final = tuple(
         (r"\(\?#.*", "the comment `%s` is not supported; put it into the description of the policy"),
         (r"\(\?[a-zA-Z-]*x.*", "the flag `x` in `%s` is not supported; write the pattern without blanks"),
         (
-            r"\(\?(?![imsU-]+[:)]|P$|:).*",
+            r"\(\?(?![imsU-]+[:)]|P?<\w+>|P$|:).*",
             "`%s` is not supported; of the flags there are `i`, `m`, `s` and `U`",
         ),
         (r"\\[1-9]\d*", f"the back-reference `%s` is not supported; {_TWICE}"),
@@ -86,7 +87,7 @@ _REASONS: Final = {
     b"missing ]": "a `[` is not closed; write `\\[` for the character itself",
     b"no argument for repetition operator": "`%s` repeats nothing; write `\\%s` for the character itself",
     b"bad repetition operator": "`%s` repeats a repetition; put the inner one into `(?:` and `)`",
-    b"invalid repetition size": "`%s` is no count; write `{least,most}`, at most 1000, also when multiplied",
+    b"invalid repetition size": "`%s` is refused; write `{least,most}` up to 1000, nested counts multiplied",
     b"invalid character class range": "`%s` is no class of characters; check its name or order",
     b"invalid escape sequence": "`%s` has no meaning; write the character without the backslash",
     b"trailing \\": "it ends with a single backslash; write `\\\\` for the character itself",
@@ -218,9 +219,25 @@ def _explain(text: str, error: bytes) -> ConditionError:
     fragment = detail.decode(errors="replace")
     for reason, advice in _REASONS.items():
         if kind.startswith(reason):
-            at = text.find(fragment) if fragment and "%s" in advice else -1
+            at = _unbalanced(text) if "%s" not in advice else text.find(fragment) if fragment else -1
             return _refusal(advice.replace("%s", shorten(fragment)), at if at >= 0 else None)
     return _refusal(error.decode(errors="replace"), None)
+
+
+def _unbalanced(text: str) -> int:
+    """Where a bracket, parenthesis or backslash has no partner; -1 when all have."""
+    opened: list[int] = []
+    for piece in _PIECE.finditer(text):
+        word = piece[0]
+        if (piece["class"] and not re.search(r"(?<!\\)(?:\\\\)*\]\Z", word)) or word == "\\":
+            return piece.start()
+        if word == "(" or (piece["group"] and not word.endswith(")")):
+            opened.append(piece.start())
+        elif word == ")":
+            if not opened:
+                return piece.start()
+            opened.pop()
+    return opened[-1] if opened else -1
 
 
 def _refusal(advice: str, offset: int | None) -> ConditionError:
