@@ -1,46 +1,39 @@
-"""Who asks: passwords, access tokens, API keys and end-user tokens become a `Caller` or a refusal.
+"""Who asks: access tokens and API keys become a `Caller` or a refusal.
 
-Passwords are argon2id. Access tokens are JWT HS256 with `sub, role, iat, exp, iss, aud, jti`; no other
-algorithm is accepted, and the user is looked up on each request, so that disabling one works at once. API
-keys are 256 random bits, stored as SHA-256. What fails says only that it failed, in the same time for an
-unknown e-mail as for a wrong password.
+Access tokens are JWT HS256 with `sub, role, iat, exp, iss, aud, jti`; no other algorithm is accepted, and the
+user is looked up on each request, so that disabling or demoting one works at once. API keys are 256 random
+bits, stored as SHA-256. What fails says only that it failed. Passwords are in `passwords.py`, the tokens of
+end users in `user_tokens.py`.
 """
 
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 
-import argon2
 import jwt
 
+from api.clock import Clock, system_clock
 from api.errors import ApiError
 from api.exchange import Caller
+from api.passwords import PasswordDesk
 from api.store import accounts
 from api.store.database import Database
+from api.user_tokens import verify_user_token
 
-ISSUER = "agent-governance-service"
-AUDIENCE = "agent-governance-service"
-KEY_PREFIX = "agk_"
-USER_TOKEN_ALGORITHMS = ("HS256", "RS256", "ES256")
+__all__ = ["Credentials", "key_digest", "key_prefix", "new_key", "unauthenticated", "verify_user_token"]
 
-_hasher = argon2.PasswordHasher()
-_NOBODYS_HASH = _hasher.hash(secrets.token_hex(16))
-
-
-def hash_password(password: str) -> str:
-    return _hasher.hash(password)
-
-
-def password_matches(stored: str | None, password: str) -> bool:
-    """True when the password fits; takes the same time when there is no such user (`stored` None)."""
-    try:
-        fits = _hasher.verify(stored or _NOBODYS_HASH, password)
-    except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
-        return False
-    return fits and stored is not None
+ISSUER: Final = "agent-governance-service"
+AUDIENCE: Final = "agent-governance-service"
+KEY_PREFIX: Final = "agk_"
+LONGEST_TOKEN: Final = 4_096
+CLAIMS: Final = ("sub", "role", "iat", "exp", "iss", "aud", "jti")
+SKEW: Final = 60
+"""Seconds that a token may seem to come from the future: nodes whose clocks differ."""
 
 
 def new_key() -> str:
@@ -53,9 +46,22 @@ def key_digest(key: str) -> str:
     return sha256(key.encode(errors="replace")).hexdigest()
 
 
+def key_prefix(key: str) -> str:
+    """What people recognise a key by in lists: too little of it to help a guesser."""
+    return key[:8] if key.startswith(KEY_PREFIX) and len(key) >= 40 else key[:3]
+
+
 def unauthenticated(detail: str, scheme: str = "Bearer") -> ApiError:
     challenge = f'{scheme} realm="governance"'
     return ApiError("unauthenticated", detail, headers={"WWW-Authenticate": challenge})
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """The key table as read at one moment, by digest."""
+
+    version: int
+    callers: Mapping[str, Caller]
 
 
 class Credentials:
@@ -65,13 +71,20 @@ class Credentials:
     the writer compares in every transaction, so a revoked key stops working with the next event on any node.
     """
 
-    def __init__(self, store: Database, secret: bytes, token_seconds: int) -> None:
+    def __init__(
+        self, store: Database, secret: bytes, token_seconds: int, clock: Clock = system_clock
+    ) -> None:
+        self.passwords = PasswordDesk()
         self._store = store
         self._secret = secret
         self._token_seconds = token_seconds
-        self._keys: Mapping[str, Caller] = {}
-        self._active: frozenset[str] = frozenset()
-        self.keys_version = -1
+        self._clock = clock
+        self._keys = _Keys(-1, {})
+        self._reading = threading.Lock()
+
+    @property
+    def keys_version(self) -> int:
+        return self._keys.version
 
     def issue(self, user: Mapping[str, Any], now: float, token_id: str) -> tuple[str, int]:
         """An access token for a user row of `store.accounts`, and its lifetime in seconds."""
@@ -89,23 +102,8 @@ class Credentials:
 
     async def from_token(self, token: str) -> Caller:
         """The user of an access token; raises `unauthenticated`."""
-        try:
-            claims = jwt.decode(
-                token,
-                self._secret,
-                algorithms=["HS256"],
-                audience=AUDIENCE,
-                issuer=ISSUER,
-                options={
-                    "require": ["sub", "role", "iat", "exp", "iss", "aud", "jti"],
-                    "verify_iat": False,
-                },
-            )
-        except jwt.ExpiredSignatureError:
-            raise unauthenticated("the access token has expired; log in again") from None
-        except (jwt.PyJWTError, ValueError, TypeError):
-            raise unauthenticated("the access token is not valid; log in again") from None
-        user = await self._store.read(accounts.find_user, str(claims["sub"]))
+        claims = self._claims(token)
+        user = await self._store.read(accounts.find_user, claims["sub"])
         if user is None or not user["enabled"] or claims["iat"] < user["tokensValidFrom"]:
             raise unauthenticated("the access token is not valid any more; log in again")
         return Caller(
@@ -116,10 +114,39 @@ class Credentials:
             email=user["email"],
         )
 
+    def _claims(self, token: str) -> dict[str, Any]:
+        """The claims of a token that this service signed and that is valid now."""
+        refused = unauthenticated("the access token is not valid; log in again")
+        if len(token) > LONGEST_TOKEN:
+            raise refused
+        # Times are compared with the service's own clock below.
+        options: Any = {"require": CLAIMS, "verify_exp": False, "verify_nbf": False, "verify_iat": False}
+        try:
+            claims = jwt.decode(
+                token,
+                self._secret,
+                algorithms=["HS256"],
+                audience=AUDIENCE,
+                issuer=ISSUER,
+                options=options,
+            )
+        except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
+            raise refused from None
+        now = self._clock()
+        times = [claims["iat"], claims["exp"], claims.get("nbf", 0)]
+        if any(isinstance(time, bool) or not isinstance(time, (int, float)) for time in times):
+            raise refused
+        issued, expires, begins = times
+        if max(issued, begins) > now + SKEW:
+            raise unauthenticated("the access token is not valid yet; compare the clocks")
+        if expires <= now:
+            raise unauthenticated("the access token has expired; log in again")
+        return dict(claims)
+
     def load_keys(self) -> None:
         """Read the key table again; called from a thread that may query."""
         version, keys = self._store.read_here(accounts.active_keys)
-        self._keys = {
+        callers = {
             digest: Caller(
                 kind="key",
                 organisation_id=key["organisationId"],
@@ -128,65 +155,36 @@ class Credentials:
                 agent_id=key["agentId"],
                 user_id=key["userId"],
                 scopes=tuple(key["scopes"]),
+                credential=digest,
             )
             for digest, key in keys.items()
         }
-        self._active = frozenset(caller.key_id for caller in self._keys.values())
-        self.keys_version = version
+        with self._reading:
+            # INVARIANT: a slower reader never puts an older table in the place of a newer one.
+            if version >= self._keys.version:
+                self._keys = _Keys(version, callers)
 
-    async def from_key(self, key: str) -> Caller:
+    async def from_key(self, key: str, *, certain: bool = False) -> Caller:
         """The caller of an API key, from memory; raises `unauthenticated`.
 
-        An unknown key is looked up once more when another process has changed the key table.
+        An unknown key is looked up once more when another process has changed the key table. `certain` asks
+        that first, for requests whose own transaction does not.
         """
         digest = key_digest(key)
-        caller = self._keys.get(digest)
+        if certain or digest not in self._keys.callers:
+            await self._catch_up()
+        caller = self._keys.callers.get(digest)
         if caller is None:
-            if await self._store.read(accounts.keys_version) != self.keys_version:
-                await self._store.read(self.load_keys)
-                caller = self._keys.get(digest)
-            if caller is None:
-                raise unauthenticated("the API key is not valid; ask an admin for a new one", "ApiKey")
+            raise unauthenticated("the API key is not valid; ask an admin for a new one", "ApiKey")
         return caller
 
+    async def _catch_up(self) -> None:
+        if await self._store.read(accounts.keys_version) != self._keys.version:
+            await self._store.read(self.load_keys)
+
     def is_active(self, caller: Caller) -> bool:
-        """True while the key that made this caller is in the newest table read."""
-        return caller.key_id in self._active
+        """True while the very key that made this caller is in the newest table read."""
+        return caller.credential in self._keys.callers
 
-
-def verify_user_token(token: str, rule: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The verified end user of `metadata.userToken`: `{user: {...}, delegation: {chain}}`; 401 otherwise.
-
-    `rule` is the organisation's `{algorithm, key, issuer?, audience?}`. Claims: `sub`, `email`, `scope` (text
-    or list) and nested `act` (RFC 8693): the chain lists the acting parties, outermost first.
-    """
-    if rule is None:
-        raise unauthenticated("this organisation accepts no user tokens; an admin sets how they verify")
-    algorithm = str(rule["algorithm"])
-    if algorithm not in USER_TOKEN_ALGORITHMS:
-        raise unauthenticated("the organisation's rule for user tokens names no accepted algorithm")
-    try:
-        claims = jwt.decode(
-            token,
-            str(rule["key"]),
-            algorithms=[algorithm],
-            audience=rule.get("audience"),
-            issuer=rule.get("issuer"),
-            options={"require": ["sub", "exp"], "verify_aud": rule.get("audience") is not None},
-        )
-    except (jwt.PyJWTError, ValueError, TypeError):
-        raise unauthenticated("`metadata.userToken` does not verify") from None
-    scope = claims.get("scope", [])
-    scopes = scope.split() if isinstance(scope, str) else [str(item) for item in scope or ()]
-    chain: list[str] = []
-    actor = claims.get("act")
-    while isinstance(actor, dict) and len(chain) < 16:
-        chain.append(str(actor.get("sub", "")))
-        actor = actor.get("act")
-    user: dict[str, Any] = {"id": str(claims["sub"]), "scopes": scopes, "claims": claims}
-    if isinstance(claims.get("email"), str):
-        user["email"] = claims["email"]
-    facts: dict[str, Any] = {"user": user}
-    if chain:
-        facts["delegation"] = {"chain": chain}
-    return facts
+    def close(self) -> None:
+        self.passwords.close()

@@ -118,7 +118,7 @@ async def authenticate(who: frozenset[str], headers: Mapping[str, str], context:
         return caller
     if "agent" in who:
         if key is not None:
-            return await context.credentials.from_key(key)
+            return await context.credentials.from_key(key, certain=True)
         scheme = "Bearer" if people else "ApiKey"
         raise unauthenticated("send `X-API-Key: <key>`" + (" or a bearer token" if people else ""), scheme)
     raise unauthenticated("send `Authorization: Bearer <access token>`; get one from POST /auth/login")

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from api.store.accounts import AccountError
 from api.store.database import DatabaseFull, DatabaseUnavailable
+from api.store.logins import TooManyTries
 from engine import errors as engine_errors
 
 CODES: Final[Mapping[str, tuple[int, str, str]]] = {
@@ -127,6 +129,10 @@ def as_api_error(error: BaseException) -> ApiError | None:
             )
         case engine_errors.RepositoryError():
             return ApiError("conflict", str(error))
+        case AccountError():
+            return ApiError("conflict", str(error))
+        case TooManyTries():
+            return ApiError("rate_limited", str(error), headers={"Retry-After": str(error.retry_after)})
         case DatabaseFull():
             return ApiError("storage_full", str(error), headers={"Retry-After": "5"})
         case DatabaseUnavailable():

@@ -37,6 +37,8 @@ class Caller:
     key_name: str = ""
     agent_id: str | None = None
     scopes: tuple[str, ...] = ()
+    credential: str = field(default="", repr=False)
+    """The digest of the API key, so that a rotated key's old secret is told from its new one."""
 
     @property
     def actor(self) -> str:

@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import secrets
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 from api.auth import Credentials
 from api.clock import Clock, Ids, random_ids, system_clock
@@ -18,6 +16,7 @@ from api.context import Context
 from api.hub import Hub
 from api.rules import Rules
 from api.settings import Settings
+from api.signing_secret import signing_secret
 from api.store.database import Database, DatabaseUnavailable
 from api.store.events import Ingestion
 from api.store.writer import Writer
@@ -25,25 +24,6 @@ from api.store.writer import Writer
 log = logging.getLogger("governance")
 
 OpenRules = Callable[[Settings, Database], contextlib.AbstractContextManager[Rules]]
-
-
-def signing_secret(settings: Settings) -> bytes:
-    """The secret that signs access tokens: the configured one, else a random one kept in the data folder."""
-    if settings.jwt_secret:
-        return settings.jwt_secret.encode()
-    path = Path(settings.data_dir) / "jwt-secret"
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    fresh = secrets.token_urlsafe(48)
-    aside = path.with_name(f".jwt-secret-{secrets.token_hex(8)}")
-    with contextlib.suppress(FileExistsError):
-        if not path.exists():
-            # Written aside and linked into place, so that of several starting processes one wins and none
-            # reads half a secret.
-            aside.touch(mode=0o600)
-            aside.write_text(fresh, encoding="ascii")
-            path.hardlink_to(aside)
-    aside.unlink(missing_ok=True)
-    return path.read_text(encoding="ascii").strip().encode()
 
 
 @contextlib.asynccontextmanager
@@ -60,7 +40,7 @@ async def open_service(
         await asyncio.to_thread(store.migrate)
         with open_rules(settings, store) as rules:
             hub = Hub()
-            credentials = Credentials(store, signing_secret(settings), settings.token_seconds)
+            credentials = Credentials(store, signing_secret(settings), settings.token_seconds, clock)
             await asyncio.to_thread(credentials.load_keys)
             ingest = Ingestion(
                 store,

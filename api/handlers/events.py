@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 from api import bodies, clock
-from api.auth import verify_user_token
 from api.context import Context
 from api.errors import ApiError, as_api_error, invalid
 from api.exchange import Caller, Reply, Values
 from api.store import accounts
-from api.store.events import Answer, EventBody, Incoming, payload_digest
+from api.store.events import Answer, EventBody, Incoming, payload_digest, without_user_token
+from api.user_tokens import verify_user_token
 from engine.model import ToolCall
 
 EVENT_TYPES = (
@@ -106,12 +106,15 @@ async def incoming(caller: Caller, raw: bytes, context: Context) -> Incoming:
     if "userToken" in metadata:
         organisation = await context.store.read(accounts.organisation, caller.organisation_id)
         rule = organisation["userToken"] if organisation else None
-        facts = verify_user_token(metadata["userToken"], rule)
+        facts = verify_user_token(metadata["userToken"], rule, context.clock())
         user_id = facts["user"]["id"]
         if caller.user_id is not None and user_id != caller.user_id:
             raise ApiError("forbidden", f"the API key is bound to the user `{caller.user_id}`")
+        metadata = {name: value for name, value in metadata.items() if name != "userToken"}
     elif caller.user_id is not None:
         facts = {"user": {"id": caller.user_id, "scopes": [], "claims": {}}}
+    if b"userToken" in raw:
+        raw = without_user_token(raw)
     if body.eventType != "tool.called":
         return Incoming(caller, raw, body, metadata, facts=facts)
     payload = metadata.get("inputPayload", {})

@@ -1,4 +1,8 @@
-"""Users, API keys and organisations: plain values in, plain values out, never rows."""
+"""Users, API keys and organisations: plain values in, plain values out, never rows.
+
+Nothing of another organisation is found: asking for it is asking for what does not exist. Refusals of what
+exists are raised as `AccountError`.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,13 @@ from typing import Any
 
 import peewee
 
+from api.store.logins import same_email
 from api.store.models import ApiKey, Counter, Organisation, User
 from api.store.writer import Transaction
+
+
+class AccountError(Exception):
+    """A change that the current state refuses; the text says why and what to do instead."""
 
 
 def _user(row: User) -> dict[str, Any]:
@@ -45,23 +54,40 @@ def find_user(user_id: str) -> dict[str, Any] | None:
 
 def find_login(email: str) -> tuple[dict[str, Any], str] | None:
     """The user with this e-mail (any case) and their password hash."""
-    row = User.get_or_none(User.email == email.strip().lower())
+    row = User.get_or_none(User.email == same_email(email))
     return None if row is None else (_user(row), row.password_hash)
 
 
-def list_users(organisation_id: str) -> list[dict[str, Any]]:
-    """By e-mail."""
-    return [
-        _user(row)
-        for row in User.select().where(User.organisation_id == organisation_id).order_by(User.email)
-    ]
+def password_hash(user_id: str) -> str | None:
+    row = User.get_or_none(User.user_id == user_id)
+    return None if row is None else row.password_hash
+
+
+def own_user(organisation_id: str, user_id: str) -> dict[str, Any] | None:
+    """The user, when they belong to this organisation."""
+    user = find_user(user_id)
+    return user if user is not None and user["organisationId"] == organisation_id else None
+
+
+def list_users(
+    organisation_id: str, limit: int | None = None, after: str = ""
+) -> tuple[list[dict[str, Any]], int]:
+    """Users by e-mail, those after the given one, and how many there are in all."""
+    query = User.select().where(User.organisation_id == organisation_id)
+    rows = query.where(User.email > after).order_by(User.email).limit(limit)
+    return [_user(row) for row in rows], query.count()
+
+
+def count_users() -> int:
+    """Of all organisations."""
+    return int(User.select().count())
 
 
 def add_user(
     transaction: Transaction, organisation_id: str, email: str, role: str, password_hash: str, actor: str
 ) -> dict[str, Any] | None:
     """Create a user; None when the e-mail is taken."""
-    address = email.strip().lower()
+    address = same_email(email)
     if User.get_or_none(User.email == address) is not None:
         return None
     row = User.create(
@@ -93,10 +119,18 @@ def change_user(
     enabled: bool | None = None,
     password_hash: str | None = None,
 ) -> dict[str, Any] | None:
-    """Change what is given; a new password or disabling ends every token the user has. None: no such user."""
+    """Change what is given; a new password or disabling ends every token the user has. None: no such user.
+
+    INVARIANT: an organisation that has an admin who can log in keeps one.
+    """
     row = User.get_or_none((User.user_id == user_id) & (User.organisation_id == organisation_id))
     if row is None:
         return None
+    leaves = enabled is False or (role is not None and role != "admin")
+    if leaves and row.role == "admin" and row.enabled and count_admins(organisation_id) == 1:
+        raise AccountError(
+            f"`{row.email}` is the last admin who can log in; make somebody else an admin first"
+        )
     details: dict[str, Any] = {"userId": user_id, "email": row.email}
     if role is not None and role != row.role:
         row.role = details["role"] = role
@@ -105,8 +139,11 @@ def change_user(
     if password_hash is not None:
         row.password_hash = password_hash
         details["password"] = "changed"
+    if len(details) == 2:
+        return _user(row)
     if enabled is False or password_hash is not None:
-        row.tokens_valid_from = int(transaction.now) + 1
+        # Moved on by one at least, so that a second change in the same second ends the tokens in between.
+        row.tokens_valid_from = max(int(transaction.now), row.tokens_valid_from) + 1
     row.save()
     transaction.audit(organisation_id, "user.updated", actor=actor, details=details)
     return _user(row)
@@ -129,14 +166,23 @@ def keys_version() -> int:
 
 def active_keys() -> tuple[int, dict[str, dict[str, Any]]]:
     """The `keys` counter, and every key in force by its digest."""
+    # The counter first: keys read after it may be newer than it says, and are then only read once more.
     version = keys_version()
     return version, {row.digest: _key(row) for row in ApiKey.select().where(ApiKey.revoked_at.is_null())}
 
 
-def list_keys(organisation_id: str) -> list[dict[str, Any]]:
-    """Newest first."""
-    query = ApiKey.select().where(ApiKey.organisation_id == organisation_id).order_by(ApiKey.key_id.desc())
-    return [_key(row) for row in query]
+def list_keys(
+    organisation_id: str, limit: int | None = None, before: str | None = None
+) -> tuple[list[dict[str, Any]], int]:
+    """Newest first, revoked ones too, those older than the given one; and how many there are in all."""
+    query = ApiKey.select().where(ApiKey.organisation_id == organisation_id)
+    older = query if before is None else query.where(ApiKey.key_id < before)
+    return [_key(row) for row in older.order_by(ApiKey.key_id.desc()).limit(limit)], query.count()
+
+
+def count_keys() -> int:
+    """Of all organisations, revoked ones too."""
+    return int(ApiKey.select().count())
 
 
 def add_key(
@@ -169,7 +215,7 @@ def add_key(
         "key.created",
         actor=actor,
         agentId=agent_id,
-        details={"keyId": row.key_id, "name": name},
+        details={"keyId": row.key_id, "name": name, "scopes": list(scopes)},
     )
     return _key(row)
 
@@ -181,10 +227,12 @@ def _own_key(organisation_id: str, key_id: str) -> ApiKey | None:
 def rotate_key(
     transaction: Transaction, organisation_id: str, key_id: str, digest: str, prefix: str, actor: str
 ) -> dict[str, Any] | None:
-    """A new secret for the same key; the old one stops at once. None: no such key in force."""
+    """A new secret for the same key; the old one stops at once. None: no such key."""
     row = _own_key(organisation_id, key_id)
-    if row is None or row.revoked_at is not None:
+    if row is None:
         return None
+    if row.revoked_at is not None:
+        raise AccountError(f"the key `{key_id}` was revoked; make a new one")
     row.digest, row.prefix = digest, prefix
     row.save()
     transaction.bump("keys")
@@ -224,6 +272,12 @@ def organisation(organisation_id: str) -> dict[str, Any] | None:
     }
 
 
+def list_organisations() -> list[dict[str, Any]]:
+    """By id."""
+    rows = Organisation.select().order_by(Organisation.organisation_id)
+    return [shape for row in rows if (shape := organisation(row.organisation_id)) is not None]
+
+
 def add_organisation(transaction: Transaction, organisation_id: str, name: str, actor: str) -> bool:
     """Create an organisation; False when it exists."""
     try:
@@ -235,17 +289,16 @@ def add_organisation(transaction: Transaction, organisation_id: str, name: str, 
     return True
 
 
-def set_user_token_rule(
-    transaction: Transaction, organisation_id: str, rule: dict[str, Any] | None, actor: str
+def change_organisation(
+    transaction: Transaction, organisation_id: str, name: str, rule: dict[str, Any] | None, actor: str
 ) -> None:
-    """How end-user tokens of this organisation verify: `{algorithm, key, issuer?, audience?}` or None."""
-    Organisation.update(user_token=json.dumps(rule) if rule else None).where(
+    """Its name, and how end-user tokens verify: `{algorithm, key, issuer?, audience?}`, or None: not at all."""
+    Organisation.update(name=name, user_token=json.dumps(rule) if rule else None).where(
         Organisation.organisation_id == organisation_id
     ).execute()
-    transaction.bump("keys")
     transaction.audit(
         organisation_id,
         "organisation.updated",
         actor=actor,
-        details={"userTokens": rule["algorithm"] if rule else "none accepted"},
+        details={"name": name, "userTokens": rule["algorithm"] if rule else "none accepted"},
     )
