@@ -70,6 +70,10 @@ class Route:
     description: str = ""
     media_type: str = "application/json"
     headers: tuple[str, ...] = ()
+    also_media_types: tuple[str, ...] = ()
+    """Other forms of the success answer, that a query parameter asks for."""
+    also_statuses: tuple[int, ...] = ()
+    """Other statuses that come with the same body, such as the 503 of `/health`."""
 
     @property
     def operation_id(self) -> str:

@@ -25,6 +25,11 @@ class Hub:
         self._streams: dict[asyncio.Queue[Change | None], str] = {}
         self._closed = False
 
+    @property
+    def closed(self) -> bool:
+        """True once the process is stopping; nobody waits any more."""
+        return self._closed
+
     def publish(self, changes: list[Change]) -> None:
         """Tell everyone concerned; may be called from any thread."""
         with contextlib.suppress(RuntimeError):

@@ -180,7 +180,9 @@ def _responses(route: Route, builder: _Components) -> dict[str, Any]:
         success["content"] = {route.media_type: {"schema": schema}}
     elif route.status != 204:
         success["content"] = {route.media_type: {"schema": {"type": "string"}}}
-    responses: dict[str, Any] = {str(route.status): success}
+    for media_type in route.also_media_types:
+        success.setdefault("content", {})[media_type] = {"schema": {"type": "string"}}
+    responses: dict[str, Any] = {str(status): success for status in (route.status, *route.also_statuses)}
     by_status: dict[int, list[str]] = {}
     for code in error_codes(route):
         by_status.setdefault(CODES[code][0], []).append(code)

@@ -11,16 +11,19 @@ INVARIANT: no secret, token, key or payload ever becomes part of a record.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
 import msgspec
+from peewee import fn
 
 from api.clock import Ids
 from api.store.database import Database
 from api.store.models import Audit
 
 GENESIS = "0" * 64
+MOST_READ = 2_000
 FIELDS = frozenset(
     {
         "actor",
@@ -121,38 +124,136 @@ class Chain:
         self._store.insert_many("audit", COLUMNS, self._rows)
 
 
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which records of one organisation; None: all. `since` is included, `until` is not (ISO 8601 UTC)."""
+
+    organisation_id: str
+    since: str | None = None
+    until: str | None = None
+    agent_id: str | None = None
+    user_id: str | None = None
+    type: str | None = None
+    decision: str | None = None
+    last: int | None = None
+    """The newest `sequence` to include."""
+
+    def where(self) -> Any:
+        chosen = Audit.organisation_id == self.organisation_id
+        if self.last is not None:
+            chosen &= Audit.sequence <= self.last
+        if self.since is not None:
+            chosen &= Audit.at >= self.since
+        if self.until is not None:
+            chosen &= Audit.at < self.until
+        for column, value in (
+            (Audit.agent_id, self.agent_id),
+            (Audit.user_id, self.user_id),
+            (Audit.type, self.type),
+            (Audit.decision, self.decision),
+        ):
+            if value is not None:
+                chosen &= column == value
+        return chosen
+
+
+def list_records(
+    chosen: Filter, limit: int, after: int | None, ascending: bool
+) -> tuple[list[dict[str, Any]], int, int | None]:
+    """One page in order of `sequence`, how many there are in all, and where the next page begins."""
+    total = Audit.select().where(chosen.where()).count()
+    rows = _rows(chosen, limit + 1, after, ascending)
+    more = len(rows) > limit
+    rows = rows[:limit]
+    records = [{**msgspec.json.decode(text), "hash": digest} for _, text, digest in rows]
+    return records, int(total), rows[-1][0] if more else None
+
+
+def export_lines(chosen: Filter, limit: int, after: int | None, ascending: bool) -> tuple[bytes, int | None]:
+    """The next lines of an export, and where to go on (None: that was all).
+
+    Each line is the canonical record, byte for byte as hashed, with `hash` put at its end, so that anybody
+    can check the chain without the service.
+    """
+    rows = _rows(chosen, limit, after, ascending)
+    lines = "".join(f'{text[:-1]},"hash":"{digest}"}}\n' for _, text, digest in rows)
+    return lines.encode(), rows[-1][0] if len(rows) == limit else None
+
+
+def up_to_now(chosen: Filter) -> Filter:
+    """The same records without those that are still to come."""
+    newest = Audit.select(fn.MAX(Audit.sequence)).where(Audit.organisation_id == chosen.organisation_id)
+    return replace(chosen, last=int(newest.scalar() or 0))
+
+
+def _rows(chosen: Filter, limit: int, after: int | None, ascending: bool) -> list[tuple[int, str, str]]:
+    where = chosen.where()
+    if after is not None:
+        where &= (Audit.sequence > after) if ascending else (Audit.sequence < after)
+    order = Audit.sequence if ascending else Audit.sequence.desc()
+    query = Audit.select(Audit.sequence, Audit.record, Audit.hash).where(where).order_by(order).limit(limit)
+    rows: list[Any] = list(query.tuples())
+    return rows
+
+
 def verify(organisation_id: str) -> dict[str, Any]:
-    """Walk one organisation's chain: `{valid, count, firstBroken}`, the last an `auditId` or null."""
-    previous, expected, count = GENESIS, 1, 0
+    """Walk one organisation's chain: `{valid, count, firstBroken, lastHash}`.
+
+    `firstBroken` is the `auditId` of the first record that does not follow from the ones before it, or whose
+    indexed columns say something else than the record; null when there is none. The chain alone cannot show
+    that its newest records were cut off: whoever must prove that keeps `count` and `lastHash` elsewhere.
+    """
+    previous, count = GENESIS, 0
     for row in _walk(organisation_id):
-        sequence, audit_id, text, digest = row
-        record = _decoded(text)
-        intact = (
-            record is not None
-            and sequence == expected == record.get("sequence")
-            and record.get("previousHash") == previous
-            and record.get("auditId") == audit_id
-            and sha256(str(text).encode()).hexdigest() == digest
+        if not _follows(row, count + 1, previous):
+            return {"valid": False, "count": count, "firstBroken": row[2], "lastHash": previous}
+        previous, count = row[-1], count + 1
+    return {"valid": True, "count": count, "firstBroken": None, "lastHash": previous}
+
+
+def _follows(row: tuple[Any, ...], expected: int, previous: str) -> bool:
+    """True when a row (in the order of `COLUMNS`) is the intact record number `expected`."""
+    *columns, text, digest = row
+    record = _decoded(text)
+    if record is None or sha256(text.encode()).hexdigest() != digest:
+        return False
+    said = [
+        record.get(name)
+        for name in (
+            "organisationId",
+            "sequence",
+            "auditId",
+            "at",
+            "type",
+            "agentId",
+            "runId",
+            "userId",
+            "decision",
         )
-        if not intact:
-            return {"valid": False, "count": count, "firstBroken": audit_id}
-        previous, expected, count = digest, expected + 1, count + 1
-    return {"valid": True, "count": count, "firstBroken": None}
+    ]
+    return columns == said and record["sequence"] == expected and record.get("previousHash") == previous
 
 
-def _walk(organisation_id: str) -> Iterator[tuple[int, str, str, str]]:
-    query = (
-        Audit.select(Audit.sequence, Audit.audit_id, Audit.record, Audit.hash)
-        .where(Audit.organisation_id == organisation_id)
-        .order_by(Audit.sequence)
-        .tuples()
-    )
-    yield from query.iterator()
+def _walk(organisation_id: str) -> Iterator[tuple[Any, ...]]:
+    """All rows in order, some at a time, so that a long chain needs little memory."""
+    last = -(1 << 62)
+    while True:
+        rows: list[Any] = list(
+            Audit.select(*(getattr(Audit, column) for column in COLUMNS))
+            .where((Audit.organisation_id == organisation_id) & (Audit.sequence > last))
+            .order_by(Audit.sequence)
+            .limit(MOST_READ)
+            .tuples()
+        )
+        yield from rows
+        if len(rows) < MOST_READ:
+            return
+        last = rows[-1][1]
 
 
 def _decoded(text: str) -> dict[str, Any] | None:
     try:
         record = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeError):
         return None
     return record if isinstance(record, dict) else None

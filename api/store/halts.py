@@ -50,6 +50,21 @@ class HaltBook:
         return None
 
 
+def in_force(organisation_id: str, agent_id: str, run_id: str) -> dict[str, Any] | None:
+    """The halt that stops this run now, by the database; the widest first."""
+    rows = Halt.select().where(
+        (Halt.organisation_id == organisation_id)
+        & Halt.ended_at.is_null()
+        & (
+            (Halt.kind == "all")
+            | ((Halt.kind == "agent") & (Halt.target == agent_id))
+            | ((Halt.kind == "run") & (Halt.target == run_id))
+        )
+    )
+    found = sorted(rows, key=lambda row: KINDS.index(row.kind))
+    return _halt(found[0]) if found else None
+
+
 def list_halts(organisation_id: str) -> list[dict[str, Any]]:
     """Those in force, oldest first."""
     query = (

@@ -8,6 +8,7 @@ JSON is stored as compact text. Rows never leave `api/store`.
 from __future__ import annotations
 
 from peewee import (
+    SQL,
     AutoField,
     BigAutoField,
     BigIntegerField,
@@ -112,7 +113,7 @@ class Event(Table):
     event_type = TextField()
     received_at = TextField()
     body = BlobField()
-    """The request body, byte for byte."""
+    """The request body, byte for byte; only a user token gives way to its sha256."""
     answer = BlobField()
     """The answer as sent, so that a repeated event gets the same bytes."""
 
@@ -179,6 +180,17 @@ class Approval(Table):
             (("organisation_id", "status", "requested_at"), False),
             (("run_no",), False),
         )
+
+
+Approval.add_index(
+    Approval.index(
+        Approval.expires_at,
+        name="approvals_pending",
+        # A literal, not a parameter: an index is only used where the query's condition says the same.
+        where=SQL("\"status\" = 'pending'"),
+    )
+)
+"""The pending approvals alone: what the sweeper and the metrics look at; small however long the history."""
 
 
 class Halt(Table):

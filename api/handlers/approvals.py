@@ -1,0 +1,98 @@
+"""Approvals: list, read, wait for, approve, reject."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from api.context import Context
+from api.errors import ApiError, not_found
+from api.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
+from api.store import approvals
+
+_Cursor = tuple[
+    Annotated[str, Meta(pattern=r"^[0-9][0-9TZ:.-]{9,39}\Z")],
+    Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,100}\Z")],
+]
+
+WAIT_CHECK = 5.0
+"""Seconds between looks at the database while waiting: a change by another process wakes nobody here."""
+
+
+async def list_approvals(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /v1/approvals"""
+    after = decode_cursor(values.query.get("cursor"), _Cursor)  # type: ignore[arg-type]
+    items, total, position = await context.store.read(
+        approvals.list_approvals,
+        caller.organisation_id,
+        values.query.get("status"),
+        values.query["limit"],
+        after,
+        values.query["order"] == "asc",
+    )
+    return page(items, total, encode_cursor(position) if position else None, values)
+
+
+async def get_approval(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /v1/approvals/:id; with `wait`, answers when it is no longer pending, or after the wait."""
+    approval_id = values.path["id"]
+    deadline = asyncio.get_running_loop().time() + values.query["wait"]
+    while True:
+        # INVARIANT: listening begins before reading, so that no change falls between the two.
+        with context.hub.listening(caller.organisation_id, "approval", approval_id) as changed:
+            approval = await context.store.read(approvals.find_approval, caller, approval_id)
+            if approval is None:
+                raise not_found("approval", approval_id)
+            left = deadline - asyncio.get_running_loop().time()
+            if approval["status"] != "pending" or left <= 0 or context.hub.closed:
+                break
+            await asyncio.wait([changed], timeout=min(left, WAIT_CHECK))
+    described = await context.store.read(approvals.describe_approval, caller, approval_id)
+    return Reply(described)
+
+
+async def approve(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /v1/approvals/:id/approve"""
+    return await _resolve(caller, values, context, "approved")
+
+
+async def reject(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /v1/approvals/:id/reject"""
+    return await _resolve(caller, values, context, "rejected")
+
+
+async def _resolve(caller: Caller, values: Values, context: Context, status: str) -> Reply:
+    approval_id = values.path["id"]
+    body: dict[str, Any] = values.body or {}
+    resolution = await context.writer.write(
+        lambda transaction: approvals.resolve(
+            transaction, caller, approval_id, status, body.get("resolvedBy"), body.get("reason")
+        )
+    )
+    if resolution is None:
+        raise not_found("approval", approval_id)
+    approval = resolution.approval
+    if resolution.outcome == "not_pending":
+        who = approval["resolvedBy"] or approval["actor"]
+        how = {
+            "approved": f"approved by {who}",
+            "rejected": f"rejected by {who}",
+            "expired": f"expired at {approval['expiresAt']}",
+            "cancelled": "cancelled",
+        }[approval["status"]]
+        raise ApiError(
+            "approval_not_pending",
+            f"the approval `{approval_id}` was already {how}; nothing was changed",
+            extra={"approval": approval},
+        )
+    if resolution.halt is not None:
+        halt = resolution.halt
+        raise ApiError(
+            "conflict",
+            f"the call is halted by {halt['createdBy']} ({halt['reason']}), so it cannot be approved;"
+            " reject it, or resume first",
+            extra={"approval": approval, "halt": halt},
+        )
+    return Reply(approval)

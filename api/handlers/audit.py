@@ -1,0 +1,89 @@
+"""The audit log: read, export, verify. Nothing here can change it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from msgspec import Meta
+
+from api import clock
+from api.context import Context
+from api.errors import invalid
+from api.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
+from api.store import audit
+
+_Cursor = Annotated[int, Meta(ge=0, le=2**62)]
+MOST_ON_A_PAGE = 1_000
+LINES_AT_ONCE = 1_000
+NDJSON = "application/x-ndjson"
+
+
+async def list_audit(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /v1/audit: a page, newest first, or with `format=jsonl` an export, oldest first; see `order`."""
+    query = values.query
+    chosen = audit.Filter(
+        caller.organisation_id,
+        since=_moment(query.get("since"), "since"),
+        until=_moment(query.get("until"), "until"),
+        agent_id=query.get("agentId"),
+        user_id=query.get("userId"),
+        type=query.get("type"),
+        decision=query.get("decision"),
+    )
+    after = decode_cursor(query.get("cursor"), _Cursor)
+    if query["format"] == "jsonl":
+        ascending = query.get("order", "asc") == "asc"
+        return Reply(
+            stream=_export(context, chosen, after, ascending, query.get("limit")),
+            media_type=NDJSON,
+            headers={"Content-Disposition": 'attachment; filename="audit.jsonl"'},
+        )
+    limit = query.get("limit", 100)
+    if limit > MOST_ON_A_PAGE:
+        raise invalid(
+            "/limit", f"`limit` must be at most {MOST_ON_A_PAGE}; for more, page on or use `format=jsonl`"
+        )
+    items, total, position = await context.store.read(
+        audit.list_records, chosen, limit, after, query.get("order", "desc") == "asc"
+    )
+    return page(items, total, encode_cursor(position) if position else None, values)
+
+
+async def _export(
+    context: Context, chosen: audit.Filter, after: int | None, ascending: bool, limit: int | None
+) -> AsyncIterator[bytes]:
+    """All records up to the newest one of now, some at a time. A fault breaks the connection off, so that a
+    part is never taken for the whole."""
+    left = limit
+    if ascending:
+        chosen = await context.store.read(audit.up_to_now, chosen)
+    while True:
+        at_once = LINES_AT_ONCE if left is None else min(left, LINES_AT_ONCE)
+        lines, following = await context.store.read(audit.export_lines, chosen, at_once, after, ascending)
+        if lines:
+            yield lines
+        if left is not None:
+            left -= at_once
+        if following is None or left == 0:
+            return
+        after = following
+
+
+async def verify_audit(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /v1/audit/verify: walks the whole chain of the caller's organisation."""
+    return Reply(await context.store.read(audit.verify, caller.organisation_id))
+
+
+def _moment(text: str | None, name: str) -> str | None:
+    """A time as the records write it."""
+    if text is None:
+        return None
+    try:
+        return clock.iso(clock.seconds(text))
+    except (ValueError, OverflowError, OSError):
+        raise invalid(
+            f"/{name}",
+            f"`{name}` is `{text[:64]}`; write an ISO 8601 time such as `2026-01-31T09:30:00Z`"
+            " (in an address, `+` is written `%2B`)",
+        ) from None

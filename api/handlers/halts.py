@@ -1,0 +1,53 @@
+"""The kill switch: halt all agents, one agent or one run; resume; see what is halted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api.context import Context
+from api.errors import ApiError
+from api.exchange import Caller, Reply, Values
+from api.store import halts
+
+
+def _target(body: dict[str, Any]) -> str:
+    """The agent or run that a halt is about; empty for all. The schema has checked that it is there."""
+    return str(body.get(f"{body['scope']}Id", ""))
+
+
+async def list_halts(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /v1/halts: those in force, oldest first."""
+    return Reply(await context.store.read(halts.list_halts, caller.organisation_id))
+
+
+async def halt(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /v1/halt: from the next decision on, every call in scope is blocked."""
+    body = values.body
+    return Reply(
+        await context.writer.write(
+            lambda transaction: halts.halt(
+                transaction,
+                caller.organisation_id,
+                body["scope"],
+                _target(body),
+                body["reason"],
+                caller.actor,
+            )
+        )
+    )
+
+
+async def resume(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /v1/resume: ends the halt of exactly this scope; wider and narrower ones stay."""
+    body = values.body
+    ended = await context.writer.write(
+        lambda transaction: halts.resume(
+            transaction, caller.organisation_id, body["scope"], _target(body), caller.actor
+        )
+    )
+    if not ended:
+        what = "all agents" if body["scope"] == "all" else f"the {body['scope']} `{_target(body)}`"
+        raise ApiError(
+            "not_found", f"there is no halt of {what} in force; see GET /v1/halts, and name the same scope"
+        )
+    return Reply(ended)

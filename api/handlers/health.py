@@ -1,0 +1,76 @@
+"""Is the service well: `/health` for people, `/health/live` and `/health/ready` for machines, `/metrics`.
+
+Open to anyone who can reach the service. Policy files that do not load are reported under `policies` but are
+no reason to be unwell: the last good set is in force and decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from api import metrics
+from api.context import VERSION, Context
+from api.exchange import Caller, Reply, Values
+from api.store import approvals
+from api.store.database import DatabaseUnavailable
+
+PATIENCE = 3.0
+"""Seconds that the database has to answer."""
+
+
+async def health(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /health: 200 when the service can decide and record, else 503."""
+    connected = await _connected(context)
+    body = {
+        "status": "ok" if connected else "unavailable",
+        "uptime": round(_uptime(context), 3),
+        "version": VERSION,
+        "database": "connected" if connected else "disconnected",
+        "policies": _policies(context),
+    }
+    return Reply(body, 200 if connected else 503, headers={} if connected else {"Retry-After": "5"})
+
+
+async def live(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /health/live: the process answers."""
+    return Reply({"status": "ok"})
+
+
+async def ready(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /health/ready: 200 when the service should get requests, else 503."""
+    connected = await _connected(context)
+    if connected:
+        return Reply({"status": "ok"})
+    return Reply({"status": "unavailable"}, 503, headers={"Retry-After": "5"})
+
+
+async def prometheus(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /metrics"""
+    pending = await _pending(context)
+    content = metrics.exposition(context.live.health(), pending, _uptime(context))
+    return Reply(content, media_type=metrics.MEDIA_TYPE)
+
+
+async def _connected(context: Context) -> bool:
+    try:
+        return await asyncio.wait_for(context.store.read(context.store.ping), PATIENCE)
+    except TimeoutError:
+        return False
+
+
+async def _pending(context: Context) -> int | None:
+    """How many approvals wait; None when the database does not answer."""
+    try:
+        return await asyncio.wait_for(context.store.read(approvals.count_pending), PATIENCE)
+    except (DatabaseUnavailable, TimeoutError):
+        return None
+
+
+def _uptime(context: Context) -> float:
+    return max(0.0, context.clock() - context.started_at)
+
+
+def _policies(context: Context) -> dict[str, Any]:
+    found = context.live.health()
+    return {name: found[name] for name in ("revision", "count", "stale", "errors")}

@@ -1,0 +1,56 @@
+"""Runs: what agents did, call by call; agents read their own and may wait for news."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from msgspec import Meta
+
+from api.context import Context
+from api.errors import not_found
+from api.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
+from api.store import runs
+
+_Cursor = Annotated[int, Meta(ge=1, le=2**62)]
+
+WAIT_CHECK = 5.0
+"""Seconds between looks at the database while waiting: a change by another process wakes nobody here."""
+
+
+async def list_runs(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /v1/runs"""
+    before = decode_cursor(values.query.get("cursor"), _Cursor)
+    items, total, position = await context.store.read(
+        runs.list_runs,
+        caller,
+        values.query.get("status"),
+        values.query.get("agentId"),
+        values.query["limit"],
+        before,
+    )
+    return page(items, total, encode_cursor(position) if position else None, values)
+
+
+async def get_run(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /v1/runs/:id; with `wait`, answers as soon as anything happens in the run.
+
+    When no call of the run awaits approval there is nothing that the caller could be held up by, so the
+    answer comes at once; else a call resolved just before the request would make it wait in vain.
+    """
+    run_id = values.path["id"]
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + values.query["wait"]
+    happened = False
+    while True:
+        # INVARIANT: listening begins before reading, so that no change falls between the two.
+        with context.hub.listening(caller.organisation_id, "run", run_id) as changed:
+            awaits = await context.store.read(runs.awaits_approval, caller, run_id)
+            if awaits is None:
+                raise not_found("run", run_id)
+            left = deadline - loop.time()
+            if happened or not awaits or left <= 0 or context.hub.closed:
+                break
+            await asyncio.wait([changed], timeout=min(left, WAIT_CHECK))
+            happened = changed.done()
+    return Reply(await context.store.read(runs.find_run, caller, run_id))

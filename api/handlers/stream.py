@@ -1,0 +1,79 @@
+"""Server-sent events for reviewers: approvals, decisions, policy changes and halts, as they are committed.
+
+A stream tells that something changed, not the whole of it: a reader that was cut off reads the lists again
+and goes on. It ends when the credential that opened it would no longer be accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from api.context import Context
+from api.errors import ApiError, as_api_error
+from api.exchange import Caller, Reply, Values
+from api.store.database import DatabaseUnavailable
+from api.store.writer import Change
+
+KEEP_ALIVE = 15.0
+"""Seconds between comments that keep proxies from closing the stream, and between looks at the credential."""
+
+TOPICS = {"approval": "approvalId", "decision": "toolCallId", "policy": "policyId", "halt": "haltId"}
+"""topic = event name -> how its data names the resource."""
+
+
+async def stream(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /v1/stream"""
+    return Reply(
+        stream=_messages(caller, values.headers["authorization"], context),
+        media_type="text/event-stream",
+        headers={"X-Accel-Buffering": "no", "Cache-Control": "no-store"},
+    )
+
+
+async def _messages(caller: Caller, authorization: str, context: Context) -> AsyncIterator[bytes]:
+    loop = asyncio.get_running_loop()
+    async with contextlib.aclosing(context.hub.stream(caller.organisation_id)) as changes:  # type: ignore[type-var]
+        coming = asyncio.ensure_future(anext(changes))
+        try:
+            await asyncio.sleep(0)  # the hub knows us now, so nothing after the first line is missed
+            yield b"retry: 2000\n: connected\n\n"
+            next_look = loop.time() + KEEP_ALIVE
+            while True:
+                await asyncio.wait([coming], timeout=max(0.0, next_look - loop.time()))
+                if loop.time() >= next_look:
+                    if not await _still_accepted(caller, authorization, context):
+                        return
+                    next_look = loop.time() + KEEP_ALIVE
+                    yield b": keep-alive\n\n"
+                if not coming.done():
+                    continue
+                try:
+                    change = coming.result()
+                except StopAsyncIteration:
+                    return
+                coming = asyncio.ensure_future(anext(changes))
+                if change.topic in TOPICS:
+                    yield message(change)
+        finally:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+
+
+def message(change: Change) -> bytes:
+    """One event of the stream."""
+    data = msgspec.json.encode({TOPICS[change.topic]: change.key, **change.data})
+    return b"event: " + change.topic.encode() + b"\ndata: " + data + b"\n\n"
+
+
+async def _still_accepted(caller: Caller, authorization: str, context: Context) -> bool:
+    try:
+        now = await context.credentials.from_token(authorization.partition(" ")[2].strip())
+    except (ApiError, DatabaseUnavailable) as error:
+        known = as_api_error(error)
+        # A database that is away says nothing about the user; the next look will.
+        return known is not None and known.status == 503
+    return now == caller

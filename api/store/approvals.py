@@ -1,0 +1,346 @@
+"""Approvals: what waits for a reviewer, and the one way out of waiting.
+
+An approval is resolved (`approved`, `rejected`) by a person, or ends by itself: `expired` when its policy set
+a time, `cancelled` when its run ended. Whatever ends it, the approval, its tool call, the audit record, the
+webhook rows and the wake-up go together in one transaction.
+
+INVARIANT: only a pending approval changes, and only once; the update itself asks for `pending`, so of two
+reviewers exactly one wins. One whose time is over is never approved, also before the sweeper has come by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from peewee import JOIN, SQL
+
+from api.exchange import Caller
+from api.store import halts
+from api.store.models import Approval, Event, Run, ToolCall
+from api.store.writer import Transaction
+
+STATUSES = ("pending", "approved", "rejected", "expired", "cancelled")
+SERVICE = "service"
+"""The actor of what no person did."""
+MOST_AT_ONCE = 500
+IS_PENDING = Approval.status == SQL("'pending'")
+"""Written as a literal, which lets the small index of pending approvals serve it."""
+
+Position = tuple[str, str]
+"""Where a page ends: `requestedAt` and `approvalId` of its last approval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """How an attempt to resolve ended: `resolved`, `not_pending` or `halted`, and the approval as it is now.
+
+    It is returned, not raised, because an attempt that comes too late still records the expiry.
+    """
+
+    outcome: str
+    approval: dict[str, Any]
+    halt: dict[str, Any] | None = None
+
+
+def _approval(row: Approval) -> dict[str, Any]:
+    """The contract's fields, then ours."""
+    return {
+        "approvalId": row.approval_id,
+        "runId": row.run_id,
+        "toolCallId": row.tool_call_id,
+        "policyId": row.policy_id,
+        "status": row.status,
+        "reason": row.reason,
+        "requestedAt": row.requested_at,
+        "resolvedAt": row.resolved_at,
+        "resolvedBy": row.resolved_by,
+        "decisionReason": row.decision_reason,
+        "agentId": row.agent_id,
+        "toolName": row.tool_name,
+        "policyName": row.policy_name,
+        "actor": row.actor,
+        "expiresAt": row.expires_at,
+    }
+
+
+# Reading ------------------------------------------------------------------------------------------
+
+
+def list_approvals(
+    organisation_id: str, status: str | None, limit: int, after: Position | None, ascending: bool
+) -> tuple[list[dict[str, Any]], int, Position | None]:
+    """One page by time of request, how many there are in all, and where the next page begins, if any."""
+    chosen = Approval.organisation_id == organisation_id
+    if status is not None:
+        chosen &= Approval.status == status
+    total = Approval.select().where(chosen).count()
+    if after is not None:
+        at, approval_id = after
+        if ascending:
+            further = (Approval.requested_at > at) | (
+                (Approval.requested_at == at) & (Approval.approval_id > approval_id)
+            )
+        else:
+            further = (Approval.requested_at < at) | (
+                (Approval.requested_at == at) & (Approval.approval_id < approval_id)
+            )
+        chosen &= further
+    keys = (Approval.requested_at, Approval.approval_id)
+    order = keys if ascending else tuple(key.desc() for key in keys)
+    rows = list(Approval.select().where(chosen).order_by(*order).limit(limit + 1))
+    more = len(rows) > limit
+    rows = rows[:limit]
+    position = (rows[-1].requested_at, rows[-1].approval_id) if more else None
+    return [_approval(row) for row in rows], int(total), position
+
+
+def is_own(caller: Caller, key_id: str | None, agent_id: str) -> bool:
+    """People see what their role lets them see; an API key sees its own runs and those of its agent."""
+    return caller.kind != "key" or key_id == caller.key_id or caller.agent_id == agent_id
+
+
+def find_approval(caller: Caller, approval_id: str) -> dict[str, Any] | None:
+    """The approval without its call; None when the caller may not know of it."""
+    row = (
+        Approval.select(Approval, Run.key_id.alias("run_key_id"))
+        .join(Run, JOIN.LEFT_OUTER, on=(Run.run_no == Approval.run_no))
+        .where((Approval.approval_id == approval_id) & (Approval.organisation_id == caller.organisation_id))
+        .objects()
+        .first()
+    )
+    if row is None or not is_own(caller, row.run_key_id, row.agent_id):
+        return None
+    return _approval(row)
+
+
+def describe_approval(caller: Caller, approval_id: str) -> dict[str, Any] | None:
+    """The approval with everything a reviewer needs to judge the call; None as in `find_approval`.
+
+    `agentContext` is what the agent asserts of the call, else of its run. `user` is who the service itself
+    verified, and absent when nobody was.
+    """
+    approval = find_approval(caller, approval_id)
+    if approval is None:
+        return None
+    found = (
+        ToolCall.select(ToolCall.matched, ToolCall.facts, ToolCall.policy_revision, Event.body)
+        .join(Event, JOIN.LEFT_OUTER, on=(Event.event_no == ToolCall.event_no))
+        .join(Approval, on=(Approval.call_no == ToolCall.call_no))
+        .where(Approval.approval_id == approval_id)
+        .tuples()
+        .first()
+    )
+    if found is None:
+        return approval
+    matched, facts_text, revision, body = found
+    facts = msgspec.json.decode(facts_text)
+    run = facts.get("run", {})
+    approval |= {
+        "inputPayload": input_payload(body),
+        "agentContext": facts.get("agentContext", run.get("agentContext")),
+        "callReason": facts.get("reason"),
+        "runTask": run.get("task"),
+        "matchedPolicies": msgspec.json.decode(matched),
+        "policyRevision": revision,
+    }
+    if user := facts.get("user"):
+        approval["user"] = {name: user[name] for name in ("id", "email") if name in user}
+    if delegation := facts.get("delegation"):
+        approval["delegationChain"] = delegation["chain"]
+    return approval
+
+
+def input_payload(body: bytes | None) -> dict[str, Any] | None:
+    """The payload of a stored `tool.called` event; None when the event was removed by retention.
+
+    Nothing else of the body may leave: its metadata can hold a user's token.
+    """
+    if body is None:
+        return None
+    metadata = msgspec.json.decode(bytes(body)).get("metadata") or {}
+    payload: dict[str, Any] = metadata.get("inputPayload") or {}
+    return payload
+
+
+def count_pending() -> int:
+    """Over all organisations, for the metrics."""
+    return int(Approval.select().where(IS_PENDING).count())
+
+
+def anything_due(at: str) -> bool:
+    """True when `expire_due` has work: a cheap read for the sweeper."""
+    return bool(
+        Approval.select(Approval.approval_id)
+        .where(IS_PENDING & (Approval.expires_at <= at))
+        .limit(1)
+        .exists()
+    )
+
+
+# Changing -----------------------------------------------------------------------------------------
+
+
+def resolve(
+    transaction: Transaction,
+    caller: Caller,
+    approval_id: str,
+    status: str,
+    resolved_by: str | None,
+    reason: str | None,
+) -> Resolution | None:
+    """Approve or reject (`status`) on behalf of a person; None when there is no such approval for them.
+
+    While a kill switch covers the call it cannot be approved, only rejected.
+    """
+    row = Approval.get_or_none(
+        (Approval.approval_id == approval_id) & (Approval.organisation_id == caller.organisation_id)
+    )
+    if row is None:
+        return None
+    if row.status == "pending" and row.expires_at is not None and row.expires_at <= transaction.at:
+        _expire(transaction, row)
+    if row.status != "pending":
+        return Resolution("not_pending", _approval(row))
+    if status == "approved":
+        halt = halts.in_force(row.organisation_id, row.agent_id, row.run_id)
+        if halt is not None:
+            return Resolution("halted", _approval(row), halt)
+    who = resolved_by or caller.actor
+    text = f"{status} by {who}" + (f": {reason}" if reason else "")
+    won = _finish(
+        transaction,
+        row,
+        status,
+        resolved_by=who,
+        actor=caller.actor,
+        decision_reason=reason,
+        call_reason=text,
+        blocked_reason=(reason or text) if status == "rejected" else None,
+    )
+    return Resolution("resolved" if won else "not_pending", _approval(row))
+
+
+def expire_due(transaction: Transaction) -> int:
+    """End pending approvals whose time is over, oldest first; returns how many (at most `MOST_AT_ONCE`)."""
+    due = list(
+        Approval.select()
+        .where(IS_PENDING & (Approval.expires_at <= transaction.at))
+        .order_by(Approval.expires_at, Approval.approval_id)
+        .limit(MOST_AT_ONCE)
+    )
+    return sum(_expire(transaction, row) for row in due)
+
+
+def cancel_run(transaction: Transaction, organisation_id: str, run_no: int, reason: str) -> int:
+    """End the pending approvals of a run that is over; returns how many."""
+    waiting = list(
+        Approval.select()
+        .where(
+            (Approval.organisation_id == organisation_id)
+            & (Approval.run_no == run_no)
+            & (Approval.status == "pending")
+        )
+        .order_by(Approval.approval_id)
+    )
+    return sum(
+        _end_unresolved(transaction, row, "cancelled", f"the approval was cancelled: {reason}")
+        for row in waiting
+    )
+
+
+def _expire(transaction: Transaction, row: Approval) -> bool:
+    return _end_unresolved(
+        transaction, row, "expired", f"the approval expired at {row.expires_at}; nobody had resolved it"
+    )
+
+
+def _end_unresolved(transaction: Transaction, row: Approval, status: str, text: str) -> bool:
+    return _finish(
+        transaction,
+        row,
+        status,
+        resolved_by=None,
+        actor=SERVICE,
+        decision_reason=text,
+        call_reason=text,
+        blocked_reason=text,
+    )
+
+
+def _finish(
+    transaction: Transaction,
+    row: Approval,
+    status: str,
+    *,
+    resolved_by: str | None,
+    actor: str,
+    decision_reason: str | None,
+    call_reason: str,
+    blocked_reason: str | None,
+) -> bool:
+    """Move one approval out of `pending`, with all that goes with it; False when somebody else already had.
+
+    `blocked_reason` None means that the call is allowed. `row` holds the new state afterwards.
+    """
+    changed = (
+        Approval.update(
+            status=status,
+            resolved_at=transaction.at,
+            resolved_by=resolved_by,
+            actor=actor,
+            decision_reason=decision_reason,
+        )
+        .where((Approval.approval_id == row.approval_id) & (Approval.status == "pending"))
+        .execute()
+    )
+    if not changed:
+        fresh = Approval.get_by_id(row.approval_id)
+        row.__data__.update(fresh.__data__)
+        return False
+    row.status, row.resolved_at, row.resolved_by = status, transaction.at, resolved_by
+    row.actor, row.decision_reason = actor, decision_reason
+    call_status = "allowed" if blocked_reason is None else "blocked"
+    ToolCall.update(status=call_status, reason=call_reason, blocked_reason=blocked_reason).where(
+        ToolCall.call_no == row.call_no
+    ).execute()
+    organisation_id = row.organisation_id
+    transaction.audit(
+        organisation_id,
+        "approval.resolved",
+        actor=actor,
+        agentId=row.agent_id,
+        runId=row.run_id,
+        toolCallId=row.tool_call_id,
+        toolName=row.tool_name,
+        decision=status,
+        reason=decision_reason,
+        details={
+            "approvalId": row.approval_id,
+            "policyId": row.policy_id,
+            "resolvedBy": resolved_by,
+            "toolCallStatus": call_status,
+        },
+    )
+    data = {
+        "approvalId": row.approval_id,
+        "runId": row.run_id,
+        "toolCallId": row.tool_call_id,
+        "toolName": row.tool_name,
+        "policyName": row.policy_name,
+        "agentId": row.agent_id,
+        "status": status,
+        "resolvedAt": transaction.at,
+        "resolvedBy": resolved_by,
+        "actor": actor,
+        "decisionReason": decision_reason,
+    }
+    transaction.notify(
+        organisation_id,
+        "approval.resolved",
+        {name: value for name, value in data.items() if value is not None},
+    )
+    transaction.publish(organisation_id, "approval", row.approval_id, status=status, runId=row.run_id)
+    transaction.publish(organisation_id, "run", row.run_id)
+    return True

@@ -1,0 +1,134 @@
+"""Runs and their tool calls, read back: what an agent did and what became of each call.
+
+Reads only; runs and calls are written by `store/events.py` and `store/approvals.py`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import msgspec
+from peewee import JOIN, fn
+
+from api.exchange import Caller
+from api.store.approvals import input_payload, is_own
+from api.store.models import Event, Run, ToolCall
+
+STATUSES = ("running", "completed", "failed")
+GAP = "enforcement_gap"
+"""The flag of a call that ran though it must not, or other than decided."""
+
+_decode = msgspec.json.decode
+
+
+def list_runs(
+    caller: Caller, status: str | None, agent_id: str | None, limit: int, before: int | None
+) -> tuple[list[dict[str, Any]], int, int | None]:
+    """One page of run summaries, newest first; how many there are in all; where the next page begins."""
+    chosen = Run.organisation_id == caller.organisation_id
+    if caller.kind == "key":
+        own = Run.key_id == caller.key_id
+        if caller.agent_id is not None:
+            own |= Run.agent_id == caller.agent_id
+        chosen &= own
+    if status is not None:
+        chosen &= Run.status == status
+    if agent_id is not None:
+        chosen &= Run.agent_id == agent_id
+    total = Run.select().where(chosen).count()
+    if before is not None:
+        chosen &= Run.run_no < before
+    rows = list(Run.select().where(chosen).order_by(Run.run_no.desc()).limit(limit + 1))
+    more = len(rows) > limit
+    rows = rows[:limit]
+    counts = _counts([row.run_no for row in rows])
+    summaries = [{**_facts(row), "toolCallCounts": counts[row.run_no]} for row in rows]
+    return summaries, int(total), rows[-1].run_no if more else None
+
+
+def _counts(numbers: list[int]) -> defaultdict[int, dict[str, int]]:
+    """run_no -> how many calls have each status."""
+    counts: defaultdict[int, dict[str, int]] = defaultdict(
+        lambda: {"allowed": 0, "blocked": 0, "awaiting_approval": 0}
+    )
+    if numbers:
+        query: Any = (
+            ToolCall.select(ToolCall.run_no, ToolCall.status, fn.COUNT(ToolCall.call_no))
+            .where(ToolCall.run_no.in_(numbers))
+            .group_by(ToolCall.run_no, ToolCall.status)
+            .tuples()
+        )
+        for run_no, status, count in query:
+            counts[run_no][status] = int(count)
+    return counts
+
+
+def _own_run(caller: Caller, run_id: str) -> Run | None:
+    row = Run.get_or_none((Run.organisation_id == caller.organisation_id) & (Run.run_id == run_id))
+    return row if row is not None and is_own(caller, row.key_id, row.agent_id) else None
+
+
+def awaits_approval(caller: Caller, run_id: str) -> bool | None:
+    """Whether any call of the run waits for a reviewer; None when there is no such run for the caller."""
+    row = _own_run(caller, run_id)
+    if row is None:
+        return None
+    waiting = (ToolCall.run_no == row.run_no) & (ToolCall.status == "awaiting_approval")
+    return bool(ToolCall.select(ToolCall.call_no).where(waiting).exists())
+
+
+def find_run(caller: Caller, run_id: str) -> dict[str, Any] | None:
+    """The run with every tool call in the order reported; None when the caller may not know of it."""
+    row = _own_run(caller, run_id)
+    if row is None:
+        return None
+    calls: Any = (
+        ToolCall.select(ToolCall, Event.body)
+        .join(Event, JOIN.LEFT_OUTER, on=(Event.event_no == ToolCall.event_no))
+        .where(ToolCall.run_no == row.run_no)
+        .order_by(ToolCall.call_no)
+        .objects()
+    )
+    return {**_facts(row), "toolCalls": [_call(call, call.body) for call in calls]}
+
+
+def _facts(row: Run) -> dict[str, Any]:
+    return {
+        "runId": row.run_id,
+        "agentId": row.agent_id,
+        "status": row.status,
+        "task": row.task,
+        "model": row.model,
+        "reason": row.reason,
+        "agentContext": _decode(row.agent_context) if row.agent_context else None,
+        "startedAt": row.started_at,
+        "endedAt": row.ended_at,
+    }
+
+
+def _call(row: ToolCall, body: bytes | None) -> dict[str, Any]:
+    flags = _decode(row.flags)
+    call: dict[str, Any] = {
+        "toolCallId": row.tool_call_id,
+        "toolName": row.tool_name,
+        "status": row.status,
+        "reason": row.reason,
+        "matchedPolicies": _decode(row.matched),
+        "shadowPolicies": _decode(row.shadow),
+        "decidedAt": row.decided_at,
+        "policyRevision": row.policy_revision,
+        "auditId": row.audit_id,
+        "inputPayload": input_payload(body),
+        "completedAt": row.completed_at,
+        "completion": row.completion,
+        "flags": flags,
+        "enforcementGap": GAP in flags,
+    }
+    if row.status == "blocked":
+        call["blockedReason"] = row.blocked_reason or row.reason
+    if row.approval_id is not None:
+        call["approvalId"] = row.approval_id
+    if row.output is not None:
+        call["outputPayload"] = _decode(row.output)
+    return call
