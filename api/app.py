@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute
 from starlette.routing import Route as WebRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from api.console_pages import console_routes
 from api.context import Context
 from api.endpoint import Route, SecurityHeaders, endpoint, problem, problem_for, request_id_of
 from api.errors import ApiError
@@ -32,13 +33,13 @@ Startup = Callable[[], contextlib.AbstractAsyncContextManager[Context]]
 class Application:
     """Holds the context once the process has started."""
 
-    def __init__(self, startup: Startup, extra_routes: Callable[[Callable[[], Context]], list[BaseRoute]]):
+    def __init__(self, startup: Startup) -> None:
         self._startup = startup
         self._context: Context | None = None
         handlers = {HTTPException: self._http_error, Exception: self._fault}
         routes = [self._route(path, rows) for path, rows in _by_path(ROUTES).items()]
         self._starlette = Starlette(
-            routes=[*routes, *extra_routes(self.context)],
+            routes=[*routes, *console_routes()],
             exception_handlers=handlers,
             lifespan=self._lifespan,
         )
