@@ -11,12 +11,13 @@ import logging
 from collections.abc import AsyncIterator, Callable
 
 from api.auth import Credentials
-from api.clock import Clock, Ids, random_ids, system_clock
+from api.clock import Clock, Ids, iso, random_ids, system_clock
 from api.context import Context
 from api.hub import Hub
 from api.rules import Rules
 from api.settings import Settings
 from api.signing_secret import signing_secret
+from api.store import approvals
 from api.store.database import Database, DatabaseUnavailable
 from api.store.events import Ingestion
 from api.store.writer import Writer
@@ -73,7 +74,8 @@ async def _sweep(context: Context) -> None:
     while True:
         await asyncio.sleep(1)
         try:
-            pass
+            if await context.store.read(approvals.anything_due, iso(context.clock())):
+                await context.writer.write(approvals.expire_due)
         except DatabaseUnavailable as error:
             log.warning("housekeeping waits: %s", error)
         except Exception:

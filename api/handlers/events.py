@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+from time import perf_counter
 from typing import Any
 
 import msgspec
 
-from api import bodies, clock
+from api import bodies, clock, metrics
 from api.context import Context
 from api.errors import ApiError, as_api_error, invalid
 from api.exchange import Caller, Reply, Values
@@ -136,8 +137,10 @@ async def incoming(caller: Caller, raw: bytes, context: Context) -> Incoming:
 
 async def post_event(caller: Caller, raw: bytes, context: Context) -> Answer:
     """One event, decided and durable when this returns."""
+    begun = perf_counter()
     event = await incoming(caller, raw, context)
     answer: Answer = await context.writer.ingested(event, asyncio.get_running_loop())
+    metrics.answered(perf_counter() - begun)
     return answer
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 from peewee import JOIN, SQL
 
+from api import metrics
 from api.exchange import Caller
 from api.store import halts
 from api.store.models import Approval, Event, Run, ToolCall
@@ -343,4 +344,5 @@ def _finish(
     )
     transaction.publish(organisation_id, "approval", row.approval_id, status=status, runId=row.run_id)
     transaction.publish(organisation_id, "run", row.run_id)
+    transaction.after_commit(lambda: metrics.resolved(status))
     return True

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from api import metrics
 from api.clock import iso
 from api.errors import ApiError
 from api.exchange import Caller
@@ -229,6 +230,8 @@ class _Batch:
     next_event: int
     next_call: int
     counts: dict[str, int] = field(default_factory=dict)
+    statuses: list[str] = field(default_factory=list)
+    """Of the calls decided for the first time, for the metrics."""
     event_rows: list[tuple[Any, ...]] = field(default_factory=list)
     call_rows: list[tuple[Any, ...]] = field(default_factory=list)
     approval_rows: list[tuple[Any, ...]] = field(default_factory=list)
@@ -295,6 +298,8 @@ class Ingestion:
         batch = self._open(transaction, events)
         answers = [self._one(batch, event, ready) for event, ready in zip(events, prepared, strict=True)]
         self._write(batch)
+        types = [row[5] for row in batch.event_rows]
+        transaction.after_commit(lambda: metrics.recorded(types, batch.statuses))
         return answers
 
     def _refresh(self) -> None:
@@ -510,6 +515,7 @@ class Ingestion:
             transaction.at,
             audit_id,
         )
+        batch.statuses.append(status)
         self._tell(batch, event, status, decision, reason)
         transaction.publish(organisation_id, "run", body.runId)
         transaction.publish(

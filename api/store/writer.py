@@ -18,11 +18,13 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 import peewee
 
+from api import metrics
 from api.clock import Clock, Ids, iso
 from api.store import audit as audit_chain
 from api.store.database import Database, DatabaseUnavailable
@@ -243,9 +245,12 @@ class Writer:
             self.store.peewee.close()
 
     def _commit(self, batch: list[_Entry]) -> None:
+        begun = perf_counter()
         try:
             results, changes = self._transact(batch)
+            metrics.committed(len(batch), perf_counter() - begun)
         except DatabaseUnavailable as error:
+            metrics.commit_failed()
             results, changes = [error] * len(batch), []
         except Exception as error:
             if len(batch) > 1:
