@@ -4,7 +4,7 @@
 import { el, json, visible, when } from "../dom.js";
 
 const VIEWS = [["pending", "Waiting"], ["approved", "Approved"], ["rejected", "Rejected"]];
-const KEYS = [["j or ↓", "next"], ["k or ↑", "previous"], ["a", "approve"], ["r", "reject"], ["Esc", "leave the reason"]];
+const KEYS = [["j or ↓", "next"], ["k or ↑", "previous"], ["a Enter", "approve"], ["r Enter", "reject"], ["Esc", "leave the reason"]];
 const OUTCOME = { approved: "approved", rejected: "rejected", expired: "expired before anyone resolved it", cancelled: "was cancelled, since its run ended" };
 
 export default { path: "/approvals", title: "Approvals", roles: ["reviewer", "admin"], open };
