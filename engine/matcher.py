@@ -22,18 +22,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from engine.conditions import CompiledCondition, check_policy, compile_condition
 from engine.fields import Facts
 from engine.index import Index, Probe
 from engine.layered import Layered
-from engine.model import Match, Policy, ToolCall
+from engine.model import ROOTS, Json, Match, Policy, ToolCall
 
-RECENT = 16
+RECENT: Final = 16
 """Changes that are simply evaluated; more of them become a tier."""
 
-TIER = 64
+TIER: Final = 64
 """A tier below this size is merged with the next, so that one change stays cheap."""
+
+_OBJECTS: Final = tuple(root for root, kind in ROOTS.items() if kind == "object")
+_EMPTY: Final[dict[str, Json]] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,6 +108,10 @@ class Matcher:
         return self._candidates(Facts(call.document))
 
     def _candidates(self, facts: Facts) -> set[Rule]:
+        document = facts.document
+        for root in _OBJECTS:
+            if document.get(root, _EMPTY).__class__ is not dict:
+                return set(self.rules.values())  # no caller makes such a call, and no hint is made for it
         found = set(self._recent)
         probe = Probe(facts)
         self._base.collect(probe, found)
