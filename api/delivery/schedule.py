@@ -1,4 +1,4 @@
-"""When a delivery is tried again, and when a receiver has failed for so long that it is switched off.
+"""When a delivery is tried again, and after how long a receiver that only fails is switched off.
 
 Pure: time and chance are arguments, in seconds since the epoch and as a number from 0 up to 1. Knows nothing
 of HTTP clients or tables.
@@ -33,7 +33,7 @@ MOST_RETRY_AFTER: Final = DAY
 """A receiver cannot put a retry off for longer than this."""
 
 DISABLE_AFTER: Final = 5 * DAY
-"""A webhook whose every attempt failed for this long is disabled."""
+"""A webhook whose every attempt failed for so long is disabled."""
 
 
 def delay(delays: Sequence[float], attempts: int, chance: float) -> float | None:
@@ -65,8 +65,3 @@ def next_attempt(
     if wait is None:
         return None
     return now + max(wait, retry_after(asked, now) or 0.0)
-
-
-def has_failed_too_long(failing_since: float | None, now: float) -> bool:
-    """True when nothing but failures came for five days, the newest one now."""
-    return failing_since is not None and now - failing_since >= DISABLE_AFTER

@@ -18,6 +18,9 @@ from api.store import deliveries, webhooks
 from api.store.writer import Transaction
 from schemas.validation import suggestion
 
+MOST_POSITION = 2**62
+"""A forged cursor must not be a number that no database can hold."""
+
 
 def _check(body: Mapping[str, Any], context: Context) -> None:
     """The address and the event names, if they are there; raises 422 with everything that is wrong."""
@@ -66,6 +69,7 @@ async def register_webhook(caller: Caller, values: Values, context: Context) -> 
 
 async def list_webhooks(caller: Caller, values: Values, context: Context) -> Reply:
     after = decode_cursor(values.query.get("cursor"), str)
+    after = None if after is None else after.replace("\0", "")
     records, total, following = await context.store.read(
         webhooks.listed, caller.organisation_id, values.query["limit"], after
     )
@@ -142,6 +146,7 @@ async def test_webhook(caller: Caller, values: Values, context: Context) -> Repl
 async def list_deliveries(caller: Caller, values: Values, context: Context) -> Reply:
     webhook_id = values.path["id"]
     before = decode_cursor(values.query.get("cursor"), int)
+    before = None if before is None else min(max(before, 0), MOST_POSITION)
     found = await context.store.read(
         deliveries.listed, caller.organisation_id, webhook_id, values.query["limit"], before
     )
