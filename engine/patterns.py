@@ -99,9 +99,10 @@ _REASONS: Final = {
 
 class Pattern:
     """A compiled pattern. `text` is as written; `required` is a pattern that matches whatever `search` does
-    not answer FALSE for: the relaxed one where counts are large, else `text` itself."""
+    not answer FALSE for: the relaxed one where counts are large, else `text` itself. Texts of up to
+    `exact_bytes` are searched exactly."""
 
-    __slots__ = ("_limit", "_relaxed", "_search", "required", "text")
+    __slots__ = ("_relaxed", "_search", "exact_bytes", "required", "text")
 
     def __init__(self, text: str) -> None:
         compiled = _compile(text)
@@ -109,14 +110,14 @@ class Pattern:
         self.required = text
         self._search = compiled.search
         self._relaxed = self._search
-        self._limit = 1 << 62
+        self.exact_bytes = 1 << 62
         relaxed = _relax(text)
         if relaxed != text:
-            weight = _size(text) - _size(relaxed)
+            weight = _weight(text, relaxed)
             if weight > 5:  # lighter ones stay within the limit on every text that the service accepts
                 self.required = relaxed
                 self._relaxed = _compile(relaxed).search
-                self._limit = WORK_LIMIT // weight
+                self.exact_bytes = WORK_LIMIT // weight
 
     def search(self, subject: str) -> Verdict:
         """Whether the pattern matches anywhere in `subject`. Never raises."""
@@ -125,7 +126,7 @@ class Pattern:
     def find(self, subject: str) -> tuple[int, int] | None:
         """Where the first match is, in characters; None when there is none or it would take too long."""
         encoded = whole(subject).encode()
-        found = self._search(encoded) if len(encoded) <= self._limit else None
+        found = self._search(encoded) if len(encoded) <= self.exact_bytes else None
         if found is None:
             return None
         start, end = found.span()
@@ -133,13 +134,13 @@ class Pattern:
 
     def search_bytes(self, subject: bytes) -> Verdict:
         """`search` on text that is UTF-8 already (see `Facts.encoded`)."""
-        if len(subject) <= self._limit:
+        if len(subject) <= self.exact_bytes:
             return self._search(subject) is not None
         if self._relaxed(subject) is None:
             return False
         return Fault(
             f"a text of {len(subject):,} bytes is too long for the repetition counts of the pattern"
-            f" `{shorten(self.text)}`, which is searched up to {self._limit:,} bytes"
+            f" `{shorten(self.text)}`, which is searched up to {self.exact_bytes:,} bytes"
         )
 
 
@@ -184,12 +185,17 @@ def _compile(text: str) -> Any:
         raise _explain(text, error.args[0] if error.args else b"") from None
 
 
-def _size(text: str) -> int:
-    """Instructions of a compiled pattern, bytes taken for characters: what a step of the search may cost."""
+def _weight(text: str, relaxed: str) -> int:
+    """How many instructions the counts of a pattern add: what one byte of text may cost."""
+    in_characters = _compile(text).programsize - _compile(relaxed).programsize
     try:
-        return int(_re2_compile(text.encode(), _BYTE_OPTIONS).programsize)
+        # Read as bytes, a class of many scripts is one instruction, as it is one live state of the search.
+        in_bytes = _re2_compile(text.encode(), _BYTE_OPTIONS).programsize
+        in_bytes -= _re2_compile(relaxed.encode(), _BYTE_OPTIONS).programsize
     except re2.error:
-        return int(_re2_compile(text, _OPTIONS).programsize)
+        return int(in_characters)
+    # But a class without a character below U+0100 vanishes from the bytes; its share is estimated.
+    return int(max(in_bytes, in_characters // 100))
 
 
 def _relax(text: str) -> str:
