@@ -39,8 +39,8 @@ def _refused(detail: str) -> ApiError:
 def checked_rule(rule: Mapping[str, Any]) -> dict[str, Any]:
     """A rule `{algorithm, key, issuer?, audience?}` fit to be stored; raises 422 saying what is wrong.
 
-    A public key given as the secret of HS256 would let everybody who knows the public key sign, and is refused
-    along with every other key that is not a secret; so are weak keys and private ones.
+    A public key given as the secret of HS256 would let everybody who knows the public key sign, and is
+    refused along with every other key that is not a secret; so are weak keys and private ones.
     """
     algorithm, key = str(rule["algorithm"]), str(rule["key"])
     if algorithm not in ALGORITHMS:
@@ -89,13 +89,13 @@ def _public_problem(algorithm: str, key: str) -> str | None:
 def verify_user_token(token: str, rule: Mapping[str, Any] | None, now: float) -> dict[str, Any]:
     """The verified end user of `metadata.userToken`: `{user: {...}, delegation: {chain}}`; 401 otherwise.
 
-    `rule` is the organisation's `{algorithm, key, issuer?, audience?}`; `now` seconds since the epoch. Claims:
-    `sub` and `exp` are needed; `email`, `scope` (text or list) and nested `act` (RFC 8693) are read: the chain
-    lists the acting parties, the current one first.
+    `rule` is the organisation's `{algorithm, key, issuer?, audience?}`; `now` is in seconds since the epoch.
+    Claims: `sub` and `exp` are needed; `email`, `scope` (text or list) and nested `act` (RFC 8693) are read:
+    the chain lists the acting parties, the current one first.
     """
     if rule is None:
         raise _refused(
-            "this organisation accepts no user tokens; an admin sets how they verify with PUT /v1/organisation"
+            "this organisation accepts no user tokens; an admin sets the rule with PUT /v1/organisation"
         )
     try:
         claims = _verified_claims(token, rule)
@@ -139,7 +139,7 @@ def _verified_claims(token: str, rule: Mapping[str, Any]) -> dict[str, Any]:
         },
     )
     payload = token.split(".")[1]
-    # Read again as strictly as a body: no lone surrogates, NaN, NUL or deep nesting reach policies and tables.
+    # Read again as strictly as a body: no lone surrogates, NaN, NUL or deep nesting reach policies and rows.
     claims = bodies.decode_unique(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     if not isinstance(claims, dict):
         raise ValueError
@@ -166,7 +166,7 @@ def _scopes(scope: Any) -> list[str]:
 
 
 def _chain(actor: Any) -> list[str]:
-    """Fail closed: a chain that is malformed or too long is refused, since a shortened one would hide parties."""
+    """The acting parties; a chain that is malformed or too long is refused, as cutting it would hide some."""
     chain: list[str] = []
     while actor is not None:
         if not isinstance(actor, dict) or not isinstance(actor.get("sub"), str) or not actor["sub"]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import peewee
 
-from api.store.logins import same_email
+from api.emails import same_email
 from api.store.models import ApiKey, Counter, Organisation, User
 from api.store.writer import Transaction
 
@@ -292,7 +292,7 @@ def add_organisation(transaction: Transaction, organisation_id: str, name: str, 
 def change_organisation(
     transaction: Transaction, organisation_id: str, name: str, rule: dict[str, Any] | None, actor: str
 ) -> None:
-    """Its name, and how end-user tokens verify: `{algorithm, key, issuer?, audience?}`, or None: not at all."""
+    """Its name, and how end-user tokens verify: `{algorithm, key, issuer?, audience?}`; None: not at all."""
     Organisation.update(name=name, user_token=json.dumps(rule) if rule else None).where(
         Organisation.organisation_id == organisation_id
     ).execute()

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import ipaddress
 import math
-import unicodedata
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
+from api.emails import same_email
 from api.store.writer import Transaction
 
 
@@ -46,11 +46,6 @@ class TooManyTries(Exception):
     def __init__(self, retry_after: int) -> None:
         super().__init__(f"too many failed logins; try again in {retry_after} seconds")
         self.retry_after = retry_after
-
-
-def same_email(email: str) -> str:
-    """The form of an e-mail that identifies a user, whatever its case and Unicode spelling."""
-    return unicodedata.normalize("NFKC", email.strip()).casefold()
 
 
 def _digest(text: str) -> str:

@@ -1,0 +1,74 @@
+"""API keys of agents: create, list, rotate, revoke. The key itself is shown once and never kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api.auth import key_digest, key_prefix, new_key
+from api.context import Context
+from api.errors import not_found
+from api.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
+from api.store import accounts
+from api.store.writer import Transaction
+
+
+def shape(key: dict[str, Any]) -> dict[str, Any]:
+    """The key's record as people see it; what has no value is absent."""
+    return {name: value for name, value in key.items() if value is not None}
+
+
+async def create_api_key(caller: Caller, values: Values, context: Context) -> Reply:
+    body, secret = values.body, new_key()
+
+    def job(transaction: Transaction) -> dict[str, Any]:
+        return accounts.add_key(
+            transaction,
+            caller.organisation_id,
+            body["name"],
+            key_digest(secret),
+            key_prefix(secret),
+            caller.actor,
+            agent_id=body.get("agentId"),
+            user_id=body.get("userId"),
+            scopes=tuple(body.get("scopes") or ()),
+        )
+
+    key = await context.writer.write(job)
+    return Reply(shape(key) | {"key": secret}, 201)
+
+
+async def list_api_keys(caller: Caller, values: Values, context: Context) -> Reply:
+    limit = values.query["limit"]
+    before = decode_cursor(values.query.get("cursor"), str)
+    keys, total = await context.store.read(accounts.list_keys, caller.organisation_id, limit + 1, before)
+    following = encode_cursor(keys[limit - 1]["keyId"]) if len(keys) > limit else None
+    return page([shape(key) for key in keys[:limit]], total, following, values)
+
+
+async def rotate_api_key(caller: Caller, values: Values, context: Context) -> Reply:
+    key_id, secret = values.path["id"], new_key()
+
+    def job(transaction: Transaction) -> dict[str, Any] | None:
+        return accounts.rotate_key(
+            transaction,
+            caller.organisation_id,
+            key_id,
+            key_digest(secret),
+            key_prefix(secret),
+            caller.actor,
+        )
+
+    key = await context.writer.write(job)
+    if key is None:
+        raise not_found("API key", key_id)
+    return Reply(shape(key) | {"key": secret})
+
+
+async def revoke_api_key(caller: Caller, values: Values, context: Context) -> Reply:
+    key_id = values.path["id"]
+    key = await context.writer.write(
+        lambda transaction: accounts.revoke_key(transaction, caller.organisation_id, key_id, caller.actor)
+    )
+    if key is None:
+        raise not_found("API key", key_id)
+    return Reply(status=204)

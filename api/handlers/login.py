@@ -1,0 +1,117 @@
+"""Logging in, who am I, and one's own password.
+
+A try is counted before the password is looked at (`store/logins.py`), and the answer is the same, after the
+same work, for an unknown e-mail, a wrong password and a disabled user. Failures are on record, without what was
+typed: people type passwords into the wrong field.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api import passwords
+from api.auth import unauthenticated
+from api.context import Context
+from api.emails import same_email
+from api.errors import invalid
+from api.exchange import Caller, Reply, Values
+from api.store import accounts, logins
+from api.store.writer import Transaction
+
+NOBODYS_ORGANISATION = "default"
+"""Whose record a login with an unknown e-mail goes on."""
+
+
+async def log_in(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /auth/login: 200 with a token, 401, or 429 with `Retry-After`."""
+    email, password = values.body["email"], values.body["password"]
+    user = await _verified(email, password, values.client, context)
+    if user is None:
+        raise unauthenticated("the e-mail or the password is wrong")
+    return _answer(user, context)
+
+
+async def change_password(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /v1/password: ends every token of the user, and answers with a new one."""
+    problem = passwords.objection(values.body["newPassword"])
+    if problem is not None:
+        raise invalid("/newPassword", problem)
+    assert caller.user_id is not None
+    user_id = caller.user_id
+    verified = await _verified(caller.email, values.body["currentPassword"], values.client, context)
+    if verified is None:
+        raise invalid("/currentPassword", "this is not your current password")
+    fresh = await context.credentials.passwords.hashed(values.body["newPassword"])
+
+    def job(transaction: Transaction) -> dict[str, Any] | None:
+        if accounts.password_hash(user_id) != verified["passwordHash"]:
+            return None
+        return accounts.change_user(
+            transaction, caller.organisation_id, user_id, caller.actor, password_hash=fresh
+        )
+
+    user = await context.writer.write(job)
+    if user is None:
+        raise invalid("/currentPassword", "the password was changed meanwhile; log in again")
+    return _answer(user, context)
+
+
+async def get_me(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /v1/me: the user of the token."""
+    return Reply(
+        {
+            "userId": caller.user_id,
+            "email": caller.email,
+            "role": caller.role,
+            "organisationId": caller.organisation_id,
+        }
+    )
+
+
+def _answer(user: dict[str, Any], context: Context) -> Reply:
+    token, seconds = context.credentials.issue(user, context.clock(), context.ids("tok"))
+    return Reply(
+        {
+            "accessToken": token,
+            "tokenType": "Bearer",
+            "expiresIn": seconds,
+            "user": {"email": user["email"], "role": user["role"]},
+        }
+    )
+
+
+async def _verified(email: str, password: str, address: str, context: Context) -> dict[str, Any] | None:
+    """The user (with `passwordHash`) when the password is theirs; raises TooManyTries (429)."""
+    attempt = await context.writer.write(lambda transaction: logins.begin(transaction, email, address))
+    found = await context.store.read(accounts.find_login, email)
+    stored = None if found is None else found[1]
+    fits = await context.credentials.passwords.matches(stored, password)
+
+    def job(transaction: Transaction) -> dict[str, Any] | None:
+        # Looked up anew: a password changed or a user disabled while this one was checked counts.
+        now = accounts.find_login(email)
+        if fits and now is not None and now[1] == stored and now[0]["enabled"]:
+            logins.succeeded(transaction, attempt)
+            user = now[0]
+            transaction.audit(
+                user["organisationId"], "login", actor=user["email"], details={"address": address}
+            )
+            return {**user, "passwordHash": now[1]}
+        known = now[0] if now is not None else None
+        transaction.audit(
+            known["organisationId"] if known else NOBODYS_ORGANISATION,
+            "login.failed",
+            actor=same_email(email) if known else "nobody",
+            reason=_why(known),
+            details={"address": address},
+        )
+        return None
+
+    return await context.writer.write(job)
+
+
+def _why(user: dict[str, Any] | None) -> str:
+    """For the record only; the answer never tells these apart."""
+    if user is None:
+        return "no user has this e-mail"
+    return "wrong password" if user["enabled"] else "the user is disabled"

@@ -1,0 +1,49 @@
+"""The caller's organisation: its name, and how tokens of its end users verify. Keys go in, never out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api.context import Context
+from api.errors import invalid
+from api.exchange import Caller, Reply, Values
+from api.store import accounts
+from api.store.writer import Transaction
+from api.user_tokens import checked_rule
+
+
+def shape(organisation: dict[str, Any]) -> dict[str, Any]:
+    """The organisation as people see it: the rule for user tokens without its key."""
+    rule = organisation["userToken"]
+    shown = None if rule is None else {name: value for name, value in rule.items() if name != "key"}
+    return organisation | {"userToken": shown}
+
+
+async def get_organisation(caller: Caller, values: Values, context: Context) -> Reply:
+    organisation = await context.store.read(accounts.organisation, caller.organisation_id)
+    assert organisation is not None
+    return Reply(shape(organisation))
+
+
+async def update_organisation(caller: Caller, values: Values, context: Context) -> Reply:
+    """PUT replaces both name and rule; a rule without `key` keeps the key of the same algorithm."""
+    body = values.body
+
+    def job(transaction: Transaction) -> dict[str, Any]:
+        current = accounts.organisation(caller.organisation_id)
+        assert current is not None
+        rule = body["userToken"]
+        if rule is not None:
+            rule = checked_rule(_with_key(rule, current["userToken"]))
+        accounts.change_organisation(transaction, caller.organisation_id, body["name"], rule, caller.actor)
+        return current | {"name": body["name"], "userToken": rule}
+
+    return Reply(shape(await context.writer.write(job)))
+
+
+def _with_key(rule: dict[str, Any], current: dict[str, Any] | None) -> dict[str, Any]:
+    if "key" in rule:
+        return rule
+    if current is None or current["algorithm"] != rule["algorithm"]:
+        raise invalid("/userToken/key", f"`key` is needed: there is none yet for `{rule['algorithm']}`")
+    return rule | {"key": current["key"]}

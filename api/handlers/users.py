@@ -1,0 +1,86 @@
+"""Users: create, list, read, change. Nobody is deleted, since records name them; they are disabled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api import emails, passwords
+from api.context import Context
+from api.errors import ApiError, invalid, not_found
+from api.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
+from api.store import accounts, logins
+from api.store.writer import Transaction
+
+
+def shape(user: dict[str, Any]) -> dict[str, Any]:
+    """The user as people see them."""
+    return {name: value for name, value in user.items() if name != "tokensValidFrom"}
+
+
+async def create_user(caller: Caller, values: Values, context: Context) -> Reply:
+    body = values.body
+    for pointer, problem in (
+        ("/email", emails.objection(body["email"])),
+        ("/password", passwords.objection(body["password"])),
+    ):
+        if problem is not None:
+            raise invalid(pointer, problem)
+    stored = await context.credentials.passwords.hashed(body["password"])
+
+    def job(transaction: Transaction) -> dict[str, Any] | None:
+        return accounts.add_user(
+            transaction, caller.organisation_id, body["email"], body["role"], stored, caller.actor
+        )
+
+    user = await context.writer.write(job)
+    if user is None:
+        raise ApiError("conflict", f"the e-mail `{emails.same_email(body['email'])}` is taken")
+    return Reply(shape(user), 201, headers={"Location": f"/v1/users/{user['userId']}"})
+
+
+async def list_users(caller: Caller, values: Values, context: Context) -> Reply:
+    limit = values.query["limit"]
+    after = decode_cursor(values.query.get("cursor"), str)
+    users, total = await context.store.read(
+        accounts.list_users, caller.organisation_id, limit + 1, after or ""
+    )
+    following = encode_cursor(users[limit - 1]["email"]) if len(users) > limit else None
+    return page([shape(user) for user in users[:limit]], total, following, values)
+
+
+async def get_user(caller: Caller, values: Values, context: Context) -> Reply:
+    user_id = values.path["id"]
+    user = await context.store.read(accounts.own_user, caller.organisation_id, user_id)
+    if user is None:
+        raise not_found("user", user_id)
+    return Reply(shape(user))
+
+
+async def update_user(caller: Caller, values: Values, context: Context) -> Reply:
+    """PATCH: role, enabled, password; any subset. What takes rights away takes them at once."""
+    user_id, body = values.path["id"], values.body
+    stored = None
+    if "password" in body:
+        problem = passwords.objection(body["password"])
+        if problem is not None:
+            raise invalid("/password", problem)
+        stored = await context.credentials.passwords.hashed(body["password"])
+
+    def job(transaction: Transaction) -> dict[str, Any] | None:
+        user = accounts.change_user(
+            transaction,
+            caller.organisation_id,
+            user_id,
+            caller.actor,
+            role=body.get("role"),
+            enabled=body.get("enabled"),
+            password_hash=stored,
+        )
+        if user is not None and stored is not None:
+            logins.forget(transaction, user["email"])
+        return user
+
+    user = await context.writer.write(job)
+    if user is None:
+        raise not_found("user", user_id)
+    return Reply(shape(user))
