@@ -18,8 +18,8 @@ def same_email(email: str) -> str:
 def objection(email: str) -> str | None:
     """Why this cannot name a user, or None.
 
-    E-mails stand in records, git commits and terminals, so no character that could end a line or hide there is
-    accepted; a domain without a dot (`admin@localhost`) is.
+    E-mails stand in records, git commits and terminals, so no character that could end a line or hide there
+    is accepted; a domain without a dot (`admin@localhost`) is.
     """
     address = same_email(email)
     if not _SHAPE.match(address):

@@ -1,0 +1,98 @@
+"""What a service needs before it can serve: tables, an organisation, a signing secret, an admin, an API key.
+
+Every start runs it; only the first one finds something to make. What it makes is decided inside one writing
+transaction, so of several processes or nodes that start at once one makes it and the others find it made. The
+configured first e-mail, password and key are used then and never again: changing them later is for `governance
+users` and `governance keys`, so that an old variable in a deployment cannot bring back a revoked key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from api import emails, passwords
+from api.auth import key_digest, key_prefix, new_key
+from api.clock import Clock, Ids, random_ids, system_clock
+from api.settings import Settings, SettingsError
+from api.signing_secret import make_data_folder, signing_secret
+from api.store import accounts
+from api.store.database import Database
+from api.store.writer import Transaction
+
+ORGANISATION = "default"
+ACTOR = "first start"
+DEFAULT_EMAIL = "admin@localhost"
+
+
+@dataclass(frozen=True, slots=True)
+class FirstStart:
+    """What was made just now; None for what was there already. The secrets are nowhere else: show them once."""
+
+    admin_email: str | None = None
+    admin_password: str | None = field(default=None, repr=False)
+    """None as well when it came from the settings: whoever set it knows it."""
+    api_key: str | None = field(default=None, repr=False)
+    made_key: bool = False
+
+    @property
+    def made_anything(self) -> bool:
+        return self.admin_email is not None or self.made_key
+
+
+def prepare(settings: Settings, *, clock: Clock = system_clock, ids: Ids = random_ids) -> FirstStart:
+    """Make what is missing. Raises SettingsError, or DatabaseUnavailable."""
+    make_data_folder(settings.data_dir)
+    signing_secret(settings)
+    store = Database(settings.database)
+    try:
+        store.migrate()
+        email, password, hashed = None, None, None
+        if store.read_here(accounts.count_users) == 0:
+            # Hashed before the transaction, which must be short; the transaction looks again.
+            email, password = _first_admin(settings)
+            hashed = passwords.hashed(password)
+        with store.transaction():
+            transaction = Transaction(store, clock(), ids, None)
+            made = _make(transaction, settings, email, password, hashed)
+            transaction.flush()
+        return made
+    finally:
+        store.close()
+
+
+def _first_admin(settings: Settings) -> tuple[str, str]:
+    email = settings.admin_email or DEFAULT_EMAIL
+    password = settings.admin_password or passwords.generated()
+    for name, problem in (
+        ("GOVERNANCE_ADMIN_EMAIL", emails.objection(email)),
+        ("GOVERNANCE_ADMIN_PASSWORD", passwords.objection(password)),
+    ):
+        if problem is not None:
+            raise SettingsError(f"{name}: {problem}")
+    return email, password
+
+
+def _make(
+    transaction: Transaction,
+    settings: Settings,
+    email: str | None,
+    password: str | None,
+    hashed: str | None,
+) -> FirstStart:
+    made: dict[str, Any] = {}
+    if accounts.organisation(ORGANISATION) is None:
+        accounts.add_organisation(transaction, ORGANISATION, "Default", ACTOR)
+    if email is not None and hashed is not None and accounts.count_users() == 0:
+        user = accounts.add_user(transaction, ORGANISATION, email, "admin", hashed, ACTOR)
+        assert user is not None
+        made["admin_email"] = user["email"]
+        made["admin_password"] = None if settings.admin_password else password
+    if accounts.count_keys() == 0:
+        key = settings.api_key or new_key()
+        accounts.add_key(
+            transaction, ORGANISATION, "first agent key", key_digest(key), key_prefix(key), ACTOR
+        )
+        made["made_key"] = True
+        made["api_key"] = None if settings.api_key else key
+    return FirstStart(**made)
