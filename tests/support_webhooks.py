@@ -1,0 +1,127 @@
+"""A database, a writer and a delivery worker together, for tests of webhooks without the HTTP service."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from api.clock import Clock, random_ids, system_clock
+from api.delivery import signing
+from api.delivery.dial import Resolver
+from api.delivery.worker import Limits, Worker
+from api.store import deliveries, webhooks
+from api.store.database import Database
+from api.store.models import Audit
+from api.store.writer import Transaction, Writer
+
+T = TypeVar("T")
+SECRET = signing.secret_of(b"0" * 32)
+
+
+def run(work: Coroutine[Any, Any, T], seconds: float = 60) -> T:
+    return asyncio.run(asyncio.wait_for(work, seconds))
+
+
+class Bench:
+    """The parts, and short words for what tests do with them."""
+
+    def __init__(self, store: Database, writer: Writer, outbox: webhooks.Outbox, worker: Worker) -> None:
+        self.store, self.writer, self.outbox, self.worker = store, writer, outbox, worker
+
+    async def add(self, url: str, *events: str, organisation: str = "default", secret: str = SECRET) -> str:
+        """Register a webhook; its id."""
+        record = await self.writer.write(
+            lambda transaction: webhooks.add(
+                transaction, organisation, url, events or ("tool.blocked",), secret, "admin@localhost"
+            )
+        )
+        return str(record["webhookId"])
+
+    async def notify(
+        self, count: int = 1, event: str = "tool.blocked", organisation: str = "default"
+    ) -> None:
+        """Owe so many events, in one transaction."""
+
+        def job(transaction: Transaction) -> None:
+            for number in range(count):
+                transaction.notify(organisation, event, {"number": number})
+
+        await self.writer.write(job)
+
+    async def change(self, webhook_id: str, **changes: Any) -> None:
+        await self.writer.write(
+            lambda transaction: webhooks.change(
+                transaction, "default", webhook_id, changes, "admin@localhost"
+            )
+        )
+
+    async def webhook(self, webhook_id: str) -> dict[str, Any]:
+        found = await self.store.read(webhooks.find, "default", webhook_id)
+        assert found is not None
+        return found
+
+    async def deliveries(self, webhook_id: str, limit: int = 500) -> list[dict[str, Any]]:
+        """Oldest first."""
+        found = await self.store.read(deliveries.listed, "default", webhook_id, limit, None)
+        assert found is not None
+        return list(reversed(found[0]))
+
+    async def until(
+        self, webhook_id: str, wanted: Callable[[list[dict[str, Any]]], bool], seconds: float = 15
+    ) -> list[dict[str, Any]]:
+        """The webhook's deliveries, once they are as wanted."""
+        deadline = time.monotonic() + seconds
+        while True:
+            found = await self.deliveries(webhook_id)
+            if wanted(found):
+                return found
+            assert time.monotonic() < deadline, found
+            await asyncio.sleep(0.02)
+
+    async def audited(self, type: str) -> list[dict[str, Any]]:
+        import msgspec
+
+        def read() -> list[dict[str, Any]]:
+            return [msgspec.json.decode(row.record) for row in Audit.select().where(Audit.type == type)]
+
+        return await self.store.read(read)
+
+
+@contextlib.asynccontextmanager
+async def bench(
+    url: str,
+    *,
+    allow: Sequence[str] = (),
+    delays: Sequence[float] = (0.0, 0.1, 0.1),
+    resolver: Resolver | None = None,
+    limits: Limits | None = None,
+    clock: Clock = system_clock,
+    start: bool = True,
+) -> AsyncIterator[Bench]:
+    store = Database(url)
+    store.migrate()
+    outbox = webhooks.Outbox(store, random_ids, delays[0])
+    writer = Writer(store, clock, random_ids, outbox=outbox)
+    writer.start()
+    worker = Worker(
+        store,
+        writer,
+        outbox,
+        clock=clock,
+        random=lambda: 0.5,
+        delays=delays,
+        allow=frozenset(allow),
+        resolver=resolver,
+        limits=limits,
+    )
+    if start:
+        worker.start()
+    try:
+        yield Bench(store, writer, outbox, worker)
+    finally:
+        await worker.close()
+        await asyncio.to_thread(writer.close)
+        store.close()
