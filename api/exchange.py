@@ -86,6 +86,8 @@ def decode_cursor(text: str | None, shape: type) -> Any:
         return None
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        if b"\\u0000" in raw:
+            raise ValueError("NUL")
         return msgspec.json.decode(raw, type=shape)
     except (binascii.Error, ValueError, msgspec.DecodeError):
         message = "this cursor is not one the service gave; take it from the `Link` header of the page before"

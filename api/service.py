@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 from collections.abc import AsyncIterator, Callable
 
 from api.auth import Credentials
 from api.clock import Clock, Ids, iso, random_ids, system_clock
 from api.context import Context
+from api.delivery.worker import Worker
 from api.hub import Hub
 from api.rules import Rules
 from api.settings import Settings
@@ -20,6 +22,7 @@ from api.signing_secret import signing_secret
 from api.store import approvals
 from api.store.database import Database, DatabaseUnavailable
 from api.store.events import Ingestion
+from api.store.webhooks import Outbox
 from api.store.writer import Writer
 
 log = logging.getLogger("governance")
@@ -53,17 +56,30 @@ async def open_service(
                 key_is_active=credentials.is_active,
                 frontend=settings.frontend,
             )
-            writer = Writer(store, clock, ids, ingest=ingest, publish=hub.publish)
+            first_delay = settings.webhook_retry[0] if settings.webhook_retry else 0.0
+            outbox = Outbox(store, ids, first_delay)
+            writer = Writer(store, clock, ids, ingest=ingest, outbox=outbox, publish=hub.publish)
             writer.on_bump["keys"] = credentials.load_keys
             writer.start()
             context = Context(settings, store, writer, rules, hub, credentials, clock, ids, clock())
             sweeper = asyncio.create_task(_sweep(context))
+            deliverer = Worker(
+                store,
+                writer,
+                outbox,
+                clock=clock,
+                random=random.random,
+                delays=settings.webhook_retry,
+                allow=settings.webhook_allow,
+            )
+            deliverer.start()
             try:
                 yield context
             finally:
                 hub.close()
                 sweeper.cancel()
                 await asyncio.gather(sweeper, return_exceptions=True)
+                await deliverer.close()
                 await asyncio.to_thread(writer.close)
     finally:
         await asyncio.to_thread(store.close)

@@ -1,0 +1,143 @@
+"""Policies: list, read, write, history. Every write goes through the repository, which owns files and versions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from api.context import Context
+from api.errors import ApiError, not_found
+from api.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
+from engine.documents import policy_as_json
+from engine.snapshot import Stored
+
+
+def policy_json(stored: Stored) -> dict[str, Any]:
+    """The contract's shape of a policy in force."""
+    return policy_as_json(stored.policy) | {
+        "version": stored.file.version,
+        "createdAt": stored.file.created_at,
+        "updatedAt": stored.file.updated_at,
+    }
+
+
+def _reply(stored: Stored, status: int = 200) -> Reply:
+    headers = {"ETag": f'"{stored.etag}"'}
+    if status == 201:
+        headers["Location"] = f"/v1/policies/{stored.policy.policy_id}"
+    return Reply(policy_json(stored), status, headers)
+
+
+def _if_match(values: Values) -> str | None:
+    """The entity tag that the caller wants to change; None: whatever is there."""
+    sent = values.headers.get("if-match")
+    if sent is None or sent.strip() == "*":
+        return None
+    tag = sent.strip()
+    if not (len(tag) > 2 and tag.startswith('"') and tag.endswith('"')) or "," in tag:
+        raise ApiError(
+            "precondition_failed", "`If-Match` must be the one `ETag` of the policy as you read it, or `*`"
+        )
+    return tag.strip('"')
+
+
+async def list_policies(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /v1/policies: by name, then id."""
+    query = values.query
+    found = context.live.snapshot.of(caller.organisation_id).values()
+    ordered = sorted(found, key=lambda stored: (stored.policy.name, stored.policy.policy_id))
+    after = decode_cursor(query.get("cursor"), tuple[str, str])
+    rest = [s for s in ordered if after is None or (s.policy.name, s.policy.policy_id) > after]
+    shown = rest[: query["limit"]]
+    more = len(rest) > len(shown)
+    last = shown[-1].policy if more else None
+    cursor = encode_cursor((last.name, last.policy_id)) if last else None
+    return page([policy_json(stored) for stored in shown], len(ordered), cursor, values)
+
+
+async def get_policy(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /v1/policies/:id."""
+    return _reply(_stored(caller, values, context))
+
+
+def _stored(caller: Caller, values: Values, context: Context) -> Stored:
+    policy_id = values.path["id"]
+    stored = context.live.snapshot.of(caller.organisation_id).get(policy_id)
+    if stored is None:
+        raise not_found("policy", policy_id)
+    return stored
+
+
+async def list_policy_versions(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /v1/policies/:id/versions: newest first; stays readable after deletion."""
+    policy_id = values.path["id"]
+    versions = await asyncio.to_thread(context.live.versions, caller.organisation_id, policy_id)
+    if not versions:
+        raise not_found("policy", policy_id)
+    entries = [
+        {
+            **{name: value for name, value in version.state.items() if name in _VERSION_FIELDS},
+            "version": version.version,
+            "archivedAt": version.archived_at,
+            "archivedBy": version.archived_by,
+            "source": version.source,
+            "createdAt": version.created_at,
+            "createdBy": version.created_by,
+            "digest": version.digest,
+            "state": version.state,
+        }
+        for version in versions
+        if version.archived_at is not None
+    ]
+    return Reply(
+        {"policyId": policy_id, "currentVersion": versions[0].version, "versions": entries},
+    )
+
+
+_VERSION_FIELDS = frozenset({"name", "description", "action", "matchConditions", "enabled"})
+
+
+async def create_policy(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /v1/policies."""
+    stored = await asyncio.to_thread(
+        context.live.create, caller.organisation_id, values.body, author=caller.actor
+    )
+    return _reply(stored, 201)
+
+
+async def update_policy(caller: Caller, values: Values, context: Context) -> Reply:
+    """PATCH /v1/policies/:id: only what is sent is changed; null removes an optional field."""
+    stored = await asyncio.to_thread(
+        context.live.update,
+        caller.organisation_id,
+        values.path["id"],
+        values.body,
+        author=caller.actor,
+        if_match=_if_match(values),
+    )
+    return _reply(stored)
+
+
+async def delete_policy(caller: Caller, values: Values, context: Context) -> Reply:
+    """DELETE /v1/policies/:id; its versions stay readable."""
+    await asyncio.to_thread(
+        context.live.delete,
+        caller.organisation_id,
+        values.path["id"],
+        author=caller.actor,
+        if_match=_if_match(values),
+    )
+    return Reply(status=204)
+
+
+async def rollback_policy(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /v1/policies/:id/rollback: an old state becomes the newest version."""
+    stored = await asyncio.to_thread(
+        context.live.rollback,
+        caller.organisation_id,
+        values.path["id"],
+        values.body["version"],
+        author=caller.actor,
+        if_match=_if_match(values),
+    )
+    return _reply(stored)

@@ -1,0 +1,99 @@
+"""Presets and packs: what there is, what is in force, and making policies from them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from api.bodies import escape
+from api.context import Context
+from api.errors import invalid, not_found
+from api.exchange import Caller, Reply, Values
+from api.handlers.policies import policy_json
+from engine.presets import Pack, Preset, instantiate
+
+
+def _activated(caller: Caller, context: Context) -> set[str]:
+    """The presets that a policy of the organisation was made from."""
+    policies = context.live.snapshot.of(caller.organisation_id).values()
+    return {stored.policy.preset_id for stored in policies if stored.policy.preset_id is not None}
+
+
+async def list_presets(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /v1/policy-presets: grouped by category."""
+    activated = _activated(caller, context)
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for preset in sorted(context.live.snapshot.presets.values(), key=lambda preset: preset.name):
+        groups.setdefault(preset.category, []).append(_preset_json(preset, activated))
+    return Reply([{"category": category, "presets": groups[category]} for category in sorted(groups)])
+
+
+def _preset_json(preset: Preset, activated: set[str]) -> dict[str, Any]:
+    return {
+        "presetId": preset.preset_id,
+        "category": preset.category,
+        **preset.template,
+        "name": preset.name,
+        "description": preset.description,
+        "parameters": {name: parameter.as_json() for name, parameter in preset.parameters.items()},
+        "activated": preset.preset_id in activated,
+    }
+
+
+def _pack_json(pack: Pack, activated: set[str]) -> dict[str, Any]:
+    shape: dict[str, Any] = {"packId": pack.pack_id, "name": pack.name}
+    if pack.description:
+        shape["description"] = pack.description
+    return shape | {
+        "presetIds": list(pack.presets),
+        "presetCount": len(pack.presets),
+        "activatedCount": sum(preset_id in activated for preset_id in pack.presets),
+    }
+
+
+async def list_packs(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /v1/policy-presets/packs: by name."""
+    activated = _activated(caller, context)
+    packs = sorted(context.live.snapshot.packs.values(), key=lambda pack: pack.name)
+    return Reply([_pack_json(pack, activated) for pack in packs])
+
+
+async def activate_pack(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /v1/policy-presets/packs/:packId/activate: the newly made policies only."""
+    snapshot = context.live.snapshot
+    pack = snapshot.packs.get(values.path["packId"])
+    if pack is None:
+        raise not_found("pack", values.path["packId"])
+    parameters = (values.body or {}).get("parameters", {})
+    presets = [snapshot.presets[preset_id] for preset_id in pack.presets]
+    known = {name for preset in presets for name in preset.parameters}
+    for name in parameters:
+        if name not in known:
+            words = ", ".join(sorted(known)) or "none"
+            message = f"no preset of this pack has a parameter `{name}`; known: {words}"
+            raise invalid(f"/parameters/{escape(name)}", message)
+    activated = _activated(caller, context)
+    bodies = [
+        _body(preset, {name: value for name, value in parameters.items() if name in preset.parameters})
+        for preset in presets
+        if preset.preset_id not in activated
+    ]
+    created = await asyncio.to_thread(
+        context.live.create_many, caller.organisation_id, bodies, author=caller.actor
+    )
+    return Reply([policy_json(stored) for stored in created])
+
+
+async def activate_preset(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /v1/policy-presets/:presetId/activate: one preset as a policy."""
+    preset = context.live.snapshot.presets.get(values.path["presetId"])
+    if preset is None:
+        raise not_found("preset", values.path["presetId"])
+    body = values.body or {}
+    policy = _body(preset, body.get("parameters", {}), body.get("policyId"))
+    stored = await asyncio.to_thread(context.live.create, caller.organisation_id, policy, author=caller.actor)
+    return Reply(policy_json(stored), 201, {"ETag": f'"{stored.etag}"'})
+
+
+def _body(preset: Preset, parameters: dict[str, Any], policy_id: str | None = None) -> dict[str, Any]:
+    return instantiate(preset, parameters, policy_id or preset.preset_id)

@@ -1,0 +1,172 @@
+"""What would happen: simulate one call, or replay recorded calls. Nothing is written, nothing is counted."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from api import clock
+from api.context import Context
+from api.errors import invalid, not_found
+from api.exchange import Caller, Reply, Values
+from api.store import calls, ratecounts
+from engine import backtest
+from engine.decision import decide
+from engine.documents import policy_as_json, policy_from_json
+from engine.errors import DocumentError
+from engine.model import Evaluation, Match, Policy, ToolCall
+from engine.ruleset import Ruleset
+
+_ROOTS = (
+    "toolName",
+    "inputPayload",
+    "agentId",
+    "runId",
+    "toolCallId",
+    "actionHint",
+    "reason",
+    "agentContext",
+    "run",
+    "user",
+)
+
+
+async def simulate(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /v1/policies/simulate."""
+    return Reply(await asyncio.to_thread(_simulate, caller, values.body, context))
+
+
+def _simulate(caller: Caller, body: dict[str, Any], context: Context) -> dict[str, Any]:
+    organisation_id = caller.organisation_id
+    call = ToolCall.of(**{root: body[root] for root in _ROOTS if root in body})
+    ruleset = _as_of(organisation_id, body["asOf"], context) if "asOf" in body else None
+    if ruleset is None:
+        ruleset = context.live.ruleset(organisation_id)
+    if "policy" in body:
+        draft = _draft(organisation_id, body["policy"])
+        ruleset = ruleset.changed({draft.policy_id: draft}, ruleset.revision)
+    evaluation = ruleset.evaluate(call)
+    over = {
+        policy.policy_id: ratecounts.is_over(context.store, policy, call, context.clock())
+        for policy in _limited(evaluation)
+    }
+    decision = decide(evaluation, lambda policy: over[policy.policy_id])
+    within = [match for match in evaluation.matches if over.get(match.policy.policy_id) is False]
+    answer: dict[str, Any] = {
+        "matchedPolicies": [_matched(match) for match in decision.matched],
+        "resultingAction": decision.action,
+        "toolCallStatus": decision.status,
+        "reason": decision.reason,
+        "policyRevision": ruleset.revision,
+    }
+    if decision.shadow:
+        answer["shadowPolicies"] = [_matched(match) for match in decision.shadow]
+    if within:
+        answer["rateLimitedPolicies"] = [_matched(match) for match in within]
+    if body.get("explain"):
+        answer["explanation"] = [explanation.as_json() for explanation in ruleset.explain(call)]
+    return answer
+
+
+def _limited(evaluation: Evaluation) -> list[Policy]:
+    both = (*evaluation.matches, *evaluation.shadow)
+    return [match.policy for match in both if match.policy.rate_limit is not None]
+
+
+def _matched(match: Match) -> dict[str, Any]:
+    policy = match.policy
+    return {
+        "policyId": policy.policy_id,
+        "name": policy.name,
+        "action": policy.action,
+        "reason": match.reason,
+    }
+
+
+def _draft(organisation_id: str, body: dict[str, Any]) -> Policy:
+    """An unsaved policy; it counts whether or not it is enabled, since that is what one wants to know."""
+    try:
+        return policy_from_json({**body, "enabled": True}, organisation_id=organisation_id)
+    except DocumentError as error:
+        raise DocumentError(
+            replace(problem, pointer=f"/policy{problem.pointer}") for problem in error.problems
+        ) from None
+
+
+def _as_of(organisation_id: str, moment: int | str, context: Context) -> Ruleset:
+    """The policies as they were at a revision or time."""
+    if isinstance(moment, str):
+        try:
+            moment = clock.iso(clock.seconds(moment))
+        except (ValueError, OverflowError):
+            message = "`asOf` must be a revision number or an ISO 8601 time such as `2026-01-31T09:30:00Z`"
+            raise invalid("/asOf", message) from None
+    found = context.live.policies_at(organisation_id, moment)
+    if found is None:
+        raise invalid("/asOf", f"there is no revision `{moment}`; the newest is {context.live.revision}")
+    revision, policies = found
+    return Ruleset.build(policies, revision)
+
+
+async def run_backtest(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /v1/policies/backtest."""
+    return Reply(await asyncio.to_thread(_backtest, caller, values.body, context))
+
+
+def _backtest(caller: Caller, body: dict[str, Any], context: Context) -> dict[str, Any]:
+    organisation_id = caller.organisation_id
+    if ("policy" in body) == ("policyId" in body):
+        raise invalid("", "send either `policy` (a draft) or `policyId` with `changes`")
+    if "policyId" in body:
+        stored = context.live.snapshot.of(organisation_id).get(body["policyId"])
+        if stored is None:
+            raise not_found("policy", body["policyId"])
+        merged = policy_as_json(stored.policy) | body.get("changes", {})
+        merged = {name: value for name, value in merged.items() if value is not None}
+        draft = policy_from_json(merged, organisation_id=organisation_id)
+    elif "changes" in body:
+        raise invalid("/changes", "`changes` goes with `policyId`")
+    else:
+        draft = _draft(organisation_id, body["policy"])
+    old = context.live.ruleset(organisation_id)
+    new = old.changed({draft.policy_id: draft}, old.revision)
+    times = {name: _time(body, name) for name in ("since", "until")}
+    limit = body.get("limit", 10_000)
+    history = context.store.read_here(
+        lambda: calls.recorded(context.store, organisation_id, limit=limit, **times)
+    )
+    report = backtest.compare(old, new, history)
+    return {
+        "calls": report.calls,
+        "changed": report.changed,
+        "counts": [
+            {"old": was, "new": now, "count": count} for (was, now), count in sorted(report.counts.items())
+        ],
+        "changes": [_changed(change) for change in report.changes],
+    }
+
+
+def _time(body: dict[str, Any], name: str) -> str | None:
+    if name not in body:
+        return None
+    try:
+        return clock.iso(clock.seconds(body[name]))
+    except (ValueError, OverflowError):
+        raise invalid(f"/{name}", f"`{name}` must be an ISO 8601 time") from None
+
+
+def _changed(change: backtest.Change) -> dict[str, Any]:
+    document = change.recorded.call.document
+    return {
+        "runId": document["runId"],
+        "toolCallId": document["toolCallId"],
+        "toolName": document["toolName"],
+        "agentId": document["agentId"],
+        "at": clock.iso(change.recorded.at),
+        "inputPayload": document["inputPayload"],
+        "oldAction": change.old.action,
+        "newAction": change.new.action,
+        "oldReason": change.old.reason,
+        "newReason": change.new.reason,
+    }
