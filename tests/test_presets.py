@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from engine.conditions import CompiledCondition, compile_condition
+from engine.decision import decide
 from engine.documents import load_policy, load_policy_test, policy_from_json
 from engine.examples import call_of, outcome
 from engine.model import Policy, ToolCall
@@ -136,9 +137,12 @@ def test_a_newcomer_gets_a_small_varied_set() -> None:
 def test_shipped_policy_tests_hold(path: Path) -> None:
     document = load_policy_test(path.read_bytes(), relative(path))
     for test in document.tests:
-        evaluation = shipped().evaluate(test.call)
-        matched = {match.policy.policy_id for match in evaluation.matches if not match.policy.rate_limit}
-        assert test.matched is None or matched == set(test.matched), test.about
+        decision = decide(shipped().evaluate(test.call), lambda policy: False)
+        matched = {match.policy.policy_id for match in decision.matched}
+        shadow = {match.policy.policy_id for match in decision.shadow}
+        assert decision.status == test.status, test.about
+        assert test.matched is None or matched == test.matched, test.about
+        assert test.shadow is None or shadow == test.shadow, test.about
 
 
 def test_benign_corpus_is_large_and_no_blocking_preset_stops_any_of_it() -> None:
