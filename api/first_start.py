@@ -1,9 +1,10 @@
 """What a service needs before it can serve: tables, an organisation, a signing secret, an admin, an API key.
 
 Every start runs it; only the first one finds something to make. What it makes is decided inside one writing
-transaction, so of several processes or nodes that start at once one makes it and the others find it made. The
-configured first e-mail, password and key are used then and never again: changing them later is for `governance
-users` and `governance keys`, so that an old variable in a deployment cannot bring back a revoked key.
+transaction, so of several processes or nodes that start at once one makes it and the others find it made.
+The configured first e-mail, password and key are used then and never again: changing them later is for
+`governance users` and `governance keys`, so that an old variable in a deployment cannot bring back a revoked
+key.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ DEFAULT_EMAIL = "admin@localhost"
 
 @dataclass(frozen=True, slots=True)
 class FirstStart:
-    """What was made just now; None for what was there already. The secrets are nowhere else: show them once."""
+    """What was made just now; None for what was there already. Secrets are nowhere else: show them once."""
 
     admin_email: str | None = None
     admin_password: str | None = field(default=None, repr=False)

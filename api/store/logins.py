@@ -135,6 +135,6 @@ def forget(transaction: Transaction, email: str) -> int:
     """Forget the failures of an e-mail, as an admin or operator asks; returns how many there were."""
     digest = _digest(same_email(email))
     return transaction.store.rows_changed(
-        "DELETE FROM rate_hits WHERE bucket = ? OR (bucket >= ? AND bucket < ?)",
-        (f"login:email:{digest}", f"login:pair:{digest}:", f"login:pair:{digest};"),
+        "DELETE FROM rate_hits WHERE bucket = ? OR bucket LIKE ?",
+        (f"login:email:{digest}", f"login:pair:{digest}:%"),
     )
