@@ -72,7 +72,7 @@ from engine.model import Fault, Json
 from engine.patterns import compile_pattern
 
 STEPS: Final = 500_000
-"""What an evaluation may spend: some 50 ms at worst."""
+"""What the evaluation of one term may spend: some 50 ms at worst."""
 
 
 class Constant:
@@ -118,7 +118,7 @@ class _Compiler:
             case Logic(operator=sign, terms=terms):
                 return logic_of(sign, [self.compile(term) for term in terms])
             case Index(target=target, index=index):
-                return self._apply(item, target, index)
+                return self._index(target, index)
             case ListOf(items=items):
                 return self._list_of([self.compile(each) for each in items])
             case MapOf(entries=entries):
@@ -148,7 +148,7 @@ class _Compiler:
 
         def paying(scope: Scope) -> Any:
             a, b = first(scope), second(scope)
-            spend(scope[METER], weight(a) + (len(a) if a.__class__ is list else 0) + weight(b))
+            spend(scope[METER], weight(a) + weight(b))
             return function(a, b)
 
         return _folded(paying, *runs)
@@ -162,6 +162,10 @@ class _Compiler:
         assert isinstance(node, Select)
         target, key = self.compile(node.target), node.key
         return _folded(lambda scope: item(target(scope), key), target)
+
+    def _index(self, target: Node, index: Node) -> Run:
+        whole, place = self.compile(target), self.compile(index)
+        return _folded(lambda scope: item(whole(scope), place(scope)), whole, place)
 
     def _has(self, target: Select | Name) -> Run:
         if isinstance(target, Name):
@@ -180,12 +184,14 @@ class _Compiler:
 
             return member
         inner = self.compile(target.target)
+        path = path_of(target.target)
+        owner = f"`{path_text(path)}`" if path is not None else "what `has` asks"
 
         def deeper(scope: Scope) -> bool:
             value = inner(scope)
             if value.__class__ is dict:
                 return key in value
-            raise CelError(f"{kind(value)} has no members")
+            raise CelError(f"{owner} is {kind(value)} and has no members")
 
         return _folded(deeper, inner)
 

@@ -225,6 +225,8 @@ class _Builder:
         target, _, name, *_ = found
         given = tuple(_nodes(found[3:]))
         word = str(name)
+        if isinstance(target, Name) and target.name in LIBRARIES and (word not in METHODS or len(given) > 1):
+            raise refuse(f"`{target.name}.{word}()` of CEL's libraries is not supported", target.start)
         if word in METHODS:
             needed = 0 if word == "size" else 1
             if len(given) != needed:
@@ -235,8 +237,6 @@ class _Builder:
             return Call(*_place(found), word, (target, *given))
         if word in MACROS:
             return self._macro(found, target, name, given)
-        if isinstance(target, Name) and target.name in LIBRARIES:
-            raise refuse(f"`{target.name}.{word}` is a function of CEL that is not supported", target.start)
         raise unknown_function(name, name.start_pos or 0)
 
     def _macro(self, found: list[Any], over: Node, name: Token, given: tuple[Node, ...]) -> Node:

@@ -97,7 +97,10 @@ def unknown_name(name: str, start: int, variables: tuple[str, ...]) -> Condition
     close = _closest(name, (*variables, *ROOTS))
     if close:
         return refuse(f"unknown name `{name}`; did you mean `{close}`?", start)
-    return refuse(f"unknown name `{name}`; a key of the payload is written `inputPayload.{name}`", start)
+    return refuse(
+        f'unknown name `{name}`; write `inputPayload.{name}` for a key of the payload, `"{name}"` for a text',
+        start,
+    )
 
 
 def unknown_function(name: str, start: int) -> ConditionError:
@@ -139,16 +142,20 @@ def explain(
         return refuse(f"optional syntax (`{before}?`) is not supported; {_OPTIONAL}", at)
     if word == "{" and last == "IDENT":
         return refuse(f'making a message (`{before}{{...}}`) is not supported; write `{{"key": value}}`', at)
-    if word == "." and last not in ("IDENT", "RPAR", "RSQB", "RBRACE", "STRING"):
+    if word == "." and last not in ("DOT", "IDENT", "RPAR", "RSQB", "RBRACE", "STRING"):
         return refuse("a leading dot is not supported; start with a name", at)
     if last == "DOT" and token.type in ("TRUE", "FALSE", "NULL", "IN"):
         return refuse(f'`{word}` is a reserved word; write `["{word}"]` instead of `.{word}`', at)
+    if last == "DOT":
+        return refuse('a name must follow the dot; any other key is written `["a key"]`', at)
     if token.type == "FLOAT" and word[0] == "." and last in ("IDENT", "RSQB", "RPAR"):
         return refuse(f"an index is written `[{word[1:]}]`, not `{word}`", at)
     if word in _WORDS:
         return refuse(f"`{word}` is no operator; write `{_WORDS[word]}`", at)
     if before is not None and str(before) in ("not",):
         return refuse(f"`{before}` is no operator; write `!`", before.start_pos)
+    if word in (")", "]", "}"):
+        return refuse(f"`{word}` closes nothing here, or a value is missing before it", at)
     if token.type == "QUOTED":
         return refuse(f"a quoted name `{word}` is not supported; write it without the quotes", at)
     return refuse(f"`{word}` is not expected here; an operator or a bracket may be missing before it", at)

@@ -240,7 +240,7 @@ _TOOLS: Final = (
     " mcp__github__create_issue mcp__jira__search http_request s3.put_object vector/lookup calendar:add"
     " translate_text summarise python_exec sql_run crm.contacts.update transfer_funds notify slack.post"
     " upload image-gen ocr v2_submit_order tickets/close 42 日本語"
-).split()
+)
 """Names of all shapes that tools have; a condition that admits more than one in ten restricts none."""
 
 
@@ -249,9 +249,9 @@ def _restricts(node: Node) -> bool:
         return (any if node.operator == "&&" else all)(map(_restricts, node.terms))
     if names(node) & ROOTS.keys() != {"toolName"}:
         return False
-    term = Term("", node)
-    admitted = sum(term.evaluate({"toolName": tool}) is not False for tool in _TOOLS)
-    return admitted * 10 <= len(_TOOLS)
+    term, tools = Term("", node), _TOOLS.split()
+    admitted = sum(term.evaluate({"toolName": tool}) is not False for tool in tools)
+    return admitted * 10 <= len(tools)
 
 
 # ---- hints -------------------------------------------------------------------------------------------
