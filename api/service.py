@@ -27,7 +27,8 @@ from api.store.writer import Writer
 
 log = logging.getLogger("governance")
 
-OpenRules = Callable[[Settings, Database], contextlib.AbstractContextManager[Rules]]
+OpenRules = Callable[[Settings, Database, Writer], contextlib.AbstractContextManager[Rules]]
+"""Opens the policies; the writer runs already, since recording policy versions goes through it."""
 
 
 @contextlib.asynccontextmanager
@@ -42,11 +43,20 @@ async def open_service(
     store = Database(settings.database)
     try:
         await asyncio.to_thread(store.migrate)
-        with open_rules(settings, store) as rules:
-            hub = Hub()
-            credentials = Credentials(store, signing_secret(settings), settings.token_seconds, clock)
-            await asyncio.to_thread(credentials.load_keys)
-            ingest = Ingestion(
+        first_delay = settings.webhook_retry[0] if settings.webhook_retry else 0.0
+        outbox = Outbox(store, ids, first_delay)
+        hub = Hub()
+        credentials = Credentials(store, signing_secret(settings), settings.token_seconds, clock)
+        await asyncio.to_thread(credentials.load_keys)
+        writer = Writer(store, clock, ids, outbox=outbox, publish=hub.publish)
+        writer.on_bump["keys"] = credentials.load_keys
+        writer.start()
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(asyncio.to_thread, writer.close)
+            opening = open_rules(settings, store, writer)
+            rules = await asyncio.to_thread(opening.__enter__)
+            stack.push_async_callback(asyncio.to_thread, opening.__exit__, None, None, None)
+            writer.ingest = Ingestion(
                 store,
                 rules=rules.ruleset,
                 rules_revision=lambda: rules.revision,
@@ -56,11 +66,6 @@ async def open_service(
                 key_is_active=credentials.is_active,
                 frontend=settings.frontend,
             )
-            first_delay = settings.webhook_retry[0] if settings.webhook_retry else 0.0
-            outbox = Outbox(store, ids, first_delay)
-            writer = Writer(store, clock, ids, ingest=ingest, outbox=outbox, publish=hub.publish)
-            writer.on_bump["keys"] = credentials.load_keys
-            writer.start()
             context = Context(settings, store, writer, rules, hub, credentials, clock, ids, clock())
             sweeper = asyncio.create_task(_sweep(context))
             deliverer = Worker(
@@ -80,7 +85,6 @@ async def open_service(
                 sweeper.cancel()
                 await asyncio.gather(sweeper, return_exceptions=True)
                 await deliverer.close()
-                await asyncio.to_thread(writer.close)
     finally:
         await asyncio.to_thread(store.close)
 

@@ -1,4 +1,4 @@
-"""Policies: list, read, write, history. Every write goes through the repository, which owns files and versions."""
+"""Policies: list, read, write, history. Every write goes through the repository, which owns the files."""
 
 from __future__ import annotations
 

@@ -125,9 +125,10 @@ class Incoming:
     facts: dict[str, Any] = field(default_factory=dict)
     """Verified user and delegation (`user`, `delegation`), as far as there are any."""
 
-    @property
-    def event_hash(self) -> int:
-        return hash64(self.caller.organisation_id, self.body.eventId)
+    event_hash: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.event_hash = hash64(self.caller.organisation_id, self.body.eventId)
 
 
 @dataclass(frozen=True, slots=True)
