@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import certifi
@@ -114,6 +115,7 @@ class _Guarded(httpcore.AsyncNetworkBackend):
         return accepted[:MOST_DIALLED]
 
 
+@cache
 def trusted() -> ssl.SSLContext:
     """Certificates are checked against the usual authorities and the system's own."""
     context = ssl.create_default_context()

@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from api import metrics
 from api.clock import Clock
 from api.delivery import schedule, signing
 from api.delivery.address import places
@@ -238,6 +239,7 @@ class Worker:
             **signing.headers(claimed.secrets, claimed.delivery_id, now, body),
         }
         answer = await self._sender.post(claimed.url, headers, body)
+        metrics.attempted(answer.acknowledged)
         if answer.acknowledged and answer.duration_ms <= self._limits.quick_seconds * 1000:
             self._state.quick.add(claimed.webhook_id)
         else:
