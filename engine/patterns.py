@@ -20,8 +20,9 @@ from typing import Any, Final
 import re2
 
 from engine.errors import ConditionError
-from engine.fields import whole
 from engine.model import Fault, Verdict
+from engine.texts import shorten as shorten
+from engine.texts import whole
 
 MAX_MEMORY: Final = 8 << 20
 """Bytes that one pattern may use for its program and its search automaton together."""
@@ -249,10 +250,3 @@ def _unbalanced(text: str) -> int:
 def _refusal(advice: str, offset: int | None) -> ConditionError:
     where = "" if offset is None else f" at character {offset + 1}"
     return ConditionError(f"the pattern cannot be used{where}: {advice}", part="value", offset=offset)
-
-
-def shorten(text: str, limit: int = 80) -> str:
-    """At most `limit` characters of a text, on one line, with an ellipsis where it was cut."""
-    if len(text) > limit:
-        text = text[: limit - 1] + "…"
-    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
