@@ -18,7 +18,8 @@ from engine.expression import Expression, compile_expression
 from engine.fields import Facts, Hint, Path, parse
 from engine.model import Condition, Fault, Json, Verdict
 from engine.operators import OPERATORS, Operator
-from engine.patterns import compile_pattern, shorten
+from engine.patterns import compile_pattern
+from engine.texts import shorten
 from engine.values import show
 
 

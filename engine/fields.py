@@ -1,8 +1,7 @@
 """Field paths: what a condition may name, and which values of a tool call a path leads to.
 
-Decides how `inputPayload.items.0.price` is read (`parse`), which values it reaches (`Facts`), what the text
-and the number of a value are, and what an operator may promise to the index (the hints). It knows nothing
-of operators, policies or the index.
+Decides how `inputPayload.items.0.price` is read (`parse`), which values it reaches (`Facts`), and what an
+operator may promise to the index (the hints). It knows nothing of operators, policies or the index.
 
 Paths follow MongoDB: a segment is a key of an object; through an array it is a key of each element that is
 an object (one level: an array within an array is entered only by its number); a segment that is a number
@@ -21,9 +20,12 @@ from typing import Final
 
 from engine.errors import ConditionError
 from engine.model import ROOTS, Json
+from engine.texts import number_of as number_of
+from engine.texts import text_of as text_of
+from engine.texts import value_key as value_key
+from engine.texts import whole
 
 MAX_PATH_LENGTH: Final = 1024
-MAX_NUMERIC_TEXT: Final = 400
 
 MEMBERS: Final[Mapping[str, Mapping[str, str]]] = {
     "run": {"task": "text", "model": "text", "agentContext": "object"},
@@ -39,7 +41,6 @@ WHOLE_OBJECTS: Final = frozenset({"inputPayload", "agentContext"})
 _PLAIN_SEGMENT = re.compile(r'[^.\[\]"\s\x00-\x1f](?:[^.\[\]"\x00-\x1f]*[^.\[\]"\s\x00-\x1f])?')
 _QUOTED_SEGMENT = re.compile(r'\["((?:[^"\\\x00-\x1f]|\\.)*)"\]')
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
-_NUMERIC_TEXT = re.compile(r"[+-]?[0-9]+(?P<fraction>\.[0-9]+)?(?P<exponent>[eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,9 +83,13 @@ def parse(text: str) -> Path:
 
 
 def canonical(root: str, segments: list[str] | tuple[str, ...]) -> str:
-    """The one text of a path: segments joined by dots, quoted only where they must be."""
-    plain = _PLAIN_SEGMENT.fullmatch
-    return root + "".join(f".{s}" if plain(s) else f"[{json.dumps(s, ensure_ascii=False)}]" for s in segments)
+    """The one text of a path: segments joined by dots, quoted only where they must be, always printable."""
+    return root + "".join(
+        f".{s}"
+        if _PLAIN_SEGMENT.fullmatch(s) and s.isprintable()
+        else f"[{json.dumps(s, ensure_ascii=not s.isprintable())}]"
+        for s in segments
+    )
 
 
 def _split(text: str) -> list[str]:
@@ -156,84 +161,10 @@ def _closest(word: str, known: Mapping[str, str]) -> str | None:
 
 
 def _refuse(message: str) -> ConditionError:
-    return ConditionError(message, part="field")
+    return ConditionError(whole(message), part="field")
 
 
 # ---- values ------------------------------------------------------------------------------------------
-
-
-def text_of(scalar: Json) -> str:
-    """The JSON text of a scalar, a string's without quotes: `true`, `1.0`, `100`, `null`."""
-    if isinstance(scalar, str):
-        return scalar
-    if scalar is True:
-        return "true"
-    if scalar is False:
-        return "false"
-    if scalar is None:
-        return "null"
-    try:
-        return repr(scalar)
-    except ValueError:  # an integer of more digits than the runtime agrees to write
-        return hex(scalar)
-
-
-def value_key(value: Json) -> str:
-    """A text that two values share whenever `equals` holds between them (and sometimes when it does not).
-
-    A number's key is its shortest form, so 1 and 1.0 meet; a text that reads like the JSON text of a number
-    meets that number. All objects share one key, and all arrays.
-    """
-    if isinstance(value, str):
-        if 0 < len(value) <= 25 and "0" <= value[-1] <= "9" and (value[0] == "-" or "0" <= value[0] <= "9"):
-            try:
-                number = float(value)
-            except ValueError:
-                return value
-            if repr(number) == value:
-                return value_key(number)
-        return value
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    if isinstance(value, dict):
-        return "{}"
-    if isinstance(value, list):
-        return "[]"
-    return text_of(value)
-
-
-def number_of(value: Json) -> int | float | None:
-    """The number a value is, or that its text spells (`"12.50"`, `"-1e3"`); None for everything else.
-
-    Words like `nan` or `inf`, digits of other scripts, blanks and separators do not count.
-    """
-    if isinstance(value, str):
-        if len(value) > MAX_NUMERIC_TEXT:
-            return None
-        found = _NUMERIC_TEXT.fullmatch(value)
-        if found is None:
-            return None
-        if found["fraction"] is None and found["exponent"] is None:
-            return int(value)
-        return float(value)  # "1e400" becomes infinity, which compares as it should with every finite bound
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return value
-    if isinstance(value, float):
-        return value if value == value else None
-    return None
-
-
-def whole(text: str) -> str:
-    """The text with each lone surrogate replaced by U+FFFD, so that it can be written as UTF-8."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
 
 
 class _Missing:

@@ -23,11 +23,10 @@ from engine.fields import (
     Present,
     Regex,
     Threshold,
-    number_of,
-    value_key,
 )
 from engine.model import Fault, Json, Verdict
 from engine.patterns import compile_pattern
+from engine.texts import number_of, value_key
 from engine.values import (
     Check,
     check_any,

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from engine.errors import ConditionError
-from engine.fields import MISSING, number_of, text_of, whole
+from engine.fields import MISSING
 from engine.model import Json
-from engine.patterns import compile_pattern, shorten
+from engine.patterns import compile_pattern
+from engine.texts import number_of, shorten, text_of, whole
 
 MAX_DEPTH: Final = 64
 MAX_CHOICES: Final = 10_000

@@ -45,7 +45,12 @@ KEYS = ("a", "b", "0", "1", "x.y", "", "é")
 
 texts = st.one_of(st.sampled_from(WORDS), st.text(max_size=6))
 scalars = st.one_of(
-    st.none(), st.booleans(), st.sampled_from(NUMBERS), st.integers(), st.floats(allow_nan=False), texts
+    st.none(),
+    st.booleans(),
+    st.sampled_from(NUMBERS),
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    texts,
 )
 values: st.SearchStrategy[Any] = st.recursive(
     scalars,

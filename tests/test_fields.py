@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import ConditionError
-from engine.fields import MAX_PATH_LENGTH, Facts, canonical, number_of, parse, text_of, value_key, whole
+from engine.fields import MAX_PATH_LENGTH, Facts, canonical, parse
+from engine.texts import number_of, text_of, value_key, whole
 from engine.values import json_equal, one_of
 from tests.support_json import scalars, texts, values
 
@@ -51,6 +52,16 @@ def test_any_text_is_a_path_or_refused(text: str) -> None:
             assert refusal.message
         else:
             assert parse(path.text) == path
+
+
+def test_what_a_path_is_called_can_be_printed() -> None:
+    assert parse('inputPayload["a\u202e"]').text == r'inputPayload["a\u202e"]'
+    assert parse("inputPayload.a\u202eb").text == r'inputPayload["a\u202eb"]'
+    assert parse("inputPayload.\ud800").text == r'inputPayload["\ud800"]'
+    assert parse("inputPayload.données").text == "inputPayload.données"
+    with pytest.raises(ConditionError) as refusal:
+        parse("in\ud800")
+    refusal.value.message.encode()
 
 
 def test_values_follow_mongodb() -> None:

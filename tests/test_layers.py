@@ -12,10 +12,11 @@ ROOT = Path(__file__).parent.parent
 ENGINE_MAY = {
     "model": set(),
     "errors": set(),
-    "fields": {"model", "errors"},
-    "patterns": {"model", "errors"},
-    "values": {"model", "fields", "patterns", "errors"},
-    "operators": {"model", "fields", "patterns", "values", "errors"},
+    "texts": {"model"},
+    "fields": {"model", "texts", "errors"},
+    "patterns": {"model", "texts", "errors"},
+    "values": {"model", "fields", "patterns", "texts", "errors"},
+    "operators": {"model", "fields", "patterns", "values", "texts", "errors"},
     "cel_tree": {"fields", "model"},
     "cel_values": {"model"},
     "cel_logic": {"cel_values", "model"},
@@ -26,7 +27,7 @@ ENGINE_MAY = {
         *("cel_tree", "cel_values", "cel_logic", "cel_parser", "cel_functions"),
         *("model", "fields", "patterns", "errors"),
     },
-    "conditions": {"model", "operators", "expression", "fields", "patterns", "values", "errors"},
+    "conditions": {"model", "operators", "expression", "fields", "patterns", "values", "texts", "errors"},
     "yaml_nodes": {"model", "errors"},
     "examples": {"conditions", "fields", "model"},
     "documents": {"schemas", "yaml_nodes", "examples", "conditions", "model", "errors"},
@@ -35,7 +36,12 @@ ENGINE_MAY = {
     "disk": {"errors"},
     "git": set(),
     "archive": {"model"},
-    "snapshot": {"documents", "presets", "model"},
+    "cache": {"documents", "model"},
+    "snapshot": {"archive", "presets", "model"},
+    "folder": {"archive", "disk", "documents", "presets", "model", "errors"},
+    "history": {"archive", "folder", "snapshot", "documents", "model"},
+    "reconcile": {"archive", "cache", "disk", "documents", "folder", "git", "history", "presets", "snapshot"}
+    | {"model", "errors"},
     "literals": set(),
     "textindex": set(),
     "layered": set(),
@@ -47,7 +53,8 @@ ENGINE_MAY = {
     "ratelimit": {"model"},
     "ruleset": {"matcher", "explain", "model", "errors"},
     "backtest": {"ruleset", "decision", "ratelimit", "model", "errors"},
-    "repository": {"documents", "presets", "edits", "disk", "git", "archive", "snapshot", "errors", "model"},
+    "repository": {"reconcile", "history", "folder", "archive", "disk", "documents", "edits", "snapshot"}
+    | {"model", "errors"},
     "live": {"repository", "snapshot", "ruleset", "documents", "model", "errors"},
 }
 FORBIDDEN_IN_ENGINE = {"starlette", "uvicorn", "peewee", "playhouse", "sqlite3", "psycopg", "httpx", "jwt"}

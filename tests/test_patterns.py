@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from engine.errors import ConditionError
 from engine.model import Fault
-from engine.patterns import MAX_LENGTH, compile_pattern, shorten
+from engine.patterns import MAX_LENGTH, compile_pattern
+from engine.texts import shorten
 
 MEBIBYTE = 1 << 20
 HOSTILE = (

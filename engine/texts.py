@@ -1,0 +1,90 @@
+"""What a JSON value reads as: its text, its number, the key under which equal values meet.
+
+Knows nothing of paths, calls or operators.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from engine.model import Json
+
+MAX_NUMERIC_TEXT: Final = 400
+
+_NUMERIC_TEXT = re.compile(r"[+-]?[0-9]+(?P<fraction>\.[0-9]+)?(?P<exponent>[eE][+-]?[0-9]+)?")
+
+
+def text_of(scalar: Json) -> str:
+    """The JSON text of a scalar, a string's without quotes: `true`, `1.0`, `100`, `null`."""
+    if isinstance(scalar, str):
+        return scalar
+    if scalar is None or isinstance(scalar, bool):
+        return {None: "null", True: "true", False: "false"}[scalar]
+    try:
+        return repr(scalar)
+    except ValueError:  # an integer of more digits than the runtime agrees to write
+        return hex(scalar)
+
+
+def value_key(value: Json) -> str:
+    """A text that two values share whenever `equals` holds between them (and sometimes when it does not).
+
+    A number's key is its shortest form, so 1 and 1.0 meet; a text that reads like the JSON text of a number
+    meets that number. All objects share one key, and all arrays.
+    """
+    if isinstance(value, str):
+        if 0 < len(value) <= 25 and "0" <= value[-1] <= "9" and (value[0] == "-" or "0" <= value[0] <= "9"):
+            try:
+                number = float(value)
+            except ValueError:
+                return value
+            if repr(number) == value:
+                return value_key(number)
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, dict):
+        return "{}"
+    if isinstance(value, list):
+        return "[]"
+    return text_of(value)
+
+
+def number_of(value: Json) -> int | float | None:
+    """The number a value is, or that its text spells (`"12.50"`, `"-1e3"`); None for everything else.
+
+    Words like `nan` or `inf`, digits of other scripts, blanks and separators do not count.
+    """
+    if isinstance(value, str):
+        if len(value) > MAX_NUMERIC_TEXT:
+            return None
+        found = _NUMERIC_TEXT.fullmatch(value)
+        if found is None:
+            return None
+        if found["fraction"] is None and found["exponent"] is None:
+            return int(value)
+        return float(value)  # "1e400" becomes infinity, which compares as it should with every finite bound
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+        return None
+    return value
+
+
+def whole(text: str) -> str:
+    """The text with each lone surrogate replaced by U+FFFD, so that it can be written as UTF-8."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def shorten(text: str, limit: int = 80) -> str:
+    """At most `limit` characters of a text, on one line, with an ellipsis where it was cut."""
+    if len(text) > limit:
+        text = text[: limit - 1] + "…"
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
