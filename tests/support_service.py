@@ -3,7 +3,7 @@
     with running(tmp_path) as service:
         service.post("/auth/login", json={...})
 
-Clients of the service may say where they are (`X-Forwarded-For`), as behind a proxy of this machine.
+One at a time in a process, since the tables have one database. Clients of the service may say where they are (`X-Forwarded-For`), as behind a proxy of this machine.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from api.store.writer import Transaction
 from engine.model import Policy
 from engine.ruleset import Ruleset
 
-SECRET = "a secret of tests that is long enough"
+SECRET = "a secret of tests that is as long as the longest digest of any algorithm needs it"
 PASSWORD = "correct horse battery"
 
 
@@ -130,6 +130,19 @@ class Service:
             (organisation, type),
         )
         return [json.loads(row[0]) for row in rows]
+
+
+def log_in(service: Service, email: str, password: str, address: str = "192.0.2.1") -> Any:
+    return service.request(
+        "POST",
+        "/auth/login",
+        json={"email": email, "password": password},
+        headers={"X-Forwarded-For": address},
+    )
+
+
+def me(service: Service, token: str) -> Any:
+    return service.request("GET", "/v1/me", headers={"Authorization": f"Bearer {token}"})
 
 
 _HASH: list[str] = []
