@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -160,6 +160,11 @@ def condition_from_json(entry: Json) -> Condition:
     if "expression" in entry:
         return Condition(expression=entry["expression"])
     return Condition(entry["field"], entry["operator"], entry.get("value"))
+
+
+def policy_from_state(state: Mapping[str, Json], organisation_id: str) -> Policy:
+    """The policy of a state that `policy_as_json` made; it is not checked again."""
+    return replace(_policy(state, state["policyId"], organisation_id), version=state.get("version", 0))
 
 
 def _policy(body: Mapping[str, Json], policy_id: str, organisation_id: str) -> Policy:

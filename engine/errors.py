@@ -86,3 +86,11 @@ class VersionNotFound(RepositoryError):
 
 class StorageError(RepositoryError):
     """A file could not be written (full disk, read-only, I/O error); nothing was changed."""
+
+
+class RefusedToStart(RepositoryError):
+    """There is no good set of policies to start with; `problems` says why."""
+
+    def __init__(self, message: str, problems: Iterable[Problem] = ()) -> None:
+        self.problems: tuple[Problem, ...] = tuple(problems)
+        super().__init__("\n".join([message, *map(str, self.problems)]))

@@ -130,7 +130,7 @@ def _scalar_spans(root: Node) -> list[tuple[int, int]]:
 def decode(source: bytes, file: str) -> str:
     """The text of a file; a leading byte order mark stays in it. Raises DocumentError."""
     if len(source) > MAX_BYTES:
-        message = f"the file has {len(source)} bytes; a document may have at most {MAX_BYTES}"
+        message = f"the file is too big; a document may have at most {MAX_BYTES} bytes"
         raise DocumentError([Problem(message, "", "too_big", file)])
     try:
         text = source.decode("utf-8")

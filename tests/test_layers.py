@@ -38,9 +38,9 @@ ENGINE_MAY = {
     "archive": {"model"},
     "cache": {"documents", "model"},
     "snapshot": {"archive", "presets", "model"},
-    "folder": {"archive", "disk", "documents", "presets", "model", "errors"},
+    "folder": {"archive", "disk", "documents", "presets", "snapshot", "model", "errors"},
     "history": {"archive", "folder", "snapshot", "documents", "model"},
-    "reconcile": {"archive", "cache", "disk", "documents", "folder", "git", "history", "presets", "snapshot"}
+    "reconcile": {"archive", "cache", "disk", "documents", "folder", "git", "history", "snapshot"}
     | {"model", "errors"},
     "literals": set(),
     "textindex": set(),

@@ -1,0 +1,233 @@
+"""The disk, as the repository uses it: list, read, replace atomically, remove.
+
+Decides what counts as a file of ours (hidden and `_` names do not) and what is refused to be read at all:
+folders named like documents, devices, links out of the folder. It is also the seam for fault tests: every
+step that can fail in its own way is one method.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from engine.errors import Problem, StorageError
+
+MAX_READ: Final = (1 << 20) + 1
+RACY_NANOSECONDS: Final = 2_000_000_000
+"""A file changed so shortly before it was read may change again within one tick of the file system's clock,
+so its signature is not trusted (git calls this racy)."""
+
+Signature = tuple[int, int, int, int]
+"""Inode, size, time of the last write, time of the last change; the latter cannot be set by users."""
+
+
+@dataclass(slots=True)
+class Listing:
+    """Every YAML file under the folder, and what could not be looked at."""
+
+    files: dict[str, Signature] = field(default_factory=dict)
+    folders: set[str] = field(default_factory=set)
+    problems: list[Problem] = field(default_factory=list)
+
+
+class Disk:
+    """File operations under one folder; paths are relative, with `/`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = Path.cwd() / root
+
+    def path(self, relative: str) -> Path:
+        return self.root / relative
+
+    # ---- reading ---------------------------------------------------------------------------------------
+
+    def scan(self) -> Listing:
+        """Walk the folder. Never follows a linked folder, never opens anything."""
+        listing = Listing()
+        pending = [""]
+        while pending:
+            folder = pending.pop()
+            try:
+                with os.scandir(self.root / folder) as entries:
+                    for entry in sorted(entries, key=lambda each: each.name):
+                        if entry.name.startswith((".", "_")):
+                            continue
+                        relative = f"{folder}/{entry.name}" if folder else entry.name
+                        self._look(entry, relative, listing, pending)
+            except OSError as error:
+                where = shown(folder or str(self.root))
+                message = f"the folder `{where}` cannot be read: {reason(error)}"
+                listing.problems.append(Problem(message, "", "unreadable", where))
+        return listing
+
+    def _look(self, entry: os.DirEntry[str], relative: str, listing: Listing, pending: list[str]) -> None:
+        lower = entry.name.lower()
+        document = lower.endswith((".yaml", ".yml", ".json"))
+        name = shown(relative)
+        try:
+            linked = entry.is_symlink()
+            if entry.is_dir():
+                listing.folders.add(relative)
+                if document:
+                    message = "this is a folder, but named like a document; rename it"
+                    listing.problems.append(Problem(message, "", "not_a_file", name))
+                elif linked:
+                    message = "linked folders are not followed; put the files themselves here"
+                    listing.problems.append(Problem(message, "", "linked_folder", name))
+                else:
+                    pending.append(relative)
+                return
+            if not document:
+                return
+            status = entry.stat()
+            if not stat.S_ISREG(status.st_mode):
+                listing.problems.append(
+                    Problem("this is not a regular file; remove it", "", "not_a_file", name)
+                )
+                return
+            if linked and not self._inside(relative):
+                message = "this link leads out of the policies folder; put the file itself here"
+                listing.problems.append(Problem(message, "", "link_outside", name))
+                return
+            listing.files[relative] = signature_of(status)
+        except OSError as error:
+            if document or error.errno == errno.ELOOP:
+                message = f"this cannot be read: {reason(error)}"
+                listing.problems.append(Problem(message, "", "unreadable", name))
+
+    def _inside(self, relative: str) -> bool:
+        root = os.path.realpath(self.root)
+        return os.path.commonpath([root, os.path.realpath(self.root / relative)]) == root
+
+    def signature(self, relative: str) -> Signature | None:
+        """None when there is no such file."""
+        try:
+            status = (self.root / relative).stat()
+        except FileNotFoundError:
+            return None
+        return signature_of(status) if stat.S_ISREG(status.st_mode) else None
+
+    def read(self, relative: str) -> bytes | None:
+        """The bytes of a file, one more than allowed at most; None when there is none. Raises OSError."""
+        try:
+            handle = os.open(self.root / relative, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return None
+        try:
+            pieces: list[bytes] = []
+            left = MAX_READ
+            while left and (piece := os.read(handle, min(left, 1 << 20))):
+                pieces.append(piece)
+                left -= len(piece)
+            return b"".join(pieces)
+        finally:
+            os.close(handle)
+
+    def is_link(self, relative: str) -> bool:
+        return (self.root / relative).is_symlink()
+
+    # ---- writing ---------------------------------------------------------------------------------------
+
+    def replace(self, relative: str, content: bytes) -> None:
+        """Put content into a file in one rename; after it returns, the content survives a power cut.
+
+        Raises StorageError, with nothing changed.
+        """
+        target = self.root / relative
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        try:
+            self.make_folder(target.parent)
+            self.write_temporary(temporary, content)
+            self.rename(temporary, target)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise StorageError(f"`{shown(relative)}` cannot be written: {reason(error)}") from error
+        with contextlib.suppress(OSError):
+            self.sync_folder(target.parent)
+
+    def remove(self, relative: str) -> None:
+        """Remove a file if it is there. Raises StorageError."""
+        target = self.root / relative
+        try:
+            self.unlink(target)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StorageError(f"`{shown(relative)}` cannot be removed: {reason(error)}") from error
+        with contextlib.suppress(OSError):
+            self.sync_folder(target.parent)
+
+    def make_folder(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def write_temporary(self, path: Path, content: bytes) -> None:
+        mode = 0o644
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        try:
+            view = memoryview(content)
+            while view:
+                view = view[os.write(handle, view) :]
+            self.sync_file(handle)
+        finally:
+            os.close(handle)
+
+    def sync_file(self, handle: int) -> None:
+        os.fsync(handle)
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.replace(target)
+
+    def unlink(self, target: Path) -> None:
+        target.unlink()
+
+    def sync_folder(self, folder: Path) -> None:
+        handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def note(self, relative: str, content: bytes) -> None:
+        """Keep a note of our own beside the documents; best effort, since losing it only costs work."""
+        target = self.root / relative
+        temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+        with contextlib.suppress(OSError):
+            if not target.parent.is_dir():
+                target.parent.mkdir()
+                (target.parent / ".gitignore").write_text("*\n", encoding="utf-8")
+            temporary.write_bytes(content)
+            temporary.replace(target)
+
+    def clean(self, folders: Iterable[str]) -> None:
+        """Remove temporary files that a crash left behind, in these folders of ours."""
+        for folder in folders:
+            for left in (self.root / folder).glob(".*.yaml.*.tmp"):
+                with contextlib.suppress(OSError):
+                    left.unlink()
+
+
+def signature_of(status: os.stat_result) -> Signature:
+    return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def settled(signature: Signature, now_ns: int) -> bool:
+    """True when an equal signature later means equal content."""
+    return max(signature[2], signature[3]) < now_ns - RACY_NANOSECONDS
+
+
+def shown(path: str) -> str:
+    """A path as text that can be printed on one line, whatever bytes it holds."""
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def reason(error: OSError) -> str:
+    """The system's reason, lower case, without paths or numbers."""
+    return (error.strerror or "the system does not say why").lower()

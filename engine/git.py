@@ -1,0 +1,103 @@
+"""What git knows about the policies folder, and the optional commit of an API write. Never pushes.
+
+Everything here is best effort: where git is missing, slow or refuses, the answer is "nothing known", and a
+policy write never fails because of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+log = logging.getLogger("governance.git")
+
+SECONDS: Final = 5.0
+_SAFE: Final = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false")
+
+
+def locked(root: Path) -> bool:
+    """True while git is changing the working tree of this folder."""
+    for folder in (root, *root.parents):
+        dot = folder / ".git"
+        if dot.is_dir():
+            return (dot / "index.lock").exists()
+        if dot.is_file():
+            found = _run(folder, "rev-parse", "--absolute-git-dir")
+            return found is not None and (Path(found.strip()) / "index.lock").exists()
+    return False
+
+
+def authors(root: Path, paths: Iterable[str]) -> Mapping[str, str]:
+    """The e-mail of the author of the last commit that touched each path, for paths without local changes."""
+    wanted = sorted(set(paths))
+    if not wanted or not _in_work_tree(root):
+        return {}
+    changed = _run(root, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", ".")
+    prefix = _run(root, "rev-parse", "--show-prefix")
+    if changed is None or prefix is None:
+        return {}
+    prefix = prefix.strip("\n")
+    dirty = {entry[3:].removeprefix(prefix) for entry in changed.split("\0") if entry}
+    clean = {path for path in wanted if path not in dirty}
+    if not clean:
+        return {}
+    found: dict[str, str] = {}
+    narrow = sorted(clean) if len(clean) <= 100 else ["."]
+    shape = ("-n", "2000", "--no-renames", "--format=%x01%ae", "--name-only", "-z")
+    history = _run(root, "log", *shape, "--", *narrow)
+    author = ""
+    for part in (history or "").split("\0"):
+        name = part.strip("\n")
+        if name.startswith("\x01"):
+            author, _, name = name[1:].partition("\n")
+            name = name.strip("\n")
+        name = name.removeprefix(prefix)
+        if name in clean:
+            found.setdefault(name, author)
+    return found
+
+
+def commit(root: Path, path: str, author: str, message: str) -> bool:
+    """Commit just this file (or its removal) with the caller as author. False when git did not."""
+    if not _in_work_tree(root):
+        return False
+    name = author.partition("@")[0] or "governance"
+    identity = ("-c", f"user.name={name}", "-c", f"user.email={author}")
+    if (root / path).exists() and _run(root, "add", "--", path) is None:
+        return False
+    done = _run(root, *identity, "commit", "--quiet", "--no-verify", "--only", "-m", message, "--", path)
+    if done is None:
+        log.warning("git did not commit `%s`; the policy is in force all the same", path)
+    return done is not None
+
+
+def _in_work_tree(root: Path) -> bool:
+    return any((folder / ".git").exists() for folder in (root, *root.parents))
+
+
+def _run(folder: Path, *arguments: str) -> str | None:
+    environment = {
+        **{key: value for key, value in os.environ.items() if not key.startswith("GIT_")},
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_LITERAL_PATHSPECS": "1",
+        "LC_ALL": "C",
+    }
+    try:
+        done = subprocess.run(
+            ["git", *_SAFE, *arguments],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        log.debug("git %s: %s", arguments[0], error)
+        return None
+    return done.stdout.decode("utf-8", "surrogateescape")

@@ -1,0 +1,473 @@
+"""Disk against archive: what a difference means, and what is done about it.
+
+Three things are compared for each path: what the disk says, what the archive says is in force, and the
+`base`, that is what disk and archive last agreed on. Equal disk and archive: nothing to do. Only the disk
+left the base: somebody edited the file, which becomes a version. Only the archive left it: the file is stale
+and gets the archive's bytes. Both left it: a conflict, reported, and nothing is overwritten.
+
+A batch of edits applies wholly or not at all. Everything that changes history or brings files up to date
+happens inside `Archive.transact`, so writers of all threads, processes and nodes stand in one line. A crash
+between a rename and its commit leaves an edited file, which the next start loads like any other edit.
+
+It must not know SQL, HTTP, matching, or who watches the disk.
+
+INVARIANT: the snapshot is what the archive's head says, never anything that was not committed.
+INVARIANT: a policy in force stays in force until a valid batch or an API write says otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, Literal
+
+from engine import folder, git, history
+from engine.archive import Archive, Change, FileRecord, Records
+from engine.cache import DocumentCache
+from engine.disk import Disk, Signature, reason, settled, shown
+from engine.documents import digest_of
+from engine.errors import DocumentError, Problem, RefusedToStart, RepositoryError
+from engine.folder import Loaded
+from engine.history import Put
+from engine.model import Policy
+from engine.snapshot import Document, Snapshot
+
+MARKER: Final = ".governance/base.json"
+"""Which revision this folder last agreed with; it travels with the folder, and git is told to ignore it."""
+
+Progress = Callable[[int, int], None]
+Authors = Callable[[Path, Iterable[str]], Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What looking at the disk led to. With problems, the batch was refused and nothing of it is in force."""
+
+    snapshot: Snapshot
+    changes: tuple[Change, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    again: bool = False
+    """Something newer turned up meanwhile; look again."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """A path on disk; no digest when there is no file."""
+
+    digest: str | None
+    signature: Signature | None = None
+    content: bytes | None = None
+
+
+@dataclass(slots=True)
+class Observed:
+    """What the disk says; `full` when all of it was looked at."""
+
+    disk: dict[str, Seen]
+    problems: list[Problem]
+    full: bool = True
+
+
+@dataclass(slots=True)
+class Plan:
+    """What to do about the differences that were observed."""
+
+    head: Snapshot
+    agreed: dict[str, str | None] = field(default_factory=dict)
+    stale: list[str] = field(default_factory=list)
+    edits: dict[str, Put | None] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    waiting: set[str] = field(default_factory=set)
+    changes: tuple[Change, ...] = ()
+
+
+class Again(Exception):
+    """The disk changed while we looked; start over."""
+
+
+class Reconciler:
+    """One folder and one archive. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        root: Path,
+        archive: Archive,
+        *,
+        clock: Callable[[], str],
+        disk: Disk | None = None,
+        authors: Authors = git.authors,
+        cache: DocumentCache | None = None,
+        nanoseconds: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """`clock` gives ISO 8601 UTC text, `nanoseconds` the same clock as the file system's."""
+        self.disk = disk or Disk(root)
+        self.archive = archive
+        self._clock = clock
+        self._authors = authors
+        self._cache = cache or DocumentCache()
+        self._nanoseconds = nanoseconds
+        # Guards the fields below. INVARIANT: never held while waiting for a transaction, since work inside
+        # a transaction takes it too.
+        self._lock = threading.RLock()
+        self._snapshot = Snapshot()
+        self._problems: tuple[Problem, ...] = ()
+        self._seen: dict[str, tuple[Signature, str]] = {}
+        self._base: dict[str, str | None] | None = None
+        self._pending: set[str] = set()
+        self._unsettled: dict[str, bytes | None] = {}
+        self._marked = -1
+
+    @property
+    def root(self) -> Path:
+        return self.disk.root
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What is in force."""
+        return self._snapshot
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Why the disk's state is not in force; empty when it is."""
+        return self._problems
+
+    # ---- start -----------------------------------------------------------------------------------------
+
+    def start(self, progress: Progress | None = None) -> Applied:
+        """Load the last good set, then whatever the disk says on top of it.
+
+        Raises RefusedToStart when the disk is not good and there is no last good set either: with an empty
+        set everything would be allowed.
+        """
+        observed = self._observe(None, progress)
+        contents = {seen.digest: seen.content for seen in observed.disk.values() if seen.content}
+        with self._lock:
+            self._snapshot = self.archive.view(lambda records: self._restored(records, contents))
+            self._base = self.archive.view(self._read_marker)
+        self.disk.clean({"policies", *(path.rpartition("/")[0] for path in self._snapshot.files)})
+        applied = self._settle(observed)
+        for _ in range(10):
+            if not applied.again:
+                break
+            applied = self.apply_files()
+        if applied.problems and applied.snapshot.revision == 0:
+            raise RefusedToStart(
+                "the policies cannot be loaded and no earlier good set is known; the service does not start, "
+                "since an empty set would allow everything",
+                applied.problems,
+            )
+        self._cache.save(record.digest for record in applied.snapshot.files.values())
+        return applied
+
+    def _restored(self, records: Records, contents: Mapping[str | None, bytes | None]) -> Snapshot:
+        """The last good set, from the cache, from equal bytes on disk, or from the archive's own bytes."""
+        changes: dict[str, tuple[FileRecord, Document] | None] = {}
+        problems: list[Problem] = []
+        for path, record in records.files().items():
+            try:
+                changes[path] = (record, self._document(records, record, contents.get(record.digest)))
+            except DocumentError as error:
+                problems += error.problems
+        if problems:
+            raise RefusedToStart(
+                "the last good set was made by another version of the service and does not load in this one",
+                problems,
+            )
+        revision, at = records.head()
+        return Snapshot().changed(revision, at, changes)
+
+    def _document(self, records: Records, record: FileRecord, content: bytes | None = None) -> Document:
+        if record.kind == "policy":
+            cached = self._cache.get(record.digest, record.document_id, record.organisation_id)
+            if cached is not None:
+                return replace(cached, version=record.version)
+        document = self._load(record.path, content or records.blob(record.digest), record.digest).document
+        return replace(document, version=record.version) if isinstance(document, Policy) else document
+
+    def _load(self, path: str, content: bytes, digest: str) -> Loaded:
+        loaded = folder.load(path, content)
+        if isinstance(loaded.document, Policy):
+            self._cache.put(digest, loaded.document)
+        return loaded
+
+    def _read_marker(self, records: Records) -> dict[str, str | None] | None:
+        """What disk and archive last agreed on, by path, or None when that is not known."""
+        try:
+            note = json.loads(self.disk.read(MARKER) or b"{}")
+            revision, recorded_at = int(note["revision"]), str(note["recordedAt"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        if records.recorded_at(revision) != recorded_at:
+            return None
+        base: dict[str, str | None] = {path: record.digest for path, record in records.files().items()}
+        for path in records.changed_since(revision):
+            base[path] = None
+            for at, digest in records.history(path):
+                if at <= revision:
+                    base[path] = digest
+        return base
+
+    # ---- looking at the disk ---------------------------------------------------------------------------
+
+    def apply_files(self, hints: Iterable[str] | None = None, *, trust: bool = True) -> Applied:
+        """Bring the archive up to the disk, and stale files up to the archive; all edits are one batch.
+
+        `hints` are paths that may have changed, None looks at all; `trust=False` reads all files again,
+        whatever their times say. Raises what the archive raises; then nothing has changed.
+        """
+        if not trust:
+            with self._lock:
+                self._seen.clear()
+        return self._settle(self._observe(hints, None))
+
+    def _observe(self, hints: Iterable[str] | None, progress: Progress | None) -> Observed:
+        problems = self._missing_folder()
+        with self._lock:
+            known = {*self._seen, *self._snapshot.files, *self._pending}
+            pending = set(self._pending)
+        if hints is None:
+            listing = self.disk.scan()
+            problems += listing.problems
+            found = {path: each for path, each in listing.files.items() if not folder.ignored(path)}
+        else:
+            known = {path for path in {*hints, *pending} if folder.ours(path) and not folder.ignored(path)}
+            found = {path: each for path in known if (each := self.disk.signature(path)) is not None}
+        disk: dict[str, Seen] = {path: Seen(None) for path in known - found.keys()}
+        for number, (path, signature) in enumerate(sorted(found.items()), 1):
+            seen = self._look(path, signature, problems)
+            if seen is not None:
+                disk[path] = seen
+            if progress is not None and number % 1000 == 0:
+                progress(number, len(found))
+        return Observed(disk, problems, hints is None)
+
+    def _missing_folder(self) -> list[Problem]:
+        name = shown(str(self.root / "policies"))
+        if (self.root / "policies").is_dir():
+            return []
+        message = (
+            f"there is no folder `{name}`; make it (it may be empty): no policies means that all is allowed"
+        )
+        return [Problem(message, "", "no_folder", name)]
+
+    def _look(self, path: str, signature: Signature, problems: list[Problem]) -> Seen | None:
+        known = self._seen.get(path)
+        if known is not None and known[0] == signature:
+            return Seen(known[1], signature)
+        now = self._nanoseconds()
+        try:
+            content = self.disk.read(path)
+        except OSError as error:
+            problems.append(_unreadable(path, error))
+            return None
+        if content is None:
+            return Seen(None)
+        digest = digest_of(content)
+        with self._lock:
+            self._seen.pop(path, None)
+            if settled(signature, now):
+                self._seen[path] = (signature, digest)
+        return Seen(digest, signature, content)
+
+    def _content(self, path: str, seen: Seen) -> bytes:
+        if seen.content is None:
+            try:
+                seen.content = self.disk.read(path)
+            except OSError as error:
+                raise DocumentError([_unreadable(path, error)]) from None
+            if seen.content is None or digest_of(seen.content) != seen.digest:
+                raise Again
+        return seen.content
+
+    # ---- deciding --------------------------------------------------------------------------------------
+
+    def _settle(self, observed: Observed) -> Applied:
+        """Plan on a view first, so that the common case - nothing differs - opens no transaction."""
+        try:
+            plan = self.archive.view(lambda records: self._plan(records, observed))
+            if plan.stale or (plan.edits and not plan.problems):
+                changed = [path for path, put in plan.edits.items() if put is not None]
+                authors = self._authors(self.root, changed) if changed else {}
+                plan = self.archive.transact(lambda records: self._carry_out(records, observed, authors))
+        except Again:
+            return Applied(self._snapshot, (), self._problems, again=True)
+        return self._conclude(plan, observed.full)
+
+    def _plan(self, records: Records, observed: Observed) -> Plan:
+        head = self._at_head(records)
+        plan = Plan(head, problems=list(observed.problems))
+        for path, seen in observed.disk.items():
+            current = head.files.get(path)
+            if seen.digest == (current.digest if current else None):
+                plan.agreed[path] = seen.digest
+                continue
+            plan.waiting.add(path)
+            if path in self._unsettled:
+                continue
+            try:
+                verdict = self.classify(records, path, seen, current)
+                if verdict == "stale":
+                    plan.stale.append(path)
+                else:
+                    plan.edits[path] = self.put_of(path, seen)
+            except DocumentError as error:
+                plan.problems += error.problems
+        plan.problems += self.refuse_set(head, plan.edits)
+        return plan
+
+    def put_of(self, path: str, seen: Seen) -> Put | None:
+        """The edit that a file is; None when it is gone. Raises DocumentError."""
+        if seen.digest is None:
+            return None
+        content = self._content(path, seen)
+        return Put(self._load(path, content, seen.digest), seen.digest, content)
+
+    def refuse_set(self, head: Snapshot, edits: Mapping[str, Put | None]) -> list[Problem]:
+        """What is wrong between files once these edits are in."""
+        return folder.refuse_set(
+            head, {path: None if put is None else put.loaded for path, put in edits.items()}
+        )
+
+    def classify(
+        self, records: Records, path: str, seen: Seen, current: FileRecord | None
+    ) -> Literal["stale", "edit"]:
+        """What a difference between disk and archive is. Raises DocumentError for a conflict."""
+        now = current.digest if current else None
+        past = {digest for _, digest in records.history(path)}
+        if self._base is not None:
+            base = self._base.get(path)
+            if seen.digest == base:
+                return "stale"
+            if now == base:
+                return "edit"
+        elif (
+            seen.digest is not None
+            and seen.digest not in past
+            and (current is None or current.source == "file")
+        ):
+            # Nothing is known of the past of this folder: what files said, files may say anew.
+            return "edit"
+        if seen.digest is None or seen.digest in past:
+            return "stale"
+        loaded = self._load(path, self._content(path, seen), seen.digest)
+        place = loaded.place
+        newest = (
+            current.version if current else records.last_version(place.organisation_id, place.document_id)
+        )
+        if place.kind != "policy" or loaded.declared_version == newest:
+            return "edit"
+        what = f"is at version {newest} through the API" if current else "was deleted through the API"
+        message = (
+            f"this file was changed here, but the policy {what} since; take over what you need and write "
+            f"`version: {newest}` into the file, or undo your changes"
+        )
+        raise DocumentError([Problem(message, "", "conflict", shown(path))])
+
+    # ---- doing -----------------------------------------------------------------------------------------
+
+    def _carry_out(self, records: Records, observed: Observed, authors: Mapping[str, str]) -> Plan:
+        """Inside the transaction: plan again on what is true now, record the edits, refresh stale files."""
+        with self._lock:
+            plan = self._plan(records, observed)
+            if plan.problems:
+                plan.edits.clear()
+            for path in (*plan.edits, *plan.stale):
+                if self.disk.signature(path) != observed.disk[path].signature:
+                    raise Again
+            if plan.edits:
+                plan.head, plan.changes = history.record(
+                    records,
+                    plan.head,
+                    plan.edits,
+                    source="file",
+                    author=lambda path: authors.get(path) or "file",
+                    at=self._clock(),
+                )
+            for path, put in plan.edits.items():
+                plan.agreed[path] = None if put is None else put.digest
+            for path in plan.stale:
+                record = plan.head.files.get(path)
+                if record is None:
+                    self.disk.remove(path)
+                else:
+                    self.disk.replace(path, records.blob(record.digest))
+                plan.agreed[path] = None if record is None else record.digest
+            return plan
+
+    def _conclude(self, plan: Plan, full: bool) -> Applied:
+        """After the commit: publish, and remember what agrees."""
+        with self._lock:
+            again = plan.head.revision > self._snapshot.revision + bool(plan.changes)
+            outdated = self._outdated(plan.head)
+            self._publish(plan.head)
+            if self._base is not None:
+                self._base.update(plan.agreed)
+            elif full and plan.agreed.keys() >= plan.waiting:
+                self._base = dict(plan.agreed)
+            waiting = (plan.waiting | outdated) - plan.agreed.keys()
+            self._pending = (self._pending - plan.agreed.keys()) | waiting
+            self._problems = tuple(plan.problems)
+            if not self._pending and not self._problems and self._marked != self._snapshot.revision:
+                self._mark(self._snapshot)
+            return Applied(self._snapshot, plan.changes, self._problems, again)
+
+    def _mark(self, snapshot: Snapshot) -> None:
+        if snapshot.revision:
+            note = {"revision": snapshot.revision, "recordedAt": snapshot.recorded_at}
+            self.disk.note(MARKER, json.dumps(note).encode())
+        self._marked = snapshot.revision
+
+    # ---- archive to memory -----------------------------------------------------------------------------
+
+    def follow(self) -> Snapshot:
+        """Take over what other processes and nodes have committed. Touches no disk; the next `apply_files`
+        brings the files up to date. Raises RepositoryError when a newer document does not load here."""
+        snapshot = self.archive.view(self._at_head)
+        with self._lock:
+            self._pending |= self._outdated(snapshot)
+            self._publish(snapshot)
+            return self._snapshot
+
+    def _outdated(self, head: Snapshot) -> set[str]:
+        """The paths whose file here is older than a newer head says."""
+        if head.revision <= self._snapshot.revision:
+            return set()
+        base = self._base or {}
+        newer = {path for path, record in head.files.items() if base.get(path) != record.digest}
+        return newer | {path for path in self._snapshot.files if path not in head.files and base.get(path)}
+
+    def _publish(self, snapshot: Snapshot) -> None:
+        mine = self._snapshot
+        if snapshot.revision > mine.revision or snapshot.recorded_at != mine.recorded_at:
+            self._snapshot = snapshot
+
+    def _at_head(self, records: Records) -> Snapshot:
+        """The snapshot at the archive's head, made from ours and what changed since."""
+        mine = self._snapshot
+        revision, at = records.head()
+        if (revision, at) == (mine.revision, mine.recorded_at):
+            return mine
+        try:
+            if revision < mine.revision or records.recorded_at(mine.revision) != mine.recorded_at:
+                # Ours is of a commit that never came to be, or of another database: start from nothing.
+                return self._restored(records, {})
+            changes: dict[str, tuple[FileRecord, Document] | None] = {}
+            for path, record in records.changed_since(mine.revision).items():
+                changes[path] = None if record is None else (record, self._document(records, record))
+        except DocumentError as error:
+            raise RepositoryError(
+                f"revision {revision} has a document that this version of the service cannot load: {error}"
+            ) from error
+        return mine.changed(revision, at, changes)
+
+
+def _from_file(current: FileRecord | None) -> bool:
+    return current is None or current.source == "file"
+
+
+def _unreadable(path: str, error: OSError) -> Problem:
+    return Problem(f"this cannot be read: {reason(error)}", "", "unreadable", shown(path))
