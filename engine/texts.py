@@ -12,6 +12,9 @@ from engine.model import Json
 
 MAX_NUMERIC_TEXT: Final = 400
 
+_HALF = re.compile("[\ud800-\udfff]")
+_HALVES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+
 _NUMERIC_TEXT = re.compile(r"[+-]?[0-9]+(?P<fraction>\.[0-9]+)?(?P<exponent>[eE][+-]?[0-9]+)?")
 
 
@@ -77,8 +80,12 @@ def whole(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return _HALF.sub("\ufffd", _HALVES.sub(_join, text))
     return text
+
+
+def _join(halves: re.Match[str]) -> str:
+    return halves[0].encode("utf-16-le", "surrogatepass").decode("utf-16-le")
 
 
 def shorten(text: str, limit: int = 80) -> str:
