@@ -80,7 +80,7 @@ def _moment(text: str | None, name: str) -> str | None:
     if text is None:
         return None
     try:
-        return clock.iso(clock.seconds(text))
+        return clock.iso(max(0.0, clock.seconds(text)))  # nothing is older than 1970
     except (ValueError, OverflowError, OSError):
         raise invalid(
             f"/{name}",

@@ -1,0 +1,30 @@
+"""Thin runner for `cases/conversations`: one test per file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from tests.conversation import Conversation
+from tests.support import Service
+
+CASES = Path(__file__).parent / "cases"
+FILES = sorted((CASES / "conversations").rglob("*.yaml"))
+SCHEMA = json.loads((CASES / "conversation.schema.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_conversation(path: Path, tmp_path: Path) -> None:
+    case = yaml.safe_load(path.read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator(SCHEMA).validate(case)
+
+    async def play() -> None:
+        async with Service(tmp_path, case.get("policies", ())) as service:
+            await Conversation(service).play(case["steps"])
+
+    asyncio.run(play())
