@@ -23,13 +23,16 @@ Deliberate differences from CEL, each of them an ERROR or a refusal there (the t
 - The pattern of `matches` is constant, so that no caller chooses it.
 - A macro's variable may not hide another name.
 - A text or list that `+` makes is at most `MAX_RESULT` long.
+- What CEL's type checker would refuse is refused where it is constant: `in` a text, `.contains(5)`, a whole
+  condition that is a number. Otherwise types are found out at evaluation, as the document has no schema.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
+from engine.cel_closures import Constant, among_constants, folded, path_reader
 from engine.cel_logic import MACROS, METER, Loop, Run, Scope, always, choice_of, logic_of, negation_of
 from engine.cel_tree import (
     Binary,
@@ -57,7 +60,6 @@ from engine.cel_values import (
     ORDERED,
     TEXT,
     CelError,
-    Spent,
     equal,
     item,
     kind,
@@ -71,21 +73,6 @@ from engine.errors import ConditionError
 from engine.model import Fault, Json
 from engine.patterns import compile_pattern
 
-STEPS: Final = 500_000
-"""What the evaluation of one term may spend: some 50 ms at worst."""
-
-
-class Constant:
-    """A closure that is known to answer the same always."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Json) -> None:
-        self.value = value
-
-    def __call__(self, scope: Scope) -> Json:
-        return self.value
-
 
 def compile_tree(tree: Node) -> tuple[Run, bool]:
     """The closure of a tree, and whether its scope must have a meter.
@@ -93,11 +80,6 @@ def compile_tree(tree: Node) -> tuple[Run, bool]:
     Raises ConditionError(part="expression") for a pattern that cannot be used."""
     compiler = _Compiler()
     return compiler.compile(tree), compiler.metered
-
-
-def metered(scope: Scope) -> dict[str, Any]:
-    """A scope of its own, with a full meter."""
-    return {**scope, METER: [STEPS]}
 
 
 class _Compiler:
@@ -124,7 +106,7 @@ class _Compiler:
             case MapOf(entries=entries):
                 return self._map_of([(self.compile(k), self.compile(v)) for k, v in entries])
             case Unary(operator="!", operand=operand):
-                return _folded(negation_of(runs := self.compile(operand)), runs)
+                return folded(negation_of(runs := self.compile(operand)), runs)
             case Unary(operand=operand):
                 return self._apply(negate, operand)
             case Binary():
@@ -142,30 +124,30 @@ class _Compiler:
         runs = [self.compile(argument) for argument in arguments]
         first, second = runs[0], runs[-1]
         if len(runs) == 1:
-            return _folded(lambda scope: function(first(scope)), *runs)
+            return folded(lambda scope: function(first(scope)), *runs)
         if not self._loops:
-            return _folded(lambda scope: function(first(scope), second(scope)), *runs)
+            return folded(lambda scope: function(first(scope), second(scope)), *runs)
 
         def paying(scope: Scope) -> Any:
             a, b = first(scope), second(scope)
             spend(scope[METER], weight(a) + weight(b))
             return function(a, b)
 
-        return _folded(paying, *runs)
+        return folded(paying, *runs)
 
     # -- reading
 
     def _read(self, node: Node) -> Run:
         path = path_of(node)
         if path is not None:
-            return _path(path)
+            return path_reader(path)
         assert isinstance(node, Select)
         target, key = self.compile(node.target), node.key
-        return _folded(lambda scope: item(target(scope), key), target)
+        return folded(lambda scope: item(target(scope), key), target)
 
     def _index(self, target: Node, index: Node) -> Run:
         whole, place = self.compile(target), self.compile(index)
-        return _folded(lambda scope: item(whole(scope), place(scope)), whole, place)
+        return folded(lambda scope: item(whole(scope), place(scope)), whole, place)
 
     def _has(self, target: Select | Name) -> Run:
         if isinstance(target, Name):
@@ -193,10 +175,10 @@ class _Compiler:
                 return key in value
             raise CelError(f"{owner} is {kind(value)} and has no members")
 
-        return _folded(deeper, inner)
+        return folded(deeper, inner)
 
     def _list_of(self, runs: list[Run]) -> Run:
-        return _folded(lambda scope: [run(scope) for run in runs], *runs)
+        return folded(lambda scope: [run(scope) for run in runs], *runs)
 
     def _map_of(self, runs: list[tuple[Run, Run]]) -> Run:
         def made(scope: Scope) -> dict[str, Json]:
@@ -210,7 +192,7 @@ class _Compiler:
                 result[key] = value_of(scope)
             return result
 
-        return _folded(made, *(run for pair in runs for run in pair))
+        return folded(made, *(run for pair in runs for run in pair))
 
     # -- operators
 
@@ -220,12 +202,16 @@ class _Compiler:
             return self._apply(ARITHMETIC[sign], node.left, node.right)
         left, right = self.compile(node.left), self.compile(node.right)
         if sign == "in":
-            return _folded(self._membership(left, right), left, right)
+            if isinstance(right, Constant) and right.value.__class__ not in (list, dict):
+                raise _refuse(
+                    '`in` needs a list, as in `["a", "b"]`; a part of a text is `.contains("a")`', node.right
+                )
+            return folded(self._membership(left, right), left, right)
         if sign in ("==", "!="):
             same = self._equality(left, right)
             run = same if sign == "==" else lambda scope: not same(scope)
-            return _folded(run, left, right)
-        return _folded(self._order(sign, left, right), left, right)
+            return folded(run, left, right)
+        return folded(self._order(sign, left, right), left, right)
 
     def _equality(self, left: Run, right: Run) -> Run:
         if isinstance(left, Constant):
@@ -250,7 +236,7 @@ class _Compiler:
         if isinstance(right, Constant) and right.value.__class__ is list:
             scalars = [each for each in right.value if each.__class__ not in (list, dict)]
             if len(scalars) == len(right.value):
-                return _among(left, scalars)
+                return among_constants(left, scalars)
         self.metered = True
 
         def within(scope: Scope) -> bool:
@@ -305,7 +291,9 @@ class _Compiler:
             return self._apply(size, *node.arguments)
         target, piece = (self.compile(argument) for argument in node.arguments)
         if name == "matches":
-            return _folded(self._matches(node.arguments[1], target, piece), target)
+            return folded(self._matches(node.arguments[1], target, piece), target)
+        if isinstance(piece, Constant) and piece.value.__class__ is not str:
+            raise _refuse(f'`{name}` needs a text, as in `.{name}("a")`', node.arguments[1])
         test = TEXT[name]
 
         def function(text: Json, piece: Json) -> bool:
@@ -350,72 +338,6 @@ class _Compiler:
         self._loops -= 1
         cost = _cost(node.body) + (_cost(node.test) if node.test is not None else 0)
         return MACROS[node.macro](Loop(node.macro, over, node.variable, cost), test or always, body)
-
-
-def _folded(run: Run, *operands: Run) -> Run:
-    """The closure, or its value when all operands are constant. What is an ERROR stays for evaluation."""
-    if all(isinstance(operand, Constant) for operand in operands):
-        try:
-            return Constant(run(metered({})))
-        except (CelError, Spent):
-            return run
-    return run
-
-
-def _path(path: tuple[str, ...]) -> Run:
-    """Reads a name and its members straight from the scope."""
-    name, *keys = path
-    where = path_text(path)
-
-    def lost(error: Exception) -> CelError:
-        if isinstance(error, KeyError):
-            return CelError(f"`{where}` is missing")
-        return CelError(f"`{where}` is missing, what it should be in is no object")
-
-    if not keys:
-
-        def whole(scope: Scope) -> Json:
-            try:
-                return scope[name]
-            except KeyError as error:
-                raise lost(error) from None
-
-        return whole
-    if len(keys) == 1:
-        key = keys[0]
-
-        def member(scope: Scope) -> Json:
-            try:
-                return scope[name][key]
-            except (KeyError, TypeError) as error:
-                raise lost(error) from None
-
-        return member
-
-    def deeper(scope: Scope) -> Json:
-        try:
-            value = scope[name]
-            for key in keys:
-                value = value[key]
-            return value
-        except (KeyError, TypeError) as error:
-            raise lost(error) from None
-
-    return deeper
-
-
-def _among(left: Run, scalars: list[Json]) -> Run:
-    """`left in [...]` of constants. A boolean is no number here, though Python's sets think so."""
-    booleans = [each for each in scalars if each.__class__ is bool]
-    others = frozenset(each for each in scalars if each.__class__ is not bool)
-
-    def among(scope: Scope) -> bool:
-        value = left(scope)
-        if value.__class__ is bool:
-            return value in booleans
-        return value.__class__ not in (list, dict) and value in others
-
-    return _folded(among, left)
 
 
 def _cost(node: Node) -> int:

@@ -154,6 +154,8 @@ def explain(
         return refuse(f"`{word}` is no operator; write `{_WORDS[word]}`", at)
     if before is not None and str(before) in ("not",):
         return refuse(f"`{before}` is no operator; write `!`", before.start_pos)
+    if word == ",":
+        return refuse("`,` is not expected here; a list is written `[1, 2]`", at)
     if word in (")", "]", "}"):
         return refuse(f"`{word}` closes nothing here, or a value is missing before it", at)
     if token.type == "QUOTED":

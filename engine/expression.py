@@ -6,8 +6,8 @@ the index may rely on. It knows nothing of policies. The language itself is in `
 written), `cel_values` and `cel_logic` (what it means) and `cel_functions` (how it becomes closures, and the
 list of deliberate differences from CEL).
 
-Every top-level term is evaluated for itself, with effort of its own: FALSE && anything is FALSE even where
-the other term would take too long, which is what makes hints of single terms true of the whole.
+Every top-level term is evaluated for itself, with its share of the effort there is: FALSE && anything is
+FALSE even where the other term takes too long, which is what makes hints of single terms true of the whole.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
-from engine.cel_functions import compile_tree, metered
+from engine.cel_closures import STEPS, metered
+from engine.cel_functions import compile_tree
 from engine.cel_parser import parse
 from engine.cel_tree import (
     Binary,
@@ -52,17 +53,17 @@ Key = tuple[str, ...]
 class Term:
     """One term of an expression's top-level `&&`, with the text it has there."""
 
-    __slots__ = ("_metered", "_run", "text", "tree")
+    __slots__ = ("_run", "metered", "steps", "text")
 
     def __init__(self, text: str, tree: Node) -> None:
         self.text = text
-        self.tree = tree
-        self._run, self._metered = compile_tree(tree)
+        self.steps = STEPS
+        self._run, self.metered = compile_tree(tree)
 
     def evaluate(self, document: Mapping[str, Json]) -> Verdict:
         """The verdict on a tool call's document. Never raises."""
         try:
-            value = self._run(metered(document) if self._metered else document)
+            value = self._run(metered(document, self.steps) if self.metered else document)
         except CelError as error:
             return Fault(str(error))
         except Spent:
@@ -94,6 +95,9 @@ class Expression:
         self._tree = tree
         self._restricts: bool | None = None
         self.terms = tuple(Term(text[part.start : part.end], part) for part in parts)
+        hungry = [term for term in self.terms if term.metered]
+        for term in hungry:
+            term.steps = STEPS // len(hungry)
         self.unguarded_paths = tuple(dict.fromkeys(_unguarded(text, tree, frozenset())))
         self.hints = _hints(parts)
 

@@ -22,9 +22,10 @@ ENGINE_MAY = {
     "cel_logic": {"cel_values", "model"},
     "cel_refusals": {"model", "patterns", "errors"},
     "cel_parser": {"grammar", "cel_tree", "cel_values", "cel_refusals", "fields", "model", "errors"},
-    "cel_functions": {"cel_tree", "cel_values", "cel_logic", "model", "patterns", "errors"},
+    "cel_closures": {"cel_tree", "cel_values", "cel_logic", "model"},
+    "cel_functions": {"cel_tree", "cel_values", "cel_logic", "cel_closures", "model", "patterns", "errors"},
     "expression": {
-        *("cel_tree", "cel_values", "cel_logic", "cel_parser", "cel_functions"),
+        *("cel_tree", "cel_values", "cel_closures", "cel_parser", "cel_functions"),
         *("model", "fields", "patterns", "errors"),
     },
     "conditions": {"model", "operators", "expression", "fields", "patterns", "values", "texts", "errors"},
@@ -55,7 +56,7 @@ ENGINE_MAY = {
     "backtest": {"ruleset", "decision", "ratelimit", "model", "errors"},
     "repository": {"reconcile", "history", "folder", "archive", "disk", "documents", "edits", "snapshot"}
     | {"model", "errors"},
-    "live": {"repository", "snapshot", "ruleset", "documents", "model", "errors"},
+    "live": {"repository", "reconcile", "archive", "folder", "git", "snapshot", "ruleset", "model", "errors"},
 }
 FORBIDDEN_IN_ENGINE = {"starlette", "uvicorn", "peewee", "playhouse", "sqlite3", "psycopg", "httpx", "jwt"}
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc"}
