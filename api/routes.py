@@ -630,6 +630,8 @@ ROUTES: tuple[Route, ...] = (
         "webhooks",
         status=202,
         reply="delivery",
+        errors=("conflict",),
+        description="409 when the webhook is disabled.",
     ),
     Route(
         "GET",
@@ -652,6 +654,8 @@ ROUTES: tuple[Route, ...] = (
         "webhooks",
         status=202,
         reply="delivery",
+        errors=("conflict",),
+        description="409 when the webhook is disabled.",
     ),
     Route(
         "GET",

@@ -346,3 +346,23 @@ def test_a_day_of_events_sends_what_the_schemas_say(tmp_path: Path) -> None:
                 assert request.json == sent[request.id]
 
         play(tmp_path, work, POLICIES, GOVERNANCE_WEBHOOK_ALLOW=receiver.place)
+
+
+def test_receivers_that_hang_do_not_delay_the_api(tmp_path: Path) -> None:
+    with Receiver([Answer(delay=30)]) as receiver:
+
+        async def work(service: Service) -> None:
+            for _ in range(10):
+                await registered(service, url=receiver.url, events=["tool.blocked"])
+            longest = 0.0
+            for number in range(60):
+                began = time.monotonic()
+                answer = await service.report(
+                    "agent", number, "tool.called", toolCallId=str(number), toolName="wire", inputPayload={}
+                )
+                longest = max(longest, time.monotonic() - began)
+                assert answer.json()["toolCallStatus"] == "blocked"
+            assert len(receiver.requests) == 10, "all hang, and nobody waits for them"
+            assert longest < 1.0
+
+        play(tmp_path, work, POLICIES, GOVERNANCE_WEBHOOK_ALLOW=receiver.place)
