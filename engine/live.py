@@ -1,0 +1,396 @@
+"""The policies in force in this process: one reference, swapped when files or other writers change them.
+
+Decides when to look at the disk - when a change has settled and git is done, and every 30 seconds in any case
+- and keeps the compiled rule sets level with the repository's snapshot. It must not know how a difference is
+resolved (the repository does) nor what a match means.
+
+INVARIANT: readers see one whole snapshot with its rule sets, never a mixture.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import watchfiles
+
+from engine import git
+from engine.archive import Change, VersionRecord
+from engine.errors import DocumentError, PolicyNotFound, Problem, RepositoryError
+from engine.folder import ours
+from engine.model import Json, Policy
+from engine.reconcile import Progress
+from engine.repository import Repository
+from engine.ruleset import Ruleset
+from engine.snapshot import Snapshot, Stored
+
+log = logging.getLogger("governance.policies")
+
+QUIET_SECONDS: Final = 0.17
+"""After the last event; with the watcher's own delay this makes 200 ms since the change itself."""
+LONGEST_UNREST: Final = 5.0
+STALE_LOCK_SECONDS: Final = 60.0
+"""A git lock as old as this was left behind by a crash."""
+RESCAN_SECONDS: Final = 30.0
+FOLLOW_SECONDS: Final = 5.0
+READ_ALL_BELOW: Final = 2000
+"""With so few files every rescan reads them all; with more, every tenth does."""
+
+Changed = Callable[[Sequence[Change]], None]
+Failed = Callable[[Sequence[Problem]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """What one reference holds."""
+
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    rulesets: Mapping[str, Ruleset] = field(default_factory=dict)
+
+
+class LiveRules:
+    """The newest snapshot with its compiled rule sets, and the ways to change it. Safe from any thread.
+
+    `on_changed` hears of batches of files that came into force, `on_failed` once of each set of problems.
+    """
+
+    def __init__(
+        self,
+        repository: Repository,
+        *,
+        on_changed: Changed = lambda changes: None,
+        on_failed: Failed = lambda problems: None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.repository = repository
+        self.reload_failures = 0
+        self._on_changed = on_changed
+        self._on_failed = on_failed
+        self._monotonic = monotonic
+        self._live = _Live()
+        self._empty = Ruleset.build(())
+        self._swapping = threading.Lock()
+        self._compacting: set[str] = set()
+        self._reported: tuple[Problem, ...] = ()
+        self._stop = threading.Event()
+        self._events: queue.SimpleQueue[set[str] | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    # ---- reading ---------------------------------------------------------------------------------------
+
+    @property
+    def revision(self) -> int:
+        """The revision of the snapshot in force."""
+        return self._live.snapshot.revision
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """Policies with their files, presets and packs, as in force."""
+        return self._live.snapshot
+
+    def ruleset(self, organisation_id: str) -> Ruleset:
+        """The compiled policies of an organisation; an empty set when it has none."""
+        return self._live.rulesets.get(organisation_id, self._empty)
+
+    def health(self) -> dict[str, Any]:
+        """`{revision, count, stale, errors}`: stale when the files say something that is not in force."""
+        live, problems = self._live, self.repository.problems
+        return {
+            "revision": live.snapshot.revision,
+            "count": live.snapshot.count,
+            "stale": bool(problems),
+            "errors": [
+                {"file": each.file, "line": each.line, "column": each.column, "message": each.message}
+                for each in problems[:100]
+            ],
+        }
+
+    def versions(self, organisation_id: str, policy_id: str) -> list[VersionRecord]:
+        """Every version, newest first, also of a deleted policy; empty when there never was one."""
+        try:
+            return self.repository.versions(organisation_id, policy_id)
+        except PolicyNotFound:
+            return []
+
+    def policies_at(self, organisation_id: str, moment: int | str) -> tuple[int, list[Policy]] | None:
+        """Revision and policies as they were at a revision, or at an ISO 8601 UTC time; None: no such one."""
+        return self.repository.policies_at(organisation_id, moment)
+
+    # ---- writing: all return once the change is committed and in force in this process ------------------
+
+    def create(self, organisation_id: str, body: Mapping[str, Json], *, author: str) -> Stored:
+        """A new policy of a JSON body. Raises what `Repository.create` does."""
+        return self.create_many(organisation_id, [body], author=author)[0]
+
+    def create_many(
+        self, organisation_id: str, bodies: Sequence[Mapping[str, Json]], *, author: str
+    ) -> list[Stored]:
+        """Several new policies at once, or none of them."""
+        if not bodies:
+            return []
+        written = self.repository.create_many(bodies, author=author, organisation_id=organisation_id)
+        self._swap()
+        return list(written.stored)
+
+    def update(
+        self,
+        organisation_id: str,
+        policy_id: str,
+        changes: Mapping[str, Json],
+        *,
+        author: str,
+        if_match: str | None = None,
+    ) -> Stored:
+        """Change the members sent; null removes. Raises what `Repository.update` does."""
+        try:
+            written = self.repository.update(
+                organisation_id, policy_id, changes, author=author, if_match=if_match
+            )
+        finally:
+            self._swap()
+        return _stored(written.stored, policy_id)
+
+    def delete(
+        self, organisation_id: str, policy_id: str, *, author: str, if_match: str | None = None
+    ) -> None:
+        """Remove a policy and its file; its versions stay."""
+        try:
+            self.repository.delete(organisation_id, policy_id, author=author, if_match=if_match)
+        finally:
+            self._swap()
+
+    def rollback(
+        self,
+        organisation_id: str,
+        policy_id: str,
+        version: int,
+        *,
+        author: str,
+        if_match: str | None = None,
+    ) -> Stored:
+        """Write an old state as a new version. Raises VersionNotFound and what `update` does."""
+        try:
+            written = self.repository.rollback(
+                organisation_id, policy_id, version, author=author, if_match=if_match
+            )
+        finally:
+            self._swap()
+        return _stored(written.stored, policy_id)
+
+    # ---- keeping up ------------------------------------------------------------------------------------
+
+    def start(self, progress: Progress | None = None) -> None:
+        """Load what is in force. Raises RefusedToStart."""
+        applied = self.repository.start(progress)
+        self._swap()
+        self._report(applied.problems)
+        if applied.changes:
+            self._on_changed(applied.changes)
+
+    def catch_up(self, revision: int) -> None:
+        """Bring the snapshot to at least this revision; raises when it cannot, so that nothing is decided."""
+        if self.revision < revision:
+            self.repository.follow()
+            self._swap()
+        if self.revision < revision:
+            raise RepositoryError(f"revision {revision} of the policies is not there; nothing can be decided")
+
+    def reload(self, hints: Iterable[str] | None = None, *, trust: bool = True) -> None:
+        """Look at the disk (at all of it without hints) and put into force what is good."""
+        for _ in range(10):
+            applied = self.repository.apply_files(hints, trust=trust)
+            self._swap()
+            self._report(applied.problems)
+            if applied.changes:
+                self._on_changed(applied.changes)
+            if not applied.again:
+                return
+            time.sleep(0.01)
+
+    def _swap(self) -> None:
+        """Make the rule sets say what the repository's snapshot says."""
+        with self._swapping:
+            live, snapshot = self._live, self.repository.snapshot
+            if snapshot is live.snapshot:
+                return
+            rulesets: dict[str, Ruleset] = {}
+            try:
+                for organisation_id, policies in snapshot.policies.items():
+                    rulesets[organisation_id] = self._compiled(
+                        live, organisation_id, policies, snapshot.revision
+                    )
+            except DocumentError:
+                log.exception(
+                    "revision %s does not compile; the one before stays in force", snapshot.revision
+                )
+                raise
+            self._live = _Live(snapshot, rulesets)
+            crowded = [each for each, ruleset in rulesets.items() if ruleset.needs_compaction]
+        for organisation_id in crowded:
+            self._compact(organisation_id)
+
+    def _compiled(
+        self, live: _Live, organisation_id: str, policies: Mapping[str, Stored], revision: int
+    ) -> Ruleset:
+        ruleset = live.rulesets.get(organisation_id)
+        if ruleset is None:
+            return Ruleset.build((stored.policy for stored in policies.values()), revision)
+        before = live.snapshot.of(organisation_id)
+        changes: dict[str, Policy | None] = {}
+        if before is not policies:
+            changes = {key: each.policy for key, each in policies.items() if before.get(key) is not each}
+            changes |= dict.fromkeys(before.keys() - policies.keys())
+        if len(changes) > len(policies) // 2 + 100:
+            return Ruleset.build((stored.policy for stored in policies.values()), revision)
+        return ruleset.changed(changes, revision)
+
+    def _compact(self, organisation_id: str) -> None:
+        """Rebuild the big index aside, in a thread, and swap it in."""
+
+        def work() -> None:
+            try:
+                compacted = self.ruleset(organisation_id).compacted()
+                with self._swapping:
+                    live = self._live
+                    current = live.rulesets.get(organisation_id)
+                    if current is not None:
+                        newer = {**live.rulesets, organisation_id: compacted.following(current)}
+                        self._live = _Live(live.snapshot, newer)
+            except Exception:
+                log.exception("the index could not be rebuilt; the old one stays in use")
+            finally:
+                self._compacting.discard(organisation_id)
+
+        with self._swapping:
+            if organisation_id in self._compacting or self._stop.is_set():
+                return
+            self._compacting.add(organisation_id)
+        threading.Thread(target=work, name="policies-compact", daemon=True).start()
+
+    def _report(self, problems: tuple[Problem, ...]) -> None:
+        """Log, count and tell of each set of problems once."""
+        if problems == self._reported:
+            return
+        self._reported = problems
+        if not problems:
+            log.info("the policy files are good again; revision %s is in force", self.revision)
+            return
+        self.reload_failures += 1
+        log.error(
+            "the policy files are not good; revision %s stays in force:\n%s",
+            self.revision,
+            "\n".join(map(str, problems[:20])),
+        )
+        self._on_failed(problems)
+
+    # ---- watching --------------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Start to watch the folder, in threads that `close` ends."""
+        for target in (self._listen, self._work):
+            thread = threading.Thread(target=target, name=f"policies-{target.__name__[1:]}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._stop.set()
+        self._events.put(None)
+        for thread in self._threads:
+            thread.join(timeout=10)
+        self._threads.clear()
+
+    def _listen(self) -> None:
+        """Pass on what the operating system says has changed."""
+        root = self.repository.root
+        while not self._stop.is_set():
+            try:
+                for events in watchfiles.watch(
+                    root,
+                    watch_filter=None,
+                    step=20,
+                    debounce=100,
+                    stop_event=self._stop,
+                    rust_timeout=1000,
+                    raise_interrupt=False,
+                    ignore_permission_denied=True,
+                ):
+                    paths = {_relative(root, path) for _, path in events}
+                    if paths := {path for path in paths if not _hidden(path)}:
+                        self._events.put(paths)
+            except (FileNotFoundError, OSError, RuntimeError) as error:
+                log.debug("the folder cannot be watched now: %s", error)
+                self._stop.wait(1)
+
+    def _work(self) -> None:
+        """Wait for changes to settle, for the next rescan, or for other writers."""
+        hints: set[str] | None = None  # something may have changed before the watching began
+        rescan = self._monotonic() + RESCAN_SECONDS
+        scans = 0
+        while not self._stop.is_set():
+            try:
+                paths = self._settled(min(FOLLOW_SECONDS, max(0.0, rescan - self._monotonic())))
+                if self._stop.is_set():
+                    return
+                hints = None if hints is None or any(map(self._unclear, paths)) else hints | paths
+                if self._monotonic() >= rescan:
+                    rescan = self._monotonic() + RESCAN_SECONDS
+                    scans += 1
+                    few = len(self.snapshot.files) < READ_ALL_BELOW
+                    self.reload(trust=not few and scans % 10 != 0)
+                else:
+                    self.repository.follow()
+                    self._swap()
+                    self.reload(hints)
+                hints = set()
+            except Exception:
+                log.exception("looking at the policy files failed; it is tried again")
+                self._stop.wait(1)
+
+    def _unclear(self, path: str) -> bool:
+        """True for what may be a folder, so that only a look at all of the disk can tell what changed."""
+        return not ours(path) and not (self.repository.root / path).is_file()
+
+    def _settled(self, seconds: float) -> set[str]:
+        """The paths that changed, once nothing has changed for a while and git is done."""
+        try:
+            paths = self._events.get(timeout=max(seconds, 0.001))
+        except queue.Empty:
+            return set()
+        begun = self._monotonic()
+        while paths is not None and not self._stop.is_set():
+            try:
+                more = self._events.get(timeout=QUIET_SECONDS)
+                if more is None:
+                    break
+                paths |= more
+            except queue.Empty:
+                waited = self._monotonic() - begun
+                if not git.locked(self.repository.root) or waited > STALE_LOCK_SECONDS:
+                    break
+            if self._monotonic() - begun > LONGEST_UNREST and not git.locked(self.repository.root):
+                break
+        return paths or set()
+
+
+def _stored(stored: Stored | None, policy_id: str) -> Stored:
+    if stored is None:
+        raise PolicyNotFound(f"there is no policy `{policy_id}`")
+    return stored
+
+
+def _relative(root: Path, path: str) -> str:
+    try:
+        return Path(path).relative_to(root).as_posix()
+    except ValueError:
+        return ""
+
+
+def _hidden(path: str) -> bool:
+    return any(part[:1] in (".", "_") for part in path.split("/"))
