@@ -1,0 +1,1 @@
+"""A day of agent events, played against a running service: `governance demo`."""
