@@ -74,6 +74,8 @@ class Transaction:
         self.ids = ids
         self.changes: list[Change] = []
         self._outbox = outbox
+        if outbox is not None:
+            outbox.refresh()
         self._audit = audit_chain.Chain(store, ids, self.at)
         self._deliveries: list[tuple[Any, ...]] = []
         self._after: list[Callable[[], None]] = []
@@ -272,8 +274,6 @@ class Writer:
         try:
             with self.store.transaction():
                 transaction = Transaction(self.store, self.clock(), self.ids, self.outbox)
-                if self.outbox is not None:
-                    self.outbox.refresh()
                 position = 0
                 answered: list[Any] | None = None
                 for entry in batch:
