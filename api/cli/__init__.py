@@ -1,0 +1,89 @@
+"""The command line: `governance <command>`. One file of this package per command (or group of commands).
+
+A command's file has `register(commands)`, which adds its parser and sets `run`, a function of the parsed
+arguments that returns the exit code. Files are found by themselves; they import what is heavy only inside
+`run`, since every call of `governance` imports them all and agents call it before each tool call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Sequence
+
+from api.cli.terminal import FAILED, INTERRUPTED, USAGE, CommandError, say_error
+
+EPILOG = f"""\
+exit codes:
+  0    done
+  {FAILED}    it could not be done, or the answer is no (a broken audit chain, a failing test)
+  {USAGE}    wrong usage, settings or policies; nothing was started or changed
+  {INTERRUPTED}  interrupted
+
+Settings come from GOVERNANCE_* environment variables; flags go before them.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line, for `--help` and tests too."""
+    made = argparse.ArgumentParser(
+        prog="governance",
+        description="Decides, records and explains every tool call of your software agents.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in sorted(pkgutil.iter_modules(__path__), key=lambda found: found.name):
+        register = getattr(importlib.import_module(f"{__name__}.{module.name}"), "register", None)
+        if register is not None:
+            register(commands)
+    return made
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when asked: the module that knows it imports a lot."""
+
+    def __call__(self, made: argparse.ArgumentParser, *_: object) -> None:
+        from api.context import VERSION
+
+        print(f"governance {VERSION}")
+        made.exit()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code. Wrong usage ends in SystemExit(2), as argparse does it."""
+    chosen = parser().parse_args(arguments)
+    try:
+        code: int = chosen.run(chosen)
+        sys.stdout.flush()
+    except CommandError as error:
+        say_error(str(error))
+        return error.code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`head`) has seen enough; what is still buffered goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        known = _exit_code(error)
+        if known is None:
+            raise
+        say_error(str(error))
+        return known
+    return code
+
+
+def _exit_code(error: Exception) -> int | None:
+    """The exit code of an error that is for people; None for a fault of ours."""
+    from api.settings import SettingsError
+    from api.store.database import DatabaseUnavailable
+    from engine.errors import DocumentError
+
+    if isinstance(error, (SettingsError, DocumentError)):
+        return USAGE
+    return FAILED if isinstance(error, DatabaseUnavailable) else None

@@ -1,0 +1,77 @@
+"""`governance backup`: a whole copy of the embedded database while the service runs."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import secrets
+import sqlite3
+from pathlib import Path
+
+from api.cli.local import add_place, settings_of
+from api.cli.terminal import USAGE, CommandError, Subparsers
+
+PAGES_AT_ONCE = 4_096
+
+
+def register(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "backup",
+        help="copy the embedded database while the service runs",
+        description="Copies the embedded database while the service runs; the copy is checked before it gets "
+        "its name. Policies are files of their own (policies.d), and so is the signing secret (jwt-secret in "
+        "the data folder). For PostgreSQL use pg_dump.",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE")
+    parser.add_argument("--force", action="store_true", help="replace FILE when it exists")
+    add_place(parser)
+    parser.set_defaults(run=_backup)
+
+
+def _backup(arguments: argparse.Namespace) -> int:
+    database = settings_of(arguments).database
+    if not database.startswith("sqlite:///"):
+        raise CommandError("this is for the embedded database; copy PostgreSQL with `pg_dump`", USAGE)
+    source, target = Path(database.removeprefix("sqlite:///")), arguments.file
+    if not source.is_file():
+        raise CommandError(f"there is no database `{source}`; say where it is with --data-dir", USAGE)
+    if target.exists() and not arguments.force:
+        raise CommandError(f"`{target}` exists; give --force to replace it")
+    aside = target.with_name(f".{target.name}-{secrets.token_hex(6)}")
+    try:
+        # The copy holds password hashes and webhook secrets: nobody else may read it.
+        os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        _copy(source, aside)
+        aside.replace(target)
+    except OSError as error:
+        raise CommandError(f"`{target}` cannot be written: {error.strerror}") from None
+    except sqlite3.Error as error:
+        raise CommandError(f"the copy failed: {error}") from None
+    finally:
+        aside.unlink(missing_ok=True)
+    print(f"{target}: {target.stat().st_size} bytes, checked")
+    return 0
+
+
+def _copy(source: Path, target: Path) -> None:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with (
+        contextlib.closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as live,
+        contextlib.closing(sqlite3.connect(target)) as copy,
+        Progress(console=Console(stderr=True), transient=True) as progress,
+    ):
+        task = progress.add_task("copying")
+        live.backup(
+            copy,
+            pages=PAGES_AT_ONCE,
+            progress=lambda _, left, total: progress.update(task, total=total, completed=total - left),
+        )
+        # One file and no journal beside it, so that it can be moved about.
+        copy.execute("PRAGMA journal_mode = delete")
+        if copy.execute("PRAGMA quick_check").fetchone() != ("ok",):
+            raise sqlite3.DatabaseError("the copy is damaged")
+    with target.open("rb") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,138 @@
+"""`governance keys`: API keys of agents. Works on the store of this machine; needs no login."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from api.cli.local import actor, add_organisation, add_place, opened
+from api.cli.terminal import CommandError, Subparsers, add_format, show, show_once
+
+COLUMNS = {
+    "keyId": "KEY ID",
+    "name": "NAME",
+    "prefix": "BEGINS",
+    "agentId": "AGENT",
+    "userId": "USER",
+    "scopes": "SCOPES",
+    "createdAt": "CREATED",
+    "revokedAt": "REVOKED",
+}
+
+
+def register(commands: Subparsers) -> None:
+    parser = commands.add_parser("keys", help="API keys of agents: add, list, rotate, revoke")
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+    def action(name: str, help: str, run: Any) -> argparse.ArgumentParser:
+        made: argparse.ArgumentParser = actions.add_parser(name, help=help, description=help)
+        add_organisation(made)
+        add_place(made)
+        add_format(made)
+        made.set_defaults(run=run)
+        return made
+
+    add = action("add", "make a key and print it, once", _add)
+    add.add_argument("name", metavar="NAME", help="for people, such as the deployment that will use it")
+    add.add_argument("--agent", metavar="ID", help="bind it to one agent")
+    add.add_argument("--user", metavar="ID", help="bind it to one end user")
+    add.add_argument(
+        "--scope", metavar="SCOPE", action="append", default=[], help="what policies see; may be repeated"
+    )
+    action("list", "list keys, newest first", _list)
+    rotate = action("rotate", "replace a key's secret and print the new one, once", _rotate)
+    revoke = action("revoke", "end a key at once", _revoke)
+    for command in (rotate, revoke):
+        command.add_argument("key_id", metavar="KEY_ID")
+
+
+def _add(arguments: argparse.Namespace) -> int:
+    from api.auth import key_digest, key_prefix, new_key
+    from api.handlers.api_keys import shape
+    from api.store import accounts
+    from schemas.validation import violations
+
+    body = {
+        "name": arguments.name,
+        "agentId": arguments.agent,
+        "userId": arguments.user,
+        "scopes": arguments.scope,
+    }
+    if problems := violations("bodies/api-key-create", body):
+        raise CommandError("\n".join(problem.message for problem in problems))
+    secret = new_key()
+    with opened(arguments) as store:
+        store.need_organisation(arguments.organisation)
+        key = store.write(
+            lambda transaction: accounts.add_key(
+                transaction,
+                arguments.organisation,
+                arguments.name,
+                key_digest(secret),
+                key_prefix(secret),
+                actor(),
+                agent_id=arguments.agent,
+                user_id=arguments.user,
+                scopes=tuple(arguments.scope),
+            )
+        )
+    what = f"API key `{key['name']}` ({key['keyId']})"
+    show_once(what, secret, arguments.format, shape(key) | {"key": secret})
+    return 0
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from api.handlers.api_keys import shape
+    from api.store import accounts
+
+    with opened(arguments) as store:
+        store.need_organisation(arguments.organisation)
+        keys, _ = store.read(accounts.list_keys, arguments.organisation)
+    show([shape(key) for key in keys], COLUMNS, arguments.format)
+    return 0
+
+
+def _rotate(arguments: argparse.Namespace) -> int:
+    from api.auth import key_digest, key_prefix, new_key
+    from api.handlers.api_keys import shape
+    from api.store import accounts
+
+    secret = new_key()
+    with opened(arguments) as store:
+        key = store.write(
+            lambda transaction: accounts.rotate_key(
+                transaction,
+                arguments.organisation,
+                arguments.key_id,
+                key_digest(secret),
+                key_prefix(secret),
+                actor(),
+            )
+        )
+    key = _need(key, arguments)
+    what = f"new secret of API key `{key['name']}` ({key['keyId']})"
+    show_once(what, secret, arguments.format, shape(key) | {"key": secret})
+    return 0
+
+
+def _revoke(arguments: argparse.Namespace) -> int:
+    from api.handlers.api_keys import shape
+    from api.store import accounts
+
+    with opened(arguments) as store:
+        key = store.write(
+            lambda transaction: accounts.revoke_key(
+                transaction, arguments.organisation, arguments.key_id, actor()
+            )
+        )
+    show([shape(_need(key, arguments))], COLUMNS, arguments.format)
+    return 0
+
+
+def _need(key: dict[str, Any] | None, arguments: argparse.Namespace) -> dict[str, Any]:
+    if key is None:
+        raise CommandError(
+            f"there is no key `{arguments.key_id}` in the organisation `{arguments.organisation}`; "
+            "see `governance keys list`"
+        )
+    return key

@@ -1,0 +1,107 @@
+"""The store of this machine, for commands that work on it directly, also while the service runs.
+
+Whoever can run these commands has the database file or address; they need no login, which is also the way
+back in for an admin who lost theirs. Their changes are on record as `cli:<system user>`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import getpass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from api.cli.terminal import USAGE, CommandError
+
+if TYPE_CHECKING:
+    from api.settings import Settings
+
+T = TypeVar("T")
+
+
+def add_place(parser: argparse.ArgumentParser) -> None:
+    """Where the data is."""
+    parser.add_argument("--data-dir", metavar="DIR", help="instead of GOVERNANCE_DATA_DIR")
+    parser.add_argument("--database-url", metavar="URL", help="instead of GOVERNANCE_DATABASE_URL")
+
+
+def add_organisation(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--organisation", metavar="ID", default="default", help="which organisation; default: default"
+    )
+
+
+def settings_of(arguments: argparse.Namespace) -> Settings:
+    from api.settings import load
+
+    return load(data_dir=arguments.data_dir, database_url=arguments.database_url)
+
+
+def actor() -> str:
+    try:
+        return f"cli:{getpass.getuser()}"
+    except (KeyError, OSError):
+        return "cli"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStore:
+    """An open database. `write` runs one job in one transaction."""
+
+    database: Any
+    settings: Settings
+
+    def write(self, job: Callable[[Any], T]) -> T:
+        from api.clock import random_ids, system_clock
+        from api.store.accounts import AccountError
+        from api.store.writer import Transaction
+
+        with self.database.transaction():
+            transaction = Transaction(self.database, system_clock(), random_ids, None)
+            try:
+                result = job(transaction)
+            except AccountError as error:
+                raise CommandError(str(error)) from None
+            transaction.flush()
+        transaction.committed()
+        return result
+
+    def read(self, function: Callable[..., T], *arguments: Any) -> T:
+        result: T = self.database.read_here(function, *arguments)
+        return result
+
+    def need_organisation(self, organisation_id: str) -> dict[str, Any]:
+        from api.store import accounts
+
+        found = self.read(accounts.organisation, organisation_id)
+        if found is None:
+            raise CommandError(
+                f"there is no organisation `{organisation_id}`; see `governance organisations list`"
+            )
+        return found
+
+
+@contextlib.contextmanager
+def opened(arguments: argparse.Namespace) -> Iterator[LocalStore]:
+    """The store that the flags and settings name; it must exist, so that a mistyped folder makes none."""
+    from api.store.database import Database
+
+    settings = settings_of(arguments)
+    if settings.database.startswith("sqlite:///"):
+        from pathlib import Path
+
+        path = Path(settings.database.removeprefix("sqlite:///"))
+        if not path.is_file():
+            raise CommandError(
+                f"there is no database `{path}`; start the service once with `governance serve`, "
+                "or say where it is with --data-dir",
+                USAGE,
+            )
+    database = Database(settings.database)
+    try:
+        database.migrate()
+        yield LocalStore(database, settings)
+    finally:
+        database.close()
