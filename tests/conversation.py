@@ -3,11 +3,13 @@
 Every answer, whatever a case says of it, must also have the shape that the route table and the schemas
 promise, and at the end the audit chain must hold.
 
-In expectations a mapping names some members of many and a list all of its items; besides plain values there are
+In expectations a mapping names some members of many and a list all of its items. Besides plain values:
 
-    <any>            something is there, and not null        <contains: text>   a text with this in it
-    <absent>         the member is not there                 <save: name>       a text; `<name>` is it from then on
-    <next: name>     a `Link` to the next page, whose address is saved under the name
+    <any>             something is there, and not null
+    <absent>          the member is not there
+    <contains: text>  a text with this in it
+    <save: name>      a text; from then on `<name>` stands for it
+    <next: name>      a `Link` to the next page, whose address is saved under the name
 """
 
 from __future__ import annotations
@@ -146,7 +148,7 @@ class Conversation:
             assert same, f"{place} is {found!r}, not {expected!r}"
 
     def _match_text(self, expected: str, found: Any, place: str) -> None:
-        kind, _, rest = expected.removeprefix("<").removesuffix(">").partition(": ")
+        _kind, _, rest = expected.removeprefix("<").removesuffix(">").partition(": ")
         if expected == "<absent>":
             assert found is _ABSENT, f"{place} is {found!r}, but should not be there"
         elif expected == "<any>":

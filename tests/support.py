@@ -57,7 +57,7 @@ KEYS = {
 
 
 class FakeClock:
-    """Stands still until it is moved. It starts far ahead, so that tokens it issues do not expire by accident."""
+    """Stands still until it is moved; starts far ahead of any real time."""
 
     START = 4_102_444_800.0  # 2100-01-01T00:00:00Z
 

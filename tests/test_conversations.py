@@ -1,4 +1,4 @@
-"""Thin runner for `cases/conversations`: one test per file."""
+"""Thin runner for `cases/conversations`: one test per file and kind of database."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ SCHEMA = json.loads((CASES / "conversation.schema.json").read_text(encoding="utf
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_conversation(path: Path, tmp_path: Path) -> None:
+def test_conversation(path: Path, tmp_path: Path, database_url: str) -> None:
     case = yaml.safe_load(path.read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator(SCHEMA).validate(case)
 
     async def play() -> None:
-        async with Service(tmp_path, case.get("policies", ())) as service:
+        async with Service(
+            tmp_path, case.get("policies", ()), environment={"GOVERNANCE_DATABASE_URL": database_url}
+        ) as service:
             await Conversation(service).play(case["steps"])
 
     asyncio.run(play())
