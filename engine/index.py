@@ -40,7 +40,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from engine.fields import Facts, Hint, Literals, OneOf, Path, Regex, Threshold, value_key
+from engine.fields import MISSING, Facts, Hint, Literals, OneOf, Path, Regex, Threshold, value_key
 from engine.literals import required
 from engine.model import Json
 from engine.textindex import Shapes, Words
@@ -57,7 +57,10 @@ MOST_COPIES: Final = 4096
 """How often one policy may be filed below the first level; an `in` list files it under each of its values."""
 
 FEW_SHAPES: Final = 3
-"""From here on, patterns without literals are worth a set of their own."""
+"""So many items with patterns that require no telling literal are worth an RE2 set of their own."""
+
+TELLING: Final = 3
+"""Characters from which on a literal tells enough that its pattern needs no place in a set."""
 
 
 class Way(NamedTuple):
@@ -81,9 +84,10 @@ def ways(hint: Hint) -> tuple[Way, ...]:
         return (Way("words", hint.path, hint.any_of) if _searchable(hint.any_of) else present,)
     if isinstance(hint, Regex):
         clauses = [clause for clause in required(hint.pattern) if _searchable(clause)]
-        if clauses:
-            return tuple(Way("words", hint.path, clause) for clause in clauses)
-        return (Way("shape", hint.path, frozenset({hint.pattern})), present)
+        words = tuple(Way("words", hint.path, clause) for clause in clauses)
+        if any(min(map(len, clause)) >= TELLING for clause in clauses):
+            return words
+        return (*words, Way("shape", hint.path, frozenset({hint.pattern})), present)
     if isinstance(hint, Threshold):
         return (Way("above" if hint.above else "below", hint.path, bound=hint.bound),)
     return (present,)
@@ -96,50 +100,82 @@ def _searchable(literals: frozenset[str]) -> bool:
         return False
 
 
-class Probe:
-    """What one call shows to the index; remembers it per path."""
+class View:
+    """What a call shows at one path: whether there is anything, and on demand the `value_key`s of its values,
+    its casefolded text and its numbers. A lone scalar, the usual case, is looked at directly."""
 
-    __slots__ = ("_extremes", "_folded", "_keys", "facts", "payload")
+    __slots__ = ("_facts", "_folded", "_keys", "_path", "_scalar", "present")
+
+    def __init__(self, facts: Facts, path: Path, scalar: Json, present: bool) -> None:
+        self._facts = facts
+        self._path = path
+        self._scalar = scalar
+        self.present = present
+        self._keys: Collection[str] | None = None
+        self._folded: str | None = None
+
+    def keys(self) -> Collection[str]:
+        """The distinct keys of all values."""
+        keys = self._keys
+        if keys is None:
+            if self._scalar is not MISSING:
+                keys = (value_key(self._scalar),)
+            else:
+                keys = frozenset(map(value_key, self._facts.values(self._path)))
+            self._keys = keys
+        return keys
+
+    def folded(self) -> str:
+        """All texts, casefolded. Joining them cannot hide what one of them contains."""
+        folded = self._folded
+        if folded is None:
+            text = self._scalar
+            if text.__class__ is not str or not text.isascii():
+                text = "\n".join(self._facts.texts(self._path))
+            folded = self._folded = text.casefold()
+        return folded
+
+    def encoded(self) -> tuple[bytes, ...]:
+        """Each text by itself, as UTF-8."""
+        return self._facts.encoded(self._path)
+
+    def extremes(self) -> tuple[float, float]:
+        """The least and the greatest number; everything, if something that is not a number is there."""
+        numbers, others = self._facts.numbers(self._path)
+        if others:
+            return -math.inf, math.inf
+        return min(numbers, default=math.inf), max(numbers, default=-math.inf)
+
+
+class Probe:
+    """One call on its way through the tree; remembers its views by the text of the path."""
+
+    __slots__ = ("_facts", "payload", "views")
 
     def __init__(self, facts: Facts) -> None:
-        self.facts = facts
+        self._facts = facts
         self.payload: Json = facts.document.get("inputPayload")
-        self._keys: dict[str, tuple[str, ...] | frozenset[str]] = {}
-        self._folded: dict[str, str] = {}
-        self._extremes: dict[str, tuple[float, float]] = {}
+        self.views: dict[str, View] = {}
 
-    def keys(self, path: Path) -> tuple[str, ...] | frozenset[str]:
-        """The distinct `value_key`s of the values at the path; empty when it is missing."""
-        found = self._keys.get(path.text)
-        if found is None:
-            values = self.facts.values(path)
-            if len(values) < 2:
-                found = (value_key(values[0]),) if values else ()
-            else:
-                found = frozenset(map(value_key, values))
-            self._keys[path.text] = found
-        return found
+    def look(self, path: Path) -> View:
+        """The view of a path that `views` does not have yet."""
+        facts = self._facts
+        value: Json = facts.document.get(path.root, MISSING)
+        segments = path.segments
+        if segments and value.__class__ is dict:
+            value = value.get(segments[0], MISSING)
+            segments = segments[1:]
+        if value is MISSING:
+            view = View(facts, path, MISSING, False)
+        elif not segments and value.__class__ in _SCALARS:
+            view = View(facts, path, value, True)
+        else:
+            view = View(facts, path, MISSING, facts.ends(path) != ())
+        self.views[path.text] = view
+        return view
 
-    def folded(self, path: Path) -> str:
-        """All texts at the path, casefolded. Joining them cannot hide what one of them contains."""
-        found = self._folded.get(path.text)
-        if found is None:
-            texts = self.facts.texts(path)
-            found = texts[0] if len(texts) == 1 else "\n".join(texts)
-            found = self._folded[path.text] = found.casefold()
-        return found
 
-    def extremes(self, path: Path) -> tuple[float, float]:
-        """The least and the greatest number at the path; everything if something there is not a number."""
-        found = self._extremes.get(path.text)
-        if found is None:
-            numbers, others = self.facts.numbers(path)
-            if others:
-                found = (-math.inf, math.inf)
-            else:
-                found = (min(numbers, default=math.inf), max(numbers, default=-math.inf))
-            self._extremes[path.text] = found
-        return found
+_SCALARS: Final = frozenset({str, int, float, bool})
 
 
 class Filed(NamedTuple, Generic[Item]):
@@ -177,10 +213,11 @@ class Bounds(Generic[Item]):
 class Door(Generic[Item]):
     """All that one path decides in one node. `present` opens whenever the path leads anywhere."""
 
-    __slots__ = ("_above", "_below", "_equal", "_path", "_present", "_shapes", "_words")
+    __slots__ = ("_above", "_below", "_equal", "_name", "_path", "_present", "_shapes", "_words")
 
     def __init__(self, path: Path, filed: Sequence[tuple[Way, Filed[Item]]]) -> None:
         self._path = path
+        self._name = path.text
         equal: defaultdict[str, list[Filed[Item]]] = defaultdict(list)
         words: defaultdict[str, list[Filed[Item]]] = defaultdict(list)
         shapes: defaultdict[str, list[Filed[Item]]] = defaultdict(list)
@@ -198,43 +235,54 @@ class Door(Generic[Item]):
                 below.append((-way.bound, entry))
             else:
                 present.append(entry)
-        if len(shapes) < FEW_SHAPES:
-            present += {id(entry): entry for bucket in shapes.values() for entry in bucket}.values()
+        if sum(map(len, shapes.values())) < FEW_SHAPES:
+            present += (entry for bucket in shapes.values() for entry in bucket)
             shapes.clear()
-        self._equal = {key: _bucket(bucket) for key, bucket in equal.items()}
+        self._equal = {key: _bucket(bucket) for key, bucket in equal.items()} if equal else None
         self._words = Words({key: _bucket(bucket) for key, bucket in words.items()}) if words else None
         self._shapes = Shapes({key: _bucket(bucket) for key, bucket in shapes.items()}) if shapes else None
         self._above = Bounds(above) if above else None
         self._below = Bounds(below) if below else None
-        self._present = _bucket(present)
+        self._present = _bucket(present) if present else None
 
     def collect(self, probe: Probe, found: set[Item]) -> None:
-        keys: Collection[str] = probe.keys(self._path)
-        if not keys:
+        """Add every item behind this door that the call may concern."""
+        view = probe.views.get(self._name)
+        if view is None:
+            view = probe.look(self._path)
+        if not view.present:
             return
-        opened: list[tuple[Item, ...] | Node[Item]] = []
         equal = self._equal
-        if equal:
-            if len(keys) > FULL:
-                keys = equal.keys() & keys
-            for key in keys:
-                if key in equal:
-                    opened.append(equal[key])
+        if equal is not None:
+            keys = view.keys()
+            for key in keys if len(keys) <= FULL else equal.keys() & keys:
+                bucket = equal.get(key)
+                if bucket is not None:
+                    if isinstance(bucket, tuple):
+                        found.update(bucket)
+                    else:
+                        bucket.collect(probe, found)
         if self._words is not None:
-            opened += self._words.find(probe.folded(self._path))
+            for bucket in self._words.find(view.folded()):
+                if isinstance(bucket, tuple):
+                    found.update(bucket)
+                else:
+                    bucket.collect(probe, found)
         if self._shapes is not None:
-            opened += self._shapes.find(probe.facts.encoded(self._path))
-        if self._present:
-            opened.append(self._present)
-        for bucket in opened:
-            if isinstance(bucket, tuple):
-                found.update(bucket)
+            for bucket in self._shapes.find(view.encoded()):
+                if isinstance(bucket, tuple):
+                    found.update(bucket)
+                else:
+                    bucket.collect(probe, found)
+        if self._present is not None:
+            if isinstance(self._present, tuple):
+                found.update(self._present)
             else:
-                bucket.collect(probe, found)
+                self._present.collect(probe, found)
         if self._above is not None:
-            self._above.collect(probe.extremes(self._path)[1], probe, found)
+            self._above.collect(view.extremes()[1], probe, found)
         if self._below is not None:
-            self._below.collect(-probe.extremes(self._path)[0], probe, found)
+            self._below.collect(-view.extremes()[0], probe, found)
 
 
 class Node(Generic[Item]):
@@ -274,16 +322,27 @@ class Node(Generic[Item]):
         by_key = self._by_key
         if by_key:
             payload = probe.payload
-            # Only an object is entered by its keys; through anything else every door is tried.
-            keys: Iterable[str] = by_key if payload.__class__ is not dict else by_key.keys() & payload.keys()
+            keys: Iterable[str]
+            if payload.__class__ is not dict:
+                keys = by_key  # only an object is entered by its keys; through anything else try every door
+            else:
+                keys = payload if len(payload) <= 2 * FULL else by_key.keys() & payload.keys()
             for key in keys:
-                for door in by_key[key]:
+                for door in by_key.get(key, ()):
                     door.collect(probe, found)
 
+    def simplest(self) -> Node[Item] | Door[Item]:
+        """This node, or its only door."""
+        doors = [*self._plain, *(door for doors in self._by_key.values() for door in doors)]
+        return doors[0] if len(doors) == 1 and not self._always else self
 
-def _bucket(filed: Sequence[Filed[Item]]) -> tuple[Item, ...] | Node[Item]:
+
+Bucket = tuple[Item, ...] | Door[Item] | Node[Item]
+
+
+def _bucket(filed: Sequence[Filed[Item]]) -> Bucket[Item]:
     if len(filed) > FULL and any(entry.ways for entry in filed):
-        return Node(filed)
+        return Node(filed).simplest()
     return tuple(entry.item for entry in filed)
 
 

@@ -33,6 +33,7 @@ DEEPEST: Final = 40
 
 _NOTHING: Final[Clause] = frozenset({""})
 _REPEAT: Final = re.compile(r"\{(0|[1-9][0-9]*)(?:(,)(0|[1-9][0-9]*|))?\}")
+_PLAIN: Final = re.compile(r"[^\\\[\](){}|*+?.^$]+")
 _FLAGS: Final = re.compile(r"\(\?([imsU]*(?:-[imsU]+)?)([:)])")
 _NAME: Final = re.compile(r"\(\?P?<[A-Za-z0-9_]+>")
 _HEX: Final = re.compile(r"\\x(?:([0-9A-Fa-f]{2})|\{([0-9A-Fa-f]{1,6})\})")
@@ -163,6 +164,14 @@ class _Parser:
         while (char := self._peek()) and char not in "|)":
             if char in "*+?" or _REPEAT.match(self.text, self.at):
                 raise _GiveUp  # refused, or (behind a group of flags) it repeats the part before
+            if plain := _PLAIN.match(self.text, self.at):
+                # A run without meaning of its own; its last character may belong to a quantifier.
+                end = plain.end()
+                end -= self.text[end : end + 1] in ("*", "+", "?", "{")
+                if end > self.at:
+                    sequence.add(_Known(frozenset({self.text[self.at : end].casefold()})))
+                    self.at = end
+                    continue
             for part in self._atoms(depth):
                 sequence.add(part)
         return sequence.known()

@@ -28,7 +28,7 @@ from engine.conditions import CompiledCondition, check_policy, compile_condition
 from engine.fields import Facts
 from engine.index import Index, Probe
 from engine.layered import Layered
-from engine.model import ROOTS, Json, Match, Policy, ToolCall
+from engine.model import ROOTS, Json, Match, Policy, ToolCall, Verdict
 
 RECENT: Final = 16
 """Changes that are simply evaluated; more of them become a tier."""
@@ -58,25 +58,30 @@ class Rule:
         tolerant = policy.action == "allow" or policy.failure_policy == "ignore"
         return cls(policy, conditions, tolerant, policy.scope == "action_only")
 
-    def holds(self, facts: Facts) -> bool:
-        """No condition is FALSE, and none a fault that this rule does not count as met."""
-        for condition in self.conditions:
+    def verdict(self, facts: Facts) -> Verdict:
+        """FALSE if any condition is, else a fault if any is, else TRUE."""
+        fault: Verdict = True
+        # From the last: people name the tool first, which is what the index has looked at already.
+        for condition in reversed(self.conditions):
             verdict = condition.evaluate(facts)
-            if verdict is not True and (verdict is False or self.tolerant):
-                return False
-        return True
+            if verdict is not True:
+                if verdict is False:
+                    return False
+                fault = verdict
+        return fault
 
-    def match(self, facts: Facts) -> Match:
-        """The match in words; ask only when it `holds`."""
+    def match(self, facts: Facts, verdict: Verdict, told: dict[CompiledCondition, str]) -> Match:
+        """The match in words, for a verdict that is not FALSE. `told` keeps the words of each condition."""
         reasons: list[str] = []
         faults: list[str] = []
         for condition in self.conditions:
-            described = condition.describe(facts)
-            if condition.evaluate(facts) is True:
-                reasons.append(described)
-            else:
-                faults.append(described)
-                reasons.append(f"{described}, which counts as met")
+            words = told.get(condition)
+            if words is None:
+                words = told[condition] = condition.describe(facts)
+            if verdict is not True and condition.evaluate(facts) is not True:
+                faults.append(words)
+                words += ", which counts as met"
+            reasons.append(words)
         return Match(self.policy, "; ".join(reasons), tuple(faults))
 
 
@@ -124,11 +129,15 @@ class Matcher:
     @staticmethod
     def _decide(rules: Iterable[Rule], call: ToolCall, facts: Facts) -> list[Match]:
         reads = call.just_reads
-        return [
-            rule.match(facts)
-            for rule in rules
-            if rule.policy.enabled and not (reads and rule.actions_only) and rule.holds(facts)
-        ]
+        matches: list[Match] = []
+        told: dict[CompiledCondition, str] = {}
+        for rule in rules:
+            verdict = rule.verdict(facts)
+            if verdict is False or (rule.tolerant and verdict is not True):
+                continue
+            if rule.policy.enabled and not (reads and rule.actions_only):
+                matches.append(rule.match(facts, verdict, told))
+        return matches
 
     # ---- changes ---------------------------------------------------------------------------------------
 

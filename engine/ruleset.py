@@ -40,11 +40,12 @@ class Ruleset:
     costs two hashes, and so wide, because sums of short hashes can be forged.
     """
 
-    __slots__ = ("_matcher", "_total", "digest", "policies", "revision")
+    __slots__ = ("_made_of", "_matcher", "_total", "digest", "policies", "revision")
 
     def __init__(self, matcher: Matcher, total: int, revision: int) -> None:
         self._matcher = matcher
         self._total = total
+        self._made_of: Mapping[str, Rule] | None = None
         self.revision = revision
         self.policies: Mapping[str, Policy] = _Policies(matcher.rules)
         self.digest = hashlib.sha256(total.to_bytes(_BITS // 8, "big")).hexdigest()
@@ -99,16 +100,18 @@ class Ruleset:
     def compacted(self) -> Ruleset:
         """The same set, all of it in the big index. Takes seconds at 100,000 policies: call it in a thread,
         then swap in what `following` makes of it."""
+        rules = self._matcher.rules
         with _no_collections():
-            return Ruleset(Matcher(dict(self._matcher.rules)), self._total, self.revision)
+            made = Ruleset(Matcher(dict(rules)), self._total, self.revision)
+        made._made_of = rules.base
+        return made
 
     def following(self, current: Ruleset) -> Ruleset:
         """This set brought up to `current`: what differs goes into the overlay."""
         mine, theirs = self._matcher.rules, current._matcher.rules
-        rules: dict[str, Rule | None] = {
-            key: rule for key, rule in theirs.items() if mine.get(key) is not rule
-        }
-        rules.update((key, None) for key in mine if key not in theirs)
+        # When nothing else was compacted meanwhile, only what lies on top over there can differ.
+        keys = theirs.top.keys() if theirs.base is self._made_of else mine.keys() | theirs.keys()
+        rules = {key: theirs.get(key) for key in keys if mine.get(key) is not theirs.get(key)}
         return Ruleset(self._matcher.changed(rules), current._total, current.revision)
 
     # ---- statistics ------------------------------------------------------------------------------------
@@ -175,7 +178,12 @@ def _compiled(policies: Mapping[str, Policy]) -> dict[str, Rule]:
     return rules
 
 
+_NOTHING: Final = Evaluation()
+
+
 def _evaluation(matches: list[Match]) -> Evaluation:
+    if not matches:
+        return _NOTHING
     if len(matches) > 1:
         matches.sort(key=lambda match: match.order)
     return Evaluation(

@@ -10,7 +10,7 @@ Both may open too many buckets, never too few. Nothing here knows what a bucket 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import ahocorasick_rs
@@ -18,8 +18,8 @@ import re2
 
 Bucket = TypeVar("Bucket")
 
-FEW: Final = 2
-"""Up to here, asking for each literal by itself is as fast and takes no memory."""
+FEW: Final = 16
+"""Up to here, asking for each literal by itself is faster, and takes no memory."""
 
 SHARD: Final = 8192
 """Literals of one automaton. Building one holds the interpreter lock, here for some 10 ms."""
@@ -53,22 +53,20 @@ class Words(Generic[Bucket]):
                 for start in range(0, len(literals), SHARD)
             )
 
-    def find(self, folded: str) -> Iterator[Bucket]:
+    def find(self, folded: str) -> Iterable[Bucket]:
         """Buckets of all literals that occur in a casefolded text without lone surrogates."""
         buckets = self._buckets
-        if not self._automatons:
-            return (bucket for literal, bucket in buckets.items() if literal in folded)
+        automatons = self._automatons
+        if not automatons:
+            return [bucket for literal, bucket in buckets.items() if literal in folded]
         if len(folded) > PIECE:
-            return (buckets[literal] for literal in self._in_pieces(folded))
-        if len(self._automatons) == 1:
-            hits = self._automatons[0].find_matches_as_strings(folded, overlapping=True)
-        else:
-            hits = [
-                literal
-                for automaton in self._automatons
-                for literal in automaton.find_matches_as_strings(folded, overlapping=True)
-            ]
-        return map(buckets.__getitem__, set(hits) if len(hits) > 1 else hits)
+            return [buckets[literal] for literal in self._in_pieces(folded)]
+        hits = automatons[0].find_matches_as_strings(folded, overlapping=True)
+        for automaton in automatons[1:]:
+            hits += automaton.find_matches_as_strings(folded, overlapping=True)
+        if not hits:
+            return ()
+        return [buckets[literal] for literal in (set(hits) if len(hits) > 1 else hits)]
 
     def _in_pieces(self, folded: str) -> set[str]:
         found: set[str] = set()

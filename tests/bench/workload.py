@@ -54,12 +54,12 @@ class Company:
         self.random = random.Random(seed)
         self.tools = [
             f"{system}.{verb}_{word}"
-            for word in WORDS[: max(1, min(len(WORDS), size // 8_000 + 1))]
+            for word in WORDS[: max(1, min(len(WORDS), size // 4_000 + 1))]
             for system in SYSTEMS
             for verb in VERBS
         ]
         self.random.shuffle(self.tools)
-        self.tools = self.tools[: max(20, size // 50)]
+        self.tools = self.tools[: max(20, size // 20)]
         self.samples = [self._sample(number) for number in range(size)]
 
     @property
