@@ -71,7 +71,12 @@ class Receiver:
             def do_POST(self) -> None:
                 length = int(self.headers.get("content-length") or 0)
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                request = Received(self.path, headers, self.rfile.read(length), time.time())
+                body = self.rfile.read(length)
+                if len(body) < length:
+                    # The sender died in the middle of its request: nothing has arrived.
+                    self.close_connection = True
+                    return
+                request = Received(self.path, headers, body, time.time())
                 answer = receiver._answer(request)
                 if answer.delay and receiver._stopping.wait(answer.delay):
                     self.close_connection = True
