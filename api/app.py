@@ -111,3 +111,13 @@ def _by_path(routes: tuple[Route, ...]) -> dict[str, list[Route]]:
         paths.setdefault(route.path, []).append(route)
     # A fixed path goes before one that would swallow it: /v1/policies/simulate before /v1/policies/:id.
     return dict(sorted(paths.items(), key=lambda item: [part.startswith(":") for part in item[0].split("/")]))
+
+
+def create() -> ASGIApp:
+    """The application of one worker process, by the environment's settings; the server's factory."""
+    from api.live_rules import open_rules
+    from api.service import open_service
+    from api.settings import load
+
+    settings = load()
+    return Application(lambda: open_service(settings, open_rules)).asgi
