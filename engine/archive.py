@@ -40,6 +40,7 @@ class FileRecord:
 @dataclass(frozen=True, slots=True)
 class Change:
     """One file that changed: `after` is what is in force now, None when nothing is; one of the two is there.
+    `state` is the policy (the contract's shape) that came or went.
 
     `new_version` says that a version is archived: false for presets, packs, and files that only moved.
     `moved` marks the old path of a file that moved: its policy lives on.

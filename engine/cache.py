@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from engine.documents import policy_as_json, policy_from_state
 from engine.model import Policy
@@ -40,8 +39,8 @@ class DocumentCache:
         self._states: dict[str, Any] = {}
         self._fresh: dict[str, Policy] = {}
         if self._path is not None:
-            with contextlib.suppress(OSError, msgspec.DecodeError, ValueError):
-                states = msgspec.json.decode(self._path.read_bytes())
+            with contextlib.suppress(OSError, ValueError):
+                states = json.loads(self._path.read_bytes())
                 self._states = states if isinstance(states, dict) else {}
 
     def get(self, digest: str, policy_id: str, organisation_id: str) -> Policy | None:
@@ -62,10 +61,10 @@ class DocumentCache:
             states = {digest: state for digest, state in self._states.items() if digest in wanted}
             states |= {d: policy_as_json(policy) for d, policy in self._fresh.items() if d in wanted}
             aside = self._path.with_suffix(".tmp")
-            with contextlib.suppress(OSError, TypeError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 aside.touch(mode=0o600)
-                aside.write_bytes(msgspec.json.encode(states))
+                aside.write_bytes(json.dumps(states).encode())
                 aside.replace(self._path)
                 for old in self._path.parent.glob("policies-*.json"):
                     if old != self._path:

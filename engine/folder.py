@@ -65,6 +65,8 @@ def ours(path: str) -> bool:
 
 def place_of(path: str) -> Place:
     """Raises DocumentError for a file that has no place here."""
+    if not path.isprintable():
+        raise _misplaced(path, "the name of a file or folder has unprintable characters; rename it")
     *folders, name = path.split("/")
     stem, dot, ending = name.rpartition(".")
     if ending != "yaml" or not dot:

@@ -78,7 +78,9 @@ def record(
     for path, put in edits.items():
         old = head.files.get(path)
         if put is None and old is not None:
-            changes.append(Change(path, old, None, source, author(path), moved=path in moved))
+            last = head.of(old.organisation_id).get(old.document_id) if old.kind == "policy" else None
+            state = policy_as_json(last.policy) if last else None
+            changes.append(Change(path, old, None, source, author(path), state, moved=path in moved))
     blobs = {put.digest: put.content for put in edits.values() if put is not None}
     records.record(revision, at, changes, blobs)
     return head.changed(revision, at, documents), tuple(changes)

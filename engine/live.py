@@ -22,7 +22,7 @@ import watchfiles
 
 from engine import git
 from engine.archive import Change, VersionRecord
-from engine.errors import DocumentError, PolicyNotFound, Problem, RepositoryError
+from engine.errors import DocumentError, EngineError, PolicyNotFound, Problem, StorageError
 from engine.folder import ours
 from engine.model import Json, Policy
 from engine.reconcile import Progress
@@ -196,10 +196,15 @@ class LiveRules:
     def catch_up(self, revision: int) -> None:
         """Bring the snapshot to at least this revision; raises when it cannot, so that nothing is decided."""
         if self.revision < revision:
-            self.repository.follow()
-            self._swap()
+            try:
+                self.repository.follow()
+                self._swap()
+            except EngineError as error:
+                raise StorageError(
+                    f"revision {revision} of the policies cannot be loaded: {error}"
+                ) from error
         if self.revision < revision:
-            raise RepositoryError(f"revision {revision} of the policies is not there; nothing can be decided")
+            raise StorageError(f"revision {revision} of the policies is not there yet")
 
     def reload(self, hints: Iterable[str] | None = None, *, trust: bool = True) -> None:
         """Look at the disk (at all of it without hints) and put into force what is good."""

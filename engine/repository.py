@@ -277,6 +277,9 @@ class Repository(Reconciler):
         self, records: Records, author: str, touched: list[str], work: Callable[[_Job], T]
     ) -> tuple[_Job, T | None]:
         with self._lock:
+            if touched:  # an archive may run the work again when a transaction that others shared failed
+                self._undo(touched)
+                touched.clear()
             job = _Job(records, self._at_head(records), author, [], touched)
             try:
                 return job, work(job)

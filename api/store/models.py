@@ -292,7 +292,8 @@ class Blob(Table):
 
 
 class PolicyVersion(Table):
-    """Every state a policy ever had. `state` is the parsed policy (JSON); a deletion is a row too."""
+    """Every state a policy ever had. `state` is the parsed policy (JSON). The current one has no
+    `archived_at`; `deleted` says that a version ended by deletion, not by a newer version."""
 
     organisation_id = TextField()
     policy_id = TextField()
@@ -319,14 +320,39 @@ class PolicyFile(Table):
 
     path = TextField(primary_key=True)
     kind = TextField()
-    digest = TextField()
     organisation_id = TextField()
     document_id = TextField()
+    digest = TextField()
     version = IntegerField()
     revision = BigIntegerField()
+    created_at = TextField()
+    updated_at = TextField()
+    source = TextField()
 
     class Meta:
         table_name = "policy_files"
+
+
+class PolicyChange(Table):
+    """Which path changed at which revision, and to what; no `digest`: it went away."""
+
+    revision = BigIntegerField()
+    path = TextField()
+    at = TextField()
+    kind = TextField()
+    organisation_id = TextField()
+    document_id = TextField()
+    digest = TextField(null=True)
+    version = IntegerField()
+    created_at = TextField()
+    updated_at = TextField()
+    source = TextField()
+    author = TextField()
+
+    class Meta:
+        table_name = "policy_changes"
+        primary_key = CompositeKey("revision", "path")
+        indexes = ((("path", "revision"), False),)
 
 
 class Node(Table):
@@ -359,5 +385,6 @@ TABLES: tuple[type[Table], ...] = (
     Blob,
     PolicyVersion,
     PolicyFile,
+    PolicyChange,
     Node,
 )

@@ -1,0 +1,80 @@
+"""Opens the live policies of a service process: folder, archive, cache, watcher; tells of failed reloads."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from api import metrics
+from api.clock import Clock, Ids, iso, random_ids, system_clock
+from api.settings import Settings
+from api.store.archive import SqlArchive
+from api.store.database import Database, DatabaseUnavailable
+from api.store.writer import Transaction, Writer
+from engine import git
+from engine.cache import DocumentCache
+from engine.errors import Problem
+from engine.live import LiveRules
+from engine.repository import Repository
+
+log = logging.getLogger("governance.policies")
+
+MOST_ERRORS = 100
+
+
+@contextlib.contextmanager
+def open_rules(
+    settings: Settings,
+    store: Database,
+    writer: Writer,
+    *,
+    clock: Clock = system_clock,
+    ids: Ids = random_ids,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[LiveRules]:
+    """The policies in force, watched until the end. Raises RefusedToStart."""
+    repository = Repository(
+        settings.policies_dir,
+        SqlArchive(store, clock, ids, writer),
+        clock=lambda: iso(clock()),
+        cache=DocumentCache(settings.data_dir / "cache"),
+        commit=git.commit if settings.git == "commit" else None,
+    )
+    live = LiveRules(repository, on_failed=lambda problems: _tell(writer, live, problems))
+    live.start(progress)
+    live.watch()
+    try:
+        yield live
+    finally:
+        live.close()
+
+
+def _tell(writer: Writer, live: LiveRules, problems: Sequence[Problem]) -> None:
+    """Count a refused batch, and put it into the audit log and the outbox."""
+    metrics.reload_failed()
+    data = {
+        "policyRevision": live.revision,
+        "count": len(problems),
+        "errors": [_shown(problem) for problem in problems[:MOST_ERRORS]],
+    }
+
+    def job(transaction: Transaction) -> None:
+        transaction.audit(
+            "default", "policy.reload_failed", actor="file", policyRevision=live.revision, details=data
+        )
+        transaction.notify("default", "policy.reload_failed", data)
+
+    try:
+        writer.write_here(job)
+    except DatabaseUnavailable as error:
+        log.warning("the failed reload could not be recorded: %s", error)
+
+
+def _shown(problem: Problem) -> dict[str, Any]:
+    shape: dict[str, Any] = {"message": problem.message}
+    for name in ("file", "line", "column", "pointer", "code"):
+        if value := getattr(problem, name):
+            shape[name] = value
+    return shape
