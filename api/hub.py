@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Collection, Iterator
 
 from api.store.writer import Change
 
-MOST_QUEUED = 1_000
+MOST_QUEUED = 10_000
 """A stream reader this far behind is cut off; it reconnects and reads the current state."""
 
 
@@ -22,7 +22,7 @@ class Hub:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[tuple[str, str, str], set[asyncio.Future[None]]] = {}
-        self._streams: dict[asyncio.Queue[Change | None], str] = {}
+        self._streams: dict[asyncio.Queue[Change | None], tuple[str, Collection[str]]] = {}
         self._closed = False
 
     @property
@@ -40,8 +40,8 @@ class Hub:
             for future in self._waiting.pop((change.organisation_id, change.topic, change.key), ()):
                 if not future.done():
                     future.set_result(None)
-            for queue, organisation_id in list(self._streams.items()):
-                if organisation_id == change.organisation_id:
+            for queue, (organisation_id, topics) in list(self._streams.items()):
+                if organisation_id == change.organisation_id and change.topic in topics:
                     try:
                         queue.put_nowait(change)
                     except asyncio.QueueFull:
@@ -65,10 +65,10 @@ class Hub:
                 if not waiting:
                     del self._waiting[place]
 
-    async def stream(self, organisation_id: str) -> AsyncIterator[Change]:
-        """Every change of an organisation from now on; ends when the reader falls too far behind."""
+    async def stream(self, organisation_id: str, topics: Collection[str]) -> AsyncGenerator[Change, None]:
+        """An organisation's changes of these topics from now on; ends when the reader falls far behind."""
         queue: asyncio.Queue[Change | None] = asyncio.Queue(MOST_QUEUED)
-        self._streams[queue] = organisation_id
+        self._streams[queue] = (organisation_id, topics)
         try:
             while not self._closed:
                 change = await queue.get()

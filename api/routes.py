@@ -366,6 +366,13 @@ ROUTES: tuple[Route, ...] = (
         "Server-sent events: approvals, decisions, policy changes, halts",
         "service",
         media_type="text/event-stream",
+        query=(
+            Query(
+                "events",
+                {"type": "string", "minLength": 1, "maxLength": 100},
+                "Only these, with commas between: `approval`, `decision`, `policy`, `halt`.",
+            ),
+        ),
         description="Events `approval`, `decision`, `policy`, `halt`, each with JSON data; a comment every "
         "15 seconds. Ends when the token is not accepted any more.",
     ),

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from api.context import Context
-from api.errors import ApiError, as_api_error
+from api.errors import ApiError, as_api_error, invalid
 from api.exchange import Caller, Reply, Values
 from api.store.database import DatabaseUnavailable
 from api.store.writer import Change
@@ -26,17 +26,23 @@ TOPICS = {"approval": "approvalId", "decision": "toolCallId", "policy": "policyI
 
 
 async def stream(caller: Caller, values: Values, context: Context) -> Reply:
-    """GET /v1/stream"""
+    """GET /v1/stream, of all events or of those that `events` names."""
+    topics = frozenset(values.query.get("events", ",".join(TOPICS)).split(","))
+    if unknown := sorted(topics - TOPICS.keys()):
+        known = ", ".join(TOPICS)
+        raise invalid("/events", f"there is no event `{unknown[0][:40]}`; write some of {known}, with commas")
     return Reply(
-        stream=_messages(caller, values.headers["authorization"], context),
+        stream=_messages(caller, topics, values.headers["authorization"], context),
         media_type="text/event-stream",
         headers={"X-Accel-Buffering": "no", "Cache-Control": "no-store"},
     )
 
 
-async def _messages(caller: Caller, authorization: str, context: Context) -> AsyncIterator[bytes]:
+async def _messages(
+    caller: Caller, topics: frozenset[str], authorization: str, context: Context
+) -> AsyncIterator[bytes]:
     loop = asyncio.get_running_loop()
-    async with contextlib.aclosing(context.hub.stream(caller.organisation_id)) as changes:  # type: ignore[type-var]
+    async with contextlib.aclosing(context.hub.stream(caller.organisation_id, topics)) as changes:
         coming = asyncio.ensure_future(anext(changes))
         try:
             await asyncio.sleep(0)  # the hub knows us now, so nothing after the first line is missed
@@ -56,8 +62,7 @@ async def _messages(caller: Caller, authorization: str, context: Context) -> Asy
                 except StopAsyncIteration:
                     return
                 coming = asyncio.ensure_future(anext(changes))
-                if change.topic in TOPICS:
-                    yield message(change)
+                yield message(change)
         finally:
             coming.cancel()
             await asyncio.gather(coming, return_exceptions=True)
