@@ -1,0 +1,212 @@
+"""`governance serve`: make what is missing, say where everything is, and serve.
+
+Whatever forbids serving is found before the first worker starts, or said by the first that fails, in words:
+the address first, so that a second start by mistake changes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import socket
+from typing import TYPE_CHECKING, Any, Final
+
+from api.cli.terminal import USAGE, CommandError, Subparsers
+
+if TYPE_CHECKING:
+    from api.first_start import FirstStart
+    from api.settings import Settings
+
+FLAGS: Final = {
+    "host": ("ADDRESS", "address to listen on"),
+    "port": ("PORT", "port to listen on; 0: any free one"),
+    "workers": ("N", "server processes"),
+    "env": ("NAME", "`development` or `production`"),
+    "data_dir": ("DIR", "folder of the embedded database and the signing secret"),
+    "policies_dir": ("DIR", "folder of policies, presets and packs"),
+    "database_url": ("URL", "`sqlite:///file` or `postgresql://...`"),
+    "frontend_url": ("URL", "address of the web front end in approval links"),
+    "git": ("MODE", "`off` or `commit`"),
+}
+"""Flag (and field of the settings) -> metavar, help. Each goes before its GOVERNANCE_* variable."""
+
+GRACE: Final = 15
+"""Seconds that requests under way have to finish when the service is told to stop."""
+KEEP_ALIVE: Final = 75
+
+
+def register(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "serve",
+        help="run the service",
+        description="Runs the service. The first start makes a data folder, an admin and an API key, and "
+        "prints them once.",
+        epilog="Exit codes: 0 stopped as asked; 2 it refused to start and said why.",
+    )
+    for name, (metavar, help) in FLAGS.items():
+        flag = "--" + name.replace("_", "-")
+        parser.add_argument(flag, metavar=metavar, help=f"{help} (GOVERNANCE_{name.upper()})")
+    parser.set_defaults(run=_serve)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from api import first_start
+    from api.settings import load
+
+    for name in FLAGS:
+        value = getattr(arguments, name)
+        if value is not None:
+            # Worker processes read the environment alone.
+            os.environ[f"GOVERNANCE_{name.upper()}"] = value
+    settings = load()
+    _check_policies_folder(settings)
+    listener = _listen(settings.host, settings.port)
+    try:
+        # With port 0 the system has chosen one; links must name it.
+        os.environ["GOVERNANCE_PORT"] = str(listener.getsockname()[1])
+        settings = load()
+        made = first_start.prepare(settings)
+        print(banner(settings, made), flush=True)
+        return _run(settings, listener)
+    finally:
+        listener.close()
+
+
+def _check_policies_folder(settings: Settings) -> None:
+    folder = settings.policies_dir
+    if not folder.is_dir():
+        raise CommandError(
+            f"there is no policies folder `{folder}`; make it, or say where it is with --policies-dir", USAGE
+        )
+    if not os.access(folder, os.R_OK | os.X_OK):
+        raise CommandError(f"the policies folder `{folder}` cannot be read", USAGE)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A bound socket, which the workers share."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+    except (OSError, UnicodeError):
+        raise CommandError(f"`{host}` is no address of this machine; set --host", USAGE) from None
+    listener = socket.socket(family, kind, protocol)
+    try:
+        if os.name != "nt":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        # Listening now finds a port that another service listens on, which binding alone may not.
+        listener.listen(2_048)
+    except OSError as error:
+        listener.close()
+        match error.errno:
+            case errno.EADDRINUSE:
+                message = (
+                    f"port {port} of {host} is in use; stop what listens there, or choose another --port"
+                )
+            case errno.EACCES:
+                message = f"port {port} is reserved for the system; choose one above 1023 with --port"
+            case errno.EADDRNOTAVAIL:
+                message = f"`{host}` is no address of this machine; set --host"
+            case _:
+                message = f"cannot listen on {host}:{port}: {error.strerror}"
+        raise CommandError(message, USAGE) from None
+    listener.set_inheritable(True)
+    return listener
+
+
+def banner(settings: Settings, made: FirstStart) -> str:
+    """What a person wants to know at the start. Secrets stand in it at the first start only."""
+    from api.context import VERSION
+
+    lines = [
+        f"Agent Governance Service {VERSION}",
+        "",
+        f"  service   {settings.base_url}",
+        f"  console   {settings.frontend}/approvals",
+        f"  API docs  {settings.base_url}/api/docs",
+        f"  policies  {settings.policies_dir}",
+        f"  data      {_data(settings)}",
+        "",
+    ]
+    if made.admin_email is not None:
+        password = made.admin_password or "the one in GOVERNANCE_ADMIN_PASSWORD"
+        lines += [f"  admin     {made.admin_email}", f"  password  {password}"]
+    if made.made_key:
+        lines.append(f"  API key   {made.api_key or 'the one in GOVERNANCE_API_KEY'}")
+    if made.made_anything:
+        lines.append("")
+    if made.admin_password is not None or made.api_key is not None:
+        lines += ["  These secrets are kept nowhere and shown only now. Note them.", ""]
+    elif not made.made_anything:
+        lines += [
+            "  Lost the password? governance users password EMAIL",
+            "  Another API key?   governance keys add NAME",
+            "",
+        ]
+    lines += [f"  {note}" for note in _notes(settings)]
+    return "\n".join(lines)
+
+
+def _data(settings: Settings) -> str:
+    if settings.database.startswith("sqlite:"):
+        return settings.database.removeprefix("sqlite:///")
+    return "PostgreSQL"
+
+
+def _notes(settings: Settings) -> list[str]:
+    """What is allowed but probably not meant."""
+    notes = []
+    everywhere = settings.host in ("0.0.0.0", "::")
+    if everywhere and not settings.frontend_url:
+        notes.append(
+            f"Approval links will lead to {settings.frontend}; "
+            "set GOVERNANCE_FRONTEND_URL to the address that people use."
+        )
+    if not settings.database.startswith("sqlite:") and not settings.jwt_secret:
+        notes.append(
+            "Tokens are signed with a secret of this machine's data folder; "
+            "set the same GOVERNANCE_JWT_SECRET on every node."
+        )
+    return [*notes, ""] if notes else []
+
+
+def _run(settings: Settings, listener: socket.socket) -> int:
+    import uvicorn
+    from uvicorn.supervisors import Multiprocess
+
+    config = uvicorn.Config(
+        "api.cli.worker:application",
+        factory=True,
+        workers=settings.workers,
+        lifespan="on",
+        ws="none",
+        access_log=False,
+        server_header=False,
+        log_config=LOGGING,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=GRACE,
+    )
+    if settings.workers == 1:
+        server = uvicorn.Server(config)
+        server.run(sockets=[listener])
+        return 0 if server.started else USAGE
+    supervisor = Multiprocess(config, sockets=[listener])
+    supervisor.run()
+    failed = any(process.exitcode not in (0, None) for process in supervisor.processes)
+    return USAGE if failed else 0
+
+
+LOGGING: Final[dict[str, Any]] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"errors": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "loggers": {
+        "governance": {"handlers": ["errors"], "level": "INFO", "propagate": False},
+        "uvicorn": {"handlers": ["errors"], "level": "WARNING", "propagate": False},
+        "uvicorn.error": {"level": "WARNING"},
+    },
+    "root": {"handlers": ["errors"], "level": "WARNING"},
+}
+"""Everything goes to the error stream; no line per request."""

@@ -1,0 +1,83 @@
+"""One serving process, as the web server sees it: the application, started and stopped with manners.
+
+A start that is refused is said in words instead of a stack trace. A stop lets long polls and streams go at
+once, before the web server waits for requests under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.cli.terminal import say_error
+
+
+def application() -> ASGIApp:
+    """What the web server calls in every process."""
+    from api.app import create
+
+    return Worker(create())
+
+
+class Worker:
+    """Stands in front of the application for the start and stop messages only."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            await self.app(scope, receive, send)
+            return
+
+        async def told(message: Message) -> None:
+            if message["type"] == "lifespan.startup.complete":
+                _on_stop(lambda: self.app.context().hub.close())
+            if message["type"] == "lifespan.startup.failed":
+                return  # said below, in words
+            await send(message)
+
+        try:
+            await self.app(scope, receive, told)
+        except Exception as error:
+            if not refused(error):
+                raise
+            say_error(f"refused to start: {error}")
+            await send({"type": "lifespan.startup.failed", "message": "the service did not start"})
+
+
+def refused(error: Exception) -> bool:
+    """True for an error that tells a person what to mend; anything else is a fault of ours."""
+    from api.settings import SettingsError
+    from api.store.database import DatabaseUnavailable
+    from engine.errors import EngineError
+
+    return isinstance(error, (SettingsError, DatabaseUnavailable, EngineError))
+
+
+def _on_stop(let_go: Callable[[], None]) -> None:
+    """Call this on the event loop as soon as the process is told to stop."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    loop = asyncio.get_running_loop()
+
+    def close() -> None:
+        with contextlib.suppress(RuntimeError):
+            let_go()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        before = signal.getsignal(number)
+
+        def handler(number: int, frame: FrameType | None, before: Any = before) -> None:
+            loop.call_soon_threadsafe(close)
+            if callable(before):
+                before(number, frame)
+
+        signal.signal(number, handler)
