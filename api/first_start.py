@@ -49,7 +49,7 @@ def prepare(settings: Settings, *, clock: Clock = system_clock, ids: Ids = rando
     try:
         store.migrate()
         email, password, hashed = None, None, None
-        if store.read_here(accounts.count_users) == 0:
+        if store.read_here(accounts.count_admins, ORGANISATION) == 0:
             # Hashed before the transaction, which must be short; the transaction looks again.
             email, password = _first_admin(settings)
             hashed = passwords.hashed(password)
@@ -84,9 +84,13 @@ def _make(
     made: dict[str, Any] = {}
     if accounts.organisation(ORGANISATION) is None:
         accounts.add_organisation(transaction, ORGANISATION, "Default", ACTOR)
-    if email is not None and hashed is not None and accounts.count_users() == 0:
+    if email is not None and hashed is not None and accounts.count_admins(ORGANISATION) == 0:
         user = accounts.add_user(transaction, ORGANISATION, email, "admin", hashed, ACTOR)
-        assert user is not None
+        if user is None:
+            raise SettingsError(
+                f"GOVERNANCE_ADMIN_EMAIL: `{email}` is the e-mail of a user who is no admin; "
+                f"make them one with `governance users role {email} admin`"
+            )
         made["admin_email"] = user["email"]
         made["admin_password"] = None if settings.admin_password else password
     if accounts.count_keys() == 0:

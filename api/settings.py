@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -175,13 +175,13 @@ class Settings:
     env: str
     data_dir: Path
     policies_dir: Path
-    database_url: str
+    database_url: str = field(repr=False)
     frontend_url: str
-    jwt_secret: str
+    jwt_secret: str = field(repr=False)
     token_seconds: int
     admin_email: str
-    admin_password: str
-    api_key: str
+    admin_password: str = field(repr=False)
+    api_key: str = field(repr=False)
     webhook_allow: frozenset[str]
     webhook_retry: tuple[float, ...]
     max_body_bytes: int
@@ -239,8 +239,11 @@ def load(environment: Mapping[str, str] | None = None, **flags: str | None) -> S
             "make one with: python3 -c 'import secrets; print(secrets.token_urlsafe(48))'"
         )
     key = values.get("api_key", "")
-    if key and len(key.encode()) < 16:
-        problems.append("GOVERNANCE_API_KEY: must be 16 bytes or more, so that it cannot be guessed")
+    if key and (len(key) < 16 or not all("!" <= character <= "~" for character in key)):
+        problems.append(
+            "GOVERNANCE_API_KEY: must be 16 ASCII characters or more without blanks, so that it cannot be "
+            "guessed and fits into a header"
+        )
     if problems:
         raise SettingsError("\n".join(problems))
     return Settings(**values)

@@ -78,11 +78,6 @@ def list_users(
     return [_user(row) for row in rows], query.count()
 
 
-def count_users() -> int:
-    """Of all organisations."""
-    return int(User.select().count())
-
-
 def add_user(
     transaction: Transaction, organisation_id: str, email: str, role: str, password_hash: str, actor: str
 ) -> dict[str, Any] | None:

@@ -84,8 +84,22 @@ class Database:
 
     def migrate(self) -> None:
         """Bring the tables up to date; safe to call from several processes at once."""
-        with self.guarded(), self.write_lock():
+        with self.guarded(), self.write_lock(), self._session_lock():
             Runner(self.peewee, str(MIGRATIONS)).up()
+
+    @contextlib.contextmanager
+    def _session_lock(self) -> Iterator[None]:
+        """The write lock over several transactions on PostgreSQL, which makes tables in steps."""
+        if self.is_sqlite:
+            yield
+            return
+        self.peewee.execute_sql("SELECT pg_advisory_lock(%s)", (WRITE_LOCK,))
+        try:
+            yield
+        finally:
+            # A connection that broke has given the lock back already.
+            with contextlib.suppress(peewee.PeeweeException):
+                self.peewee.execute_sql("SELECT pg_advisory_unlock(%s)", (WRITE_LOCK,))
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:

@@ -1,0 +1,106 @@
+"""Settings: one table, parsed strictly, and nothing unsafe starts."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from api.settings import TABLE, Settings, SettingsError, load
+
+SECRET = "x" * 32
+
+
+def test_defaults() -> None:
+    settings = load({})
+    assert (settings.host, settings.port, settings.workers) == ("127.0.0.1", 8700, 1)
+    assert settings.data_dir == Path("data")
+    assert settings.policies_dir == Path("policies.d")
+    assert settings.database == "sqlite:///data/governance.sqlite"
+    assert settings.frontend == settings.base_url == "http://127.0.0.1:8700"
+    assert settings.token_seconds == 43200
+    assert settings.max_body_bytes == 1048576
+    assert not settings.production
+
+
+def test_the_table_and_the_settings_are_the_same() -> None:
+    assert [setting.field for setting in TABLE] == [field.name for field in dataclasses.fields(Settings)]
+    assert len({setting.name for setting in TABLE}) == len(TABLE)
+    assert all(setting.help for setting in TABLE)
+
+
+def test_flags_go_before_the_environment() -> None:
+    settings = load({"GOVERNANCE_PORT": "1000", "GOVERNANCE_HOST": "10.0.0.1"}, port="2000", host=None)
+    assert (settings.port, settings.host) == (2000, "10.0.0.1")
+
+
+def test_an_empty_variable_is_the_default() -> None:
+    assert load({"GOVERNANCE_PORT": ""}).port == 8700
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("PORT", "http", "GOVERNANCE_PORT is `http`: write a whole number from 0 to 65535"),
+        ("PORT", "65536", "GOVERNANCE_PORT is `65536`: write a whole number from 0 to 65535"),
+        ("WORKERS", "0", "GOVERNANCE_WORKERS is `0`: write a whole number from 1 to 64"),
+        ("ENV", "prod", "GOVERNANCE_ENV is `prod`: write one of `development`, `production`"),
+        ("GIT", "push", "GOVERNANCE_GIT is `push`: write one of `off`, `commit`"),
+        ("FRONTEND_URL", "example.com", "write an http or https address"),
+        ("FRONTEND_URL", "javascript:alert(1)", "write an http or https address"),
+        ("WEBHOOK_ALLOW", "example.com", "`example.com` is not `host:port`"),
+        ("WEBHOOK_RETRY", "0,soon", "write seconds separated by commas"),
+        ("WEBHOOK_RETRY", "-1", "every delay must be from 0 to 10000000 seconds"),
+        ("TOKEN_SECONDS", "1", "write a whole number from 60 to 31536000"),
+        ("MAX_BODY_BYTES", "1", "write a whole number from 1024"),
+    ],
+)
+def test_a_wrong_value_names_itself_and_what_is_accepted(name: str, value: str, message: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load({f"GOVERNANCE_{name}": value})
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DATABASE_URL", "mysql://root:hunter2hunter2@db/x"),
+        ("JWT_SECRET", "hunter2hunter2"),
+        ("API_KEY", "hunter2"),
+        ("API_KEY", "hunter2 hunter2 hunter2"),
+        ("API_KEY", "hünter2hünter2hünter2"),
+        ("API_KEY", "hunter2hunter2hunter2\nX-Evil: 1"),
+    ],
+)
+def test_a_wrong_secret_is_refused_without_repeating_it(name: str, value: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load({f"GOVERNANCE_{name}": value})
+    assert f"GOVERNANCE_{name}: " in str(caught.value)
+    assert "nter2" not in str(caught.value)
+
+
+def test_every_problem_is_named_at_once() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load({"GOVERNANCE_PORT": "x", "GOVERNANCE_ENV": "y", "GOVERNANCE_PROT": "1"})
+    text = str(caught.value)
+    assert "GOVERNANCE_PORT" in text and "GOVERNANCE_ENV" in text
+    assert "GOVERNANCE_PROT: no such setting" in text
+
+
+def test_production_needs_a_configured_secret() -> None:
+    with pytest.raises(SettingsError, match="GOVERNANCE_JWT_SECRET: must be set"):
+        load({"GOVERNANCE_ENV": "production"})
+    assert load({"GOVERNANCE_ENV": "production", "GOVERNANCE_JWT_SECRET": SECRET}).production
+
+
+def test_a_service_that_listens_everywhere_links_to_the_loopback_address() -> None:
+    assert load({"GOVERNANCE_HOST": "0.0.0.0"}).base_url == "http://127.0.0.1:8700"
+    assert load({"GOVERNANCE_HOST": "::"}).base_url == "http://[::1]:8700"
+    assert load({"GOVERNANCE_HOST": "::1"}).base_url == "http://[::1]:8700"
+    assert load({"GOVERNANCE_FRONTEND_URL": "https://a.example/"}).frontend == "https://a.example"
+
+
+def test_secrets_are_not_in_the_text_of_the_settings() -> None:
+    settings = load({"GOVERNANCE_JWT_SECRET": "s3cret" * 8, "GOVERNANCE_API_KEY": "s3cret" * 4})
+    assert "s3cret" not in repr(settings)
