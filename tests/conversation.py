@@ -21,8 +21,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import httpx
+import jsonschema
 import msgspec
 
+import schemas
 from api import bodies
 from api.endpoint import PROBLEM, Route
 from api.openapi import error_codes
@@ -49,6 +51,7 @@ class Conversation:
                 await self.step(step)
             except AssertionError as error:
                 raise AssertionError(f"step {number}: {error}") from None
+        self._check_notices()
         if not self.database_was_changed:
             for organisation_id in ("default", "other"):
                 found = await self.service.context.store.read(audit.verify, organisation_id)
@@ -71,6 +74,16 @@ class Conversation:
             assert statuses == step["statuses"], f"answered {statuses}, not {step['statuses']}"
         if "as" in step:
             await self._call(step)
+        if "told" in step:
+            told = [name for name, _ in self.service.notices]
+            assert told == step["told"], f"subscribers were told {told}, not {step['told']}"
+            self._check_notices()
+
+    def _check_notices(self) -> None:
+        """What subscribers are told has the shape that `schemas/events` promises."""
+        for name, data in self.service.notices:
+            jsonschema.Draft202012Validator(schemas.load(f"events/{name}")).validate(data)
+        self.service.notices.clear()
 
     async def _call(self, step: dict[str, Any]) -> None:
         began = time.monotonic()

@@ -3,7 +3,8 @@
     async with Service(tmp_path, policies=[...]) as service:
         answer = await service.call("agent", "POST", "/v1/events", {...})
 
-Nothing is mocked: the application is the real one over its real database, called through ASGI.
+Nothing is mocked: the application is the real one over its real database, called through ASGI. Policies are a
+fixed set, or with `live=True` real files in a real folder, which the API may then change.
 """
 
 from __future__ import annotations
@@ -12,25 +13,25 @@ import asyncio
 import contextlib
 import functools
 import itertools
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import httpx
 
-from api import passwords, settings
+from api import live_rules, passwords, settings
 from api.app import Application
 from api.auth import key_digest
 from api.clock import iso
 from api.context import Context
 from api.exchange import Caller
-from api.service import open_service
+from api.service import OpenRules, open_service
 from api.settings import Settings
 from api.store import accounts, approvals
-from api.store.database import Database
-from api.store.writer import Transaction, Writer
-from engine.documents import policy_from_json
+from api.store.writer import Transaction
+from engine.documents import policy_from_json, slug
 from engine.ruleset import Ruleset
 
 BASE = "http://service.example"
@@ -111,6 +112,20 @@ class FixedRules:
         return {"revision": 1, "count": self._count, "stale": False, "errors": []}
 
 
+def write_policies(folder: Path, policies: Iterable[Mapping[str, Any]]) -> None:
+    """One file per policy, where the service looks for it. JSON is YAML, too."""
+    (folder / "policies").mkdir(parents=True, exist_ok=True)
+    for shape in policies:
+        body = dict(shape)
+        organisation_id = body.pop("organisationId", "default")
+        place = folder if organisation_id == "default" else folder / "organisations" / organisation_id
+        policy_id = body.setdefault("policyId", slug(body["name"]))
+        document = {"apiVersion": "governance/v1", "kind": "Policy", **body}
+        path = place / "policies" / f"{policy_id}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(document, indent=2), encoding="utf-8")
+
+
 @functools.cache
 def password_hash() -> str:
     """Of `PASSWORD`; argon2 is slow on purpose, so it is made once."""
@@ -138,24 +153,29 @@ class Service:
         folder: Path,
         policies: Iterable[Mapping[str, Any]] = (),
         *,
+        live: bool = False,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.settings = settings_for(folder, **(environment or {}))
         self.clock = FakeClock()
         self.ids = CountedIds()
-        self.rules = FixedRules(policies)
+        self.open_rules: OpenRules = functools.partial(live_rules.open_rules, clock=self.clock, ids=self.ids)
+        if live:
+            write_policies(self.settings.policies_dir, policies)
+        else:
+            self.open_rules = lambda *_: contextlib.nullcontext(FixedRules(policies))
+        self.notices: list[tuple[str, dict[str, Any]]] = []
+        """Every webhook event that fell due, and its data."""
         self.credentials: dict[str, dict[str, str]] = {"nobody": {}}
         self.callers: dict[str, Caller] = {}
         self._resources = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Service:
-        @contextlib.contextmanager
-        def rules(_settings: Settings, _store: Database, _writer: Writer) -> Iterator[FixedRules]:
-            yield self.rules
-
         @contextlib.asynccontextmanager
         async def startup() -> AsyncIterator[Context]:
-            async with open_service(self.settings, rules, clock=self.clock, ids=self.ids) as context:
+            async with open_service(
+                self.settings, self.open_rules, clock=self.clock, ids=self.ids
+            ) as context:
                 self.context = context
                 yield context
 
@@ -168,6 +188,9 @@ class Service:
                 timeout=60,
             )
         )
+        outbox = self.context.writer.outbox
+        assert outbox is not None
+        self._rows_of, outbox.rows = outbox.rows, self._noticed  # type: ignore[method-assign]
         await self.context.writer.write(self._populate)
         self.context.credentials.load_keys()
         return self
@@ -176,6 +199,12 @@ class Service:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._resources.aclose()
+
+    def _noticed(
+        self, organisation_id: str, event: str, data: dict[str, Any], now: float
+    ) -> list[tuple[Any, ...]]:
+        self.notices.append((event, data))
+        return self._rows_of(organisation_id, event, data, now)
 
     def _populate(self, transaction: Transaction) -> None:
         for organisation_id in ("default", "other"):

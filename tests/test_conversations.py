@@ -25,7 +25,10 @@ def test_conversation(path: Path, tmp_path: Path, database_url: str) -> None:
 
     async def play() -> None:
         async with Service(
-            tmp_path, case.get("policies", ()), environment={"GOVERNANCE_DATABASE_URL": database_url}
+            tmp_path,
+            case.get("policies", ()),
+            live=case.get("live", False),
+            environment={"GOVERNANCE_DATABASE_URL": database_url},
         ) as service:
             await Conversation(service).play(case["steps"])
 

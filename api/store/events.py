@@ -431,16 +431,23 @@ class Ingestion:
         organisation_id = event.caller.organisation_id
         tool_call_id = str(event.metadata["toolCallId"])
         existing = batch.calls.get((run.run_no, tool_call_id))
+        halt = self._halts.covering(organisation_id, run.agent_id, run.run_id)
         if existing is not None:
+            repeated = existing.answer
+            details = {"decisionAuditId": existing.audit_id}
+            if halt is not None and repeated["toolCallStatus"] == "allowed":
+                # A halt outweighs an old yes. What was recorded stays, and holds again when the halt ends.
+                repeated = {**repeated, "toolCallStatus": "blocked", "reason": _halted(halt)}
+                details["haltId"] = halt["haltId"]
             audit_id = transaction.audit(
                 organisation_id,
                 "decision.repeated",
-                **self._audit_fields(event, existing.answer["toolCallStatus"]),
+                **self._audit_fields(event, repeated["toolCallStatus"]),
                 policyRevision=existing.policy_revision,
-                details={"decisionAuditId": existing.audit_id},
+                details=details,
             )
             return {
-                **existing.answer,
+                **repeated,
                 "decidedAt": existing.decided_at,
                 "policyRevision": existing.policy_revision,
                 "auditId": audit_id,
@@ -449,11 +456,10 @@ class Ingestion:
         run_facts = run.facts()
         if ready.ruleset is not ruleset or ready.run_facts != run_facts:
             ready = self._evaluate(event, run_facts)
-        halt = self._halts.covering(organisation_id, run.agent_id, run.run_id)
         decision = self._decide(batch, ready)
         status, reason = decision.status, decision.reason
         if halt is not None:
-            status, reason = "blocked", f"halted by {halt['createdBy']}: {halt['reason']}"
+            status, reason = "blocked", _halted(halt)
         elif status != "blocked":
             self._count(batch, ready.call, decision.counted)
         matched = [_match_json(match) for match in decision.matched]
@@ -848,6 +854,10 @@ class Ingestion:
         """What the decision saw beside the payload, which the event itself holds."""
         skipped = ("toolName", "inputPayload", "agentId", "runId", "toolCallId")
         return {root: value for root, value in call.document.items() if root not in skipped}
+
+
+def _halted(halt: dict[str, Any]) -> str:
+    return f"halted by {halt['createdBy']}: {halt['reason']}"
 
 
 def _match_json(match: Any) -> dict[str, Any]:
