@@ -178,52 +178,49 @@ class Probe:
 _SCALARS: Final = frozenset({str, int, float, bool})
 
 
-class Filed(NamedTuple, Generic[Item]):
+class Filed(NamedTuple):
     """An item on its way into the tree: the ways that are left, and how many copies of it there are."""
 
-    item: Item
+    number: int
     ways: tuple[Way, ...]
     copies: int = 1
 
 
-class Bounds(Generic[Item]):
+class Bounds:
     """Lower bounds in ascending order; a number opens all buckets up to it."""
 
-    __slots__ = ("_blocks", "_bounds", "_items")
+    __slots__ = ("_blocks", "_bounds", "_numbers")
 
-    def __init__(self, entries: list[tuple[float, Filed[Item]]]) -> None:
+    def __init__(self, entries: list[tuple[float, Filed]]) -> None:
         entries.sort(key=lambda entry: entry[0])
         self._bounds = [bound for bound, _ in entries]
-        self._items = tuple(filed.item for _, filed in entries)
+        self._numbers = tuple(filed.number for _, filed in entries)
         filed = [filed for _, filed in entries]
         whole = range(0, len(filed) - BLOCK + 1, BLOCK)
         self._blocks = tuple(_bucket(filed[at : at + BLOCK]) for at in whole)
 
-    def collect(self, number: float, probe: Probe, found: set[Item]) -> None:
+    def collect(self, number: float, probe: Probe, found: set[int]) -> None:
         end = bisect_right(self._bounds, number)
         whole = end // BLOCK
         for block in self._blocks[:whole]:
-            if isinstance(block, tuple):
-                found.update(block)
-            else:
-                block.collect(probe, found)
-        found.update(self._items[whole * BLOCK : end])
+            _open(block, probe, found)
+        found.update(self._numbers[whole * BLOCK : end])
 
 
-class Door(Generic[Item]):
+class Door:
     """All that one path decides in one node. `present` opens whenever the path leads anywhere."""
 
     __slots__ = ("_above", "_below", "_equal", "_name", "_path", "_present", "_shapes", "_words")
 
-    def __init__(self, path: Path, filed: Sequence[tuple[Way, Filed[Item]]]) -> None:
+    def __init__(self, path: Path, filed: Sequence[tuple[Way, Filed]]) -> None:
         self._path = path
         self._name = path.text
-        equal: defaultdict[str, list[Filed[Item]]] = defaultdict(list)
-        words: defaultdict[str, list[Filed[Item]]] = defaultdict(list)
-        shapes: defaultdict[str, list[Filed[Item]]] = defaultdict(list)
-        above: list[tuple[float, Filed[Item]]] = []
-        below: list[tuple[float, Filed[Item]]] = []
-        present: list[Filed[Item]] = []
+        equal: defaultdict[str, list[Filed]] = defaultdict(list)
+        words: defaultdict[str, list[Filed]] = defaultdict(list)
+        shapes: defaultdict[str, list[Filed]] = defaultdict(list)
+        above: list[tuple[float, Filed]] = []
+        below: list[tuple[float, Filed]] = []
+        present: list[Filed] = []
         keyed = {"equal": equal, "words": words, "shape": shapes}
         for way, entry in filed:
             if way.kind in keyed:
@@ -245,7 +242,7 @@ class Door(Generic[Item]):
         self._below = Bounds(below) if below else None
         self._present = _bucket(present) if present else None
 
-    def collect(self, probe: Probe, found: set[Item]) -> None:
+    def collect(self, probe: Probe, found: set[int]) -> None:
         """Add every item behind this door that the call may concern."""
         view = probe.views.get(self._name)
         if view is None:
@@ -258,62 +255,50 @@ class Door(Generic[Item]):
             for key in keys if len(keys) <= FULL else equal.keys() & keys:
                 bucket = equal.get(key)
                 if bucket is not None:
-                    if isinstance(bucket, tuple):
-                        found.update(bucket)
-                    else:
-                        bucket.collect(probe, found)
+                    _open(bucket, probe, found)
         if self._words is not None:
             for bucket in self._words.find(view.folded()):
-                if isinstance(bucket, tuple):
-                    found.update(bucket)
-                else:
-                    bucket.collect(probe, found)
+                _open(bucket, probe, found)
         if self._shapes is not None:
             for bucket in self._shapes.find(view.encoded()):
-                if isinstance(bucket, tuple):
-                    found.update(bucket)
-                else:
-                    bucket.collect(probe, found)
+                _open(bucket, probe, found)
         if self._present is not None:
-            if isinstance(self._present, tuple):
-                found.update(self._present)
-            else:
-                self._present.collect(probe, found)
+            _open(self._present, probe, found)
         if self._above is not None:
             self._above.collect(view.extremes()[1], probe, found)
         if self._below is not None:
             self._below.collect(-view.extremes()[0], probe, found)
 
 
-class Node(Generic[Item]):
+class Node:
     """One level of the tree: the doors, and what no door leads to."""
 
     __slots__ = ("_always", "_by_key", "_plain")
 
-    def __init__(self, filed: Sequence[Filed[Item]]) -> None:
+    def __init__(self, filed: Sequence[Filed]) -> None:
         rate = _rates(filed)
-        rooms: defaultdict[Path, list[tuple[Way, Filed[Item]]]] = defaultdict(list)
-        always: list[Item] = []
+        rooms: defaultdict[Path, list[tuple[Way, Filed]]] = defaultdict(list)
+        always: list[int] = []
         for entry in filed:
             open_ways = [
                 way for way in entry.ways if entry.copies == 1 or entry.copies * len(way.keys) <= MOST_COPIES
             ]
             if not open_ways:
-                always.append(entry.item)
+                always.append(entry.number)
                 continue
             best = min(open_ways, key=rate)
             rest = tuple(way for way in entry.ways if way is not best)
-            rooms[best.path].append((best, Filed(entry.item, rest, entry.copies * max(1, len(best.keys)))))
+            rooms[best.path].append((best, Filed(entry.number, rest, entry.copies * max(1, len(best.keys)))))
         self._always = tuple(always)
-        by_key: defaultdict[str, list[Door[Item]]] = defaultdict(list)
-        plain: list[Door[Item]] = []
+        by_key: defaultdict[str, list[Door]] = defaultdict(list)
+        plain: list[Door] = []
         for path, inside in rooms.items():
             in_payload = path.root == "inputPayload" and path.segments
             (by_key[path.segments[0]] if in_payload else plain).append(Door(path, inside))
         self._plain = tuple(plain)
         self._by_key = {key: tuple(doors) for key, doors in by_key.items()}
 
-    def collect(self, probe: Probe, found: set[Item]) -> None:
+    def collect(self, probe: Probe, found: set[int]) -> None:
         """Add every item that the call may concern."""
         if self._always:
             found.update(self._always)
@@ -331,19 +316,28 @@ class Node(Generic[Item]):
                 for door in by_key.get(key, ()):
                     door.collect(probe, found)
 
-    def simplest(self) -> Node[Item] | Door[Item]:
+    def simplest(self) -> Node | Door:
         """This node, or its only door."""
         doors = [*self._plain, *(door for doors in self._by_key.values() for door in doors)]
         return doors[0] if len(doors) == 1 and not self._always else self
 
 
-Bucket = tuple[Item, ...] | Door[Item] | Node[Item]
+Bucket = int | tuple[int, ...] | Door | Node
 
 
-def _bucket(filed: Sequence[Filed[Item]]) -> Bucket[Item]:
+def _open(bucket: Bucket, probe: Probe, found: set[int]) -> None:
+    if isinstance(bucket, int):
+        found.add(bucket)
+    elif isinstance(bucket, tuple):
+        found.update(bucket)
+    else:
+        bucket.collect(probe, found)
+
+
+def _bucket(filed: Sequence[Filed]) -> Bucket:
     if len(filed) > FULL and any(entry.ways for entry in filed):
         return Node(filed).simplest()
-    return tuple(entry.item for entry in filed)
+    return filed[0].number if len(filed) == 1 else tuple(entry.number for entry in filed)
 
 
 # ---- which way is best ---------------------------------------------------------------------------------
@@ -357,7 +351,7 @@ LEARN_FROM: Final = 256
 """With so many items in a node, literals that are parts of other literals count as common words."""
 
 
-def _rates(filed: Sequence[Filed[Item]]) -> Callable[[Way], float]:
+def _rates(filed: Sequence[Filed]) -> Callable[[Way], float]:
     """How much work a way is expected to leave, learnt from the items themselves: what many of them name,
     calls will have too."""
     named: Counter[tuple[str, str, str]] = Counter()
@@ -416,17 +410,19 @@ class Counts:
 
 
 class Index(Generic[Item]):
-    """The tree over a fixed set of items."""
+    """The tree over a fixed sequence of items. Inside, items are their numbers: leaves that hold nothing else
+    are small, and no work for the garbage collector."""
 
-    __slots__ = ("_root", "counts", "unindexed")
+    __slots__ = ("_items", "_root", "counts", "unindexed")
 
     def __init__(self, items: Iterable[tuple[Item, Iterable[Hint]]]) -> None:
         shared: dict[int, tuple[Way, ...]] = {}
         keep: list[Hint] = []
-        filed: list[Filed[Item]] = []
+        filed: list[Filed] = []
+        all_items: list[Item] = []
         unindexed: list[Item] = []
         kinds: Counter[str] = Counter()
-        for item, hints in items:
+        for number, (item, hints) in enumerate(items):
             mine: list[Way] = []
             for hint in hints:
                 found = shared.get(id(hint))
@@ -437,11 +433,19 @@ class Index(Generic[Item]):
             if all(way.kind in ("present", "shape") for way in mine):
                 unindexed.append(item)
             kinds.update({way.kind for way in mine})
-            filed.append(Filed(item, tuple(mine)))
+            all_items.append(item)
+            filed.append(Filed(number, tuple(mine)))
+        self._items = tuple(all_items)
         self.unindexed = tuple(unindexed)
         self.counts = Counts(len(filed), dict(kinds))
-        self._root: Node[Item] = Node(filed)
+        self._root = Node(filed)
+        for waste in (filed, keep):
+            while waste:  # freeing all at once would hold the interpreter lock for 50 ms
+                del waste[-1000:]
 
     def collect(self, probe: Probe, found: set[Item]) -> None:
         """Add every item that the call may concern to `found`, and perhaps others."""
-        self._root.collect(probe, found)
+        numbers: set[int] = set()
+        self._root.collect(probe, numbers)
+        if numbers:
+            found.update(map(self._items.__getitem__, numbers))

@@ -25,9 +25,15 @@ class Layered(Mapping[str, Value]):
         """The mapping after more changes; shares `base` with this one."""
         return Layered(self.base, {**self.top, **changes})
 
-    def flat(self) -> Layered[Value]:
-        """The same content with nothing on top."""
-        return Layered(dict(self.items()))
+    def flat(self) -> dict[str, Value]:
+        """The same content as one plain mapping."""
+        merged = dict(self.base)
+        for key, value in self.top.items():
+            if value is not None:
+                merged[key] = value
+            else:
+                merged.pop(key, None)
+        return merged
 
     def __getitem__(self, key: str) -> Value:
         if key in self.top:

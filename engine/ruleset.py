@@ -28,6 +28,9 @@ from engine.model import Evaluation, Match, Policy, ToolCall
 COMPACT_FROM: Final = 256
 """So many changes make every evaluation dearer by some 10 µs, which is worth a rebuild."""
 
+LARGE: Final = 10_000
+"""Policies from which on building them concerns the garbage collector, see `_gently`."""
+
 _BITS: Final = 2048
 _MODULUS: Final = 1 << _BITS
 
@@ -57,7 +60,7 @@ class Ruleset:
         Raises DocumentError with a problem for every policy that does not compile.
         """
         by_id = {policy.policy_id: policy for policy in policies}
-        with _no_collections():
+        with _gently(len(by_id)):
             total = sum(map(fingerprint, by_id.values())) % _MODULUS
             return cls(Matcher(_compiled(by_id)), total, revision)
 
@@ -101,8 +104,8 @@ class Ruleset:
         """The same set, all of it in the big index. Takes seconds at 100,000 policies: call it in a thread,
         then swap in what `following` makes of it."""
         rules = self._matcher.rules
-        with _no_collections():
-            made = Ruleset(Matcher(dict(rules)), self._total, self.revision)
+        with _gently(len(rules)):
+            made = Ruleset(Matcher(rules.flat()), self._total, self.revision)
         made._made_of = rules.base
         return made
 
@@ -193,13 +196,20 @@ def _evaluation(matches: list[Match]) -> Evaluation:
 
 
 @contextmanager
-def _no_collections() -> Iterator[None]:
-    """Building makes millions of objects and no garbage: looking for cycles meanwhile would take longer than
-    the building, and stall every other thread."""
-    enabled = gc.isenabled()
-    gc.disable()
+def _gently(size: int) -> Iterator[None]:
+    """For building a large set, which makes millions of objects that stay and no garbage: meanwhile only the
+    young are searched for cycles, and in the end all that lives is taken out of the search for good.
+
+    Otherwise the collector would go through all of it time and again, stalling every thread for as long.
+    What is out of its sight is still freed when nothing refers to it any more.
+    """
+    if size < LARGE:
+        yield
+        return
+    young, middle, old = gc.get_threshold()
+    gc.set_threshold(young, middle, 1 << 30)
     try:
         yield
     finally:
-        if enabled:
-            gc.enable()
+        gc.set_threshold(young, middle, old if old < 1 << 30 else 10)
+        gc.freeze()

@@ -21,8 +21,8 @@ Bucket = TypeVar("Bucket")
 FEW: Final = 16
 """Up to here, asking for each literal by itself is faster, and takes no memory."""
 
-SHARD: Final = 8192
-"""Literals of one automaton. Building one holds the interpreter lock, here for some 10 ms."""
+SHARD: Final = 4096
+"""Literals of one automaton. Building one holds the interpreter lock, here for some 6 ms."""
 
 PIECE: Final = 1 << 16
 """Longer texts are searched in pieces, which bounds the memory for what is found."""
