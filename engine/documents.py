@@ -273,7 +273,9 @@ def _ids(entries: Json) -> frozenset[str] | None:
 
 def refuse(reading: Reading, findings: Iterable[Finding]) -> None:
     """Raise DocumentError when there is any problem, with positions, in order of the file."""
-    problems = [*reading.problems, *(located(reading, finding) for finding in findings)]
+    known = {(problem.line, problem.column) for problem in reading.problems}
+    problems = [located(reading, finding) for finding in findings]
+    problems = [each for each in problems if (each.line, each.column) not in known] + reading.problems
     if problems:
         raise DocumentError(sorted_problems(problems))
 

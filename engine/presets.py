@@ -239,8 +239,8 @@ class _Filler:
     def plain(self, value: Json, pointer: str) -> Json:
         if isinstance(value, str):
             whole = PLACEHOLDER.fullmatch(value)
-            if whole and (parameter := self.known(whole[1], pointer)) and self.not_regex(parameter, pointer):
-                return self.values[parameter.name]
+            if whole and (parameter := self.known(whole[1], pointer)):
+                return self.values[parameter.name] if self.not_regex(parameter, pointer) else ""
             return self.text(value, pointer, self.words)
         if isinstance(value, list):
             filled: list[Json] = []

@@ -33,11 +33,9 @@ _UNPRINTABLE: Final = re.compile(
 )
 
 _NO_TAGS: Final = "tags are not supported; remove the `!`, or put the text in quotes"
-_NO_TAB: Final = (
-    "a tab cannot indent, and a plain text cannot start so; use spaces, or put the text in quotes"
-)
+_NO_START: Final = "a tab cannot indent; use spaces"
 _PLAINER: Final[Mapping[str, str]] = {
-    "found character that cannot start any token": _NO_TAB,
+    "found character that cannot start any token": _NO_START,
     "found a tab character": "a tab cannot indent; use spaces",
     "mapping values are not allowed": "a `:` does not fit here; quote a text with `: ` in it",
     "could not find expected ':'": "this line has no `:` after its key; check indentation and quotes",
@@ -163,24 +161,22 @@ def read(source: bytes, file: str = "") -> Reading:
         for event in yaml.parse(text[shift:], Loader=_LOADER):
             builder.take(event)
     except yaml.MarkedYAMLError as error:
-        raise DocumentError([*builder.problems, _syntax_problem(error, file)]) from None
-    except (
-        yaml.reader.ReaderError
-    ) as error:  # already excluded by `decode`; kept so that nothing else leaks out
-        raise DocumentError(
-            [Problem(f"this is not readable text: {error.reason}", "", "bad_character", file)]
-        ) from None
+        raise DocumentError([*builder.problems, _syntax_problem(error, text[shift:], file)]) from None
+    except yaml.reader.ReaderError as error:  # `decode` is stricter; here so that nothing else leaks out
+        message = f"this is not readable text: {error.reason}"
+        raise DocumentError([Problem(message, "", "bad_character", file)]) from None
     if builder.root is None:
-        raise DocumentError(
-            [
-                *builder.problems,
-                Problem("the file is empty; write a document or delete it", "", "empty", file, 1, 1),
-            ]
-        )
+        empty = Problem("the file is empty; write a document or delete it", "", "empty", file, 1, 1)
+        raise DocumentError([*builder.problems, empty])
     return Reading(file, text, builder.root, builder.problems)
 
 
-def _syntax_problem(error: yaml.MarkedYAMLError, file: str) -> Problem:
+def _syntax_problem(error: yaml.MarkedYAMLError, text: str, file: str) -> Problem:
+    conflict = re.search(r"^(?:<{7}|={7}|>{7})(?: |$)", text, re.MULTILINE)
+    if conflict:
+        line, column = _place(text, conflict.start())
+        message = "git left a conflict here; choose what is right and remove its marks"
+        return Problem(message, "", "git_conflict", file, line, column)
     problem, context = str(error.problem or ""), str(error.context or "")
     mark = error.problem_mark or error.context_mark
     message = f"this is not readable YAML: {problem}"
@@ -190,6 +186,8 @@ def _syntax_problem(error: yaml.MarkedYAMLError, file: str) -> Problem:
             if needle == "found unexpected end of stream" and error.context_mark:
                 mark = error.context_mark
             break
+    if message == _NO_START and mark and mark.index < len(text) and text[mark.index] != "\t":
+        message = f"a text cannot start with `{text[mark.index]}`; put it in quotes"
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     return Problem(message, "", "invalid_yaml", file, line, column)
 

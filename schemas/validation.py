@@ -8,6 +8,7 @@ pointer.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -212,6 +213,8 @@ def _listed(words: Iterable[Json]) -> str:
 
 
 def _short(text: str, limit: int = 60) -> str:
+    if not text.isprintable():
+        text = json.dumps(text)[1:-1]
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
