@@ -115,8 +115,10 @@ def attempted(delivered: bool) -> None:
     _OUTCOMES["delivered" if delivered else "failed"].inc()
 
 
-def exposition(policies: Mapping[str, Any], pending: int | None, uptime: float) -> bytes:
-    """The text of `GET /metrics`. `policies`: as in `/health`; `pending` None: the database is away."""
+def exposition(
+    policies: Mapping[str, Any], uptime: float, *, pending: int | None, unindexed: int | None
+) -> bytes:
+    """The text of `GET /metrics`. `policies`: as in `/health`; None: unknown, since the database is away."""
     now = CollectorRegistry()
 
     def gauge(name: str, help_text: str, value: float) -> None:
@@ -133,7 +135,7 @@ def exposition(policies: Mapping[str, Any], pending: int | None, uptime: float) 
         "1 while the policy files do not load and the last good set stays in force.",
         1 if policies.get("stale") else 0,
     )
-    if (unindexed := policies.get("unindexed")) is not None:
+    if unindexed is not None:
         gauge("policies_unindexed", "Policies that no index narrows: each is tried on every call.", unindexed)
     counted: Any = REGISTRY
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:

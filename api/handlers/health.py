@@ -7,12 +7,14 @@ no reason to be unwell: the last good set is in force and decides.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from api import metrics
 from api.context import VERSION, Context
 from api.exchange import Caller, Reply, Values
-from api.store import approvals
+from api.rules import Rules
+from api.store import accounts, approvals
 from api.store.database import DatabaseUnavailable
 
 PATIENCE = 3.0
@@ -47,8 +49,11 @@ async def ready(caller: Caller, values: Values, context: Context) -> Reply:
 
 async def prometheus(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /metrics"""
-    pending = await _pending(context)
-    content = metrics.exposition(context.live.health(), pending, _uptime(context))
+    pending = await _asked(context, approvals.count_pending)
+    unindexed = await _asked(context, _unindexed, context.live)
+    content = metrics.exposition(
+        context.live.health(), _uptime(context), pending=pending, unindexed=unindexed
+    )
     return Reply(content, media_type=metrics.MEDIA_TYPE)
 
 
@@ -59,12 +64,18 @@ async def _connected(context: Context) -> bool:
         return False
 
 
-async def _pending(context: Context) -> int | None:
-    """How many approvals wait; None when the database does not answer."""
+async def _asked(context: Context, count: Callable[..., int], *arguments: Any) -> int | None:
+    """A number that needs the database; None when it does not answer."""
     try:
-        return await asyncio.wait_for(context.store.read(approvals.count_pending), PATIENCE)
+        return await asyncio.wait_for(context.store.read(count, *arguments), PATIENCE)
     except (DatabaseUnavailable, TimeoutError):
         return None
+
+
+def _unindexed(rules: Rules) -> int:
+    """How many policies of all organisations no index narrows."""
+    organisations = [each["organisationId"] for each in accounts.list_organisations()]
+    return sum(len(rules.ruleset(name).stats()["unindexed"]) for name in organisations)
 
 
 def _uptime(context: Context) -> float:
