@@ -25,6 +25,10 @@ Json = Any
 BASE: Final = "https://governance.invalid/"
 """Where schemas are said to live, so that one may refer to another by its relative path."""
 
+MOST: Final = 100
+"""Violations that are told of one value; the rest is left out, so that a value of a million mistakes costs no
+more than one of a hundred."""
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:
@@ -76,20 +80,25 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def violations(name: str, value: Json, fragment: str = "") -> list[Violation]:
-    """Everything that is wrong with a value by the schema of that name, in the order of its rules."""
+    """What is wrong with a value by the schema of that name (the first `MOST`), in the order of its rules."""
     found: list[Violation] = []
     wrongly_typed: set[str] = set()
-    for error in _leaves(_validator(name, fragment).iter_errors(value)):
-        for violation in _violations(error):
-            if error.validator == "type":
-                wrongly_typed.add(violation.pointer)
-            found.append(violation)
+    for error, violation in islice(_each(_validator(name, fragment), value), MOST):
+        if error.validator == "type":
+            wrongly_typed.add(violation.pointer)
+        found.append(violation)
     # A value of the wrong type breaks further rules too; saying so once is enough.
     once: dict[tuple[str, str], Violation] = {}
     for violation in found:
         if violation.code == "wrong_type" or violation.at_key or violation.pointer not in wrongly_typed:
             once.setdefault((violation.pointer, violation.message), violation)
     return list(once.values())
+
+
+def _each(validator: Any, value: Json) -> Iterator[tuple[jsonschema.ValidationError, Violation]]:
+    for error in _leaves(validator.iter_errors(value)):
+        for violation in _violations(error):
+            yield error, violation
 
 
 @cache
@@ -104,10 +113,47 @@ def _registry() -> Registry[Any]:
 
 
 @cache
-def _validator(name: str, fragment: str) -> jsonschema.Draft202012Validator:
+def _validator(name: str, fragment: str) -> Any:
     schemas.load(name)  # an unknown name is an error here, not at the first value
     reference = {"$ref": f"{BASE}{name}.json#{fragment}"}
-    return jsonschema.Draft202012Validator(reference, registry=_registry())
+    return _Validator(reference, registry=_registry())
+
+
+def _pattern(validator: Any, pattern: str, value: Json, schema: Json) -> Iterator[jsonschema.ValidationError]:
+    """`pattern` with `$` as the end of the text, as the specification has it, not before a last line break.
+
+    A text longer than the schema's `maxLength` is refused for that; matching it could take very long.
+    """
+    if not isinstance(value, str) or len(value) > schema.get("maxLength", len(value)):
+        return
+    if not re.search(re.sub(r"\$\Z", r"\\Z", pattern), value):
+        yield jsonschema.ValidationError(f"{pattern!r} does not match")
+
+
+def _unique_items(
+    _validator: Any, unique: bool, value: Json, _schema: Json
+) -> Iterator[jsonschema.ValidationError]:
+    """`uniqueItems` in time linear in the length of the list."""
+    if unique and isinstance(value, list):
+        seen = {json.dumps(_as_compared(item), sort_keys=True) for item in value}
+        if len(seen) < len(value):
+            yield jsonschema.ValidationError("has the same entry twice")
+
+
+def _as_compared(value: Json) -> Json:
+    """Equal numbers alike: JSON Schema holds 1 and 1.0 equal."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_as_compared(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _as_compared(item) for key, item in value.items()}
+    return value
+
+
+_Validator: Final = jsonschema.validators.extend(
+    jsonschema.Draft202012Validator, {"pattern": _pattern, "uniqueItems": _unique_items}
+)
 
 
 def _leaves(errors: Iterable[jsonschema.ValidationError]) -> Iterable[jsonschema.ValidationError]:
@@ -156,7 +202,9 @@ def _said(error: jsonschema.ValidationError, steps: tuple[str | int, ...]) -> tu
     match error.validator:
         case "type":
             words = " or ".join(_TYPES[kind] for kind in ([rule] if isinstance(rule, str) else rule))
-            return f"{name} must be {words}; it is {shown(value)}", "wrong_type"
+            # What is `writeOnly` is a secret, and is not repeated.
+            seen = "" if _schema(error).get("writeOnly") else f"; it is {shown(value)}"
+            return f"{name} must be {words}{seen}", "wrong_type"
         case "required":
             key = next(key for key in rule if f"{key!r} is a required property" == error.message)
             return f"`{key}` is missing; {_title(error)} needs it", "missing"
