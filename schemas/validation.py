@@ -9,10 +9,12 @@ pointer.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
+from itertools import islice
 from typing import Any, Final
 
 import jsonschema
@@ -107,6 +109,7 @@ def _registry() -> Registry[Any]:
     for name in schemas.names():
         schema = schemas.load(name)
         schema["$id"] = f"{BASE}{name}.json"
+        schema.pop("$schema", None)  # it would call for the stock validator instead of ours
         resources.append((schema["$id"], Resource.from_contents(schema, default_specification=DRAFT202012)))
     registry: Registry[Any] = Registry().with_resources(resources)
     return registry
@@ -151,7 +154,7 @@ def _as_compared(value: Json) -> Json:
     return value
 
 
-_Validator: Final = jsonschema.validators.extend(
+_Validator: Final = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
     jsonschema.Draft202012Validator, {"pattern": _pattern, "uniqueItems": _unique_items}
 )
 
