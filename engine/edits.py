@@ -40,9 +40,10 @@ def edit(source: bytes, changes: Mapping[str, Json], removed: Iterable[str] = ()
     )
     if same(reading.root.value, target):
         return source
-    edited = _Editor(reading).edited(target)
-    if edited is not None and _holds(edited, target, reading):
-        return edited.encode()
+    for whole_members in (False, True):
+        edited = _Editor(reading, whole_members).edited(target)
+        if edited is not None and _holds(edited, target, reading):
+            return edited.encode()
     return dump(target, [reading.text[start:end] for start, end in reading.comments()]).encode()
 
 
@@ -107,9 +108,13 @@ class _Unfit(Exception):
 
 
 class _Editor:
-    """Collects span edits (start, end, text) over one reading; spans never overlap."""
+    """Collects span edits (start, end, text) over one reading; spans never overlap.
 
-    def __init__(self, reading: Reading) -> None:
+    With `whole_members`, a changed member is replaced whole, its comments put on lines above it.
+    """
+
+    def __init__(self, reading: Reading, whole_members: bool = False) -> None:
+        self.whole_members = whole_members
         self.text = reading.text
         self.root = reading.root
         self.newline = "\r\n" if "\r\n" in self.text else "\n"
@@ -149,37 +154,41 @@ class _Editor:
 
     def replace(self, node: Node, target: Json, in_flow: bool) -> None:
         start, end = node.start, self.content_end(node)
-        indent = " " * (node.column - 1)
         kept = self.kept_comments(start, end)
-        if kept and in_flow:
-            raise _Unfit
-        block = not in_flow and node.style == "block" and isinstance(target, list) and bool(target)
-        if block:
-            lines = [f"- {flow(entry)}" for entry in target]
-            rendered = (self.newline + indent).join([*kept, *lines])
-        elif (
-            not in_flow
-            and node.style == "|"
-            and isinstance(target, str)
-            and (literal := self.literal(node, target))
-        ):
-            rendered = literal
+        if node.style in ("|", ">"):
+            literal = self.literal(node, target) if node.style == "|" and isinstance(target, str) else None
+            header, *body = literal or [flow(target)]
+            text = self.newline.join(["  ".join([header, *kept]), *body])
+        elif node.style == "block" and isinstance(target, list) and target and not in_flow:
+            indent = " " * (node.column - 1)
+            text = (self.newline + indent).join([*kept, *(f"- {flow(entry)}" for entry in target)])
         elif kept:
             raise _Unfit
         else:
-            rendered = flow(target)
-        self.edits.append((start, end, rendered))
+            text = flow(target)
+        self.edits.append((start, end, text))
 
-    def literal(self, node: Node, target: str) -> str | None:
-        """The text as a literal block, indented like the old one; None when it needs quotes."""
+    def replace_member(self, key: Node, value: Node, target: Json) -> None:
+        if same(value.value, target):
+            return
+        start, end = key.end, self.content_end(value)
+        kept = self.kept_comments(start, end)
+        above = self.line_start(key.start)
+        if self.text[above : key.start].strip(" ") or (kept and self.root.style == "flow"):
+            raise _Unfit
+        indent = self.text[above : key.start]
+        self.edits.append((above, above, "".join(indent + comment + self.newline for comment in kept)))
+        self.edits.append((start, end, f": {flow(target)}"))
+
+    def literal(self, node: Node, target: str) -> list[str] | None:
+        """The text as the lines of a literal block, indented like the old one; None when it needs quotes."""
         body = re.split(r"\r?\n", self.text[node.start : node.end])[1:]
         indent = next((line[: len(line) - len(line.lstrip(" "))] for line in body if line.strip()), "")
         lines = target.removesuffix("\n").split("\n")
         clean = all(line.isprintable() and not _ESCAPED.search(line) for line in lines)
         if not indent or not clean or not lines[0] or lines[0][0] == " " or not lines[-1].strip():
             return None
-        header = "|" if target.endswith("\n") else "|-"
-        return self.newline.join([header, *(indent + line if line else "" for line in lines)])
+        return ["|" if target.endswith("\n") else "|-", *(indent + line if line else "" for line in lines)]
 
     def change_map(self, node: Node, target: Mapping[str, Json], in_flow: bool) -> None:
         assert node.entries is not None
@@ -188,7 +197,9 @@ class _Editor:
         if len(gone) == len(keys):
             raise _Unfit
         for key in keys:
-            if key in target:
+            if key in target and self.whole_members:
+                self.replace_member(*node.entries[key], target[key])
+            elif key in target:
                 self.change(node.entries[key][1], target[key], in_flow)
         spans = [(self_key.start, value) for self_key, value in node.entries.values()]
         self.remove(node, spans, [keys.index(key) for key in gone])

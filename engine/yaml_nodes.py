@@ -104,13 +104,13 @@ class Reading:
     def comments(self) -> Iterator[tuple[int, int]]:
         """The spans of all comments, `#` to the end of the line."""
         position = 0
-        for start, end in [*_scalar_spans(self.root), (len(self.text), len(self.text))]:
+        for start, end in [*_scalar_spans(self.root, self.text), (len(self.text), len(self.text))]:
             for match in re.finditer(r"(?:(?<=[\s])|\A)#[^\r\n\x85\u2028\u2029]*", self.text[position:start]):
                 yield position + match.start(), position + match.end()
             position = max(end, position)
 
 
-def _scalar_spans(root: Node) -> list[tuple[int, int]]:
+def _scalar_spans(root: Node, text: str) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
     stack = [root]
     while stack:
@@ -120,9 +120,16 @@ def _scalar_spans(root: Node) -> list[tuple[int, int]]:
         elif node.entries is not None:
             for key, value in node.entries.values():
                 stack += (key, value)
+        elif node.style in ("|", ">"):  # a comment may stand in its first line
+            spans.append((_line_end(text, node.start), node.end))
         else:
             spans.append((node.start, node.end))
     return sorted(spans)
+
+
+def _line_end(text: str, offset: int) -> int:
+    found = re.compile("[\r\n\x85\u2028\u2029]").search(text, offset)
+    return found.start() if found else len(text)
 
 
 def decode(source: bytes, file: str) -> str:
