@@ -1,92 +1,135 @@
-// The console's shell: login, the bar, and which room is open. A room is a module in rooms/ with
-// `{path, title, roles, open(root, context)}`; `open` returns a function that closes it. To add a room, list it.
+// The console's shell: login, the bar, how fresh the page is, and which room is open. Knows nothing of any room.
 
-import { el, notice } from "./dom.js";
+import { announce, clearNotices, el, notice } from "./dom.js";
+import { ROOMS } from "./rooms.js";
 import * as service from "./service.js";
-import approvals from "./rooms/approvals.js";
 
-const ROOMS = [approvals];
+const NAME = "Agent Governance";
+const FRESHNESS = {
+  connecting: ["Connecting…", ""],
+  live: ["Live", ""],
+  polling: ["Updating every few seconds", ""],
+  away: ["Not connected", "The service cannot be reached. What you see may be out of date; this page goes on trying and recovers by itself."],
+};
 
 const root = document.getElementById("room");
 const bar = document.querySelector(".bar");
+const away = document.querySelector(".away");
 let close = () => {};
+let expiry = null;
 
-function show() {
+function show({ moveFocus = false, why = "" } = {}) {
   close();
   close = () => {};
+  clearTimeout(expiry);
   root.replaceChildren();
+  setFreshness(null);
   const current = service.session.value;
   bar.hidden = !current;
-  if (!current) return showLogin();
+  if (!current) return showLogin(why);
+  // Timers beyond 24.8 days fire at once; the service refuses an old token anyway.
+  expiry = setTimeout(service.lost, Math.min(current.until - Date.now(), 2 ** 31 - 1));
   const allowed = ROOMS.filter((room) => room.roles.includes(current.user.role));
-  const room = allowed.find((room) => location.pathname === room.path) ?? allowed[0];
+  const room = allowed.find((each) => location.pathname === each.path) ?? allowed[0];
   bar.querySelector(".who").textContent = `${current.user.email} · ${current.user.role}`;
-  bar.querySelector("nav").replaceChildren(
-    ...allowed.map((each) =>
-      el("a", { href: each.path, "aria-current": each === room ? "page" : undefined, onclick: follow }, each.title)),
-  );
-  if (!room) {
-    document.title = "Agent Governance";
-    root.append(el("section.card.narrow", {}, el("h1", {}, "Nothing to do here"),
-      el("p", {}, "Resolving approvals needs the role reviewer or admin. Ask an admin to change yours.")));
-    return undefined;
-  }
-  document.title = `${room.title} · Agent Governance`;
-  const live = bar.querySelector(".live");
-  const setLive = (on) => {
-    live.textContent = on ? "live" : "reconnecting…";
-    live.classList.toggle("off", !on);
-  };
-  close = room.open(root, { service, user: current.user, notice, setLive });
+  bar.querySelector("nav").replaceChildren(...allowed.map((each) =>
+    el("a", { href: each.path, "aria-current": each === room ? "page" : null, onclick: follow }, each.title)));
+  if (!room) return showNothing(current.user, moveFocus);
+  setTitle(room.title);
+  close = room.open(root, {
+    service, notice, announce, setFreshness, user: current.user, moveFocus,
+    setTitle: (prefix = "") => setTitle(`${prefix}${room.title}`),
+  });
   return undefined;
 }
 
-function follow(event) {
-  event.preventDefault();
-  history.pushState(null, "", event.currentTarget.getAttribute("href"));
-  show();
+function setTitle(text) {
+  document.title = `${text} · ${NAME}`;
 }
 
-function showLogin() {
-  document.title = "Log in · Agent Governance";
-  const problem = el("p.problem", { role: "alert", hidden: true });
-  const email = el("input", { id: "email", type: "email", autocomplete: "username", required: true });
+/** How fresh the open room is: a key of FRESHNESS, or null when there is nothing to say. */
+function setFreshness(state) {
+  const [text, warning] = FRESHNESS[state] ?? ["", ""];
+  const live = bar.querySelector(".live");
+  if (live.textContent !== text) live.textContent = text;
+  live.dataset.state = state ?? "";
+  away.hidden = !warning;
+  if (away.textContent !== warning) away.textContent = warning;
+}
+
+function follow(event) {
+  if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  history.pushState(null, "", event.currentTarget.getAttribute("href"));
+  show({ moveFocus: true });
+}
+
+function showNothing(user, moveFocus) {
+  setTitle("No access");
+  const heading = el("h1", { tabIndex: -1 }, "This needs another role");
+  root.append(el("section.card.narrow", {}, heading,
+    el("p", {}, "You are logged in as ", el("strong", {}, user.email), ", with the role ", el("strong", {}, user.role), "."),
+    el("p", {}, "Reviewing what agents ask for needs the role reviewer or admin. An admin can change yours; after that, reload this page."),
+    el("button.primary", { type: "button", onclick: logOut }, "Log in as somebody else")));
+  if (moveFocus) heading.focus();
+}
+
+function showLogin(why) {
+  setTitle("Log in");
+  const problem = el("p.problem", { id: "login-problem", role: "alert" });
+  const email = el("input", { id: "email", type: "email", autocomplete: "username", required: true, spellcheck: false });
   const password = el("input", { id: "password", type: "password", autocomplete: "current-password", required: true });
   const button = el("button.primary", { type: "submit" }, "Log in");
-  const form = el("form.card.narrow", {
-    async onsubmit(event) {
-      event.preventDefault();
-      button.disabled = true;
-      problem.hidden = true;
-      try {
-        await service.login(email.value, password.value);
-        show();
-      } catch (error) {
-        problem.textContent = error instanceof service.Problem
-          ? error.message : "The service cannot be reached. Try again in a moment.";
-        problem.hidden = false;
-        password.select();
-      } finally {
-        button.disabled = false;
-      }
-    },
-  },
-  el("h1", {}, "Agent Governance"),
-  el("p.hint", {}, "Log in to review what agents ask for."),
-  el("label", { htmlFor: "email" }, "E-mail"), email,
-  el("label", { htmlFor: "password" }, "Password"), password,
-  problem, button);
-  root.append(form);
+  async function onsubmit(event) {
+    event.preventDefault();
+    button.disabled = true;
+    problem.textContent = "";
+    try {
+      await service.login(email.value.trim(), password.value);
+      clearNotices();
+      show({ moveFocus: true });
+    } catch (error) {
+      problem.textContent = explain(error);
+      (error.status === 401 ? password : button).focus();
+      if (error.status === 401) password.select();
+    } finally {
+      button.disabled = false;
+    }
+  }
+  root.append(el("form.card.narrow", { onsubmit, "aria-labelledby": "login-title" },
+    el("img", { src: "/console/icon.svg", alt: "", width: 40, height: 40 }),
+    el("h1", { id: "login-title" }, NAME),
+    why ? el("p.why-login", { role: "status" }, why) : el("p.hint", {}, "Log in to review what agents ask for."),
+    el("label", { htmlFor: "email" }, "E-mail"), email,
+    el("label", { htmlFor: "password" }, "Password"), password,
+    problem, button));
   email.focus();
 }
 
-document.getElementById("logout").addEventListener("click", () => {
+function explain(error) {
+  if (!(error instanceof service.Problem)) return "The service cannot be reached. Try again in a moment.";
+  if (error.status === 401) return "The e-mail or the password is wrong.";
+  if (error.status === 429) return `Too many tries. ${sentence(error.message)}`;
+  if (error.status >= 500) return "The service is not well just now. Try again in a moment.";
+  return sentence(error.message);
+}
+
+function sentence(text) {
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+}
+
+function logOut() {
   service.session.clear();
+  clearNotices();
   show();
+}
+
+document.getElementById("logout").addEventListener("click", logOut);
+addEventListener("governance:logged-out", () => show({ why: "Your session has ended. Log in again to go on where you were." }));
+addEventListener("governance:changed-user", () => show({ moveFocus: true }));
+addEventListener("storage", (event) => {
+  // Logging in, or out, in one tab counts in all of them.
+  if (event.key === service.KEY || event.key === null) show();
 });
-addEventListener("governance:logged-out", () => {
-  notice("Your session has ended. Log in again.", "bad");
-  show();
-});
-addEventListener("popstate", show);
+addEventListener("popstate", () => show());
 show();

@@ -1,91 +1,89 @@
-// Talks to the service: the access token, requests, and the live stream. Knows nothing of the page.
+// Talks to the service: the session and its access token, and requests. Knows nothing of the page.
 
-const KEY = "governance.session";
+/** Where the session is kept: all tabs share it, so that the link in a message opens without another login. */
+export const KEY = "governance.session";
+const LONGEST = 30_000;
 
 export class Problem extends Error {
   /** An error answer; `body` is the problem document. */
   constructor(status, body) {
-    super(body.detail ?? "the service did not answer as expected");
+    super(body.detail ?? `the service answered ${status} without an explanation`);
     this.status = status;
     this.body = body;
   }
 }
 
 export const session = {
+  /** `{token, user: {email, role}, until}` while somebody is logged in, else null. */
   get value() {
     try {
-      const found = JSON.parse(sessionStorage.getItem(KEY));
+      const found = JSON.parse(localStorage.getItem(KEY));
       return found && found.until > Date.now() ? found : null;
     } catch {
       return null;
     }
   },
-  clear: () => sessionStorage.removeItem(KEY),
+  set value(session) {
+    localStorage.setItem(KEY, JSON.stringify(session));
+  },
+  clear: () => localStorage.removeItem(KEY),
 };
 
-export async function login(email, password) {
-  const body = await request("POST", "/auth/login", { email, password });
-  const until = Date.now() + body.expiresIn * 1000;
-  sessionStorage.setItem(KEY, JSON.stringify({ token: body.accessToken, user: body.user, until }));
+/** The service no longer accepts the session, or its time is over. */
+export function lost() {
+  session.clear();
+  dispatchEvent(new Event("governance:logged-out"));
 }
 
-function headers(extra = {}) {
+export async function login(email, password) {
+  const { value } = await request("POST", "/auth/login", { email, password });
+  session.value = { token: value.accessToken, user: value.user, until: Date.now() + value.expiresIn * 1000 };
+}
+
+/** What the service thinks of this user now; the page starts again when the role was changed. */
+export async function checkUser(signal) {
+  const known = session.value;
+  const { value: user } = await request("GET", "/v1/me", undefined, signal);
+  if (!known || user.role === known.user.role) return;
+  session.value = { ...known, user: { email: user.email, role: user.role } };
+  dispatchEvent(new Event("governance:changed-user"));
+}
+
+export function headers(extra = {}) {
   const token = session.value?.token;
   return token ? { ...extra, Authorization: `Bearer ${token}` } : extra;
 }
 
-/** A request; the answer's JSON. Throws Problem for an error answer, TypeError when the service is away. */
+/**
+ * One request: `{value, text, total}`, the JSON of the answer, its exact text, and X-Total-Count of a list. Throws
+ * Problem for an error answer, and another error when the service is away or does not answer in time.
+ */
 export async function request(method, path, body, signal) {
+  const sent = session.value?.token;
   const answer = await fetch(path, {
     method,
-    signal,
+    signal: AbortSignal.any([AbortSignal.timeout(LONGEST), ...(signal ? [signal] : [])]),
     headers: headers(body === undefined ? {} : { "Content-Type": "application/json" }),
     body: body === undefined ? undefined : JSON.stringify(body),
+    cache: "no-store",
+    credentials: "omit",
   });
   const text = await answer.text();
   let value = {};
   try {
-    value = text ? JSON.parse(text) : null;
+    value = text ? JSON.parse(text) : {};
   } catch {
-    value = { detail: `the service answered ${answer.status} without an explanation` };
+    value = {};
   }
   if (!answer.ok) {
-    if (answer.status === 401 && path !== "/auth/login") {
-      session.clear();
-      dispatchEvent(new Event("governance:logged-out"));
-    }
+    // A late answer to a token that was replaced meanwhile says nothing of the new one.
+    if (answer.status === 401 && path !== "/auth/login" && session.value?.token === sent) lost();
     throw new Problem(answer.status, value ?? {});
   }
-  return value;
+  return { value, text, total: Number(answer.headers.get("X-Total-Count") ?? Number.NaN) };
 }
 
-/** Calls `each(event, data)` for every live change until `signal` aborts; `state(live)` says how it is. */
-export async function follow(each, state, signal) {
-  let pause = 500;
-  while (!signal.aborted) {
-    try {
-      const answer = await fetch("/v1/stream", { headers: headers({ Accept: "text/event-stream" }), signal });
-      if (!answer.ok) throw new Error(String(answer.status));
-      state(true);
-      each("connected", {});
-      pause = 500;
-      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-      let rest = "";
-      for (;;) {
-        const { value, done } = await reader.read();
-        if (done) break;
-        const blocks = (rest + value).split("\n\n");
-        rest = blocks.pop();
-        for (const block of blocks) {
-          const fields = Object.fromEntries(block.split("\n").map((line) => line.split(/: ?(.*)/s, 2)));
-          if (fields.data) each(fields.event ?? "message", JSON.parse(fields.data));
-        }
-      }
-    } catch (error) {
-      if (signal.aborted) return;
-    }
-    state(false);
-    await new Promise((resolve) => setTimeout(resolve, pause));
-    pause = Math.min(pause * 2, 15000);
-  }
+/** True when an error says that the service is away or unwell, rather than that it refused. */
+export function isAway(error) {
+  return !(error instanceof Problem) || error.status >= 500;
 }

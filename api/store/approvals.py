@@ -153,16 +153,23 @@ def describe_approval(caller: Caller, approval_id: str) -> dict[str, Any] | None
     return approval
 
 
-def input_payload(body: bytes | None) -> dict[str, Any] | None:
+class _Metadata(msgspec.Struct):
+    inputPayload: msgspec.Raw = msgspec.Raw(b"{}")  # noqa: N815
+
+
+class _Body(msgspec.Struct):
+    metadata: _Metadata | None = None
+
+
+def input_payload(body: bytes | None) -> msgspec.Raw | None:
     """The payload of a stored `tool.called` event; None when the event was removed by retention.
 
-    Nothing else of the body may leave: its metadata can hold a user's token.
+    It is as the agent spelled it, so that a reviewer sees every digit of a number. Nothing else of the body may leave: its metadata can hold a user's token.
     """
     if body is None:
         return None
-    metadata = msgspec.json.decode(bytes(body)).get("metadata") or {}
-    payload: dict[str, Any] = metadata.get("inputPayload") or {}
-    return payload
+    metadata = msgspec.json.decode(bytes(body), type=_Body).metadata or _Metadata()
+    return msgspec.Raw(b"{}") if bytes(metadata.inputPayload) == b"null" else metadata.inputPayload
 
 
 def count_pending() -> int:

@@ -1,220 +1,357 @@
-// The approvals room: who waits, what exactly they want to do, approve or reject. Opened by `approvalUrl`, with
-// the approval of `?approvalId=` first. The list is kept fresh by the live stream, and read again every 15 s.
+// The approvals room: who waits, what exactly they want to do, approve or reject. Opened by `approvalUrl`, with the
+// approval of `?approvalId=` first; the address always names the one in view, so it can be passed on and reloaded.
 
-import { el, json, visible, when } from "../dom.js";
+import { detail } from "../approvals/detail.js";
+import { makeDecision } from "../approvals/decide.js";
+import { makeList } from "../approvals/list.js";
+import { STATUS, outcome } from "../approvals/words.js";
+import { el } from "../dom.js";
+import { keepFresh } from "../fresh.js";
+import { said } from "../text.js";
 
-const VIEWS = [["pending", "Waiting"], ["approved", "Approved"], ["rejected", "Rejected"]];
-const KEYS = [["j or ↓", "next"], ["k or ↑", "previous"], ["a Enter", "approve"], ["r Enter", "reject"], ["Esc", "leave the reason"]];
-const OUTCOME = { approved: "approved", rejected: "rejected", expired: "expired before anyone resolved it", cancelled: "was cancelled, since its run ended" };
+const VIEWS = [["pending", "Waiting"], ["approved", "Approved"], ["rejected", "Rejected"], ["all", "All"]];
+const KEYS = [[["j", "k"], "next, previous"], [["a", "r"], "approve, reject"], [["Enter"], "confirms"], [["Esc"], "leaves"]];
+const PAGE = 100;
+const MOST = 1000;
+
+/** What was typed and not sent, by user and approval: it outlives a session that ends meanwhile. */
+const drafts = new Map();
 
 export default { path: "/approvals", title: "Approvals", roles: ["reviewer", "admin"], open };
 
-function open(root, { service, user, notice, setLive }) {
+function open(root, { service, user, notice, announce, setFreshness, setTitle, moveFocus }) {
   const stop = new AbortController();
-  const focused = new URLSearchParams(location.search).get("approvalId");
-  let view = "pending";
+  const asked = new URLSearchParams(location.search);
+  const focusedId = asked.get("approvalId");
+  let view = VIEWS.some(([name]) => name === asked.get("status")) ? asked.get("status") : "pending";
+  let limit = PAGE;
   let list = [];
-  let selected = focused;
-  let detail = null;
-  let busy = false;
-  let settled = false;
+  let total = 0;
+  let known = null; // ids that were waiting at the last look; null before the first
+  let selected = focusedId;
+  let place = 0; // of the selected one in the list, also after it has left
+  let shown = null; // {approvalId, text, approval} in the pane
+  let missing = null; // an id that leads to no approval
+  const decided = new Set(); // by this page: a list that was read before does not bring them back
 
-  const tabs = el("div.tabs", { role: "tablist", "aria-label": "Which approvals" });
-  const items = el("ul.items", { "aria-label": "Approvals" });
-  const pane = el("section.pane", { "aria-live": "polite", "aria-label": "The selected approval" });
-  const keys = el("p.keys", {}, KEYS.flatMap(([key, what]) => [el("kbd", {}, key), ` ${what}  `]));
-  root.append(el("div.room", {}, el("aside.side", {}, el("h1", {}, "Approvals"), tabs, items, keys), pane));
+  const decision = makeDecision(resolve);
+  const items = makeList((approvalId) => choose(approvalId, { toSubject: true }), () => {
+    limit = Math.min(limit + PAGE, MOST);
+    refresh();
+  });
+  const heading = el("h1", { tabIndex: -1 }, "Approvals");
+  const tabs = VIEWS.map(([name, title]) => el("button", { type: "button", onclick: () => setView(name) },
+    title, name === "pending" && el("span.count")));
+  const count = tabs[0].querySelector(".count");
+  const pane = el("article.pane", { "aria-label": "The selected approval" });
+  const back = el("button.link.back", { type: "button", onclick: leave }, "← All approvals");
+  const room = el("div.room", {},
+    el("aside.side", { "aria-label": "Approvals" },
+      heading, el("div.views", { role: "group", "aria-label": "Which approvals" }, tabs), items.node,
+      el("p.keys", {}, KEYS.map(([keys, what]) => el("span", {}, keys.map((key) => el("kbd", {}, key)), ` ${what}`)))),
+    el("div.main", {}, back, pane));
+  root.append(room);
 
-  const reason = el("textarea", { id: "reason", rows: 3, maxLength: 2000, placeholder: "Why? The agent and the record will have it." });
+  // Reading ----------------------------------------------------------------------------------------
 
   async function load() {
-    try {
-      const [fresh] = await Promise.all([
-        service.request("GET", `/v1/approvals?status=${view}&limit=200`, undefined, stop.signal),
-        focused && !settled ? settle() : null,
-      ]);
-      list = order(fresh);
-      if (!selected || (!list.some((item) => item.approvalId === selected) && !detail)) selected = list[0]?.approvalId ?? null;
-      drawList();
-      await loadDetail();
-    } catch (error) {
-      if (!stop.signal.aborted && error.status !== 401) setLive(false);
-    }
-  }
-
-  // A link to an approval that is resolved already opens the view where it stands.
-  async function settle() {
-    settled = true;
-    try {
-      const approval = await service.request("GET", `/v1/approvals/${encodeURIComponent(focused)}`, undefined, stop.signal);
-      detail = approval;
-    } catch (error) {
-      if (error.status === 404) {
-        notice("There is no approval with the id of this link.", "bad");
-        selected = null;
-      }
-    }
-  }
-
-  function order(fresh) {
-    const oldestFirst = view === "pending" ? [...fresh].reverse() : fresh;
-    const first = oldestFirst.filter((item) => item.approvalId === focused);
-    return [...first, ...oldestFirst.filter((item) => item.approvalId !== focused)];
-  }
-
-  async function loadDetail() {
-    if (!selected) {
-      detail = null;
-      return drawPane();
-    }
-    const wanted = selected;
-    const approval = await service.request("GET", `/v1/approvals/${encodeURIComponent(wanted)}`, undefined, stop.signal);
-    if (wanted !== selected) return undefined;
-    const changed = JSON.stringify(approval) !== JSON.stringify(detail) || pane.childElementCount === 0;
-    const overtaken = detail?.approvalId === wanted && detail.status === "pending" && approval.status !== "pending";
-    detail = approval;
-    if (overtaken && !busy && approval.actor !== user.email) notice(conflict(approval), "bad");
-    if (changed) drawPane();
+    const [wanted, looking] = [view, selected];
+    const status = wanted === "all" ? "" : `status=${wanted}&`;
+    const order = wanted === "pending" ? "asc" : "desc";
+    const [page, one, waiting] = await Promise.all([
+      service.request("GET", `/v1/approvals?${status}order=${order}&limit=${limit}`, undefined, stop.signal),
+      looking ? find(looking) : null,
+      wanted === "pending" ? null : service.request("GET", "/v1/approvals?status=pending&limit=1", undefined, stop.signal),
+    ]).catch((error) => {
+      if (error.status === 403) service.checkUser(stop.signal).catch(() => {});
+      throw error;
+    });
+    if (wanted !== view) return refresh();
+    total = page.total;
+    list = focusedFirst(page.value, one).filter((each) => wanted !== "pending" || !decided.has(each.approvalId));
+    setCount(waiting ? waiting.total : total);
+    if (wanted === "pending") tellOfNew();
+    if (looking === selected && one) show(one);
+    if (!selected && !missing && list.length) await choose(list[0].approvalId, { byHand: false });
+    drawList();
+    if (!selected && !missing) drawEmpty();
     return undefined;
   }
 
-  function conflict(approval) {
-    const who = approval.actor ?? approval.resolvedBy;
-    const text = OUTCOME[approval.status] ?? approval.status;
-    return who ? `${who} has ${text} this already.` : `This ${text}.`;
+  /** The approval as `{approvalId, text, approval}`; `approval` null when there is none of this id. */
+  async function find(approvalId) {
+    try {
+      const { text, value } = await service.request("GET", `/v1/approvals/${encodeURIComponent(approvalId)}`, undefined, stop.signal);
+      return { approvalId, text, approval: value };
+    } catch (error) {
+      if (error.status === 404) return { approvalId, text: "", approval: null };
+      throw error;
+    }
   }
+
+  function focusedFirst(page, one) {
+    if (view !== "pending" || !focusedId) return page;
+    const linked = page.find((each) => each.approvalId === focusedId)
+      ?? (one?.approvalId === focusedId && one.approval?.status === "pending" ? one.approval : null);
+    return linked ? [linked, ...page.filter((each) => each !== linked)] : page;
+  }
+
+  function tellOfNew() {
+    const now = new Set(list.map((each) => each.approvalId));
+    const fresh = known ? list.filter((each) => !known.has(each.approvalId)) : [];
+    // Asking for more rows brings in some that are not new at all.
+    if (fresh.length && known.limit === limit) {
+      const [first] = fresh;
+      announce(fresh.length === 1 ? `New: ${first.toolName} of ${first.agentId}. ${total} waiting.`
+        : `${fresh.length} new approvals. ${total} waiting.`);
+    }
+    known = Object.assign(now, { limit });
+  }
+
+  function setCount(number) {
+    count.textContent = Number.isFinite(number) ? ` ${number.toLocaleString("en")}` : "";
+    setTitle(number > 0 ? `(${number.toLocaleString("en")}) ` : "");
+  }
+
+  // Showing ----------------------------------------------------------------------------------------
 
   function drawList() {
-    tabs.replaceChildren(...VIEWS.map(([name, title]) => el("button", {
-      type: "button", role: "tab", "aria-selected": String(name === view),
-      onclick() { view = name; selected = null; detail = null; load(); },
-    }, title, name === "pending" && view === "pending" ? ` (${list.length})` : "")));
-    items.replaceChildren(...list.map((item) => el("li", {}, el("button", {
-      type: "button", "aria-current": item.approvalId === selected ? "true" : undefined,
-      onclick() { choose(item.approvalId); },
-    },
-    el("strong", {}, visible(item.toolName)), el("span.agent", {}, visible(item.agentId)),
-    el("span.policy", {}, visible(item.policyName ?? "")), when(item.requestedAt)))));
-    if (!list.length) {
-      items.append(el("li.empty", {}, view === "pending" ? "Nothing waits for you. New requests appear here by themselves." : "None yet."));
-    }
+    tabs.forEach((tab, index) => tab.setAttribute("aria-pressed", String(VIEWS[index][0] === view)));
+    const found = list.findIndex((each) => each.approvalId === selected);
+    if (found >= 0) place = found;
+    items.draw({
+      approvals: list, total: Math.min(total, MOST), selected, focusedId, showStatus: view === "all",
+      empty: el("p.empty", {}, view === "pending" ? "Nothing waits for you." : "None yet."),
+    });
   }
 
-  function choose(approvalId) {
-    if (approvalId === selected) return;
-    selected = approvalId;
-    detail = null;
-    reason.value = "";
-    drawList();
-    loadDetail().catch((error) => notice(error.message, "bad"));
-  }
-
-  function drawPane() {
-    const approval = detail;
-    if (!approval) {
-      pane.replaceChildren(el("p.empty", {}, "Select an approval to see what the agent wants to do."));
-      return;
+  function show(found) {
+    missing = found.approval ? null : found.approvalId;
+    pane.setAttribute("aria-busy", "false");
+    const before = shown;
+    if (before?.approvalId === found.approvalId) {
+      // INVARIANT: what has ended is never shown as waiting again, whatever answer comes late.
+      if (before.text === found.text || (found.approval?.status === "pending" && before.approval?.status !== "pending")) return;
     }
-    const context = approval.agentContext ?? {};
+    shown = found;
+    if (missing) return drawMissing();
+    const { approval, text } = found;
+    const same = before?.approvalId === approval.approvalId;
+    const held = same && pane.contains(document.activeElement);
+    const overtaken = same && before.approval.status === "pending" && approval.status !== "pending";
     const pending = approval.status === "pending";
-    pane.replaceChildren(
-      el("header", {}, el("h2", {}, visible(approval.toolName)), el(`span.status.${approval.status}`, {}, approval.status)),
-      el("p.why", {}, visible(approval.reason)),
-      el("dl", {},
-        row("Agent", visible(approval.agentId)),
-        row("Run", visible(approval.runId)),
-        row("Task", approval.runTask && visible(approval.runTask)),
-        row("Goal, says the agent", context.goal && visible(String(context.goal))),
-        row("Reasoning, says the agent", context.reasoning && visible(String(context.reasoning))),
-        row("Asked", when(approval.requestedAt)),
-        row("Expires", pending && approval.expiresAt && when(approval.expiresAt)),
-        row("Resolved", approval.resolvedAt && when(approval.resolvedAt)),
-        row("By", approval.actor && visible(approval.actor === approval.resolvedBy || !approval.resolvedBy
-          ? approval.actor : `${approval.actor}, on behalf of ${approval.resolvedBy}`)),
-        row("Decision", approval.decisionReason && visible(approval.decisionReason))),
-      el("h3", {}, "The exact payload"), json(approval.inputPayload ?? {}),
-      pending ? actions() : el("p.hint", {}, OUTCOME[approval.status] ? `This ${approval.status === "approved" || approval.status === "rejected" ? "was " : ""}${OUTCOME[approval.status]}.` : ""),
-    );
-  }
-
-  function row(name, value) {
-    return value ? [el("dt", {}, name), el("dd", {}, value)] : [];
-  }
-
-  function actions() {
-    return el("div.actions", {}, el("label", { htmlFor: "reason" }, "Reason"), reason,
-      el("div.buttons", {},
-        el("button.approve", { type: "button", id: "approve", onclick: () => resolve("approve") }, "Approve", el("kbd", {}, "a")),
-        el("button.reject", { type: "button", id: "reject", onclick: () => resolve("reject") }, "Reject", el("kbd", {}, "r"))));
-  }
-
-  async function resolve(verb) {
-    if (busy || detail?.status !== "pending") return;
-    busy = true;
-    const approval = detail;
-    for (const button of pane.querySelectorAll("button")) button.disabled = true;
-    try {
-      const text = reason.value.trim();
-      await service.request("POST", `/v1/approvals/${encodeURIComponent(approval.approvalId)}/${verb}`, text ? { reason: text } : {});
-      notice(`${verb === "approve" ? "Approved" : "Rejected"}: ${approval.toolName} of ${approval.agentId}.`);
-      reason.value = "";
-      const place = list.findIndex((item) => item.approvalId === approval.approvalId);
-      selected = list[place + 1]?.approvalId ?? list[place - 1]?.approvalId ?? null;
-      detail = null;
-    } catch (error) {
-      if (error.body?.code === "approval_not_pending") notice(conflict(error.body.approval ?? {}), "bad");
-      else if (error.status !== 401) notice(error.status ? error.message : "The service cannot be reached; nothing was resolved.", "bad");
-      detail = null;
-    } finally {
-      busy = false;
+    pane.replaceChildren(...detail(text, user.email).filter(Boolean), pending ? decision.node : nextButton());
+    if (!same) {
+      decision.begin(drafts.get(draftKey(approval.approvalId)) ?? "");
+      if (room.classList.contains("reading")) scrollTo(0, 0);
     }
-    await load();
-  }
-
-  function onKey(event) {
-    if (event.key === "Escape") return document.activeElement?.blur();
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("textarea, input, select")) return undefined;
-    const move = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 }[event.key];
-    if (move && !event.target.matches("pre")) {
-      event.preventDefault();
-      const place = list.findIndex((item) => item.approvalId === selected);
-      const next = list[Math.min(Math.max(place + move, 0), list.length - 1)];
-      if (next) choose(next.approvalId);
-    } else if (event.key === "a" || event.key === "r") {
-      event.preventDefault();
-      // One key must not decide by accident: it goes to the reason; Ctrl+Enter there, or the button, decides.
-      armed = event.key === "a" ? "approve" : "reject";
-      document.getElementById(armed)?.classList.add("armed");
-      document.getElementById(armed === "approve" ? "reject" : "approve")?.classList.remove("armed");
-      reason.focus();
-    }
+    if (overtaken) tellOvertaken(approval, held);
     return undefined;
   }
 
-  let armed = null;
-  reason.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.shiftKey && armed) {
-      event.preventDefault();
-      const verb = armed;
-      armed = null;
-      resolve(verb);
-    }
-  });
-  addEventListener("keydown", onKey);
+  function tellOvertaken(approval, held) {
+    const nodes = outcome(approval, user.email);
+    if (held) pane.querySelector("#ending").focus();
+    else announce(el("p", {}, nodes).textContent);
+    if (approval.actor !== user.email) notice([said(approval.toolName), ": ", nodes, "."], "bad");
+  }
 
-  let timer = null;
-  const soon = () => {
-    clearTimeout(timer);
-    timer = setTimeout(load, 100);
-  };
-  service.follow((event) => (event === "approval" || event === "connected") && soon(), setLive, stop.signal);
-  const again = setInterval(load, 15000);
-  load();
+  function nextButton() {
+    const next = neighbour(1) ?? neighbour(-1);
+    return view === "pending" && next
+      ? el("p", {}, el("button.primary", { type: "button", onclick: () => choose(next.approvalId, { toSubject: true }) }, "Next waiting approval"))
+      : null;
+  }
+
+  function drawMissing() {
+    pane.replaceChildren(
+      el("h2", { id: "subject", tabIndex: -1 }, "This approval is not here"),
+      el("p", {}, "No approval has the id ", el("code", {}, said(missing)), "."),
+      el("p.hint", {}, "The link may be cut short or mistyped, or it belongs to another organisation than yours."));
+  }
+
+  function drawEmpty() {
+    shown = null;
+    pane.setAttribute("aria-busy", "false");
+    if (pane.firstElementChild?.dataset.view === view) return;
+    pane.replaceChildren(el("div.nothing", { "data-view": view },
+      el("img", { src: "/console/icon.svg", alt: "", width: 56, height: 56 }),
+      el("h2", { id: "subject", tabIndex: -1 }, view === "pending" ? "All clear" : "Nothing here yet"),
+      el("p.hint", {}, view === "pending"
+        ? "No agent waits for you. New requests appear here by themselves."
+        : "Approvals that were resolved appear here.")));
+  }
+
+  // Moving -----------------------------------------------------------------------------------------
+
+  function draftKey(approvalId) {
+    return JSON.stringify([user.email, approvalId]);
+  }
+
+  function keepDraft() {
+    if (shown?.approval?.status !== "pending") return;
+    const key = draftKey(shown.approvalId);
+    if (decision.reason) drafts.set(key, decision.reason);
+    else drafts.delete(key);
+  }
+
+  function neighbour(step) {
+    const found = list.findIndex((each) => each.approvalId === selected);
+    // One that has left the list has its follower in its place.
+    return list[found >= 0 ? found + step : step > 0 ? place : place - 1];
+  }
+
+  /** Another approval comes into view. `toSubject` moves the focus there. */
+  async function choose(approvalId, { toSubject = false, byHand = true } = {}) {
+    keepDraft();
+    selected = approvalId;
+    missing = null;
+    if (byHand) room.classList.add("reading");
+    setAddress();
+    const found = list.findIndex((each) => each.approvalId === approvalId);
+    if (found >= 0) place = found;
+    items.mark(selected);
+    if (shown?.approvalId !== approvalId) {
+      pane.setAttribute("aria-busy", "true");
+      try {
+        const one = await find(approvalId);
+        if (selected !== approvalId) return;
+        show(one);
+      } catch (error) {
+        if (stop.signal.aborted) return;
+        if (!byHand) throw error;
+        refresh();
+        if (service.isAway(error)) notice("The service cannot be reached, so this approval cannot be shown yet.", "bad");
+        return;
+      }
+    }
+    if (toSubject) pane.querySelector("#subject")?.focus({ preventScroll: false });
+  }
+
+  function setAddress() {
+    const address = new URLSearchParams();
+    if (view !== "pending") address.set("status", view);
+    if (selected) address.set("approvalId", selected);
+    history.replaceState(null, "", `${location.pathname}${address.size ? `?${address}` : ""}`);
+  }
+
+  function setView(name) {
+    if (name === view) return;
+    keepDraft();
+    [view, limit, list, known, selected, shown, missing] = [name, PAGE, [], null, null, null, null];
+    room.classList.remove("reading");
+    setAddress();
+    pane.replaceChildren();
+    drawList();
+    refresh();
+  }
+
+  /** From one approval back to the list. */
+  function leave() {
+    room.classList.remove("reading");
+    if (!items.focus(selected)) heading.focus();
+  }
+
+  // Deciding ---------------------------------------------------------------------------------------
+
+  function decidable() {
+    return shown?.approvalId === selected && shown.approval?.status === "pending";
+  }
+
+  async function resolve(verb, reason) {
+    // INVARIANT: what is decided is what is in view, never one that is about to leave or to come.
+    if (!decidable()) return;
+    const { approvalId, approval } = shown;
+    decision.setBusy(true);
+    try {
+      await service.request("POST", `/v1/approvals/${encodeURIComponent(approvalId)}/${verb}`, reason ? { reason } : {}, stop.signal);
+      decided.add(approvalId);
+      drafts.delete(draftKey(approvalId));
+      notice([verb === "approve" ? "Approved: " : "Rejected: ", said(approval.toolName), " of ", said(approval.agentId), "."]);
+      await goOn(approvalId);
+    } catch (error) {
+      if (stop.signal.aborted || error.status === 401) return;
+      await explain(error, approvalId);
+    } finally {
+      decision.setBusy(false);
+      refresh();
+    }
+  }
+
+  async function goOn(approvalId) {
+    const next = neighbour(1) ?? neighbour(-1);
+    list = list.filter((each) => each.approvalId !== approvalId);
+    if (view === "pending") total -= 1;
+    selected = null;
+    shown = null; // so that the reason that was sent is not kept as a draft
+    if (next && view === "pending") {
+      drawList();
+      await choose(next.approvalId, { toSubject: true });
+    } else {
+      setAddress();
+      drawList();
+      drawEmpty();
+      pane.querySelector("#subject").focus();
+    }
+  }
+
+  async function explain(error, approvalId) {
+    const { code, approval } = error.body ?? {};
+    if (code === "approval_not_pending" && approval) {
+      const one = await find(approvalId).catch(() => null);
+      // `show` tells who was faster, and puts the focus there.
+      if (one && selected === approvalId) {
+        pane.querySelector("#subject")?.focus();
+        show(one);
+      }
+    } else if (service.isAway(error) && !error.status) {
+      notice("No answer came, so it is not known whether this was decided. It will show as soon as the service answers.", "bad");
+    } else if (service.isAway(error)) {
+      notice("The service could not do this now; nothing was decided. Try again in a moment.", "bad");
+    } else {
+      if (error.status === 403) service.checkUser(stop.signal).catch(() => {});
+      notice(["This was not decided: ", said(error.message), "."], "bad");
+    }
+  }
+
+  // Keys -------------------------------------------------------------------------------------------
+
+  function onKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+    if (event.key === "Escape") return leave();
+    if (event.target.matches("textarea, input, select")) return;
+    const inList = items.node.contains(event.target);
+    const step = { j: 1, k: -1, ...(inList ? { ArrowDown: 1, ArrowUp: -1 } : {}) }[event.key];
+    if (step) {
+      event.preventDefault();
+      move(step);
+    } else if ((event.key === "a" || event.key === "r") && decidable() && !event.repeat) {
+      event.preventDefault();
+      decision.choose(event.key === "a" ? "approve" : "reject");
+    }
+  }
+
+  function move(step) {
+    const next = neighbour(step);
+    if (!next) {
+      if (step > 0 && list.length < Math.min(total, MOST)) {
+        limit = Math.min(limit + PAGE, MOST);
+        refresh();
+      }
+      return;
+    }
+    choose(next.approvalId);
+    items.focus(next.approvalId);
+  }
+
+  addEventListener("keydown", onKey, { signal: stop.signal });
+  if (focusedId) room.classList.add("reading");
+  if (moveFocus) heading.focus();
+  drawList();
+  const refresh = keepFresh(load, ["approval"], setFreshness, stop.signal);
 
   return () => {
+    keepDraft();
     stop.abort();
-    clearInterval(again);
-    clearTimeout(timer);
-    removeEventListener("keydown", onKey);
   };
 }

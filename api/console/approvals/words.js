@@ -1,0 +1,23 @@
+// How the approvals room says things: statuses, and who ended an approval.
+
+import { when } from "../dom.js";
+import { said } from "../text.js";
+
+export const STATUS = {
+  pending: "Waiting",
+  approved: "Approved",
+  rejected: "Rejected",
+  expired: "Expired",
+  cancelled: "Cancelled",
+};
+
+/** "Approved by rita@acme.example 2 minutes ago", as nodes. `me` is the e-mail of the one who reads it. */
+export function outcome(approval, me) {
+  const at = approval.resolvedAt ? [" ", when(approval.resolvedAt)] : [];
+  if (approval.status === "expired") return ["Expired before anyone resolved it,", ...at];
+  if (approval.status === "cancelled") return ["Cancelled, because its run ended,", ...at];
+  const actor = approval.actor === me ? "you" : approval.actor ?? approval.resolvedBy ?? "somebody";
+  const other = approval.resolvedBy && approval.resolvedBy !== approval.actor
+    ? [" on behalf of ", said(approval.resolvedBy)] : [];
+  return [`${STATUS[approval.status]} by `, said(actor), ...other, ...at];
+}

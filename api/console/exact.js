@@ -1,0 +1,126 @@
+// Reads JSON without changing it, and shows it. JSON.parse rounds numbers beyond 2^53, moves keys that look like numbers
+// to the front and drops a key that stands twice; a reviewer must see what was really sent.
+
+import { el } from "./dom.js";
+import { asEscape, visible } from "./text.js";
+
+/** Payloads with more values than this are shown as plain text, which costs the browser far less. */
+const MOST_MARKED = 20_000;
+
+/**
+ * The tree of valid JSON text. A node is `{kind: "object", members: [[key, node]]}`, `{kind: "array", items}`,
+ * `{kind: "text", value}`, or `{kind: "word", text}` with a number, true, false or null as it is spelled.
+ */
+export function read(text) {
+  let at = 0;
+
+  function skip() {
+    while (" \t\n\r".includes(text[at]) && at < text.length) at += 1;
+    return text[at];
+  }
+
+  function string() {
+    const start = at;
+    for (at += 1; text[at] !== '"'; at += text[at] === "\\" ? 2 : 1) {
+      if (at >= text.length) throw new SyntaxError("the text ends inside a string");
+    }
+    at += 1;
+    return JSON.parse(text.slice(start, at));
+  }
+
+  function value() {
+    const first = skip();
+    if (first === '"') return { kind: "text", value: string() };
+    if (first === "{") return { kind: "object", members: several("}", member) };
+    if (first === "[") return { kind: "array", items: several("]", value) };
+    const start = at;
+    while (at < text.length && !",]} \t\n\r".includes(text[at])) at += 1;
+    if (start === at) throw new SyntaxError("a value is missing");
+    return { kind: "word", text: text.slice(start, at) };
+  }
+
+  function member() {
+    skip();
+    const key = string();
+    skip();
+    at += 1;
+    return [key, value()];
+  }
+
+  function several(end, one) {
+    const found = [];
+    at += 1;
+    while (skip() !== end) {
+      if (at >= text.length) throw new SyntaxError("the text ends too early");
+      found.push(one());
+      if (skip() === ",") at += 1;
+    }
+    at += 1;
+    return found;
+  }
+
+  return value();
+}
+
+/** The member of an object node; of one that stands twice the last, as for every JSON reader. */
+export function member(node, key) {
+  return node.members.findLast(([name]) => name === key)?.[1];
+}
+
+function count(node) {
+  const children = node.items ?? node.members?.map(([, child]) => child) ?? [];
+  return children.reduce((sum, child) => sum + count(child), 1);
+}
+
+/** A node as indented JSON text. */
+export function write(node, indent = "") {
+  const deeper = `${indent}  `;
+  const block = (open, lines, close) =>
+    lines.length ? `${open}\n${lines.map((line) => deeper + line).join(",\n")}\n${indent}${close}` : open + close;
+  if (node.kind === "object") {
+    return block("{", node.members.map(([key, child]) => `${JSON.stringify(key)}: ${write(child, deeper)}`), "}");
+  }
+  if (node.kind === "array") return block("[", node.items.map((child) => write(child, deeper)), "]");
+  return node.kind === "text" ? JSON.stringify(node.value) : node.text;
+}
+
+/** A node as an element; its text content is the same JSON that `write` gives. */
+export function show(node) {
+  if (count(node) > MOST_MARKED) return el("code.json", {}, visible(write(node), asEscape));
+  return el("code.json", {}, nodes(node, ""));
+}
+
+function nodes(node, indent) {
+  if (node.kind === "word") return [el(Number.isNaN(Number(node.text)) ? "span.word" : "span.number", {}, node.text)];
+  if (node.kind === "text") return [string(node.value)];
+  const isObject = node.kind === "object";
+  const children = isObject ? node.members : node.items;
+  const [open, close] = isObject ? "{}" : "[]";
+  if (!children.length) return [open + close];
+  const deeper = `${indent}  `;
+  const last = isObject ? new Map(node.members.map(([key], place) => [key, place])) : null;
+  return [
+    `${open}\n`,
+    ...children.map((child, place) => el("span.line", {},
+      el("span.indent", {}, deeper),
+      isObject ? [key(child[0], last.get(child[0]) !== place), ": ", ...nodes(child[1], deeper)] : nodes(child, deeper),
+      place < children.length - 1 ? "," : "", "\n")),
+    el("span.indent", {}, indent), close,
+  ];
+}
+
+function key(name, overruled) {
+  const text = visible(JSON.stringify(name), asEscape);
+  if (!overruled) return el("span.key", {}, text);
+  return el("span.key.overruled", { title: "This key stands twice; the later one counts." }, text);
+}
+
+/** A string with its quotes; a line of the text is a line on the page, after its `\n`. */
+function string(value) {
+  const parts = value.split("\n");
+  const inside = parts.flatMap((part, place) => [
+    ...visible(JSON.stringify(part).slice(1, -1), asEscape),
+    ...(place < parts.length - 1 ? [el("span.newline", {}, "\\n"), el("br")] : []),
+  ]);
+  return el(parts.length > 1 ? "span.text.lines" : "span.text", {}, '"', el("bdi", {}, inside), '"');
+}

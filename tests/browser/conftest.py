@@ -1,0 +1,32 @@
+"""Fixtures of the browser tests: one Chromium for all of them, a fresh service for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.browser.support import Console, find_chromium, launch, rules
+from tests.support_service import running
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    # Ended with the package: while it lasts, nothing else can run an event loop on this thread.
+    find_chromium()
+    with sync_playwright() as playwright:
+        chromium = launch(playwright)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def console(browser: Browser, tmp_path: Path) -> Iterator[Console]:
+    """A service with agents and reviewers; whatever a page complained of fails the test."""
+    with running(tmp_path, rules()) as service:
+        console = Console(service, browser)
+        yield console
+        console.close()
+        assert console.unexpected() == []

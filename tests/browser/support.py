@@ -1,0 +1,295 @@
+"""What the browser tests share: a service with policies that hold calls, agents, reviewers' pages, a cuttable line.
+
+Everything is real: the service on a port of its own, agents that post events over HTTP, a Chromium. Each page
+watches itself: console errors, violations of the Content-Security-Policy and requests to other hosts fail
+the test that it was opened for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import selectors
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, Playwright
+
+from engine.documents import policy_from_json
+from tests.support_service import PASSWORD, FixedRules, Service
+
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PATIENCE = 10_000
+"""Milliseconds that anything on a page may take before a test fails."""
+
+POLICIES = (
+    {
+        "policyId": "hold-payments",
+        "name": "Ask before paying",
+        "description": "Money leaves only when a person has looked.",
+        "action": "require_approval",
+        "enabled": True,
+        "matchConditions": [{"field": "toolName", "operator": "starts_with", "value": "payments."}],
+    },
+    {
+        "policyId": "hold-brief",
+        "name": "Ask, but not for long",
+        "action": "require_approval",
+        "enabled": True,
+        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "brief"}],
+        "approval": {"expiresAfterSeconds": 3600},
+    },
+    {
+        "policyId": "hold-anything-odd",
+        "name": "Hold what is marked",
+        "action": "require_approval",
+        "enabled": True,
+        "matchConditions": [{"field": "inputPayload.hold", "operator": "exists"}],
+    },
+    {
+        "policyId": "warn-mail",
+        "name": "Warn <b>of</b> payments",
+        "action": "warn",
+        "enabled": True,
+        "matchConditions": [{"field": "toolName", "operator": "starts_with", "value": "payments."}],
+    },
+)
+
+
+def rules() -> FixedRules:
+    return FixedRules(*(policy_from_json(dict(policy)) for policy in POLICIES))
+
+
+def find_chromium() -> str:
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if path := shutil.which(name):
+            return path
+    why = "there is no Chromium; `apt-get install chromium` enables the browser tests"
+    if os.environ.get("CI_REQUIRE_ALL") == "1":
+        pytest.fail(why)
+    pytest.skip(why)
+
+
+def launch(playwright: Playwright) -> Browser:
+    return playwright.chromium.launch(executable_path=find_chromium(), headless=True, args=ARGUMENTS)
+
+
+class Console:
+    """The service as agents and reviewers meet it."""
+
+    def __init__(self, service: Service, browser: Browser) -> None:
+        self.service = service
+        self.browser = browser
+        self.address = str(service.http.base_url).rstrip("/")
+        self.troubles: list[str] = []
+        self.expected: list[str] = []
+        self._contexts: list[BrowserContext] = []
+        self._numbers = itertools.count(1)
+
+    # Agents
+
+    def post(self, event_type: str, metadata: dict[str, Any], *, run: str, agent: str) -> dict[str, Any]:
+        number = next(self._numbers)
+        answer = self.service.request(
+            "POST",
+            "/v1/events",
+            headers={"X-API-Key": self.service.api_key},
+            json={
+                "eventId": f"event-{number}",
+                "runId": run,
+                "agentId": agent,
+                "timestamp": "2026-01-31T09:30:00Z",
+                "eventType": event_type,
+                "metadata": metadata,
+            },
+        )
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def hold(
+        self,
+        tool: str = "payments.send",
+        payload: dict[str, Any] | None = None,
+        *,
+        agent: str = "clerk",
+        run: str | None = None,
+        **metadata: Any,
+    ) -> str:
+        """An agent calls a tool and has to wait; the id of its approval."""
+        number = next(self._numbers)
+        answer = self.post(
+            "tool.called",
+            {
+                "toolCallId": f"call-{number}",
+                "toolName": tool,
+                "inputPayload": {"amount": 120} if payload is None else payload,
+                **metadata,
+            },
+            run=run or f"run-of-{agent}",
+            agent=agent,
+        )
+        assert answer["toolCallStatus"] == "awaiting_approval", answer
+        return str(answer["approvalId"])
+
+    # Reviewers
+
+    def resolve(self, approval_id: str, verb: str, reason: str | None, role: str = "admin") -> None:
+        """Somebody else decides, over HTTP."""
+        answer = self.service.request(
+            "POST",
+            f"/v1/approvals/{approval_id}/{verb}",
+            headers=self.service.bearer(role),
+            json={"reason": reason} if reason else {},
+        )
+        assert answer.status_code == 200, answer.text
+
+    def approval(self, approval_id: str) -> dict[str, Any]:
+        """As the service has it now."""
+        answer = self.service.request(
+            "GET", f"/v1/approvals/{approval_id}", headers=self.service.bearer("admin")
+        )
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def page(self, address: str | None = None, **options: Any) -> Page:
+        """A page of a browser of its own, not logged in, that watches itself."""
+        address = address or self.address
+        context = self.browser.new_context(
+            base_url=address, **{"viewport": {"width": 1280, "height": 860}} | options
+        )
+        context.set_default_timeout(PATIENCE)
+        self._contexts.append(context)
+        page = context.new_page()
+        self.watch(page, urlsplit(address).netloc)
+        return page
+
+    def watch(self, page: Page, host: str) -> None:
+        page.on("pageerror", lambda error: self.troubles.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: self.troubles.append(f"dialog: {dialog.message}"))
+        page.on(
+            "console",
+            lambda message: (
+                message.type in ("error", "warning")
+                and self.troubles.append(f"console: {message.text} {message.location.get('url', '')}")
+            ),
+        )
+        page.on(
+            "request",
+            lambda request: (
+                urlsplit(request.url).netloc == host or self.troubles.append(f"another host: {request.url}")
+            ),
+        )
+        page.add_init_script(
+            "addEventListener('securitypolicyviolation', (event) =>"
+            " console.error('violation', event.violatedDirective, event.blockedURI));"
+        )
+
+    def expect_trouble(self, *texts: str) -> None:
+        """A browser reports refused requests by itself; a test says which ones it causes."""
+        self.expected += texts
+
+    def log_in(self, page: Page, role: str = "reviewer", place: str = "/approvals") -> str:
+        """Through the form, as people do; the e-mail of the new user."""
+        email = str(self.service.user(role)["email"])
+        page.goto(place)
+        self.fill_login(page, email)
+        return email
+
+    def fill_login(self, page: Page, email: str, password: str = PASSWORD) -> None:
+        page.get_by_label("E-mail").fill(email)
+        page.get_by_label("Password").fill(password)
+        page.get_by_role("button", name="Log in").click()
+
+    def reviewer(self, approval_id: str | None = None, role: str = "reviewer", **options: Any) -> Page:
+        """A logged-in page, opened by the link to an approval when one is given."""
+        page = self.page(**options)
+        page.user = self.log_in(page, role, link(approval_id))  # type: ignore[attr-defined]
+        page.get_by_role("heading", name="Approvals", exact=True).wait_for(state="attached")
+        return page
+
+    def close(self) -> None:
+        for context in self._contexts:
+            context.close()
+
+    def unexpected(self) -> list[str]:
+        return [trouble for trouble in self.troubles if not any(text in trouble for text in self.expected)]
+
+
+def link(approval_id: str | None) -> str:
+    return "/approvals" if approval_id is None else f"/approvals?approvalId={approval_id}"
+
+
+class Line:
+    """A cable between browser and service that a test can cut, mend, or let go silent."""
+
+    def __init__(self, target: str) -> None:
+        parts = urlsplit(target)
+        self._target = (parts.hostname, parts.port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._up = True
+        self._open: set[socket.socket] = set()
+        self._stopped = threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        self._up = False
+        for end in list(self._open):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def mend(self) -> None:
+        self._up = True
+
+    def close(self) -> None:
+        self._stopped.set()
+        self._listener.close()
+        self.cut()
+
+    def _accept(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            if self._up:
+                threading.Thread(target=self._carry, args=(near,), daemon=True).start()
+            else:
+                near.close()
+
+    def _carry(self, near: socket.socket) -> None:
+        with contextlib.suppress(OSError), near, socket.create_connection(self._target) as far:
+            self._open |= {near, far}
+            with selectors.DefaultSelector() as waiting:
+                waiting.register(near, selectors.EVENT_READ, far)
+                waiting.register(far, selectors.EVENT_READ, near)
+                while True:
+                    for key, _ in waiting.select():
+                        data = key.fileobj.recv(65536)  # type: ignore[union-attr]
+                        if not data:
+                            return
+                        key.data.sendall(data)
+
+
+@contextlib.contextmanager
+def line_to(target: str) -> Iterator[Line]:
+    line = Line(target)
+    try:
+        yield line
+    finally:
+        line.close()
