@@ -23,6 +23,9 @@ from engine.texts import shorten
 from engine.values import show
 
 
+LONGEST_PATTERN_SHOWN: Final = 40
+
+
 class CompiledCondition:
     """A condition ready to be evaluated. Equal `key`s mean the same behaviour, and then the same object.
 
@@ -66,10 +69,17 @@ class CompiledCondition:
         seen = operator.witness(facts, self.path, value) if verdict is True else facts.first(self.path)
         if verdict is True and operator.name == "equals":
             return f"`{self.path}` {self._verb(facts, seen)} {show(seen)}"
-        relation = operator.phrase.replace("%s", show(value))
+        relation = operator.phrase.replace("%s", self._expected())
         if verdict is False:
             relation = relation.removeprefix("not ") if operator.negated else f"not {relation}"
         return f"`{self.path}` {self._verb(facts, seen)} {show(seen)}, {relation}"
+
+    def _expected(self) -> str:
+        """The condition's own value; a long pattern says nothing to a reviewer, so it is not recited."""
+        value = self.condition.value
+        if self.condition.operator in ("matches", "not_matches") and len(value) > LONGEST_PATTERN_SHOWN:
+            return "the policy's pattern"
+        return show(value)
 
     def _verb(self, facts: Facts, seen: Json) -> str:
         """An object or list is not the text that was found in it; it has it."""
