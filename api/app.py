@@ -71,13 +71,15 @@ class Application:
             message = f"`{request.method}` is not possible here; use {allow}"
             known = ApiError("method_not_allowed", message, headers={"Allow": allow})
         elif error.status_code == 404:
-            known = ApiError("not_found", f"there is nothing at `{request.url.path[:200]}`; see /api/docs")
+            known = ApiError(
+                "not_found", f"there is nothing at `{request.scope['path'][:200]}`; see /api/docs"
+            )
         else:
             known = ApiError("invalid_request", error.detail)
         return problem(known, request_id)
 
     def _fault(self, request: Request, error: Exception) -> Response:
-        return problem_for(error, request_id_of(request.headers, self.context()), request.url.path)
+        return problem_for(error, request_id_of(request.headers, self.context()), repr(request.scope["path"]))
 
 
 class _Path:

@@ -5,13 +5,16 @@ A handler runs only after all of that; whatever goes wrong becomes a problem doc
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -65,6 +68,8 @@ class Route:
     status: int = 200
     body: str | None = None
     body_optional: bool = False
+    body_as_sent: bool = False
+    """The handler gets the bytes and reads them itself, by the same schema."""
     query: tuple[Query, ...] = ()
     errors: tuple[str, ...] = ()
     description: str = ""
@@ -102,6 +107,13 @@ def problem_for(error: BaseException, request_id: str, where: str) -> Response:
         log.error("fault in %s (request %s)", where, request_id, exc_info=error)
         known = ApiError("internal_error", f"the service failed; the record is under `{request_id}`")
     return problem(known, request_id)
+
+
+def refuse_repeated(headers: Headers) -> None:
+    """Of two credentials of one kind, a proxy and we may each believe another one; so neither counts."""
+    for name, scheme in (("Authorization", "Bearer"), ("X-API-Key", "ApiKey")):
+        if len(headers.getlist(name)) > 1:
+            raise unauthenticated(f"`{name}` was sent twice; send it once", scheme)
 
 
 async def authenticate(who: frozenset[str], headers: Mapping[str, str], context: Context) -> Caller:
@@ -153,7 +165,7 @@ def parse_query(route: Route, request: Request) -> dict[str, Any]:
         else:
             errors.append({"pointer": f"/{name}", "message": f"`{name}` {message}"})
     if errors:
-        raise ApiError("validation_failed", errors[0]["message"], errors=errors)
+        raise ApiError("validation_failed", errors[0]["message"], errors=errors[:100])
     for query in route.query:
         if "default" in query.schema:
             found.setdefault(query.name, query.schema["default"])
@@ -186,9 +198,7 @@ def _parse(text: str, schema: Mapping[str, Any]) -> tuple[Any, str | None]:
 
 async def read_body(request: Request, most: int) -> bytes:
     """The raw body, refused as soon as it is too large."""
-    length = request.headers.get("content-length")
-    if length is not None and length.isdigit() and int(length) > most:
-        raise too_large(most)
+    check_length(request.headers, most)
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
@@ -203,10 +213,20 @@ def too_large(most: int) -> ApiError:
     return ApiError("payload_too_large", f"the body is larger than {most} bytes")
 
 
-def check_media_type(content_type: str | None) -> None:
-    media = (content_type or "").partition(";")[0].strip().lower()
+def check_length(headers: Mapping[str, str], most: int) -> None:
+    """Refuse a body that says itself that it is too large, before any of it is read."""
+    length = headers.get("content-length", "").lstrip("0")
+    if length.isdecimal() and (len(length) > 18 or int(length) > most):
+        raise too_large(most)
+
+
+def check_media_type(headers: Mapping[str, str]) -> None:
+    """JSON, and as it is: nothing is unpacked here, so no small body becomes a large one."""
+    media = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != "application/json":
         raise ApiError("unsupported_media_type", "send `Content-Type: application/json`")
+    if headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise ApiError("unsupported_media_type", "send the body as it is, without `Content-Encoding`")
 
 
 async def _body(route: Route, request: Request, context: Context) -> Any:
@@ -218,7 +238,9 @@ async def _body(route: Route, request: Request, context: Context) -> Any:
     raw = await read_body(request, context.settings.max_body_bytes)
     if not raw and route.body_optional:
         return None
-    check_media_type(request.headers.get("content-type"))
+    check_media_type(request.headers)
+    if route.body_as_sent:
+        return raw
     value = bodies.decode_unique(raw)
     bodies.validate(route.body, value)
     return value
@@ -230,6 +252,7 @@ def endpoint(route: Route, context: Context) -> Callable[[Request], Awaitable[Re
     async def serve(request: Request) -> Response:
         request_id = request_id_of(request.headers, context)
         try:
+            refuse_repeated(request.headers)
             caller = await authenticate(route.who, request.headers, context)
             for name, text in request.path_params.items():
                 if "\0" in text or len(text) > 300:
@@ -239,18 +262,36 @@ def endpoint(route: Route, context: Context) -> Callable[[Request], Awaitable[Re
                 query=parse_query(route, request),
                 body=await _body(route, request, context),
                 headers=request.headers,
-                client=request.client.host if request.client else "",
+                client=_address(request),
                 request_id=request_id,
-                url=request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+                url=_url(request),
             )
             reply = await route.handler(caller, values, context)
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception as error:
             return problem_for(error, request_id, f"{route.method} {route.path}")
+        if request.method == "HEAD" and reply.stream is not None:
+            # Nobody will read the stream, so it is not begun.
+            reply = replace(reply, stream=None, body=b"")
         return response_of(reply, request_id)
 
     return serve
+
+
+def _address(request: Request) -> str:
+    """The caller's address; what a proxy may pass on as one but is none never gets into a record."""
+    try:
+        return str(ipaddress.ip_address(request.client.host if request.client else ""))[:64]
+    except ValueError:
+        return "unknown"
+
+
+def _url(request: Request) -> str:
+    """Path and query as sent. The `Host` header has no say in it."""
+    path = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
+    query = request.scope["query_string"]
+    return (path.partition(b"?")[0] + (b"?" + query if query else b"")).decode("latin-1")
 
 
 def response_of(reply: Reply, request_id: str) -> Response:

@@ -187,6 +187,7 @@ ROUTES: tuple[Route, ...] = (
         "Report an event; a tool call is decided",
         "events",
         body="event",
+        body_as_sent=True,
         reply="event-answer",
         errors=("event_id_conflict", "tool_call_conflict", "run_conflict", "forbidden"),
         description="`approvalId` and `approvalUrl` are there whenever the call was held for a person.",

@@ -99,7 +99,7 @@ RUN_COLUMNS = (
 HIT_COLUMNS = ("bucket", "at", "expires_at")
 
 
-class EventBody(msgspec.Struct, forbid_unknown_fields=True):
+class EventBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The body of POST /v1/events, section 2.4 of the contract. The schema says the same in more words."""
 
     eventId: str  # noqa: N815
