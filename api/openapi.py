@@ -6,7 +6,6 @@ references between components.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -243,8 +242,3 @@ def _resolve(name: str, file: str) -> str:
         elif part != ".":
             parts.append(part)
     return "/".join(parts)
-
-
-@functools.cache
-def cached(routes: tuple[Route, ...]) -> dict[str, Any]:
-    return document(routes)

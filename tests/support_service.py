@@ -3,7 +3,8 @@
     with running(tmp_path) as service:
         service.post("/auth/login", json={...})
 
-One at a time in a process, since the tables have one database. Clients of the service may say where they are (`X-Forwarded-For`), as behind a proxy of this machine.
+One at a time in a process, since the tables have one database. Clients of the service may say where they are
+(`X-Forwarded-For`), as behind a proxy of this machine.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from api.app import Application
 from api.auth import key_digest, key_prefix, new_key
 from api.clock import random_ids
 from api.context import Context
+from api.live_rules import open_rules
 from api.service import open_service
 from api.settings import Settings, load
 from api.store import accounts
@@ -159,16 +161,34 @@ def settings_for(folder: Path, **flags: str) -> Settings:
     return load({}, **(values | {"jwt_secret": SECRET} | flags))
 
 
+def write_policy(folder: Path) -> None:
+    """The least that a service starts with: one policy, which matches nothing that tests send."""
+    (folder / "policies").mkdir(parents=True, exist_ok=True)
+    (folder / "policies" / "no-launches.yaml").write_text(
+        "apiVersion: governance/v1\nkind: Policy\npolicyId: no-launches\nname: No launches\naction: block\n"
+        "enabled: true\nmatchConditions:\n  - {field: toolName, operator: equals, value: launch}\n"
+    )
+
+
 @contextlib.contextmanager
-def running(folder: Path, rules: FixedRules | None = None, **flags: str) -> Iterator[Service]:
+def running(
+    folder: Path, rules: FixedRules | None = None, *, live: bool = False, **flags: str
+) -> Iterator[Service]:
+    """The service, its policies fixed or (`live`) read from a folder that has one."""
     settings = settings_for(folder, **flags)
     clock = Clock()
+    if live:
+        write_policy(settings.policies_dir)
     made = first_start.prepare(settings, clock=clock)
     contexts: list[Context] = []
 
     @contextlib.asynccontextmanager
     async def startup() -> Any:
-        opened = open_service(settings, lambda *_: contextlib.nullcontext(rules or FixedRules()), clock=clock)
+        opened = open_service(
+            settings,
+            open_rules if live else lambda *_: contextlib.nullcontext(rules or FixedRules()),
+            clock=clock,
+        )
         async with opened as context:
             contexts.append(context)
             yield context

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from api.context import Context
 from api.errors import not_found
@@ -51,10 +52,15 @@ def _asset(name: str) -> bytes:
 
 async def api_document(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /api/openapi.json."""
-    from api.openapi import cached
+    return Reply(_document())
+
+
+@cache
+def _document() -> dict[str, Any]:
+    from api.openapi import document
     from api.routes import ROUTES
 
-    return Reply(cached(ROUTES))
+    return document(ROUTES)
 
 
 async def api_docs(caller: Caller, values: Values, context: Context) -> Reply:
