@@ -22,7 +22,6 @@ from engine.patterns import compile_pattern
 from engine.texts import shorten
 from engine.values import show
 
-
 LONGEST_PATTERN_SHOWN: Final = 40
 
 
