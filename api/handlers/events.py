@@ -7,6 +7,7 @@ only asked when something is wrong, to name every problem at once.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from time import perf_counter
 from typing import Any
@@ -18,9 +19,12 @@ from api.context import Context
 from api.errors import ApiError, as_api_error, invalid
 from api.exchange import Caller, Reply, Values
 from api.store import accounts
+from api.store.database import DatabaseUnavailable
 from api.store.events import Answer, EventBody, Incoming, payload_digest, without_user_token
 from api.user_tokens import verify_user_token
 from engine.model import ToolCall
+
+log = logging.getLogger("governance")
 
 EVENT_TYPES = (
     "run.started",
@@ -166,25 +170,28 @@ async def create_event(caller: Caller, values: Values, context: Context) -> Repl
 async def create_events(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/events/batch: answers in order, each with its own result; one bad event spoils no other."""
     loop = asyncio.get_running_loop()
-    waiting: list[asyncio.Future[Any] | ApiError] = []
+    waiting: list[asyncio.Future[Any] | Exception] = []
     for event in values.body["events"]:
         try:
             raw = msgspec.json.encode(event)
             ready = await incoming(caller, raw, context)
             waiting.append(context.writer.ingested(ready, loop))
-        except ApiError as error:
+        except (ApiError, DatabaseUnavailable) as error:
             waiting.append(error)
     results: list[dict[str, Any]] = []
     for entry in waiting:
         try:
-            if isinstance(entry, ApiError):
+            if isinstance(entry, Exception):
                 raise entry
             answer: Answer = await entry
             result: dict[str, Any] = {"status": 200, "answer": msgspec.json.decode(answer.content)}
             if answer.replayed:
                 result["replayed"] = True
         except Exception as error:
-            known = as_api_error(error) or ApiError("internal_error", "the service failed on this event")
+            known = as_api_error(error)
+            if known is None:
+                log.error("fault in an event of a batch (request %s)", values.request_id, exc_info=error)
+                known = ApiError("internal_error", "the service failed on this event")
             result = {"status": known.status, "error": known.body(values.request_id)}
         results.append(result)
     return Reply({"results": results})

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -30,8 +31,18 @@ from api.store import audit as audit_chain
 from api.store.database import Database, DatabaseUnavailable
 from api.store.models import Counter
 
+log = logging.getLogger("governance")
+
 T = TypeVar("T")
 MOST_IN_ONE_COMMIT = 512
+MOST_BYTES_IN_ONE_COMMIT = 32 * 2**20
+MOST_WAITING = 10_000
+MOST_BYTES_WAITING = 256 * 2**20
+"""Beyond either, a newcomer is told to come back: a disk that cannot keep up must not fill the memory."""
+
+
+class Overloaded(DatabaseUnavailable):
+    """Too much waits for the disk already; nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +171,7 @@ class _Entry:
     event: Any
     future: Future[Any] | asyncio.Future[Any]
     loop: asyncio.AbstractEventLoop | None
+    size: int = 0
 
 
 class Writer:
@@ -185,6 +197,8 @@ class Writer:
         """Counter -> what to refresh on the writer thread after a commit of ours that moved it, before
         anybody gets an answer."""
         self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
+        self._bytes_waiting = 0
+        self._counting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -203,7 +217,14 @@ class Writer:
     def _put(self, entry: _Entry) -> None:
         if self._closed:
             raise DatabaseUnavailable("the service is stopping; try again shortly")
+        if self._queue.qsize() >= MOST_WAITING or self._bytes_waiting > MOST_BYTES_WAITING:
+            raise Overloaded("too many requests wait for the disk; try again shortly")
+        self._weigh(entry.size)
         self._queue.put(entry)
+
+    def _weigh(self, size: int) -> None:
+        with self._counting:
+            self._bytes_waiting += size
 
     async def write(self, job: Callable[[Transaction], T]) -> T:
         """Run a job in the next transaction; returns its result once committed."""
@@ -223,7 +244,7 @@ class Writer:
     def ingested(self, event: Any, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
         """Hand over one event; the future holds its answer once committed."""
         future: asyncio.Future[Any] = loop.create_future()
-        self._put(_Entry(None, event, future, loop))
+        self._put(_Entry(None, event, future, loop, len(event.raw)))
         return future
 
     def _run(self) -> None:
@@ -232,15 +253,18 @@ class Writer:
             if entry is None:
                 break
             batch = [entry]
+            size = entry.size
             stop = False
             with contextlib.suppress(queue.Empty):
-                while len(batch) < MOST_IN_ONE_COMMIT:
+                while len(batch) < MOST_IN_ONE_COMMIT and size < MOST_BYTES_IN_ONE_COMMIT:
                     following = self._queue.get_nowait()
                     if following is None:
                         stop = True
                         break
                     batch.append(following)
+                    size += following.size
             self._commit(batch)
+            self._weigh(-size)
             if stop:
                 break
         with contextlib.suppress(Exception):
@@ -270,30 +294,33 @@ class Writer:
         events = [entry.event for entry in batch if entry.job is None]
         prepared = self.ingest.prepare(events) if events and self.ingest is not None else None
         results: list[Any] = []
-        transaction: Transaction | None = None
-        try:
-            with self.store.transaction():
-                transaction = Transaction(self.store, self.clock(), self.ids, self.outbox)
-                position = 0
-                answered: list[Any] | None = None
-                for entry in batch:
-                    if entry.job is not None:
-                        results.append(self._job(transaction, entry.job))
-                        continue
-                    if answered is None:
-                        # INVARIANT: events keep their order among themselves; they go in together at the
-                        # place of the first one.
-                        assert self.ingest is not None
-                        answered = self.ingest.apply(transaction, events, prepared)
-                    results.append(answered[position])
-                    position += 1
-                transaction.flush()
-        except peewee.PeeweeException as error:
-            raise DatabaseUnavailable(f"the database refused the write: {error}") from error
-        transaction.committed()
-        for name in transaction.bumped & self.on_bump.keys():
-            self.on_bump[name]()
+        with self.store.transaction():
+            transaction = Transaction(self.store, self.clock(), self.ids, self.outbox)
+            position = 0
+            answered: list[Any] | None = None
+            for entry in batch:
+                if entry.job is not None:
+                    results.append(self._job(transaction, entry.job))
+                    continue
+                if answered is None:
+                    # INVARIANT: events keep their order among themselves; they go in together at the
+                    # place of the first one.
+                    assert self.ingest is not None
+                    answered = self.ingest.apply(transaction, events, prepared)
+                results.append(answered[position])
+                position += 1
+            transaction.flush()
+        self._committed(transaction)
         return results, transaction.changes
+
+    def _committed(self, transaction: Transaction) -> None:
+        """What follows a commit. INVARIANT: no failure in here makes the commit look failed."""
+        steps = [transaction.committed, *(self.on_bump[n] for n in transaction.bumped & self.on_bump.keys())]
+        for step in steps:
+            try:
+                step()
+            except Exception:
+                log.exception("a step after a commit failed; the commit stands")
 
     def _job(self, transaction: Transaction, job: Job) -> Any:
         mark = transaction.mark()
