@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import signal
 import socket
-from typing import TYPE_CHECKING, Any, Final
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from api.cli.terminal import USAGE, CommandError, Subparsers
 
@@ -173,6 +175,7 @@ def _notes(settings: Settings) -> list[str]:
 
 def _run(settings: Settings, listener: socket.socket) -> int:
     import uvicorn
+    from uvicorn.config import STARTUP_FAILURE
     from uvicorn.supervisors import Multiprocess
 
     config = uvicorn.Config(
@@ -180,6 +183,7 @@ def _run(settings: Settings, listener: socket.socket) -> int:
         factory=True,
         workers=settings.workers,
         lifespan="on",
+        http=BoundedProtocol,
         ws="none",
         access_log=False,
         server_header=False,
@@ -187,14 +191,24 @@ def _run(settings: Settings, listener: socket.socket) -> int:
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=GRACE,
     )
-    if settings.workers == 1:
-        server = uvicorn.Server(config)
-        server.run(sockets=[listener])
-        return 0 if server.started else USAGE
-    supervisor = Multiprocess(config, sockets=[listener])
-    supervisor.run()
-    failed = any(process.exitcode not in (0, None) for process in supervisor.processes)
-    return USAGE if failed else 0
+    if settings.workers > 1:
+        supervisor = Multiprocess(config, sockets=[listener])
+        supervisor.run()
+        refused = any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes)
+        return USAGE if refused else 0
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # The server raises the signal that stopped it once more when it is done: being told to stop is no
+        # failure.
+        signal.signal(number, _stopped)
+    try:
+        uvicorn.Server(config).run(sockets=[listener])
+    except SystemExit as stopped:
+        return USAGE if stopped.code == STARTUP_FAILURE else 0
+    return 0
+
+
+def _stopped(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(0)
 
 
 LOGGING: Final[dict[str, Any]] = {

@@ -6,17 +6,17 @@ once, before the web server waits for requests under way.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
-
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from typing import TYPE_CHECKING, Any
 
 from api.cli.terminal import say_error
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 def application() -> ASGIApp:
@@ -66,6 +66,8 @@ def _on_stop(let_go: Callable[[], None]) -> None:
     """Call this on the event loop as soon as the process is told to stop."""
     if threading.current_thread() is not threading.main_thread():
         return
+    import asyncio
+
     loop = asyncio.get_running_loop()
 
     def close() -> None:
