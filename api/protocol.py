@@ -1,4 +1,4 @@
-"""HTTP on the wire: uvicorn's own protocol, with a bound on what is not body, and problem documents for noise.
+"""HTTP on the wire: uvicorn's protocol, with a bound on what is not body and problem documents for noise.
 
 The parser keeps a request's first line, headers, chunk sizes and trailers until they are complete, however
 long they get. Here they get `MOST_HEAD` bytes; whoever sends more is answered 400 and cut off, like whoever
@@ -52,8 +52,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._cut_off("this is no HTTP request that can be read")
 
     def _cut_off(self, detail: str) -> None:
-        # While an earlier request of the connection waits for its answer, this would be taken for it.
-        if self.cycle is None or self.cycle.response_complete:
+        cycle = self.cycle
+        # While an earlier request of the connection waits for its answer, ours would be taken for it.
+        own = cycle is not None and cycle.more_body and not cycle.response_started and not self.pipeline
+        if cycle is None or cycle.response_complete or own:
             error = ApiError("invalid_request", detail)
             content = msgspec.json.encode(error.body(f"req_{token_hex(16)}"))
             self.transport.write(
@@ -61,4 +63,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 b"content-length: %d\r\ncache-control: no-store\r\nx-content-type-options: nosniff\r\n"
                 b"connection: close\r\n\r\n%b" % (len(content), content)
             )
+        if own:
+            cycle.disconnected = True
+            cycle.message_event.set()
         self.transport.close()

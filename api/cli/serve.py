@@ -178,6 +178,8 @@ def _run(settings: Settings, listener: socket.socket) -> int:
     from uvicorn.config import STARTUP_FAILURE
     from uvicorn.supervisors import Multiprocess
 
+    from api.protocol import BoundedProtocol
+
     config = uvicorn.Config(
         "api.cli.worker:application",
         factory=True,
