@@ -123,7 +123,7 @@ def _backtest(caller: Caller, body: dict[str, Any], context: Context) -> dict[st
         if stored is None:
             raise not_found("policy", body["policyId"])
         merged = policy_as_json(stored.policy) | body.get("changes", {})
-        merged = {name: value for name, value in merged.items() if value is not None}
+        merged = {name: value for name, value in merged.items() if value is not None and name != "version"}
         draft = policy_from_json(merged, organisation_id=organisation_id)
     elif "changes" in body:
         raise invalid("/changes", "`changes` goes with `policyId`")
