@@ -450,6 +450,37 @@ def test_a_stop_does_not_wait_for_long_polls(tmp_path: Path) -> None:
         assert answers == [200]
 
 
+def test_the_demo_brings_its_own_credentials_and_ends_them(tmp_path: Path) -> None:
+    with served(tmp_path) as service:
+        url = service.url()
+        words = [sys.executable, "-m", "api.cli"]
+        options: dict[str, Any] = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 60}
+        environment = {**CLEAN, "PYTHONPATH": str(Path(__file__).parent.parent)}
+        played = subprocess.run([*words, "demo", "--url", url], env=environment, **options)
+        assert played.returncode == 0, played.stderr
+        assert re.search(r"\d{3} events of \d+ runs", played.stdout)
+        again = subprocess.run([*words, "demo", "--url", url], env=environment, **options)
+        assert again.returncode == 0, again.stderr
+        listed = [*words, "users", "list", "--format", "json"]
+        users = json.loads(subprocess.run(listed, env=environment, **options).stdout)
+        assert {user["email"]: user["enabled"] for user in users} == {
+            "admin@localhost": True,
+            "demo-reviewer@localhost": False,
+        }
+        listed = [*words, "keys", "list", "--format", "json"]
+        keys = json.loads(subprocess.run(listed, env=environment, **options).stdout)
+        assert [(key["name"], "revokedAt" in key) for key in keys] == [
+            ("demo", True),
+            ("demo", True),
+            ("first agent key", False),
+        ]
+        half = subprocess.run([*words, "demo", "--email", "a@b.c"], env=environment, **options)
+        assert half.returncode == 2 and "together" in half.stderr
+    gone = subprocess.run([*words, "demo", "--url", url], env=environment, **options)
+    assert gone.returncode == 1 and "Traceback" not in gone.stderr
+    assert "no service answers" in gone.stderr
+
+
 def refused_to_serve(folder: Path, *words: str, **environment: str) -> str:
     with served(folder, *words, **environment) as service:
         assert service.process.wait(40) == 2, service.said(service.output)

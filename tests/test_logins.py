@@ -15,6 +15,7 @@ import pytest
 from api import passwords
 from api.store import accounts, logins
 from tests import support_service
+from tests.support_postgres import postgres, postgres_url  # noqa: F401
 from tests.support_service import PASSWORD, Service, log_in, me, running
 
 
@@ -199,3 +200,36 @@ def test_events_go_on_while_many_log_in(fresh: Service) -> None:
         thread.join()
     assert alive > 0, "the storm was over before the events were sent"
     assert slowest < 0.5
+
+
+@pytest.mark.postgres
+def test_logins_and_keys_on_postgres(tmp_path: Path, postgres_url: str) -> None:  # noqa: F811
+    with running(tmp_path, database_url=postgres_url) as service:
+        user = service.user("admin")
+        answers: list[int] = []
+
+        def guess() -> None:
+            answers.append(log_in(service, user["email"], "not the password").status_code)
+
+        threads = [threading.Thread(target=guess) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert answers.count(401) == logins.PAIR.tries
+        assert service.write(lambda transaction: logins.forget(transaction, user["email"])) > 0
+        token = log_in(service, user["email"], PASSWORD).json()["accessToken"]
+        assert me(service, token).status_code == 200
+        headers = {"Authorization": f"Bearer {token}"}
+        first = service.request("GET", "/v1/users?limit=1", headers=headers)
+        path = first.headers["Link"].partition(">")[0].removeprefix("<")
+        assert service.request("GET", path, headers=headers).json() != first.json()
+        made = service.request("POST", "/v1/api-keys", headers=headers, json={"name": "x"}).json()
+        key = {"X-API-Key": made["key"]}
+        assert service.request("GET", "/v1/runs", headers=key).status_code == 200
+        path = f"/v1/api-keys/{made['keyId']}"
+        assert service.request("DELETE", path, headers=headers).status_code == 204
+        assert service.request("GET", "/v1/runs", headers=key).status_code == 401
+        me_path = f"/v1/users/{user['userId']}"
+        assert service.request("PATCH", me_path, headers=headers, json={"enabled": False}).status_code == 200
+        assert me(service, token).status_code == 401

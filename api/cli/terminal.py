@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -14,6 +15,9 @@ INTERRUPTED: Final = 130
 
 Subparsers = Any
 """What `add_subparsers` returns; argparse keeps the type to itself."""
+
+
+_FRACTION = re.compile(r"(?<=\d\d:\d\d:\d\d)\.\d{6}Z\Z")
 
 
 class CommandError(Exception):
@@ -55,7 +59,10 @@ def _cell(value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    # Seconds are enough to read; JSON has the rest.
+    return _FRACTION.sub("Z", str(value))
 
 
 def show_once(what: str, secret: str, form: str, record: Mapping[str, Any]) -> None:
