@@ -1,4 +1,4 @@
-"""What the browser tests share: a service with policies that hold calls, agents, reviewers' pages, a cuttable line.
+"""What the browser tests share: a service whose policies hold calls, agents, reviewers' pages, a line to cut.
 
 Everything is real: the service on a port of its own, agents that post events over HTTP, a Chromium. Each page
 watches itself: console errors, violations of the Content-Security-Policy and requests to other hosts fail
@@ -14,7 +14,8 @@ import selectors
 import shutil
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -166,6 +167,13 @@ class Console:
         found: dict[str, Any] = answer.json()
         return found
 
+    def until(self, true: Callable[[], bool]) -> None:
+        """Waits for the service rather than for a page."""
+        deadline = time.monotonic() + PATIENCE / 1000
+        while not true():
+            assert time.monotonic() < deadline, "it did not happen"
+            time.sleep(0.05)
+
     def page(self, address: str | None = None, **options: Any) -> Page:
         """A page of a browser of its own, not logged in, that watches itself."""
         address = address or self.address
@@ -219,7 +227,7 @@ class Console:
         """A logged-in page, opened by the link to an approval when one is given."""
         page = self.page(**options)
         page.user = self.log_in(page, role, link(approval_id))  # type: ignore[attr-defined]
-        page.get_by_role("heading", name="Approvals", exact=True).wait_for(state="attached")
+        page.locator(".room").wait_for()
         return page
 
     def close(self) -> None:

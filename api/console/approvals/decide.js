@@ -3,15 +3,15 @@
 
 import { el } from "../dom.js";
 
-/** After another approval came into view the buttons wait this long: a second click was meant for the one before. */
-export const GRACE = 700;
+/** After a decision the buttons wait this long for the next one: a second click was meant for the one before. */
+const GRACE = 700;
 const LONGEST_REASON = 2000;
 
 /** `onresolve(verb, reason)` when the reviewer has decided; verb is `approve` or `reject`. */
 export function makeDecision(onresolve) {
   let armed = null;
-  let readyAt = 0;
-  let busy = false;
+  let busy = false; // a decision is on its way
+  let resting = false; // the buttons wait, after one that went well
 
   const reason = el("textarea", {
     id: "reason", rows: 2, maxLength: LONGEST_REASON, "aria-describedby": "decide-hint",
@@ -24,8 +24,8 @@ export function makeDecision(onresolve) {
     onblur: () => arm(null),
   });
   const buttons = {
-    approve: el("button.approve", { type: "button", onclick: () => decide("approve") }, "Approve ", el("kbd", { "aria-hidden": "true" }, "a")),
-    reject: el("button.reject", { type: "button", onclick: () => decide("reject") }, "Reject ", el("kbd", { "aria-hidden": "true" }, "r")),
+    approve: el("button.approve", { type: "button", onclick: () => !resting && decide("approve") }, "Approve ", el("kbd", { "aria-hidden": "true" }, "a")),
+    reject: el("button.reject", { type: "button", onclick: () => !resting && decide("reject") }, "Reject ", el("kbd", { "aria-hidden": "true" }, "r")),
   };
   buttons.approve.setAttribute("aria-keyshortcuts", "a");
   buttons.reject.setAttribute("aria-keyshortcuts", "r");
@@ -39,9 +39,14 @@ export function makeDecision(onresolve) {
     hint.textContent = verb ? `Enter ${verb === "approve" ? "approves" : "rejects"}, Esc leaves.` : "";
   }
 
+  function mark() {
+    // Not `disabled`, which would take the focus away.
+    for (const button of Object.values(buttons)) button.setAttribute("aria-disabled", String(busy || resting));
+    reason.readOnly = busy;
+  }
+
   function decide(verb) {
-    if (busy || performance.now() < readyAt) return;
-    onresolve(verb, reason.value.trim());
+    if (!busy) onresolve(verb, reason.value.trim());
   }
 
   return {
@@ -53,18 +58,22 @@ export function makeDecision(onresolve) {
     begin(draft) {
       reason.value = draft;
       arm(null);
-      readyAt = performance.now() + GRACE;
     },
     /** The key for a verb was pressed: to the reason, where Enter decides. */
     choose(verb) {
       reason.focus();
       arm(verb);
     },
-    setBusy(on) {
-      busy = on;
-      // Not `disabled`, which would take the focus away.
-      for (const button of Object.values(buttons)) button.setAttribute("aria-disabled", String(on));
-      reason.readOnly = on;
+    /** While a decision is on its way nothing else can be decided. */
+    begun() {
+      busy = true;
+      mark();
+    },
+    ended(well) {
+      busy = false;
+      resting = well;
+      mark();
+      if (well) setTimeout(() => { resting = false; mark(); }, GRACE);
     },
   };
 }

@@ -134,7 +134,10 @@ function open(root, { service, user, notice, announce, setFreshness, setTitle, m
       if (before.text === found.text || (found.approval?.status === "pending" && before.approval?.status !== "pending")) return;
     }
     shown = found;
-    if (missing) return drawMissing();
+    if (missing) {
+      drawMissing();
+      return focusFirst();
+    }
     const { approval, text } = found;
     const same = before?.approvalId === approval.approvalId;
     const held = same && pane.contains(document.activeElement);
@@ -146,7 +149,16 @@ function open(root, { service, user, notice, announce, setFreshness, setTitle, m
       if (room.classList.contains("reading")) scrollTo(0, 0);
     }
     if (overtaken) tellOvertaken(approval, held);
+    focusFirst();
     return undefined;
+  }
+
+  // On a narrow screen an approval that was linked to is all there is to see, so the focus waits for it.
+  function focusFirst() {
+    if (!moveFocus) return;
+    const target = heading.checkVisibility() ? heading : pane.querySelector("#subject");
+    target?.focus();
+    moveFocus = !target;
   }
 
   function tellOvertaken(approval, held) {
@@ -262,18 +274,20 @@ function open(root, { service, user, notice, announce, setFreshness, setTitle, m
     // INVARIANT: what is decided is what is in view, never one that is about to leave or to come.
     if (!decidable()) return;
     const { approvalId, approval } = shown;
-    decision.setBusy(true);
+    let well = false;
+    decision.begun();
     try {
       await service.request("POST", `/v1/approvals/${encodeURIComponent(approvalId)}/${verb}`, reason ? { reason } : {}, stop.signal);
       decided.add(approvalId);
       drafts.delete(draftKey(approvalId));
       notice([verb === "approve" ? "Approved: " : "Rejected: ", said(approval.toolName), " of ", said(approval.agentId), "."]);
+      well = true;
       await goOn(approvalId);
     } catch (error) {
       if (stop.signal.aborted || error.status === 401) return;
       await explain(error, approvalId);
     } finally {
-      decision.setBusy(false);
+      decision.ended(well);
       refresh();
     }
   }
@@ -346,7 +360,7 @@ function open(root, { service, user, notice, announce, setFreshness, setTitle, m
 
   addEventListener("keydown", onKey, { signal: stop.signal });
   if (focusedId) room.classList.add("reading");
-  if (moveFocus) heading.focus();
+  focusFirst();
   drawList();
   const refresh = keepFresh(load, ["approval"], setFreshness, stop.signal);
 

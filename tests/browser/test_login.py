@@ -1,0 +1,175 @@
+"""Logging in, and out; sessions that end; roles. The place of a link survives all of it."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from api.store import accounts
+from tests.browser.support import Console, line_to, link
+
+pytestmark = pytest.mark.browser
+
+REFUSED = "Failed to load resource"
+
+
+def test_a_link_leads_through_the_login_to_its_approval(console: Console) -> None:
+    console.hold(agent="first")
+    linked = console.hold(agent="second")
+    page = console.page()
+    page.goto(link(linked))
+    expect(page.get_by_label("E-mail")).to_be_focused()
+    expect(page).to_have_title("Log in · Agent Governance")
+    page.keyboard.type(str(console.service.user("reviewer", "rita@example.com")["email"]))
+    page.keyboard.press("Tab")
+    page.keyboard.type("correct horse battery")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("article").get_by_text("run-of-second")).to_be_visible()
+    expect(page).to_have_url(console.address + link(linked))
+    expect(page.get_by_role("heading", name="Approvals", exact=True)).to_be_focused()
+    expect(page.locator(".who")).to_have_text("rita@example.com · reviewer")
+
+
+def test_a_wrong_password_is_told_and_can_be_mended(console: Console) -> None:
+    console.expect_trouble(REFUSED)
+    email = str(console.service.user("reviewer")["email"])
+    page = console.page()
+    page.goto("/approvals")
+    console.fill_login(page, email, "guessed")
+    expect(page.get_by_role("alert").filter(has_text="password")).to_have_text(
+        "The e-mail or the password is wrong."
+    )
+    expect(page.get_by_label("Password")).to_be_focused()
+    console.fill_login(page, email)
+    expect(page.get_by_text("All clear")).to_be_visible()
+
+
+def test_too_many_tries_are_told(console: Console) -> None:
+    console.expect_trouble(REFUSED)
+    email = str(console.service.user("reviewer")["email"])
+    page = console.page()
+    page.goto("/approvals")
+    for _ in range(30):
+        with page.expect_response("**/auth/login") as answer:
+            console.fill_login(page, email, "guessed")
+        expect(page.get_by_role("button", name="Log in")).to_be_enabled()
+        if answer.value.status == 429:
+            break
+    expect(page.locator(".problem")).to_contain_text("Too many tries")
+
+
+def test_a_service_that_is_away_is_told_at_the_login(console: Console) -> None:
+    console.expect_trouble(REFUSED)
+    with line_to(console.address) as line:
+        page = console.page(line.address)
+        page.goto("/approvals")
+        line.cut()
+        email = str(console.service.user("reviewer")["email"])
+        console.fill_login(page, email)
+        expect(page.locator(".problem")).to_have_text(
+            "The service cannot be reached. Try again in a moment."
+        )
+        line.mend()
+        console.fill_login(page, email)
+        expect(page.get_by_text("All clear")).to_be_visible()
+
+
+def test_a_session_that_ends_comes_back_to_the_same_place(console: Console) -> None:
+    console.expect_trouble(REFUSED)
+    console.hold(agent="first")
+    second = console.hold(agent="second")
+    page = console.reviewer()
+    user = page.user  # type: ignore[attr-defined]
+    page.get_by_role("button", name="second").click()
+    expect(page.get_by_role("article").get_by_text("run-of-second")).to_be_visible()
+    page.get_by_label("Reason").fill("I have asked the bank")
+    console.service.clock.ahead = console.service.settings.token_seconds + 60
+    page.keyboard.press("Escape")
+    page.keyboard.press("k")  # the next request finds the session over
+    expect(page.get_by_text("Your session has ended.")).to_be_visible()
+    expect(page.get_by_role("article")).to_have_count(0)
+    console.fill_login(page, user)
+    expect(page.get_by_role("article").get_by_text("run-of-first")).to_be_visible()
+    page.keyboard.press("j")
+    expect(page.get_by_role("article").get_by_text("run-of-second")).to_be_visible()
+    expect(page.get_by_label("Reason")).to_have_value("I have asked the bank")
+    assert console.approval(second)["status"] == "pending"
+
+
+def test_a_session_ends_by_itself_when_its_time_is_over(console: Console) -> None:
+    approval = console.hold()
+    page = console.page()
+    page.clock.install()
+    email = console.log_in(page, place=link(approval))
+    expect(page.get_by_role("heading", name="payments.send")).to_be_visible()
+    page.clock.fast_forward(console.service.settings.token_seconds * 1000 + 1000)
+    expect(page.get_by_text("Your session has ended.")).to_be_visible()
+    expect(page.get_by_text("payments.send")).to_have_count(0)
+    console.fill_login(page, email)
+    expect(page.get_by_role("heading", name="payments.send")).to_be_visible()
+
+
+def test_a_disabled_user_is_out_at_once(console: Console) -> None:
+    console.expect_trouble(REFUSED)
+    console.hold()
+    page = console.page()
+    user = console.service.user("reviewer")
+    page.goto("/approvals")
+    console.fill_login(page, user["email"])
+    expect(page.get_by_role("heading", name="payments.send")).to_be_visible()
+    console.service.write(
+        lambda transaction: accounts.change_user(
+            transaction, "default", user["userId"], "a test", enabled=False
+        )
+    )
+    page.keyboard.press("a")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Your session has ended.")).to_be_visible()
+
+
+def test_logging_out_forgets_everything_in_every_tab(console: Console) -> None:
+    console.hold()
+    page = console.reviewer()
+    expect(page.get_by_role("heading", name="payments.send")).to_be_visible()
+    other: Page = page.context.new_page()
+    console.watch(other, page.url.split("/")[2])
+    other.goto("/approvals")
+    expect(other.get_by_role("heading", name="payments.send")).to_be_visible()
+    page.get_by_role("button", name="Log out").click()
+    for each in (page, other):
+        expect(each.get_by_label("E-mail")).to_be_visible()
+        expect(each.get_by_text("payments.send")).to_have_count(0)
+    assert page.evaluate("localStorage.length + sessionStorage.length + document.cookie.length") == 0
+
+
+def test_a_viewer_is_told_kindly(console: Console) -> None:
+    approval = console.hold()
+    page = console.page()
+    email = console.log_in(page, "viewer", link(approval))
+    expect(page.get_by_role("heading", name="This needs another role")).to_be_focused()
+    expect(page.get_by_role("main")).to_contain_text(f"You are logged in as {email}, with the role viewer.")
+    expect(page.get_by_text("payments.send")).to_have_count(0)
+    page.get_by_role("button", name="Log in as somebody else").click()
+    console.fill_login(page, str(console.service.user("admin")["email"]))
+    expect(page.get_by_role("heading", name="payments.send")).to_be_visible()
+
+
+def test_a_reviewer_who_becomes_a_viewer_is_told_kindly(console: Console) -> None:
+    console.expect_trouble(REFUSED)
+    console.hold()
+    page = console.page()
+    user = console.service.user("reviewer")
+    page.goto("/approvals")
+    console.fill_login(page, user["email"])
+    expect(page.get_by_role("heading", name="payments.send")).to_be_visible()
+    console.service.write(
+        lambda transaction: accounts.change_user(
+            transaction, "default", user["userId"], "a test", role="viewer"
+        )
+    )
+    page.keyboard.press("a")
+    page.keyboard.press("Enter")
+    # Either the old token is refused, or the page notices the new role: never a button that does nothing.
+    ended = page.get_by_text("Your session has ended.")
+    told = page.get_by_role("heading", name="This needs another role")
+    expect(ended.or_(told)).to_be_visible()
