@@ -8,9 +8,10 @@ nobody has costs the same as a wrong password.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
@@ -70,6 +71,19 @@ class PasswordDesk:
         self._nobodys: str | None = None
         self._waiting = 0
 
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """A place among those who log in; raises 429 when there are too many already."""
+        if self._waiting >= MOST_WAITING:
+            raise ApiError(
+                "rate_limited", "too many logins at once; try again shortly", headers={"Retry-After": "5"}
+            )
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+
     async def hashed(self, password: str) -> str:
         return await self._run(lambda: hashed(password))
 
@@ -82,15 +96,7 @@ class PasswordDesk:
         return fits and stored is not None
 
     async def _run(self, work: Callable[[], T]) -> T:
-        if self._waiting >= MOST_WAITING:
-            raise ApiError(
-                "rate_limited", "too many logins at once; try again shortly", headers={"Retry-After": "5"}
-            )
-        self._waiting += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-        finally:
-            self._waiting -= 1
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -99,7 +99,7 @@ ROUTES: tuple[Route, ...] = (
         body="user-create",
         reply="user",
         status=201,
-        errors=("conflict", "rate_limited"),
+        errors=("conflict",),
         headers=("Location",),
     ),
     Route("GET", "/v1/users/:id", ADMIN, users.get_user, "Read a user", "accounts", reply="user"),
@@ -112,7 +112,7 @@ ROUTES: tuple[Route, ...] = (
         "accounts",
         body="user-update",
         reply="user",
-        errors=("conflict", "rate_limited"),
+        errors=("conflict",),
         description="The last admin who can log in can neither be disabled nor given another role (409).",
     ),
     Route(

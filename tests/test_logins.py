@@ -202,6 +202,29 @@ def test_events_go_on_while_many_log_in(fresh: Service) -> None:
     assert slowest < 0.5
 
 
+def test_too_many_at_once_are_told_to_come_back(fresh: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passwords, "MOST_WAITING", 3)
+    answers: list[Any] = []
+
+    def storm(number: int) -> None:
+        answers.append(log_in(fresh, f"u{number}@example.com", "not the password", f"203.0.113.{number}"))
+
+    threads = [threading.Thread(target=storm, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {answer.status_code for answer in answers} == {401, 429}
+    refused = next(answer for answer in answers if answer.status_code == 429)
+    assert (refused.json()["code"], refused.headers["Retry-After"]) == ("rate_limited", "5")
+    assert log_in(fresh, "later@example.com", "not the password", "203.0.113.99").status_code == 401
+
+
+def test_what_a_proxy_says_is_kept_short(fresh: Service) -> None:
+    log_in(fresh, "nobody@example.com", "not the password", "x" * 5_000)
+    assert fresh.audit("login.failed")[-1]["details"] == {"address": "x" * 64}
+
+
 @pytest.mark.postgres
 def test_logins_and_keys_on_postgres(tmp_path: Path, postgres_url: str) -> None:  # noqa: F811
     with running(tmp_path, database_url=postgres_url) as service:

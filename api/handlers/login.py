@@ -80,8 +80,18 @@ def _answer(user: dict[str, Any], context: Context) -> Reply:
     )
 
 
-async def _verified(email: str, password: str, address: str, context: Context) -> dict[str, Any] | None:
-    """The user (with `passwordHash`) when the password is theirs; raises TooManyTries (429)."""
+async def _verified(email: str, password: str, client: str, context: Context) -> dict[str, Any] | None:
+    """The user (with `passwordHash`) when the password is theirs; raises 429."""
+    # A proxy may say anything; what goes on record is short.
+    address = client[:64]
+    with context.credentials.passwords.turn():
+        # Looked at before it is counted, so that hammering on a closed door costs the writer nothing.
+        looked = logins.Attempt.of(email, address, context.clock())
+        await context.store.read(logins.check, context.store, looked)
+        return await _tried(email, password, address, context)
+
+
+async def _tried(email: str, password: str, address: str, context: Context) -> dict[str, Any] | None:
     attempt = await context.writer.write(lambda transaction: logins.begin(transaction, email, address))
     found = await context.store.read(accounts.find_login, email)
     stored = None if found is None else found[1]

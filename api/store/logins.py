@@ -21,6 +21,7 @@ from hashlib import sha256
 from typing import Final
 
 from api.emails import same_email
+from api.store.database import Database
 from api.store.writer import Transaction
 
 
@@ -73,6 +74,10 @@ class Attempt:
     address: str
     counted_at: float
 
+    @classmethod
+    def of(cls, email: str, address: str, now: float) -> Attempt:
+        return cls(same_email(email), network(address), now)
+
     @property
     def pair(self) -> str:
         return f"login:pair:{_digest(self.email)}:{_digest(self.address)}"
@@ -90,10 +95,9 @@ class Attempt:
         }
 
 
-def begin(transaction: Transaction, email: str, address: str) -> Attempt:
-    """Count a try; raises TooManyTries when it may not be made."""
-    store, now = transaction.store, transaction.now
-    attempt = Attempt(same_email(email), network(address), now)
+def check(store: Database, attempt: Attempt) -> None:
+    """Raises TooManyTries when the try may not be made. Alone it is a cheap look ahead that takes no lock."""
+    now = attempt.counted_at
     known = store.rows("SELECT 1 FROM rate_hits WHERE bucket = ? AND expires_at > ?", (attempt.known, now))
     waits = [0.0]
     for bucket, limit in attempt.limits.items():
@@ -107,6 +111,13 @@ def begin(transaction: Transaction, email: str, address: str) -> Attempt:
             waits.append(times[-1][0] + limit.seconds - now)
     if len(waits) > 1:
         raise TooManyTries(max(1, math.ceil(max(waits))))
+
+
+def begin(transaction: Transaction, email: str, address: str) -> Attempt:
+    """Count a try; raises TooManyTries when it may not be made."""
+    store, now = transaction.store, transaction.now
+    attempt = Attempt.of(email, address, now)
+    check(store, attempt)
     store.insert_many(
         "rate_hits", COLUMNS, [(bucket, now, now + limit.seconds) for bucket, limit in attempt.limits.items()]
     )
