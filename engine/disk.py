@@ -205,6 +205,11 @@ class Disk:
             temporary.write_bytes(content)
             temporary.replace(target)
 
+    def forget(self, relative: str) -> None:
+        """Remove a note."""
+        with contextlib.suppress(OSError):
+            (self.root / relative).unlink()
+
     def clean(self, folders: Iterable[str]) -> None:
         """Remove temporary files that a crash left behind, in these folders of ours."""
         for folder in folders:

@@ -17,6 +17,9 @@ from engine.folder import Loaded
 from engine.model import Policy
 from engine.snapshot import Document, Snapshot
 
+Origin = tuple[Source, str]
+"""Through what a change came, and whose it is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Put:
@@ -32,8 +35,7 @@ def record(
     head: Snapshot,
     edits: Mapping[str, Put | None],
     *,
-    source: Source,
-    author: Callable[[str], str],
+    origin: Callable[[str], Origin],
     at: str,
 ) -> tuple[Snapshot, tuple[Change, ...]]:
     """Put the edits (None: removed) into the archive as one revision; returns the snapshot it makes."""
@@ -69,18 +71,18 @@ def record(
             revision=revision,
             created_at=before.created_at if before else at,
             updated_at=at if fresh or before is None else before.updated_at,
-            source=source,
+            source=origin(path)[0],
         )
         documents[path] = (after, document)
         state = policy_as_json(document) if isinstance(document, Policy) else None
         new_version = fresh and state is not None
-        changes.append(Change(path, before, after, source, author(path), state, new_version))
+        changes.append(Change(path, before, after, *origin(path), state, new_version))
     for path, put in edits.items():
         old = head.files.get(path)
         if put is None and old is not None:
             last = head.of(old.organisation_id).get(old.document_id) if old.kind == "policy" else None
             state = policy_as_json(last.policy) if last else None
-            changes.append(Change(path, old, None, source, author(path), state, moved=path in moved))
+            changes.append(Change(path, old, None, *origin(path), state, moved=path in moved))
     blobs = {put.digest: put.content for put in edits.values() if put is not None}
     records.record(revision, at, changes, blobs)
     return head.changed(revision, at, documents), tuple(changes)

@@ -17,27 +17,24 @@ INVARIANT: a policy in force stays in force until a valid batch or an API write 
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
-from engine import folder, git, history
+from engine import folder, git, history, notes
 from engine.archive import Archive, Change, FileRecord, Records
 from engine.cache import DocumentCache
 from engine.disk import Disk, Signature, reason, settled, shown
 from engine.documents import digest_of
-from engine.errors import DocumentError, Problem, RefusedToStart, RepositoryError
+from engine.errors import DocumentError, Problem, RefusedToStart, RepositoryError, StorageError
 from engine.folder import Loaded
-from engine.history import Put
+from engine.history import Origin, Put
 from engine.model import Policy
+from engine.notes import Marker
 from engine.snapshot import Document, Snapshot
-
-MARKER: Final = ".governance/base.json"
-"""Which revision this folder last agreed with; it travels with the folder, and git is told to ignore it."""
 
 Progress = Callable[[int, int], None]
 Authors = Callable[[Path, Iterable[str]], Mapping[str, str]]
@@ -70,6 +67,9 @@ class Observed:
     disk: dict[str, Seen]
     problems: list[Problem]
     full: bool = True
+    present: set[str] = field(default_factory=set)
+    """Paths that are there, read or not."""
+    folders: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -118,7 +118,10 @@ class Reconciler:
         self._seen: dict[str, tuple[Signature, str]] = {}
         self._base: dict[str, str | None] | None = None
         self._pending: set[str] = set()
+        # What files were before an API write that is not committed yet, and before one that failed and could
+        # not be undone yet. INVARIANT: what stands in such a file is never taken for an edit.
         self._unsettled: dict[str, bytes | None] = {}
+        self._to_undo: dict[str, bytes | None] = {}
         self._marked = -1
 
     @property
@@ -148,7 +151,10 @@ class Reconciler:
         with self._lock:
             self._snapshot = self.archive.view(lambda records: self._restored(records, contents))
             self._base = self.archive.view(self._read_marker)
-        self.disk.clean({"policies", *(path.rpartition("/")[0] for path in self._snapshot.files)})
+            # Only now it is known which files could be missing.
+            missing = self._snapshot.files.keys() - observed.present
+            observed.disk |= {path: Seen(None) for path in missing}
+        self.disk.clean(observed.folders)
         applied = self._settle(observed)
         for _ in range(10):
             if not applied.again:
@@ -196,18 +202,14 @@ class Reconciler:
 
     def _read_marker(self, records: Records) -> dict[str, str | None] | None:
         """What disk and archive last agreed on, by path, or None when that is not known."""
-        try:
-            note = json.loads(self.disk.read(MARKER) or b"{}")
-            revision, recorded_at = int(note["revision"]), str(note["recordedAt"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        if records.recorded_at(revision) != recorded_at:
+        marker = notes.read_marker(self.disk)
+        if marker is None or records.recorded_at(marker.revision) != marker.recorded_at:
             return None
         base: dict[str, str | None] = {path: record.digest for path, record in records.files().items()}
-        for path in records.changed_since(revision):
+        for path in records.changed_since(marker.revision):
             base[path] = None
             for at, digest in records.history(path):
-                if at <= revision:
+                if at <= marker.revision:
                     base[path] = digest
         return base
 
@@ -219,19 +221,34 @@ class Reconciler:
         `hints` are paths that may have changed, None looks at all; `trust=False` reads all files again,
         whatever their times say. Raises what the archive raises; then nothing has changed.
         """
-        if not trust:
-            with self._lock:
+        with self._lock:
+            if not trust:
                 self._seen.clear()
+            for path in list(self._to_undo):
+                self._put_back(path, self._to_undo.pop(path))
         return self._settle(self._observe(hints, None))
+
+    def _put_back(self, path: str, before: bytes | None) -> None:
+        """Undo what a failed write did to a file, now or at the next look at the disk."""
+        try:
+            if before is None:
+                self.disk.remove(path)
+            else:
+                self.disk.replace(path, before)
+        except StorageError:
+            self._to_undo[path] = before
+        self._pending.add(path)
 
     def _observe(self, hints: Iterable[str] | None, progress: Progress | None) -> Observed:
         problems = self._missing_folder()
         with self._lock:
             known = {*self._seen, *self._snapshot.files, *self._pending}
             pending = set(self._pending)
+        folders: set[str] = set()
         if hints is None:
             listing = self.disk.scan()
             problems += listing.problems
+            folders = listing.folders
             found = {path: each for path, each in listing.files.items() if not folder.ignored(path)}
         else:
             known = {path for path in {*hints, *pending} if folder.ours(path) and not folder.ignored(path)}
@@ -243,7 +260,7 @@ class Reconciler:
                 disk[path] = seen
             if progress is not None and number % 1000 == 0:
                 progress(number, len(found))
-        return Observed(disk, problems, hints is None)
+        return Observed(disk, problems, hints is None, set(found), folders)
 
     def _missing_folder(self) -> list[Problem]:
         name = shown(str(self.root / "policies"))
@@ -306,12 +323,14 @@ class Reconciler:
                 plan.agreed[path] = seen.digest
                 continue
             plan.waiting.add(path)
-            if path in self._unsettled:
+            if path in self._unsettled or path in self._to_undo:
                 continue
             try:
                 verdict = self.classify(records, path, seen, current)
                 if verdict == "stale":
-                    plan.stale.append(path)
+                    # What cannot be looked at may only seem to be missing.
+                    if seen.digest is not None or not observed.problems:
+                        plan.stale.append(path)
                 else:
                     plan.edits[path] = self.put_of(path, seen)
             except DocumentError as error:
@@ -337,6 +356,10 @@ class Reconciler:
     ) -> Literal["stale", "edit"]:
         """What a difference between disk and archive is. Raises DocumentError for a conflict."""
         now = current.digest if current else None
+        intent = notes.read_intent(self.disk, path)
+        if intent is not None and seen.digest == intent.after:
+            # An API write that died before its commit: it is completed, unless others came first.
+            return "edit" if now == intent.before else "stale"
         past = {digest for _, digest in records.history(path)}
         if self._base is not None:
             base = self._base.get(path)
@@ -383,25 +406,36 @@ class Reconciler:
                     records,
                     plan.head,
                     plan.edits,
-                    source="file",
-                    author=lambda path: authors.get(path) or "file",
+                    origin=lambda path: self._origin(path, plan.edits[path], authors),
                     at=self._clock(),
                 )
             for path, put in plan.edits.items():
                 plan.agreed[path] = None if put is None else put.digest
             for path in plan.stale:
                 record = plan.head.files.get(path)
-                if record is None:
-                    self.disk.remove(path)
+                try:
+                    if record is None:
+                        self.disk.remove(path)
+                    else:
+                        self.disk.replace(path, records.blob(record.digest))
+                except StorageError as error:
+                    plan.problems.append(Problem(str(error), "", "not_written", shown(path)))
                 else:
-                    self.disk.replace(path, records.blob(record.digest))
-                plan.agreed[path] = None if record is None else record.digest
+                    plan.agreed[path] = None if record is None else record.digest
             return plan
+
+    def _origin(self, path: str, put: Put | None, authors: Mapping[str, str]) -> Origin:
+        """Who made an edit: an admin through the API that died, or a person in the file."""
+        intent = notes.read_intent(self.disk, path)
+        if intent is not None and intent.after == (None if put is None else put.digest):
+            return "api", intent.author
+        return "file", authors.get(path) or "file"
 
     def _conclude(self, plan: Plan, full: bool) -> Applied:
         """After the commit: publish, and remember what agrees."""
         with self._lock:
             again = plan.head.revision > self._snapshot.revision + bool(plan.changes)
+            notes.forget_intents(self.disk, plan.agreed)
             outdated = self._outdated(plan.head)
             self._publish(plan.head)
             if self._base is not None:
@@ -411,14 +445,16 @@ class Reconciler:
             waiting = (plan.waiting | outdated) - plan.agreed.keys()
             self._pending = (self._pending - plan.agreed.keys()) | waiting
             self._problems = tuple(plan.problems)
-            if not self._pending and not self._problems and self._marked != self._snapshot.revision:
-                self._mark(self._snapshot)
+            self._mark()
             return Applied(self._snapshot, plan.changes, self._problems, again)
 
-    def _mark(self, snapshot: Snapshot) -> None:
+    def _mark(self) -> None:
+        """Note that disk and archive agree, if they do."""
+        snapshot = self._snapshot
+        if self._pending or self._problems or self._marked == snapshot.revision:
+            return
         if snapshot.revision:
-            note = {"revision": snapshot.revision, "recordedAt": snapshot.recorded_at}
-            self.disk.note(MARKER, json.dumps(note).encode())
+            notes.write_marker(self.disk, Marker(snapshot.revision, snapshot.recorded_at))
         self._marked = snapshot.revision
 
     # ---- archive to memory -----------------------------------------------------------------------------

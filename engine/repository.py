@@ -13,30 +13,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from engine import folder, history
-from engine.archive import Archive, Change, Records, VersionRecord
+from engine import folder, history, notes
+from engine.archive import Archive, Change, Records, Source, VersionRecord
 from engine.disk import reason, shown
 from engine.documents import API_VERSION, digest_of, policy_as_json, policy_from_json, slug
 from engine.edits import dump, edit, refuse_surrogates, same
 from engine.errors import (
     DocumentError,
-    EngineError,
     PolicyExists,
     PolicyFileInvalid,
     PolicyNotFound,
     PreconditionFailed,
     Problem,
-    RepositoryError,
     StorageError,
     VersionNotFound,
 )
 from engine.history import Put
 from engine.model import Json, Policy
+from engine.notes import Intent
 from engine.reconcile import Again, Reconciler, Seen
 from engine.snapshot import Snapshot, Stored
 
@@ -75,14 +73,22 @@ class WrittenMany:
 
 @dataclass(slots=True)
 class _Job:
-    """One write while it runs. `error` is raised after the commit, when an edit that lay on disk is kept."""
+    """One write while it runs; `touched` are the paths whose files it has changed."""
 
     records: Records
     head: Snapshot
     author: str
     changes: list[Change]
     touched: list[str]
-    error: EngineError | None = None
+
+
+class _EditFirst(Exception):
+    """Somebody edited the file: their edit becomes a version before ours is made on top of it."""
+
+    def __init__(self, path: str, missing: bool) -> None:
+        super().__init__(path)
+        self.path = path
+        self.missing = missing
 
 
 class Repository(Reconciler):
@@ -204,7 +210,7 @@ class Repository(Reconciler):
             if stored is None:
                 return
             path = stored.file.path
-            self._touch(job, path)
+            self._touch(job, path, None)
             self.disk.remove(path)
             self._record(job, {path: None})
 
@@ -244,38 +250,48 @@ class Repository(Reconciler):
 
     # ---- inside the transaction ------------------------------------------------------------------------
 
-    def _write(self, author: str, work: Callable[[_Job], T]) -> tuple[_Job, T | None]:
+    def _write(self, author: str, work: Callable[[_Job], T]) -> tuple[_Job, T]:
+        earlier: list[Change] = []
         for _ in range(TRIES):
             try:
-                return self._try_to_write(author, work)
+                job, result = self._try_to_write(author, work)
+            except _EditFirst as edit:
+                # In transactions of their own, so that no death of the process can mix the two.
+                earlier += self._look_for(edit.path) if edit.missing else self._adopt(edit.path)
             except Again:
                 continue
+            else:
+                job.changes[:0] = earlier
+                return job, result
         raise StorageError("the file changes on disk all the time; try again shortly")
 
-    def _try_to_write(self, author: str, work: Callable[[_Job], T]) -> tuple[_Job, T | None]:
+    def _try_to_write(self, author: str, work: Callable[[_Job], T]) -> tuple[_Job, T]:
         touched: list[str] = []
         try:
             job, result = self.archive.transact(lambda records: self._run(records, author, touched, work))
         except Exception:
             self._undo(touched)
             raise
+        self._committed(job)
+        self._commit_to_git(author, touched, job.changes)
+        return job, result
+
+    def _committed(self, job: _Job) -> None:
         with self._lock:
-            self._pending |= self._outdated(job.head) - set(touched)
+            self._pending |= self._outdated(job.head) - set(job.touched)
             self._publish(job.head)
-            for path in touched:
+            for path in job.touched:
                 self._unsettled.pop(path, None)
+                notes.forget_intent(self.disk, path)
             for change in job.changes:
                 if self._base is not None:
                     self._base[change.path] = change.after.digest if change.after else None
                 self._pending.discard(change.path)
-        if job.error is not None:
-            raise job.error
-        self._commit_to_git(author, touched, job.changes)
-        return job, result
+            self._mark()
 
     def _run(
         self, records: Records, author: str, touched: list[str], work: Callable[[_Job], T]
-    ) -> tuple[_Job, T | None]:
+    ) -> tuple[_Job, T]:
         with self._lock:
             if touched:  # an archive may run the work again when a transaction that others shared failed
                 self._undo(touched)
@@ -283,16 +299,34 @@ class Repository(Reconciler):
             job = _Job(records, self._at_head(records), author, [], touched)
             try:
                 return job, work(job)
-            except EngineError as error:
-                # What was on disk before us is history now, whatever became of this write.
-                if not job.changes or touched:
-                    self._undo(touched)
-                    raise
-                job.error = error
-                return job, None
             except Exception:
                 self._undo(touched)
                 raise
+
+    def _look_for(self, path: str) -> tuple[Change, ...]:
+        """A file is gone; whether it moved or was deleted, only a look at the whole folder can tell."""
+        applied = self.apply_files()
+        if applied.problems:
+            first = applied.problems[0]
+            message = f"`{shown(path)}` is gone, but the folder has problems; mend these first: {first}"
+            raise PolicyFileInvalid(message, applied.problems)
+        return applied.changes
+
+    def _adopt(self, path: str) -> list[Change]:
+        """Make what a person did to a file a version of its own. Raises PolicyFileInvalid."""
+        author = self._authors(self.root, [path]).get(path) or "file"
+
+        def run(records: Records) -> _Job:
+            with self._lock:
+                job = _Job(records, self._at_head(records), author, [], [])
+                put = self._edit_on_disk(job, path)
+                if put is not None:
+                    self._record(job, {path: put}, "file")
+                return job
+
+        job = self.archive.transact(run)
+        self._committed(job)
+        return job.changes
 
     def _current(
         self, job: _Job, organisation_id: str, policy_id: str, if_match: str | None
@@ -307,26 +341,38 @@ class Repository(Reconciler):
         return stored
 
     def _load_edit_on_disk(self, job: _Job, organisation_id: str, policy_id: str) -> None:
-        """Make what a person did to the file a version of its own. Raises PolicyFileInvalid."""
+        """Raises _EditFirst when a person has edited the file, PolicyFileInvalid when it does not load."""
         stored = job.head.of(organisation_id).get(policy_id)
         path = stored.file.path if stored else folder.path_for(organisation_id, policy_id)
+        if path in self._to_undo:
+            raise StorageError(
+                f"`{shown(path)}` is not yet put right after a failed write; try again shortly"
+            )
+        if path in self._unsettled:
+            return
+        if self._edit_on_disk(job, path) is not None:
+            raise _EditFirst(path, missing=False)
+        missing = stored is not None and self._seen_now(path).digest is None
+        if missing and self.classify(job.records, path, Seen(None), job.head.files[path]) == "edit":
+            raise _EditFirst(path, missing=True)
+
+    def _edit_on_disk(self, job: _Job, path: str) -> Put | None:
+        """What a person wrote into the file since it was last compared; None when nothing, or it is gone."""
         seen = self._seen_now(path)
         current = job.head.files.get(path)
-        if seen.digest == (current.digest if current else None) or path in self._unsettled:
-            return
+        if seen.digest is None or seen.digest == (current.digest if current else None):
+            return None
         try:
             if self.classify(job.records, path, seen, current) == "stale":
-                return
+                return None
             put = self.put_of(path, seen)
             problems = self.refuse_set(job.head, {path: put})
         except DocumentError as error:
-            problems = list(error.problems)
+            put, problems = None, list(error.problems)
         if problems:
-            raise PolicyFileInvalid(
-                f"`{shown(path)}` is not valid on disk; mend the file first: {problems[0]}", problems
-            )
-        author = self._authors(self.root, [path]).get(path) or "file"
-        self._record(job, {path: put}, source_is_file=author)
+            message = f"`{shown(path)}` is not valid on disk; mend the file first: {problems[0]}"
+            raise PolicyFileInvalid(message, problems)
+        return put
 
     def _seen_now(self, path: str) -> Seen:
         try:
@@ -343,12 +389,12 @@ class Repository(Reconciler):
             raise DocumentError(problems)
         if self.disk.is_link(path):
             raise StorageError(f"`{shown(path)}` is a link, which is not replaced; edit the file it leads to")
-        self._touch(job, path)
+        self._touch(job, path, put.digest)
         self.disk.replace(path, content)
         self._record(job, {path: put})
         return job.head.of(organisation_id)[policy_id]
 
-    def _touch(self, job: _Job, path: str) -> None:
+    def _touch(self, job: _Job, path: str, after: str | None) -> None:
         """Remember what the file was, before this transaction first changes it. Raises Again when somebody
         changed it since we compared it with the archive."""
         current = job.head.files.get(path)
@@ -360,14 +406,14 @@ class Repository(Reconciler):
             raise Again
         self._unsettled.setdefault(path, seen.content)
         job.touched.append(path)
+        notes.write_intent(self.disk, Intent(path, current.digest if current else None, after, job.author))
 
-    def _record(self, job: _Job, edits: Mapping[str, Put | None], source_is_file: str | None = None) -> None:
+    def _record(self, job: _Job, edits: Mapping[str, Put | None], source: Source = "api") -> None:
         head, changes = history.record(
             job.records,
             job.head,
             edits,
-            source="file" if source_is_file else "api",
-            author=lambda _path: source_is_file or job.author,
+            origin=lambda _path: (source, job.author),
             at=self._clock(),
         )
         job.head = head
@@ -377,15 +423,9 @@ class Repository(Reconciler):
         """Put back what the files were before the transaction that failed."""
         with self._lock:
             for path in touched:
-                if path not in self._unsettled:
-                    continue
-                before = self._unsettled.pop(path)
-                with suppress(RepositoryError):
-                    if before is None:
-                        self.disk.remove(path)
-                    else:
-                        self.disk.replace(path, before)
-                self._pending.add(path)
+                if path in self._unsettled:
+                    self._put_back(path, self._unsettled.pop(path))
+                    notes.forget_intent(self.disk, path)
 
     def _free_id(self, job: _Job, organisation_id: str, name: str) -> str:
         """An id that no policy has or had, so that the new one starts at version 1."""

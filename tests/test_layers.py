@@ -41,7 +41,7 @@ ENGINE_MAY = {
     "snapshot": {"archive", "presets", "model"},
     "folder": {"archive", "disk", "documents", "presets", "snapshot", "model", "errors"},
     "history": {"archive", "folder", "snapshot", "documents", "model"},
-    "reconcile": {"archive", "cache", "disk", "documents", "folder", "git", "history", "snapshot"}
+    "reconcile": {"archive", "cache", "disk", "documents", "folder", "git", "history", "notes", "snapshot"}
     | {"model", "errors"},
     "literals": set(),
     "textindex": set(),
@@ -54,7 +54,18 @@ ENGINE_MAY = {
     "ratelimit": {"model"},
     "ruleset": {"matcher", "explain", "model", "errors"},
     "backtest": {"ruleset", "decision", "ratelimit", "model", "errors"},
-    "repository": {"reconcile", "history", "folder", "archive", "disk", "documents", "edits", "snapshot"}
+    "notes": {"disk"},
+    "repository": {
+        "reconcile",
+        "history",
+        "notes",
+        "folder",
+        "archive",
+        "disk",
+        "documents",
+        "edits",
+        "snapshot",
+    }
     | {"model", "errors"},
     "live": {"repository", "reconcile", "archive", "folder", "git", "snapshot", "ruleset", "model", "errors"},
 }

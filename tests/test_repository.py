@@ -523,6 +523,22 @@ def test_a_refused_write_still_keeps_the_edit_that_lay_on_disk(folder: Folder) -
     assert repository.snapshot.count == 0
 
 
+def test_a_write_to_a_policy_whose_file_has_just_moved(folder: Folder) -> None:
+    """It must not be out of force for a moment."""
+    folder.write("policies/a.yaml", document("a"))
+    repository = folder.started()
+    (folder.root / "policies/team").mkdir()
+    (folder.root / "policies/a.yaml").rename(folder.root / "policies/team/a.yaml")
+    stored = repository.update("default", "a", {"name": "New"}, author=ADMIN).stored
+    assert stored is not None and (stored.file.path, stored.policy.version) == ("policies/team/a.yaml", 2)
+    folder.write("policies/broken.yaml", "half a fi")
+    (folder.root / "policies/team/a.yaml").unlink()
+    with pytest.raises(PolicyFileInvalid) as caught:
+        repository.update("default", "a", {"name": "Newer"}, author=ADMIN)
+    assert "is gone, but the folder has problems" in str(caught.value)
+    assert repository.policy("default", "a").policy.name == "New"
+
+
 def test_a_file_that_is_broken_on_disk_is_never_overwritten(folder: Folder) -> None:
     folder.write("policies/a.yaml", document("a"))
     folder.write("policies/b.yaml", document("b"))
