@@ -298,6 +298,7 @@ class LiveRules:
 
     def watch(self) -> None:
         """Start to watch the folder, in threads that `close` ends."""
+        logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it would tell of every event
         for target in (self._listen, self._work):
             thread = threading.Thread(target=target, name=f"policies-{target.__name__[1:]}", daemon=True)
             self._threads.append(thread)

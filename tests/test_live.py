@@ -1,0 +1,258 @@
+"""Live rules: watching, batches, one reference, following other writers, compaction."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import live as live_module
+from engine.archive import Change
+from engine.errors import PolicyNotFound, Problem, StorageError
+from engine.live import LiveRules
+from engine.model import ToolCall
+from engine.ruleset import Ruleset
+from tests.test_repository import ADMIN, BODY, Folder, document
+
+
+class Watched:
+    """Live rules over a folder, and what they told."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self.changes: list[Sequence[Change]] = []
+        self.failures: list[Sequence[Problem]] = []
+        repository = folder.open()
+        self.live = LiveRules(repository, on_changed=self.changes.append, on_failed=self.failures.append)
+        self.live.start()
+
+    def until(self, condition: Callable[[], bool], seconds: float = 10) -> float:
+        begun = time.monotonic()
+        while not condition():
+            assert time.monotonic() - begun < seconds, "it never came true"
+            time.sleep(0.002)
+        return time.monotonic() - begun
+
+    def blocks(self, tool: str) -> bool:
+        return bool(self.live.ruleset("default").evaluate(ToolCall.of(toolName=tool)).matches)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    made = Folder(tmp_path / "policies.d")
+    made.write("policies/a.yaml", document("a"))
+    return made
+
+
+@contextlib.contextmanager
+def watching(folder: Folder) -> Iterator[Watched]:
+    watched = Watched(folder)
+    watched.live.watch()
+    time.sleep(0.5)  # the operating system's watch is set up in a thread
+    try:
+        yield watched
+    finally:
+        watched.live.close()
+
+
+def test_a_change_of_a_file_comes_into_force_by_itself(folder: Folder) -> None:
+    with watching(folder) as watched:
+        assert watched.blocks("wire") and not watched.blocks("pay")
+        watched.until(lambda: watched.live.repository.apply_files().changes == ())
+        folder.write("policies/a.yaml", document("a", value="pay"))
+        took = watched.until(lambda: watched.blocks("pay"))
+        assert not watched.blocks("wire")
+        assert took < 2, "usually 0.21 s; the machine may be busy"
+        assert watched.live.health() == {"revision": 2, "count": 1, "stale": False, "errors": []}
+        watched.until(lambda: len(watched.changes) == 2)
+
+
+def test_a_batch_is_one_revision(folder: Folder) -> None:
+    with watching(folder) as watched:
+        for name in ("b", "c", "d"):
+            folder.write(f"policies/team/{name}.yaml", document(name))
+        shutil.move(folder.root / "policies/a.yaml", folder.root / "policies/team/a.yaml")
+        watched.until(lambda: watched.live.snapshot.count == 4)
+        assert watched.live.revision == 2
+        shutil.rmtree(folder.root / "policies/team")
+        watched.until(lambda: watched.live.snapshot.count == 0)
+        assert watched.live.revision == 3
+
+
+def test_a_broken_file_is_told_once_and_the_good_set_stays(folder: Folder) -> None:
+    with watching(folder) as watched:
+        before = watched.live.ruleset("default")
+        folder.write("policies/a.yaml", "half a fi")
+        watched.until(lambda: bool(watched.live.health()["stale"]))
+        assert watched.live.ruleset("default") is before
+        assert watched.live.health()["errors"] == [
+            {
+                "file": "policies/a.yaml",
+                "line": 1,
+                "column": 1,
+                "message": "this must be an object; it is the text `half a fi`",
+            }
+        ]
+        watched.live.reload()
+        assert watched.live.reload_failures == 1 and len(watched.failures) == 1
+        folder.write("policies/a.yaml", document("a", value="pay"))
+        watched.until(lambda: watched.blocks("pay"))
+        assert not watched.live.health()["stale"]
+
+
+def test_nothing_happens_while_git_works(folder: Folder) -> None:
+    git = folder.root.parent / ".git"
+    git.mkdir()
+    with watching(folder) as watched:
+        (git / "index.lock").touch()
+        folder.write("policies/b.yaml", document("b"))
+        time.sleep(0.8)
+        assert watched.live.snapshot.count == 1
+        folder.write("policies/c.yaml", document("c"))
+        (git / "index.lock").unlink()
+        watched.until(lambda: watched.live.snapshot.count == 3)
+        assert watched.live.revision == 2
+
+
+def test_a_folder_that_goes_and_comes_back(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_module, "RESCAN_SECONDS", 0.3)
+    with watching(folder) as watched:
+        shutil.move(folder.root, folder.root.with_name("away"))
+        watched.until(lambda: bool(watched.live.health()["stale"]))
+        assert watched.blocks("wire")
+        shutil.move(folder.root.with_name("away"), folder.root)
+        watched.until(lambda: not watched.live.health()["stale"])
+
+
+def test_the_rescan_finds_what_no_event_told(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_module, "RESCAN_SECONDS", 0.3)
+    monkeypatch.setattr(LiveRules, "_listen", lambda self: None)
+    with watching(folder) as watched:
+        folder.write("policies/a.yaml", document("a", value="pay"))
+        watched.until(lambda: watched.blocks("pay"))
+
+
+def test_a_database_that_is_away_is_asked_again(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_module, "FOLLOW_SECONDS", 0.2)
+    with watching(folder) as watched:
+        transact = folder.archive.transact
+
+        def away(work: Any) -> Any:
+            raise RuntimeError("the database is away")
+
+        folder.archive.transact = away  # type: ignore[method-assign]
+        folder.write("policies/a.yaml", document("a", value="pay"))
+        time.sleep(1)
+        assert watched.blocks("wire")
+        folder.archive.transact = transact  # type: ignore[method-assign]
+        watched.until(lambda: watched.blocks("pay"))
+
+
+def test_an_answered_write_is_in_force_here_and_after_catching_up_everywhere(folder: Folder) -> None:
+    one, two = Watched(folder), Watched(folder)
+    conditions = [{"field": "toolName", "operator": "equals", "value": "pay"}]
+    stored = one.live.update("default", "a", {"matchConditions": conditions}, author=ADMIN)
+    assert one.blocks("pay") and stored.policy.version == 2
+    assert two.blocks("wire")
+    two.live.catch_up(one.live.revision)
+    assert two.blocks("pay") and not two.blocks("wire")
+    with pytest.raises(StorageError):
+        two.live.catch_up(99)
+
+
+def test_all_writes_and_their_readings(folder: Folder) -> None:
+    live = Watched(folder).live
+    made = live.create("acme", BODY, author=ADMIN)
+    assert live.ruleset("acme").policies.keys() == {"hold-wires"}
+    assert live.ruleset("nobody").policies == {}
+    live.update("acme", "hold-wires", {"action": "warn"}, author=ADMIN, if_match=made.etag)
+    assert live.rollback("acme", "hold-wires", 1, author=ADMIN).policy.version == 3
+    assert [each.version for each in live.versions("acme", "hold-wires")] == [3, 2, 1]
+    live.delete("acme", "hold-wires", author=ADMIN)
+    assert live.ruleset("acme").policies == {}
+    with pytest.raises(PolicyNotFound):
+        live.update("acme", "hold-wires", {}, author=ADMIN)
+    assert live.versions("acme", "nothing") == []
+    found = live.policies_at("acme", 3)
+    assert found is not None and [policy.action for policy in found[1]] == ["warn"]
+    assert [each.policy.policy_id for each in live.create_many("acme", [BODY, BODY], author=ADMIN)] == [
+        "hold-wires-2",
+        "hold-wires-3",
+    ]
+    assert live.create_many("acme", [], author=ADMIN) == []
+
+
+def test_an_edit_found_by_a_refused_write_is_in_force(folder: Folder) -> None:
+    watched = Watched(folder)
+    (folder.root / "policies/a.yaml").unlink()
+    with pytest.raises(PolicyNotFound):
+        watched.live.update("default", "a", {"name": "x"}, author=ADMIN)
+    assert not watched.blocks("wire")
+
+
+def test_the_rule_sets_always_say_what_a_fresh_build_would(folder: Folder) -> None:
+    watched = Watched(folder)
+    for number in range(20):
+        watched.folder.write(
+            f"policies/p{number % 7}.yaml", document(f"p{number % 7}", value=f"tool{number}")
+        )
+        if number % 5 == 4:
+            (folder.root / f"policies/p{number % 7}.yaml").unlink()
+        watched.live.reload()
+        live = watched.live
+        fresh = Ruleset.build([stored.policy for stored in live.snapshot.of("default").values()])
+        assert live.ruleset("default").digest == fresh.digest
+        assert live.ruleset("default").revision == live.revision
+
+
+def test_compaction_loses_no_change_made_meanwhile(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(folder)
+    monkeypatch.setattr(Ruleset, "needs_compaction", property(lambda self: True))
+    compacted = Ruleset.compacted
+    may_go_on = threading.Event()
+
+    def slowly(self: Ruleset) -> Ruleset:
+        made = compacted(self)
+        may_go_on.wait(5)
+        return made
+
+    monkeypatch.setattr(Ruleset, "compacted", slowly)
+    folder.write("policies/b.yaml", document("b", value="pay"))
+    watched.live.reload()
+    folder.write("policies/a.yaml", document("a", value="mail"))
+    watched.live.reload()
+    monkeypatch.setattr(Ruleset, "needs_compaction", property(lambda self: False))
+    may_go_on.set()
+    watched.until(lambda: not watched.live._compacting)
+    assert watched.blocks("mail") and watched.blocks("pay") and not watched.blocks("wire")
+    assert watched.live.ruleset("default").revision == watched.live.revision == 3
+
+
+def test_readers_never_see_a_mixture(folder: Folder) -> None:
+    """Two policies that only ever change together are always seen together."""
+    folder.write("policies/b.yaml", document("b"))
+    watched = Watched(folder)
+    seen: list[str] = []
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            policies = watched.live.ruleset("default").policies
+            if policies["a"].name != policies["b"].name:
+                seen.append("a mixture")
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in range(30):
+        for name in ("a", "b"):
+            folder.write(f"policies/{name}.yaml", document(name, name=f"N{number}"))
+        watched.live.reload()
+    stop.set()
+    reader.join()
+    assert seen == []
