@@ -416,6 +416,13 @@ def test_serve_with_two_workers_shares_keys_and_logins(tmp_path: Path) -> None:
         assert ended.status_code == 204
         reads = [httpx.get(f"{url}/v1/runs", headers=key, trust_env=False).status_code for _ in range(12)]
         assert reads == [401] * 12
+        posts = [
+            httpx.post(
+                f"{url}/v1/events", headers=key, json=event | {"eventId": f"x-{number}"}, trust_env=False
+            )
+            for number in range(12)
+        ]
+        assert [answer.status_code for answer in posts] == [401] * 12
         wrong = login | {"password": "not the password"}
         tries = [httpx.post(f"{url}/auth/login", json=wrong, trust_env=False).status_code for _ in range(8)]
         assert tries == [401] * 5 + [429] * 3

@@ -222,7 +222,7 @@ def test_too_many_at_once_are_told_to_come_back(fresh: Service, monkeypatch: pyt
 
 def test_what_a_proxy_says_is_kept_short(fresh: Service) -> None:
     log_in(fresh, "nobody@example.com", "not the password", "x" * 5_000)
-    assert fresh.audit("login.failed")[-1]["details"] == {"address": "x" * 64}
+    assert len(fresh.audit("login.failed")[-1]["details"]["address"]) <= 64
 
 
 @pytest.mark.postgres
