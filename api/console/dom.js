@@ -32,7 +32,8 @@ const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 function ago(iso) {
   const seconds = (new Date(iso) - Date.now()) / 1000;
   if (Math.abs(seconds) < 5) return "just now";
-  const [unit, size] = UNITS.find(([, each]) => Math.abs(seconds) >= each);
+  // 59.9 minutes are an hour.
+  const [unit, size] = UNITS.find(([, each]) => Math.abs(seconds) >= each * 0.99);
   return relative.format(Math.round(seconds / size), unit);
 }
 

@@ -1,5 +1,5 @@
-// Reads JSON without changing it, and shows it. JSON.parse rounds numbers beyond 2^53, moves keys that look like numbers
-// to the front and drops a key that stands twice; a reviewer must see what was really sent.
+// Reads JSON without changing it, and shows it. JSON.parse rounds numbers beyond 2^53 and moves keys that look like
+// numbers to the front; a reviewer must see what was really sent.
 
 import { el } from "./dom.js";
 import { asEscape, visible } from "./text.js";
@@ -62,9 +62,9 @@ export function read(text) {
   return value();
 }
 
-/** The member of an object node; of one that stands twice the last, as for every JSON reader. */
+/** The member of an object node. */
 export function member(node, key) {
-  return node.members.findLast(([name]) => name === key)?.[1];
+  return node.members.find(([name]) => name === key)?.[1];
 }
 
 function count(node) {
@@ -98,21 +98,14 @@ function nodes(node, indent) {
   const [open, close] = isObject ? "{}" : "[]";
   if (!children.length) return [open + close];
   const deeper = `${indent}  `;
-  const last = isObject ? new Map(node.members.map(([key], place) => [key, place])) : null;
   return [
     `${open}\n`,
     ...children.map((child, place) => el("span.line", {},
       el("span.indent", {}, deeper),
-      isObject ? [key(child[0], last.get(child[0]) !== place), ": ", ...nodes(child[1], deeper)] : nodes(child, deeper),
+      isObject ? [el("span.key", {}, visible(JSON.stringify(child[0]), asEscape)), ": ", ...nodes(child[1], deeper)] : nodes(child, deeper),
       place < children.length - 1 ? "," : "", "\n")),
     el("span.indent", {}, indent), close,
   ];
-}
-
-function key(name, overruled) {
-  const text = visible(JSON.stringify(name), asEscape);
-  if (!overruled) return el("span.key", {}, text);
-  return el("span.key.overruled", { title: "This key stands twice; the later one counts." }, text);
 }
 
 /** A string with its quotes; a line of the text is a line on the page, after its `\n`. */

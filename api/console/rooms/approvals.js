@@ -165,13 +165,13 @@ function open(root, { service, user, notice, announce, setFreshness, setTitle, m
     const nodes = outcome(approval, user.email);
     if (held) pane.querySelector("#ending").focus();
     else announce(el("p", {}, nodes).textContent);
-    if (approval.actor !== user.email) notice([said(approval.toolName), ": ", nodes, "."], "bad");
+    if (approval.actor !== user.email) notice(["Already settled: ", nodes, "."], "bad");
   }
 
   function nextButton() {
     const next = neighbour(1) ?? neighbour(-1);
     return view === "pending" && next
-      ? el("p", {}, el("button.primary", { type: "button", onclick: () => choose(next.approvalId, { toSubject: true }) }, "Next waiting approval"))
+      ? el("p.onward", {}, el("button.primary", { type: "button", onclick: () => choose(next.approvalId, { toSubject: true }) }, "Next waiting approval"))
       : null;
   }
 
