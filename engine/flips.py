@@ -9,14 +9,17 @@ Knows nothing of policies or of the index.
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
 from engine.conditions import CompiledCondition
-from engine.fields import Facts, Hint, Literals, OneOf, Path, Present, Regex, Threshold, text_of
+from engine.errors import ConditionError
+from engine.fields import Facts, Path, parse, text_of
 from engine.literals import sample
 from engine.model import ALWAYS_PRESENT, Fault, Json
 from engine.patterns import compile_pattern
@@ -88,33 +91,59 @@ def _proposals(
         if not positive and not (condition.path.root in ALWAYS_PRESENT and not condition.path.segments):
             yield [(condition.path, REMOVED)]
         return
-    hints = condition.hints
-    if wanted:
-        # Meet the hints that are not met yet; often they are all there is.
-        edits = [(hint.path, next(_for_hint(hint, document, True), None)) for hint in hints]
-        for count in range(1, len(edits) + 1):
-            for start in range(len(edits) - count + 1):
-                yield edits[start : start + count]
-    else:
-        for hint in hints:
-            for value in _for_hint(hint, document, False):
-                yield [(hint.path, value)]
-            if hint.path.segments:
-                yield [(hint.path, REMOVED)]
+    if condition.expression is None:
+        return
+    edits: list[Edit] = []
+    for term in condition.expression.terms:
+        simple = _simple(term.text)
+        holds = term.evaluate(document) is True
+        if simple is None or holds is wanted:
+            continue
+        path, name, value = simple
+        positive = wanted is not name.startswith("not_")
+        values = list(_for_operator(name.removeprefix("not_"), value, path, document, positive))
+        if wanted:
+            edits += [(path, new) for new in values[:1]]
+            yield edits.copy()
+        else:
+            yield from ([(path, new)] for new in values)
+            if path.segments:
+                yield [(path, REMOVED)]
 
 
-def _for_hint(hint: Hint, document: Mapping[str, Json], positive: bool) -> Iterator[Json]:
-    if isinstance(hint, OneOf):
-        return _for_operator("in", sorted(hint.keys), hint.path, document, positive)
-    if isinstance(hint, Literals):
-        return _for_operator("contains", min(hint.any_of, default=""), hint.path, document, positive)
-    if isinstance(hint, Regex):
-        return _for_operator("matches", hint.pattern, hint.path, document, positive)
-    if isinstance(hint, Threshold):
-        name = "greater_than" if hint.above else "less_than"
-        return _for_operator(name, hint.bound, hint.path, document, positive)
-    assert isinstance(hint, Present)
-    return _for_operator("exists", None, hint.path, document, positive)
+_PATH: Final = r"(?P<path>[A-Za-z]\w*(?:\.\w+)*)"
+_TERMS: Final = (
+    re.compile(rf"{_PATH}\s*(?P<name>==|!=|<=|>=|<|>|in)\s*(?P<value>.+)", re.DOTALL),
+    re.compile(rf"{_PATH}\.(?P<name>contains|startsWith|endsWith|matches)\((?P<value>.+)\)", re.DOTALL),
+    re.compile(rf"(?P<name>has)\({_PATH}\)(?P<value>)"),
+)
+_NAMES: Final[Mapping[str, str]] = {
+    "==": "equals",
+    "!=": "not_equals",
+    "<": "less_than",
+    "<=": "less_than_or_equal",
+    ">": "greater_than",
+    ">=": "greater_than_or_equal",
+    "in": "in",
+    "has": "exists",
+    "contains": "contains",
+    "startsWith": "starts_with",
+    "endsWith": "ends_with",
+    "matches": "matches",
+}
+
+
+def _simple(term: str) -> tuple[Path, str, Json] | None:
+    """A term that says the same as a field condition: its path, operator and value."""
+    for shape in _TERMS:
+        found = shape.fullmatch(term.strip())
+        if found is not None:
+            try:
+                value = json.loads(found["value"]) if found["value"] else None
+                return parse(found["path"]), _NAMES[found["name"]], value
+            except (ValueError, ConditionError):
+                return None
+    return None
 
 
 def _for_operator(

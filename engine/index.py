@@ -137,6 +137,9 @@ class View:
 
     def encoded(self) -> tuple[bytes, ...]:
         """Each text by itself, as UTF-8."""
+        text = self._scalar
+        if text.__class__ is str and text.isascii():
+            return (text.encode(),)
         return self._facts.encoded(self._path)
 
     def extremes(self) -> tuple[float, float]:

@@ -48,10 +48,14 @@ class _GiveUp(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is known of one part: the exact (folded) texts it can match, if few; else clauses it requires."""
+    """What is known of one part: the exact (folded) texts it can match, if few; else clauses it requires.
+
+    `sample` is one text that it probably matches, or None; nothing relies on it.
+    """
 
     exact: Clause | None
     clauses: tuple[Clause, ...] = ()
+    sample: str | None = None
 
     @property
     def required(self) -> tuple[Clause, ...]:
@@ -61,20 +65,30 @@ class _Known:
 
 
 _ANYTHING: Final = _Known(None)
-_EMPTY: Final = _Known(_NOTHING)
+_EMPTY: Final = _Known(_NOTHING, sample="")
+_SAMPLES: Final = {"d": "0", "w": "a", "s": " ", "D": "x", "W": "-", "S": "x"}
 
 
 @lru_cache(maxsize=4096)
 def required(pattern: str) -> tuple[Clause, ...]:
     """Clauses that hold for `text.casefold()` of every text in which RE2 finds the pattern."""
+    known = _read(pattern)
+    return () if known is None else known.required
+
+
+def sample(pattern: str) -> str | None:
+    """A short text that the pattern probably matches, to be tried; None if none comes to mind."""
+    known = _read(pattern)
+    return None if known is None else known.sample
+
+
+def _read(pattern: str) -> _Known | None:
     parser = _Parser(pattern)
     try:
         known = parser.alternatives(0)
-        if parser.at != len(pattern):
-            return ()
     except _GiveUp:
-        return ()
-    return known.required
+        return None
+    return known if parser.at == len(pattern) else None
 
 
 def _best(clauses: tuple[Clause, ...]) -> Clause | None:
@@ -85,18 +99,20 @@ def _best(clauses: tuple[Clause, ...]) -> Clause | None:
 def _either(branches: list[_Known]) -> _Known:
     if len(branches) == 1:
         return branches[0]
+    shown = next((branch.sample for branch in branches if branch.sample is not None), None)
     exact = [branch.exact for branch in branches]
     if None not in exact:
         union = frozenset().union(*(members for members in exact if members is not None))
         if len(union) <= MOST_ALTERNATIVES:
-            return _Known(union)
+            return _Known(union, sample=shown)
     members: set[str] = set()
     for branch in branches:
         best = _best(branch.required)
         if best is None:
-            return _ANYTHING
+            return _Known(None, sample=shown)
         members |= best
-    return _Known(None, (frozenset(members),)) if len(members) <= MOST_ALTERNATIVES else _ANYTHING
+    few = len(members) <= MOST_ALTERNATIVES
+    return _Known(None, (frozenset(members),) if few else (), shown)
 
 
 class _Sequence:
@@ -106,8 +122,13 @@ class _Sequence:
         self.run: Clause = _NOTHING
         self.whole = True
         self.clauses: list[Clause] = []
+        self.samples: list[str] | None = []
 
     def add(self, part: _Known) -> None:
+        if part.sample is None:
+            self.samples = None
+        elif self.samples is not None:
+            self.samples.append(part.sample)
         if part.exact is None:
             self._flush()
             self.clauses += part.clauses
@@ -128,10 +149,13 @@ class _Sequence:
             self.clauses.append(self.run)
 
     def known(self) -> _Known:
+        shown = None
+        if self.samples is not None and sum(map(len, self.samples)) <= LONGEST:
+            shown = "".join(self.samples)
         if self.whole:
-            return _Known(self.run)
+            return _Known(self.run, sample=shown)
         self._flush()
-        return _Known(None, tuple(self.clauses))
+        return _Known(None, tuple(self.clauses), shown)
 
 
 class _Parser:
@@ -169,7 +193,7 @@ class _Parser:
                 end = plain.end()
                 end -= self.text[end : end + 1] in ("*", "+", "?", "{")
                 if end > self.at:
-                    sequence.add(_Known(frozenset({self.text[self.at : end].casefold()})))
+                    sequence.add(_char(self.text[self.at : end]))
                     self.at = end
                     continue
             for part in self._atoms(depth):
@@ -219,7 +243,7 @@ class _Parser:
     def _single(self) -> _Known:
         char = self._take()
         if char == ".":
-            return _ANYTHING
+            return _Known(None, sample="x")
         if char in "^$":
             return _EMPTY
         if char == "[":
@@ -252,12 +276,17 @@ class _Parser:
         if (low, high) == (1, 1):
             return part
         if (low, high) == (0, 1):
-            return _ANYTHING if part.exact is None else _Known(part.exact | _NOTHING)
+            return _Known(None if part.exact is None else part.exact | _NOTHING, sample="")
         if low == 0:
-            return _ANYTHING
-        if low == high and part.exact is not None and len(part.exact) == 1 and low <= LONGEST:
-            return _Known(frozenset({next(iter(part.exact)) * low}))
-        return _Known(None, part.required)
+            return _Known(None, sample="")
+        shown = None
+        if part.sample is not None and len(part.sample) * low <= LONGEST:
+            shown = part.sample * low
+        if low == high and part.exact is not None and len(part.exact) == 1:
+            (only,) = part.exact
+            if len(only) * low <= LONGEST:
+                return _Known(frozenset({only * low}), sample=shown)
+        return _Known(None, part.required, shown)
 
     def _escape(self) -> _Known:
         after = self.text[self.at + 1 : self.at + 2]
@@ -266,7 +295,7 @@ class _Parser:
             return _EMPTY
         if after and after in "dDwWsSC":
             self.at += 2
-            return _ANYTHING
+            return _Known(None, sample=_SAMPLES.get(after))
         if char := self._escaped_char():
             return _char(char)
         if found := _PROPERTY.match(self.text, self.at):
@@ -296,6 +325,7 @@ class _Parser:
         negated = self._peek() == "^"
         self.at += negated
         chars: set[str] | None = set()
+        shown: str | None = None
         first = True
         while first or self._peek() != "]":
             first = False
@@ -312,14 +342,17 @@ class _Parser:
                 if low != high:
                     raise _GiveUp
                 chars = None
-            elif chars is not None:
+            else:
+                shown = shown or low
+            if low and high and chars is not None:
                 wide = ord(high) - ord(low) >= MOST_IN_CLASS * 2
                 chars = None if wide else chars | {chr(c) for c in range(ord(low), ord(high) + 1)}
         self.at += 1
-        if negated or chars is None:
-            return _ANYTHING
-        members = frozenset(char.casefold() for char in chars)
-        return _Known(members) if 0 < len(members) <= MOST_IN_CLASS else _ANYTHING
+        if negated:
+            return _Known(None, sample=next((char for char in "x0 -" if char not in (chars or ())), None))
+        if chars is None or not 0 < len({char.casefold() for char in chars}) <= MOST_IN_CLASS:
+            return _Known(None, sample=shown)
+        return _Known(frozenset(char.casefold() for char in chars), sample=shown)
 
     def _class_char(self) -> str:
         """One member of a class, or "" for one that stands for many."""
@@ -339,11 +372,5 @@ class _Parser:
         raise _GiveUp
 
 
-def _char(char: str) -> _Known:
-    return _Known(frozenset({char.casefold()}))
-
-
-def sample(pattern: str) -> str | None:
-    """A short text that the pattern might match, to be tried; None when none comes to mind."""
-    clauses = required(pattern)
-    return "".join(min(clause, key=lambda member: (len(member), member)) for clause in clauses) or None
+def _char(text: str) -> _Known:
+    return _Known(frozenset({text.casefold()}), sample=text)

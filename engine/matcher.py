@@ -170,9 +170,10 @@ class Matcher:
         return len(self._gone) + len(self._recent) + sum(len(rules) for _, rules in self._tiers)
 
     def indexes(self) -> Iterator[Index[Rule]]:
-        """The big index, then the tiers; for statistics."""
+        """The big index, the tiers, and one over what is recent; for statistics."""
         yield self._base
         yield from (tier for tier, _ in self._tiers)
+        yield _indexed(self._recent)
 
 
 def _indexed(rules: Iterable[Rule]) -> Index[Rule]:

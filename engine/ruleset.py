@@ -128,11 +128,13 @@ class Ruleset:
         unindexed: set[str] = set()
         for index in self._matcher.indexes():
             ways.update(index.counts.ways)
-            unindexed.update(rule.policy.policy_id for rule in index.unindexed)
+            unindexed.update(
+                rule.policy.policy_id for rule in index.unindexed if rules.get(rule.policy.policy_id) is rule
+            )
         return {
             "policies": len(rules),
             "enabled": sum(rule.policy.enabled for rule in rules.values()),
-            "unindexed": sorted(policy_id for policy_id in unindexed if policy_id in rules),
+            "unindexed": sorted(unindexed),
             "ways": dict(sorted(ways.items())),
             "overlay": self._matcher.overlay,
         }

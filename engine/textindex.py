@@ -24,6 +24,10 @@ FEW: Final = 16
 SHARD: Final = 4096
 """Literals of one automaton. Building one holds the interpreter lock, here for some 6 ms."""
 
+SHORT: Final = 2
+"""Literals up to this length can occur everywhere in a text, so while they are few they stay out of the
+automatons, which list every occurrence."""
+
 PIECE: Final = 1 << 16
 """Longer texts are searched in pieces, which bounds the memory for what is found."""
 
@@ -40,30 +44,31 @@ _search_set: Final[Any] = re2.Set.SearchSet
 class Words(Generic[Bucket]):
     """Literal (casefolded) -> bucket."""
 
-    __slots__ = ("_automatons", "_buckets", "_overlap")
+    __slots__ = ("_automatons", "_buckets", "_overlap", "_single")
 
     def __init__(self, buckets: Mapping[str, Bucket]) -> None:
         self._buckets = dict(buckets)
         self._overlap = max(map(len, buckets)) - 1
-        literals = sorted(buckets)
-        self._automatons: tuple[Any, ...] = ()
-        if len(literals) > FEW:
-            self._automatons = tuple(
-                ahocorasick_rs.AhoCorasick(literals[start : start + SHARD], store_patterns=True)
-                for start in range(0, len(literals), SHARD)
-            )
+        together = sorted(buckets)
+        self._single = [literal for literal in together if len(literal) <= SHORT or len(together) <= FEW]
+        if len(self._single) > FEW:
+            self._single = []
+        if self._single:
+            together = [literal for literal in together if literal not in self._single]
+        self._automatons: tuple[Any, ...] = tuple(
+            ahocorasick_rs.AhoCorasick(together[start : start + SHARD], store_patterns=True)
+            for start in range(0, len(together), SHARD)
+        )
 
     def find(self, folded: str) -> Iterable[Bucket]:
         """Buckets of all literals that occur in a casefolded text without lone surrogates."""
         buckets = self._buckets
-        automatons = self._automatons
-        if not automatons:
-            return [bucket for literal, bucket in buckets.items() if literal in folded]
+        hits = [literal for literal in self._single if literal in folded]
         if len(folded) > PIECE:
-            return [buckets[literal] for literal in self._in_pieces(folded)]
-        hits = automatons[0].find_matches_as_strings(folded, overlapping=True)
-        for automaton in automatons[1:]:
-            hits += automaton.find_matches_as_strings(folded, overlapping=True)
+            hits += self._in_pieces(folded)
+        else:
+            for automaton in self._automatons:
+                hits += automaton.find_matches_as_strings(folded, overlapping=True)
         if not hits:
             return ()
         return [buckets[literal] for literal in (set(hits) if len(hits) > 1 else hits)]
@@ -86,24 +91,22 @@ class Shapes(Generic[Bucket]):
         self._buckets = list(buckets.values())
         self._sets = [_compiled(list(buckets)[start : start + SET]) for start in range(0, len(buckets), SET)]
 
-    def find(self, texts: Iterable[bytes]) -> Iterable[Bucket]:
+    def find(self, texts: Sequence[bytes]) -> Iterable[Bucket]:
         """Buckets of all patterns that match one of the texts (UTF-8), each by itself."""
         opened: set[int] = set()
-        every = range(len(self._buckets))
-        for text in set(texts):
-            if len(opened) == len(self._buckets):
-                break
-            if len(text) > SET_LONGEST:
+        for text in texts if len(texts) == 1 else set(texts):
+            if len(text) > SET_LONGEST or len(opened) == len(self._buckets):
                 return self._buckets
-            for number, compiled in enumerate(self._sets):
-                start = number * SET
-                matched = compiled.Match(text) if compiled is not None else None
-                if not matched or 0 not in matched:
+            start = 0
+            for compiled in self._sets:
+                matched = (compiled.Match(text) if compiled is not None else None) or ()
+                if 0 not in matched:
                     # The first member matches everything: without it the set ran out of memory.
-                    opened.update(every[start : start + SET])
-                else:
+                    opened.update(range(start, min(start + SET, len(self._buckets))))
+                elif len(matched) > 1:
                     opened.update(start + member - 1 for member in matched if member)
-        return [self._buckets[member] for member in sorted(opened)]
+                start += SET
+        return [self._buckets[member] for member in opened] if opened else ()
 
 
 def _compiled(patterns: Sequence[str]) -> Any:

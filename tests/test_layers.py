@@ -48,7 +48,7 @@ ENGINE_MAY = {
     "layered": set(),
     "index": {"literals", "textindex", "fields", "model"},
     "matcher": {"index", "layered", "conditions", "fields", "model"},
-    "flips": {"conditions", "fields", "literals", "patterns", "values", "model"},
+    "flips": {"conditions", "fields", "literals", "patterns", "values", "model", "errors"},
     "explain": {"flips", "matcher", "conditions", "fields", "model"},
     "decision": {"model"},
     "ratelimit": {"model"},

@@ -280,8 +280,8 @@ def summary(report: Report) -> str:
 
 NOTES = """\
 What bounds it. Of a median evaluation most is the walk through the index: a handful of hash lookups and
-automaton runs over the texts of the call, the same few at 1,000 policies as at 100,000. The p99 is calls that
-match several policies, each of which gets its reason in words (some 5 µs each), and texts of 2,000 characters.
+automaton runs over the texts of the call, the same few at 1,000 policies as at 100,000. The p99 is calls
+that match several policies, each of which gets its reason in words (some 5 µs each), and long texts.
 The peers evaluate every policy in turn. Each peer gets the policies that it can express (Cedar has no regular
 expressions, this Rego none with flags), so some do less than ours. A peer that only allows or denies could
 stop at the first match; here all have to name every policy that matches, as a decision with reasons must.
@@ -316,8 +316,8 @@ def main() -> None:
     parts = [
         "# Matching: this engine against its plain scan and other engines",
         f"`{command.strip()}` on {platform.machine()}, {os.cpu_count()} cores,"
-        f" Python {platform.python_version()}; times are taken as `tests/bench/match.py` explains, on a machine"
-        " shared with other work: trust the ratios.",
+        f" Python {platform.python_version()}; times are taken as `tests/bench/match.py` explains,"
+        " on a machine shared with other work: trust the ratios.",
         "Calls that match something: "
         + ", ".join(f"{share:.0%} at {size:,}" for size, share in sorted(report.matching.items()))
         + ".",
