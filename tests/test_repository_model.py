@@ -25,6 +25,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from api.store.database import DatabaseUnavailable
 from engine.errors import EngineError
 from engine.repository import Repository, Written
 from tests.faults.test_repository_faults import DatabaseGone, Death, FailingDisk, Plug
@@ -230,7 +231,7 @@ class Policies(RuleBasedStateMachine):
                 self.remember(done)
         except Death:
             self.running[node] = None
-        except (EngineError, OSError, DatabaseGone):
+        except (EngineError, OSError, DatabaseGone, DatabaseUnavailable):
             pass
         finally:
             self.plug.left = None

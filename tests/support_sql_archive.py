@@ -1,0 +1,52 @@
+"""The database's archive for tests of the repository, with hooks around the commit for faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from api.clock import random_ids, system_clock
+from api.store.archive import SqlArchive, SqlRecords
+from api.store.database import Database
+from api.store.models import TABLES
+from api.store.writer import Transaction
+
+T = TypeVar("T")
+
+
+class HookedSqlArchive(SqlArchive):
+    """Each transaction is its own; `before_commit` and `after_commit` are called inside and after it."""
+
+    def __init__(self, store: Database) -> None:
+        super().__init__(store, system_clock, random_ids)
+        self.store = store
+        self.before_commit: Callable[[], None] = lambda: None
+        self.after_commit: Callable[[], None] = lambda: None
+
+    def transact(self, work: Callable[[SqlRecords], T]) -> T:
+        with self.store.transaction():
+            transaction = Transaction(self.store, system_clock(), random_ids, None)
+            result = work(SqlRecords(self.store, transaction))
+            transaction.flush()
+            self.before_commit()
+        transaction.committed()
+        self.after_commit()
+        return result
+
+
+def opened(url: str) -> Database:
+    store = Database(url)
+    store.migrate()
+    return store
+
+
+def emptied(store: Database) -> Database:
+    """The same database with no rows."""
+
+    def empty() -> Any:
+        for table in TABLES:
+            store.rows_changed(f'DELETE FROM "{table._meta.table_name}"')
+
+    with store.transaction():
+        empty()
+    return store
