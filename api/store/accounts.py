@@ -12,7 +12,7 @@ from typing import Any
 import peewee
 
 from api.emails import same_email
-from api.store.models import ApiKey, Counter, Organisation, User
+from api.store.models import ApiKey, Organisation, User, database
 from api.store.writer import Transaction
 
 
@@ -47,9 +47,30 @@ def _key(row: ApiKey) -> dict[str, Any]:
     }
 
 
+_USER = "SELECT user_id, organisation_id, email, role, enabled, created_at, tokens_valid_from FROM users"
+
+
+def _first(statement: str, *parameters: str) -> tuple[Any, ...] | None:
+    """The first row of a statement with `?` marks: for what every request asks, without building a query."""
+    row: tuple[Any, ...] | None = database.execute_sql(
+        statement.replace("?", database.param), parameters
+    ).fetchone()
+    return row
+
+
 def find_user(user_id: str) -> dict[str, Any] | None:
-    row = User.get_or_none(User.user_id == user_id)
-    return None if row is None else _user(row)
+    row = _first(f"{_USER} WHERE user_id = ?", user_id)
+    if row is None:
+        return None
+    return {
+        "userId": row[0],
+        "organisationId": row[1],
+        "email": row[2],
+        "role": row[3],
+        "enabled": bool(row[4]),
+        "createdAt": row[5],
+        "tokensValidFrom": row[6],
+    }
 
 
 def find_login(email: str) -> tuple[dict[str, Any], str] | None:
@@ -155,8 +176,8 @@ def count_admins(organisation_id: str) -> int:
 
 def keys_version() -> int:
     """The `keys` counter: it moves with every change to keys or to what they stand for."""
-    counter = Counter.get_or_none(Counter.name == "keys")
-    return int(counter.value) if counter else 0
+    row = _first("SELECT value FROM counters WHERE name = ?", "keys")
+    return int(row[0]) if row else 0
 
 
 def active_keys() -> tuple[int, dict[str, dict[str, Any]]]:
