@@ -15,6 +15,8 @@ from api.errors import ApiError, invalid
 from schemas.validation import violations
 
 MOST_NESTED = 64
+MOST_PROBLEMS = 100
+"""Problems of one body that are told at once."""
 
 
 def decode(raw: bytes) -> Any:
@@ -105,13 +107,13 @@ def escape(part: str) -> str:
 
 
 def validate(schema: str, value: Any) -> None:
-    """Check a body against `schemas/bodies/<schema>.json`; all problems at once, each with its pointer."""
+    """Check a body against `schemas/bodies/<schema>.json`; its problems at once, each with its pointer."""
     errors = [
         {"pointer": violation.pointer, "message": violation.message, "code": violation.code}
-        for violation in violations(f"bodies/{schema}", value)
+        for violation in violations(f"bodies/{schema}", value, most=MOST_PROBLEMS)
     ]
     if errors:
         count = len(errors)
         first = errors[0]["message"]
         detail = first if count == 1 else f"{count} problems; the first: {first}"
-        raise ApiError("validation_failed", detail, errors=errors[:100])
+        raise ApiError("validation_failed", detail, errors=errors)

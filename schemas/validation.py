@@ -27,10 +27,6 @@ Json = Any
 BASE: Final = "https://governance.invalid/"
 """Where schemas are said to live, so that one may refer to another by its relative path."""
 
-MOST: Final = 100
-"""Violations that are told of one value; the rest is left out, so that a value of a million mistakes costs no
-more than one of a hundred."""
-
 
 @dataclass(frozen=True, slots=True)
 class Violation:
@@ -81,11 +77,14 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return f"; did you mean `{near[0]}`?" if near else ""
 
 
-def violations(name: str, value: Json, fragment: str = "") -> list[Violation]:
-    """What is wrong with a value by the schema of that name (the first `MOST`), in the order of its rules."""
+def violations(name: str, value: Json, fragment: str = "", most: int | None = None) -> list[Violation]:
+    """Everything that is wrong with a value by the schema of that name, in the order of its rules.
+
+    With `most`, only so much of it, so that a value of a million mistakes costs no more than one of a few.
+    """
     found: list[Violation] = []
     wrongly_typed: set[str] = set()
-    for error, violation in islice(_each(_validator(name, fragment), value), MOST):
+    for error, violation in islice(_each(_validator(name, fragment), value), most):
         if error.validator == "type":
             wrongly_typed.add(violation.pointer)
         found.append(violation)
