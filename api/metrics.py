@@ -10,6 +10,7 @@ makes any worker answer for all of them; without it each answers for itself.
 from __future__ import annotations
 
 import os
+from collections import Counter as Tally
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -79,10 +80,10 @@ _OUTCOMES = {name: DELIVERIES.labels(name) for name in ("delivered", "failed")}
 
 def recorded(event_types: Iterable[str], statuses: Iterable[str]) -> None:
     """A committed batch: the type of each event, and the status of each call decided for the first time."""
-    for event_type in event_types:
-        _TYPES.get(event_type, _CUSTOM).inc()
-    for status in statuses:
-        _STATUSES[status].inc()
+    for event_type, count in Tally(event_types).items():
+        _TYPES.get(event_type, _CUSTOM).inc(count)
+    for status, count in Tally(statuses).items():
+        _STATUSES[status].inc(count)
 
 
 def answered(seconds: float) -> None:

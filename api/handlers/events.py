@@ -20,7 +20,7 @@ from api.errors import ApiError, as_api_error, invalid
 from api.exchange import Caller, Reply, Values
 from api.store import accounts
 from api.store.database import DatabaseUnavailable
-from api.store.events import Answer, EventBody, Incoming, payload_digest, without_user_token
+from api.store.incoming import Answer, EventBody, Incoming, payload_digest, without_user_token
 from api.user_tokens import verify_user_token
 from engine.model import ToolCall
 

@@ -1,0 +1,302 @@
+"""Everything that one batch of events reads and writes: runs, tool calls, known events, and the new rows.
+
+`Batch.open` reads in a few statements what the whole batch may need; deciding then happens in memory; `write`
+puts all rows in by `executemany`. It decides nothing.
+
+INVARIANT: it lives inside one writing transaction, and those are one at a time over all processes, so what it
+has read stays true and the numbers it gives out are nobody else's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from api.store.database import Database
+from api.store.incoming import Incoming
+from api.store.writer import Transaction
+
+_encode = msgspec.json.encode
+_decode = msgspec.json.decode
+
+EVENT_COLUMNS = (
+    *("event_no", "organisation_id", "event_id", "event_hash", "run_no", "event_type", "received_at"),
+    *("body", "answer"),
+)
+CALL_COLUMNS = (
+    *("call_no", "organisation_id", "run_no", "tool_call_id", "event_no", "tool_name", "payload_digest"),
+    *("status", "action", "reason", "matched", "shadow", "policy_revision", "policy_digest", "decided_at"),
+    *("audit_id", "approval_id", "blocked_reason", "facts", "flags"),
+)
+APPROVAL_COLUMNS = (
+    *("approval_id", "organisation_id", "run_no", "run_id", "agent_id", "call_no", "tool_call_id"),
+    *("tool_name", "policy_id", "policy_name", "status", "reason", "requested_at", "expires_at"),
+)
+RUN_COLUMNS = (
+    *("run_no", "organisation_id", "run_id", "agent_id", "status", "task", "model", "reason"),
+    *("agent_context", "started_at", "ended_at", "key_id"),
+)
+HIT_COLUMNS = ("bucket", "at", "expires_at")
+
+_RUNS = (
+    f"SELECT {', '.join('t.' + column for column in RUN_COLUMNS)}"
+    " FROM {keys} CROSS JOIN runs AS t"
+    " WHERE t.organisation_id = w.column1 AND t.run_id = w.column2"
+)
+_CALLS = (
+    "SELECT t.run_no, t.tool_call_id, t.call_no, t.payload_digest, t.status, t.reason, t.approval_id,"
+    " t.matched, t.shadow, t.flags, t.policy_revision, t.decided_at, t.audit_id, t.blocked_reason"
+    " FROM {keys} CROSS JOIN tool_calls AS t WHERE t.run_no = w.column1 AND t.tool_call_id = w.column2"
+)
+_KNOWN = (
+    "SELECT t.event_hash, t.organisation_id, t.event_id, t.body, t.answer"
+    " FROM {keys} CROSS JOIN events AS t WHERE t.event_hash = w.column1"
+)
+_TOPS = (
+    "SELECT (SELECT MAX(run_no) FROM runs), (SELECT MAX(event_no) FROM events),"
+    " (SELECT MAX(call_no) FROM tool_calls)"
+)
+_LENGTHS = (1, 8, 64, 256, 1024)
+
+
+class Run(msgspec.Struct):
+    """A run as known inside a batch; `dirty` ones are written back at the end."""
+
+    run_no: int
+    organisation_id: str
+    run_id: str
+    agent_id: str
+    status: str
+    task: str | None
+    model: str | None
+    reason: str | None
+    agent_context: str | None
+    started_at: str
+    ended_at: str | None
+    key_id: str
+    new: bool = False
+    dirty: bool = False
+
+    def facts(self) -> dict[str, Any] | None:
+        """The `run` root of a tool call document."""
+        if self.task is None and self.model is None and self.agent_context is None:
+            return None
+        facts: dict[str, Any] = {}
+        if self.task is not None:
+            facts["task"] = self.task
+        if self.model is not None:
+            facts["model"] = self.model
+        if self.agent_context is not None:
+            facts["agentContext"] = _decode(self.agent_context)
+        return facts
+
+
+class Call(msgspec.Struct):
+    """A tool call as known inside a batch."""
+
+    call_no: int
+    digest: str
+    status: str
+    reason: str
+    matched: list[dict[str, Any]]
+    shadow: list[dict[str, Any]]
+    flags: list[str]
+    approval_id: str | None
+    policy_revision: int
+    decided_at: str
+    audit_id: str
+
+
+class Known(msgspec.Struct):
+    """An event that was recorded before, or earlier in this batch."""
+
+    organisation_id: str
+    event_id: str
+    body: bytes
+    answer: bytes
+
+
+@dataclass(slots=True)
+class Batch:
+    """See the module."""
+
+    store: Database
+    transaction: Transaction
+    runs: dict[tuple[str, str], Run]
+    calls: dict[tuple[int, str], Call]
+    known: dict[int, Known]
+    next_run: int
+    next_event: int
+    next_call: int
+    counts: dict[str, int]
+    """Rate-limit bucket to the calls that count in its window now."""
+    event_types: list[str]
+    statuses: list[str]
+    """Of the calls decided for the first time."""
+    event_rows: list[tuple[Any, ...]]
+    call_rows: list[tuple[Any, ...]]
+    approval_rows: list[tuple[Any, ...]]
+    hit_rows: list[tuple[Any, ...]]
+
+    @classmethod
+    def open(cls, store: Database, transaction: Transaction, events: Sequence[Incoming]) -> Batch:
+        hashes = {event.event_hash for event in events}
+        known = {
+            row[0]: Known(row[1], row[2], bytes(row[3]), bytes(row[4]))
+            for row in _found(store, _KNOWN, [(each,) for each in hashes])
+        }
+        wanted = {(event.caller.organisation_id, event.body.runId) for event in events}
+        runs = {(row[1], row[2]): Run(*row) for row in _found(store, _RUNS, wanted)}
+        calls = _read_calls(store, runs, events)
+        run_no, event_no, call_no = ((top or 0) + 1 for top in store.rows(_TOPS)[0])
+        return cls(
+            store, transaction, runs, calls, known, run_no, event_no, call_no, {}, [], [], [], [], [], []
+        )
+
+    def new_run(self, event: Incoming) -> Run:
+        run = Run(
+            run_no=self.next_run,
+            organisation_id=event.caller.organisation_id,
+            run_id=event.body.runId,
+            agent_id=event.body.agentId,
+            status="running",
+            task=None,
+            model=None,
+            reason=None,
+            agent_context=None,
+            started_at=self.transaction.at,
+            ended_at=None,
+            key_id=event.caller.key_id,
+            new=True,
+        )
+        self.next_run += 1
+        self.runs[(run.organisation_id, run.run_id)] = run
+        return run
+
+    def record(self, event: Incoming, event_no: int, run: Run, answer: bytes) -> None:
+        """Keep an event with its answer; the same event later in the batch finds it."""
+        organisation_id, body = event.caller.organisation_id, event.body
+        self.event_types.append(body.eventType)
+        self.event_rows.append(
+            (
+                *(event_no, organisation_id, body.eventId, event.event_hash, run.run_no, body.eventType),
+                *(self.transaction.at, event.raw, answer),
+            )
+        )
+        self.known[event.event_hash] = Known(organisation_id, body.eventId, event.raw, answer)
+
+    def count(self, bucket: str, since: float) -> int:
+        """How many calls count in a rate-limit bucket after `since`, with those of this batch."""
+        counted = self.counts.get(bucket)
+        if counted is None:
+            rows = self.store.rows(
+                "SELECT COUNT(*) FROM rate_hits WHERE bucket = ? AND at > ?", (bucket, since)
+            )
+            counted = self.counts[bucket] = int(rows[0][0])
+        return counted
+
+    def hit(self, bucket: str, expires_at: float) -> None:
+        """One more call counts in a bucket that `count` was asked of."""
+        self.counts[bucket] += 1
+        self.hit_rows.append((bucket, self.transaction.now, expires_at))
+
+    def flush_calls(self) -> None:
+        """Write calls and approvals gathered so far, so that statements can see them."""
+        self.store.insert_many("tool_calls", CALL_COLUMNS, self.call_rows)
+        self.store.insert_many("approvals", APPROVAL_COLUMNS, self.approval_rows)
+        self.call_rows, self.approval_rows = [], []
+
+    def complete(self, call: Call, completion: str, output: str | None) -> None:
+        """Record what became of a call."""
+        self.flush_calls()
+        self.store.rows_changed(
+            "UPDATE tool_calls SET completed_at = ?, completion = ?, output = ?, flags = ? WHERE call_no = ?",
+            (self.transaction.at, completion, output, _encode(call.flags).decode(), call.call_no),
+        )
+
+    def tool_name(self, call: Call) -> str:
+        self.flush_calls()
+        rows = self.store.rows("SELECT tool_name FROM tool_calls WHERE call_no = ?", (call.call_no,))
+        return str(rows[0][0])
+
+    def refresh_calls(self, run: Run) -> None:
+        """Calls of a run whose approvals changed underneath are read again."""
+        for (run_no, tool_call_id), call in self.calls.items():
+            if run_no == run.run_no:
+                status, reason = self.store.rows(
+                    "SELECT status, blocked_reason FROM tool_calls WHERE run_no = ? AND tool_call_id = ?",
+                    (run_no, tool_call_id),
+                )[0]
+                if status != call.status:
+                    call.status, call.reason = status, reason
+
+    def write(self) -> None:
+        new = [run for run in self.runs.values() if run.new]
+        self.store.insert_many("runs", RUN_COLUMNS, [_run_row(run) for run in new])
+        for run in self.runs.values():
+            if run.dirty and not run.new:
+                self.store.rows_changed(
+                    "UPDATE runs SET status = ?, task = ?, model = ?, reason = ?, agent_context = ?,"
+                    " ended_at = ? WHERE run_no = ?",
+                    (
+                        *(run.status, run.task, run.model, run.reason, run.agent_context),
+                        *(run.ended_at, run.run_no),
+                    ),
+                )
+        self.store.insert_many("events", EVENT_COLUMNS, self.event_rows)
+        self.flush_calls()
+        self.store.insert_many("rate_hits", HIT_COLUMNS, self.hit_rows)
+
+
+def _read_calls(
+    store: Database, runs: dict[tuple[str, str], Run], events: Sequence[Incoming]
+) -> dict[tuple[int, str], Call]:
+    wanted: set[tuple[int, str]] = set()
+    for event in events:
+        tool_call_id = event.metadata.get("toolCallId")
+        run = runs.get((event.caller.organisation_id, event.body.runId))
+        if tool_call_id is not None and run is not None:
+            wanted.add((run.run_no, tool_call_id))
+    calls: dict[tuple[int, str], Call] = {}
+    for row in _found(store, _CALLS, wanted):
+        (run_no, tool_call_id, call_no, digest, status, reason, approval_id, matched, shadow) = row[:9]
+        flags, revision, decided_at, audit_id, blocked_reason = row[9:]
+        calls[(run_no, tool_call_id)] = Call(
+            call_no=call_no,
+            digest=digest,
+            status=status,
+            reason=blocked_reason if status == "blocked" and blocked_reason else reason,
+            matched=_decode(matched),
+            shadow=_decode(shadow),
+            flags=_decode(flags),
+            approval_id=approval_id,
+            policy_revision=revision,
+            decided_at=decided_at,
+            audit_id=audit_id,
+        )
+    return calls
+
+
+def _found(store: Database, statement: str, keys: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The rows of a list of keys, each looked up by its index.
+
+    The list is filled up to one of a few lengths with keys that nothing has, so that both databases meet few
+    different statements and keep them prepared.
+    """
+    wanted = sorted(keys)
+    if not wanted:
+        return []
+    parts = len(wanted[0])
+    length = next(length for length in _LENGTHS if length >= len(wanted))
+    mark = f"({', '.join('?' * parts)})"
+    values = f"(VALUES {', '.join([mark] * length)}) AS w"
+    parameters: list[Any] = [value for key in wanted for value in key]
+    parameters += [None] * (length * parts - len(parameters))
+    return store.rows(statement.replace("{keys}", values), parameters)
+
+
+def _run_row(run: Run) -> tuple[Any, ...]:
+    return tuple(getattr(run, column) for column in RUN_COLUMNS)

@@ -1,0 +1,327 @@
+"""One `tool.called` event, decided inside the transaction: what matched, limits, halts, and what follows.
+
+It settles what other transactions may have changed since the policies were asked - kill switches, rate
+counts, the run's facts - and leaves the decision's rows, audit record and webhook events behind. A call that
+was reported before gets its recorded decision, never a second one; only a halt outweighs an old yes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from api.clock import iso
+from api.errors import ApiError
+from api.store.batch import Batch, Call, Run
+from api.store.halts import HaltBook
+from api.store.incoming import Incoming
+from engine.decision import decide
+from engine.model import Decision, Evaluation, Match, Policy, ToolCall
+from engine.ratelimit import bucket, is_over, window_start
+from engine.ruleset import Ruleset
+
+_encode = msgspec.json.encode
+
+IN_THE_EVENT = frozenset({"toolName", "inputPayload", "agentId", "runId", "toolCallId"})
+"""Roots of a call that the stored event holds; the others are kept with the decision."""
+
+
+class Evaluated(msgspec.Struct, frozen=True):
+    """What the policies said of one call before the lock; compared again inside it."""
+
+    ruleset: Ruleset
+    run_facts: dict[str, Any] | None
+    call: ToolCall
+    evaluation: Evaluation
+
+
+class Decisions:
+    """`rules` gives the newest ruleset of an organisation; `frontend` is the address in approval links."""
+
+    def __init__(self, rules: Callable[[str], Ruleset], halts: HaltBook, frontend: str) -> None:
+        self._rules = rules
+        self._halts = halts
+        self._approvals_page = f"{frontend}/approvals?approvalId="
+
+    def evaluate(self, event: Incoming, run_facts: dict[str, Any] | None) -> Evaluated:
+        """Ask the policies; the only work that may be done before the lock, and the most of it."""
+        call = event.call
+        assert call is not None
+        ruleset = self._rules(event.caller.organisation_id)
+        if run_facts is not None:
+            call = ToolCall({**call.document, "run": run_facts})
+        return Evaluated(ruleset, run_facts, call, ruleset.evaluate(call))
+
+    def conflict(self, batch: Batch, event: Incoming, run: Run) -> ApiError | None:
+        """The error of a call that was reported before as another one."""
+        existing = batch.calls.get((run.run_no, event.metadata["toolCallId"]))
+        if existing is None or existing.digest == event.digest:
+            return None
+        return ApiError(
+            "tool_call_conflict",
+            f"the tool call `{event.metadata['toolCallId']}` of this run was reported with another"
+            " tool or payload; a changed call needs a new `toolCallId`",
+        )
+
+    def decide(
+        self, batch: Batch, event: Incoming, evaluated: Evaluated, run: Run, event_no: int
+    ) -> dict[str, Any]:
+        """Decide and leave the rows; returns the decision's part of the answer."""
+        halt = self._halts.covering(run.organisation_id, run.agent_id, run.run_id)
+        existing = batch.calls.get((run.run_no, event.metadata["toolCallId"]))
+        if existing is not None:
+            return self._repeated(batch, event, existing, halt)
+        facts = run.facts()
+        if evaluated.ruleset is not self._rules(run.organisation_id) or evaluated.run_facts != facts:
+            evaluated = self.evaluate(event, facts)
+        decision = decide(evaluated.evaluation, lambda policy: _is_over(batch, policy, evaluated.call))
+        status, action, reason = decision.status, decision.action, decision.reason
+        if halt is not None:
+            status, action, reason = "blocked", "block", _halted(halt)
+        elif status != "blocked":
+            for policy in decision.counted:
+                _count(batch, policy, evaluated.call)
+        return self._record(batch, event, evaluated, run, event_no, decision, status, action, reason, halt)
+
+    def _repeated(
+        self, batch: Batch, event: Incoming, existing: Call, halt: dict[str, Any] | None
+    ) -> dict[str, Any]:
+        status, reason = existing.status, existing.reason
+        details = {"decisionAuditId": existing.audit_id}
+        if halt is not None and status == "allowed":
+            # What was recorded stays, and holds again when the halt ends.
+            status, reason = "blocked", _halted(halt)
+            details["haltId"] = halt["haltId"]
+        audit_id = batch.transaction.audit(
+            event.caller.organisation_id,
+            "decision.repeated",
+            **_audit_fields(event, status),
+            policyRevision=existing.policy_revision,
+            details=details,
+        )
+        return {
+            **self._answer(status, reason, existing.approval_id, existing.matched, existing.shadow),
+            "decidedAt": existing.decided_at,
+            "policyRevision": existing.policy_revision,
+            "auditId": audit_id,
+        }
+
+    def _record(
+        self,
+        batch: Batch,
+        event: Incoming,
+        evaluated: Evaluated,
+        run: Run,
+        event_no: int,
+        decision: Decision,
+        status: str,
+        action: str,
+        reason: str,
+        halt: dict[str, Any] | None,
+    ) -> dict[str, Any]:
+        transaction, organisation_id, metadata = batch.transaction, run.organisation_id, event.metadata
+        tool_call_id, tool_name = metadata["toolCallId"], metadata["toolName"]
+        ruleset = evaluated.ruleset
+        matched = [_match_json(match) for match in decision.matched]
+        shadow = [_match_json(match) for match in decision.shadow]
+        flags = ["after_run_ended"] if run.status != "running" else []
+        approval_id = transaction.ids("apr") if status == "awaiting_approval" else None
+        details: dict[str, Any] = {
+            "action": action,
+            "policyIds": [match.policy.policy_id for match in decision.matched[:50]],
+            "policyDigest": ruleset.digest,
+            "payloadDigest": event.digest,
+        }
+        if approval_id is not None:
+            details["approvalId"] = approval_id
+        if halt is not None:
+            details["haltId"] = halt["haltId"]
+        if flags:
+            details["flags"] = flags
+        audit_id = transaction.audit(
+            organisation_id,
+            "decision",
+            **_audit_fields(event, status),
+            reason=reason[:2_000],
+            policyRevision=ruleset.revision,
+            details=details,
+        )
+        call_no = batch.next_call
+        batch.next_call += 1
+        if approval_id is not None:
+            _ask(batch, event, run, decision, approval_id, call_no)
+        batch.call_rows.append(
+            (
+                *(call_no, organisation_id, run.run_no, tool_call_id, event_no, tool_name, event.digest),
+                *(status, action, reason, _text(matched), _text(shadow)),
+                *(ruleset.revision, ruleset.digest, transaction.at, audit_id, approval_id),
+                reason if status == "blocked" else None,
+                _text(_recorded_facts(evaluated.call)),
+                _text(flags),
+            )
+        )
+        batch.calls[(run.run_no, tool_call_id)] = Call(
+            call_no=call_no,
+            digest=event.digest,
+            status=status,
+            reason=reason,
+            matched=matched,
+            shadow=shadow,
+            flags=flags,
+            approval_id=approval_id,
+            policy_revision=ruleset.revision,
+            decided_at=transaction.at,
+            audit_id=audit_id,
+        )
+        batch.statuses.append(status)
+        if matched or halt is not None:
+            _tell(batch, event, status, decision, reason)
+        transaction.publish(organisation_id, "run", run.run_id)
+        transaction.publish(
+            organisation_id,
+            "decision",
+            tool_call_id,
+            runId=run.run_id,
+            agentId=run.agent_id,
+            toolName=tool_name,
+            toolCallStatus=status,
+            reason=reason,
+        )
+        answer = self._answer(status, reason, approval_id, matched, shadow)
+        answer["decidedAt"] = transaction.at
+        answer["policyRevision"] = ruleset.revision
+        answer["auditId"] = audit_id
+        return answer
+
+    def _answer(
+        self,
+        status: str,
+        reason: str,
+        approval_id: str | None,
+        matched: list[dict[str, Any]],
+        shadow: list[dict[str, Any]],
+    ) -> dict[str, Any]:
+        answer: dict[str, Any] = {"toolCallStatus": status, "reason": reason}
+        if approval_id is not None:
+            answer["approvalId"] = approval_id
+            answer["approvalUrl"] = self._approvals_page + approval_id
+        answer["matchedPolicies"] = matched
+        if shadow:
+            answer["shadowPolicies"] = shadow
+        return answer
+
+
+# Rate limits --------------------------------------------------------------------------------------
+
+
+def _is_over(batch: Batch, policy: Policy, call: ToolCall) -> bool:
+    limit = policy.rate_limit
+    assert limit is not None
+    return is_over(limit, batch.count(bucket(policy, call), window_start(limit, batch.transaction.now)))
+
+
+def _count(batch: Batch, policy: Policy, call: ToolCall) -> None:
+    limit = policy.rate_limit
+    assert limit is not None
+    name = bucket(policy, call)
+    batch.count(name, window_start(limit, batch.transaction.now))
+    batch.hit(name, batch.transaction.now + limit.window_seconds)
+
+
+# What follows -------------------------------------------------------------------------------------
+
+
+def _ask(batch: Batch, event: Incoming, run: Run, decision: Decision, approval_id: str, call_no: int) -> None:
+    """One approval for the call, on behalf of all policies that ask for one."""
+    transaction, organisation_id = batch.transaction, run.organisation_id
+    asking = [match.policy for match in decision.matched if match.policy.action == "require_approval"]
+    limits = [
+        policy.approval_expires_after_seconds
+        for policy in asking
+        if policy.approval_expires_after_seconds is not None
+    ]
+    expires_at = iso(transaction.now + min(limits)) if limits else None
+    first = asking[0]
+    tool_call_id, tool_name = event.metadata["toolCallId"], event.metadata["toolName"]
+    batch.approval_rows.append(
+        (
+            *(approval_id, organisation_id, run.run_no, run.run_id, run.agent_id, call_no, tool_call_id),
+            *(tool_name, first.policy_id, first.name, "pending", decision.reason),
+            *(transaction.at, expires_at),
+        )
+    )
+    transaction.notify(
+        organisation_id,
+        "approval.requested",
+        {
+            "approvalId": approval_id,
+            "runId": run.run_id,
+            "toolCallId": tool_call_id,
+            "toolName": tool_name,
+            "policyName": first.name,
+            "agentId": run.agent_id,
+        },
+    )
+    transaction.publish(organisation_id, "approval", approval_id, status="pending", runId=run.run_id)
+
+
+def _tell(batch: Batch, event: Incoming, status: str, decision: Decision, reason: str) -> None:
+    warned = status == "allowed" and decision.action == "warn"
+    if status != "blocked" and not warned:
+        return
+    names = [match.policy.name for match in decision.matched if match.policy.action == decision.action]
+    batch.transaction.notify(
+        event.caller.organisation_id,
+        "tool.warned" if warned else "tool.blocked",
+        {
+            "runId": event.body.runId,
+            "toolCallId": event.metadata["toolCallId"],
+            "toolName": event.metadata["toolName"],
+            "agentId": event.body.agentId,
+            "policyName": names[0] if names else "",
+            "reason": reason,
+        },
+    )
+
+
+# Shapes -------------------------------------------------------------------------------------------
+
+
+def _halted(halt: dict[str, Any]) -> str:
+    return f"halted by {halt['createdBy']}: {halt['reason']}"
+
+
+def _match_json(match: Match) -> dict[str, Any]:
+    policy = match.policy
+    return {
+        "policyId": policy.policy_id,
+        "policyName": policy.name,
+        "action": policy.action,
+        "reason": match.reason,
+    }
+
+
+def _recorded_facts(call: ToolCall) -> dict[str, Any]:
+    """What the decision saw beside the payload, which the event itself holds."""
+    return {root: value for root, value in call.document.items() if root not in IN_THE_EVENT}
+
+
+def _audit_fields(event: Incoming, status: str) -> dict[str, Any]:
+    user = event.facts.get("user")
+    delegation = event.facts.get("delegation")
+    return {
+        "actor": event.caller.actor,
+        "agentId": event.body.agentId,
+        "runId": event.body.runId,
+        "toolCallId": event.metadata["toolCallId"],
+        "toolName": event.metadata["toolName"],
+        "userId": user["id"] if user else event.caller.user_id,
+        "delegationChain": delegation["chain"] if delegation else None,
+        "decision": status,
+    }
+
+
+def _text(value: Any) -> str:
+    return _encode(value).decode() if value else ("{}" if isinstance(value, dict) else "[]")

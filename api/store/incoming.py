@@ -1,0 +1,85 @@
+"""An event on its way in, and the answer on its way out: plain values, and the digests they are known by."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from api.exchange import Caller
+from engine.model import ToolCall
+
+_decode = msgspec.json.decode
+canonical = msgspec.json.Encoder(order="sorted").encode
+"""Canonical JSON: compact, keys sorted, UTF-8. What digests cover."""
+
+
+class EventBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The body of POST /v1/events, section 2.4 of the contract. The schema says the same in more words."""
+
+    eventId: str  # noqa: N815
+    runId: str  # noqa: N815
+    agentId: str  # noqa: N815
+    timestamp: str
+    eventType: str  # noqa: N815
+    status: str | None = None
+    metadata: dict[str, Any] | None = None
+    organisationId: str | None = None  # noqa: N815
+
+
+class Incoming(msgspec.Struct):
+    """One checked event. `call` and `digest` are there for `tool.called` only.
+
+    `raw` is the body as it is kept, `metadata` without nulls and tokens, `facts` the verified user and
+    delegation (`user`, `delegation`), as far as there are any.
+    """
+
+    caller: Caller
+    raw: bytes
+    body: EventBody
+    metadata: dict[str, Any]
+    call: ToolCall | None = None
+    digest: str = ""
+    facts: dict[str, Any] = {}
+    event_hash: int = 0
+
+    def __post_init__(self) -> None:
+        self.event_hash = hash64(self.caller.organisation_id, self.body.eventId)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The answer as sent. `replayed`: the event was known, and this is its recorded answer."""
+
+    content: bytes
+    replayed: bool = False
+
+
+def without_user_token(raw: bytes) -> bytes:
+    """The body to keep of an event that names a user token: the token's text gives way to its sha256.
+
+    INVARIANT: the same body always becomes the same kept body, and a body with another token another one, so
+    a repeated event is still told from a changed one. Writing the value anew also drops what an object names
+    twice, so that no second copy of a token hides in the bytes.
+    """
+    value = _decode(raw)
+    metadata = value.get("metadata")
+    if isinstance(metadata, dict) and isinstance(metadata.get("userToken"), str):
+        metadata["userToken"] = "sha256:" + sha256(metadata["userToken"].encode()).hexdigest()
+    return canonical(value)
+
+
+def hash64(organisation_id: str, event_id: str) -> int:
+    """What an event is found by: 64 bits, signed. Two ids may share one; rows are compared in full."""
+    digest = sha256(f"{organisation_id}\0{event_id}".encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def payload_digest(tool_name: str, payload: Any) -> str:
+    """What an approval is bound to: the tool and the exact payload, by canonical JSON."""
+    return sha256(canonical([tool_name, payload])).hexdigest()
+
+
+def same_body(one: bytes, other: bytes) -> bool:
+    """Whether two kept bodies say the same, however they are spelt."""
+    return one == other or canonical(_decode(one)) == canonical(_decode(other))

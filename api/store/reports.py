@@ -1,0 +1,121 @@
+"""Every event but `tool.called`: recorded with its effect on the run or the call; never a decision.
+
+What a completion reveals - a call that ran though it must not, or other than decided - is an enforcement gap:
+a flag on the call, an audit record and a webhook event.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from api.store import approvals
+from api.store.batch import Batch, Call, Run
+from api.store.incoming import Incoming, payload_digest
+
+_encode = msgspec.json.encode
+GAP = "enforcement_gap"
+
+
+def report(batch: Batch, event: Incoming, run: Run, policy_revision: int) -> dict[str, Any]:
+    """Record the event's effect; returns its part of the answer."""
+    transaction, body, metadata = batch.transaction, event.body, event.metadata
+    details: dict[str, Any] = {"eventType": body.eventType}
+    match body.eventType:
+        case "run.started":
+            _start(run, event)
+        case "run.completed" | "run.failed":
+            if _end(batch, event, run):
+                details["cancelApprovals"] = True
+        case "tool.completed" | "tool.failed":
+            details["toolCallId"] = metadata["toolCallId"]
+            if gap := _completed(batch, event, run):
+                details["enforcementGap"] = gap
+    audit_id = transaction.audit(
+        run.organisation_id,
+        "event",
+        agentId=body.agentId,
+        runId=body.runId,
+        toolCallId=metadata.get("toolCallId"),
+        actor=event.caller.actor,
+        details=details,
+    )
+    transaction.publish(run.organisation_id, "run", body.runId)
+    return {"decidedAt": transaction.at, "policyRevision": policy_revision, "auditId": audit_id}
+
+
+def _start(run: Run, event: Incoming) -> None:
+    """The first `run.started` gives the run's facts; a later one cannot change what policies saw."""
+    if any(value is not None for value in (run.task, run.model, run.reason, run.agent_context)):
+        return
+    metadata = event.metadata
+    context = metadata.get("agentContext")
+    run.task, run.model = metadata.get("task"), metadata.get("model")
+    run.reason = metadata.get("reason")
+    run.agent_context = _encode(context).decode() if context is not None else None
+    run.dirty = True
+
+
+def _end(batch: Batch, event: Incoming, run: Run) -> bool:
+    """The first end of a run counts; returns whether the approvals still pending go with it."""
+    transaction, event_type = batch.transaction, event.body.eventType
+    if run.status == "running":
+        run.status = event_type.removeprefix("run.")
+        run.ended_at, run.dirty = transaction.at, True
+        data = {"runId": run.run_id, "agentId": run.agent_id, "status": run.status}
+        transaction.notify(run.organisation_id, event_type, data)
+    if event.metadata.get("cancelApprovals") is not True:
+        return False
+    batch.flush_calls()
+    approvals.cancel_run(transaction, run.organisation_id, run.run_no, f"run {run.status}")
+    batch.refresh_calls(run)
+    return True
+
+
+def _completed(batch: Batch, event: Incoming, run: Run) -> str | None:
+    """Record the outcome; returns the enforcement gap it reveals."""
+    metadata, transaction = event.metadata, batch.transaction
+    call = batch.calls.get((run.run_no, metadata["toolCallId"]))
+    gap = _gap(batch, call, metadata)
+    if call is not None:
+        if gap is not None and GAP not in call.flags:
+            call.flags.append(GAP)
+        output = _encode(metadata["outputPayload"]).decode() if "outputPayload" in metadata else None
+        batch.complete(call, event.body.eventType.removeprefix("tool."), output)
+    if gap is None:
+        return None
+    transaction.audit(
+        run.organisation_id,
+        "enforcement.gap",
+        agentId=run.agent_id,
+        runId=run.run_id,
+        toolCallId=metadata["toolCallId"],
+        actor=event.caller.actor,
+        reason=gap,
+    )
+    transaction.notify(
+        run.organisation_id,
+        "enforcement.gap",
+        {
+            "runId": run.run_id,
+            "toolCallId": metadata["toolCallId"],
+            "agentId": run.agent_id,
+            "reason": gap,
+        },
+    )
+    return gap
+
+
+def _gap(batch: Batch, call: Call | None, metadata: dict[str, Any]) -> str | None:
+    if call is None:
+        return "the tool call was never reported before it ran"
+    if call.status == "blocked":
+        return "the tool call ran although it was blocked"
+    if call.status == "awaiting_approval":
+        return "the tool call ran before its approval was resolved"
+    if "inputPayload" in metadata:
+        tool_name = str(metadata["toolName"] if "toolName" in metadata else batch.tool_name(call))
+        if payload_digest(tool_name, metadata["inputPayload"]) != call.digest:
+            return "the tool call ran with another payload than the one decided on"
+    return None

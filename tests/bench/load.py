@@ -1,0 +1,124 @@
+"""Load by `wrk`: the same made-up calls against any server, and what came back in numbers.
+
+Every request is a `tool.called` event of its own - random event id, one of 64 active runs - and its call is
+one of a few hundred of the made-up company, of which about 30 % match a policy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tests.bench.workload import Company
+
+RUNS = 64
+BODIES = 500
+LOAD_CORE = 1
+
+_SCRIPT = """
+local tails = {}
+for line in io.lines("%(bodies)s") do tails[#tails + 1] = line end
+local head = "POST %(path)s HTTP/1.1\\r\\nHost: bench\\r\\nContent-Type: application/json\\r\\n"
+  .. "X-API-Key: %(key)s\\r\\nContent-Length: "
+math.randomseed(%(seed)d)
+local count, batch = 0, %(batch)d
+local function event()
+  count = count + 1
+  local id = string.format("%%08x%%08x-%%x", math.random(0, 4294967295), math.random(0, 4294967295), count)
+  local run = math.random(1, %(runs)d)
+  return '{"eventId":"evt-' .. id .. '","runId":"run-%(seed)d-' .. run .. '","agentId":"agent-' .. run
+    .. '","timestamp":"2026-01-31T09:30:00.125Z","eventType":"tool.called"'
+    .. ',"metadata":{"toolCallId":"call-' .. id .. tails[math.random(1, #tails)]
+end
+function request()
+  local body
+  if batch == 1 then
+    body = event()
+  else
+    local events = {}
+    for index = 1, batch do events[index] = event() end
+    body = '{"events":[' .. table.concat(events, ",") .. "]}"
+  end
+  return head .. #body .. "\\r\\n\\r\\n" .. body
+end
+function done(summary, latency)
+  local e = summary.errors
+  io.write(string.format(
+    '\\n{"requests":%%d,"micros":%%d,"p50":%%d,"p99":%%d,"refused":%%d,"broken":%%d}\\n',
+    summary.requests, summary.duration, latency:percentile(50), latency:percentile(99), e.status,
+    e.connect + e.read + e.write + e.timeout))
+end
+"""
+
+
+class Missing(Exception):
+    """A program is not there; the text says how to get it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One run of the load. Times in microseconds; `refused` answers were not 2xx."""
+
+    requests: int
+    micros: int
+    p50: int
+    p99: int
+    refused: int
+    broken: int
+
+    @property
+    def rate(self) -> float:
+        return self.requests * 1e6 / self.micros
+
+
+def program() -> str:
+    found = shutil.which("wrk")
+    if found is None:
+        raise Missing("`wrk` makes the load and is not here; get it with: apt-get install wrk")
+    return found
+
+
+def write_bodies(folder: Path, policies: int) -> Path:
+    """The part of each event after its ids, a line each."""
+    path = folder / f"bodies-{policies}"
+    lines = []
+    for call in Company(max(policies, 100)).calls(BODIES):
+        rest = msgspec.json.encode({"toolName": call.tool_name, "inputPayload": call.input_payload})
+        lines.append('",' + rest.decode()[1:] + "}")
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def run(
+    folder: Path,
+    port: int,
+    key: str,
+    bodies: Path,
+    *,
+    connections: int,
+    seconds: float,
+    seed: int,
+    batch: int = 1,
+) -> Measured:
+    """Load one server for a while. The requests never repeat within a seed."""
+    script = folder / "load.lua"
+    path = "/v1/events" if batch == 1 else "/v1/events/batch"
+    values = {"bodies": bodies, "key": key, "seed": seed, "runs": RUNS, "batch": batch, "path": path}
+    script.write_text(_SCRIPT % values, encoding="utf-8")
+    command = [program(), "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "20s", "-s", str(script)]
+    if len(os.sched_getaffinity(0)) > 1 and shutil.which("taskset"):
+        command = ["taskset", "-c", str(LOAD_CORE), *command]
+    done = subprocess.run(
+        [*command, f"http://127.0.0.1:{port}"],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=seconds + 60,
+    )
+    return Measured(**json.loads(done.stdout.strip().splitlines()[-1]))
