@@ -108,6 +108,18 @@ class Matcher:
         """What `match` must find, by the plain loop over every rule: its model in the tests."""
         return self._decide(self.rules.values(), call, Facts(call.document))
 
+    def matching(self, call: ToolCall) -> list[Rule]:
+        """The rules that `match` speaks of, without the words."""
+        facts, reads = Facts(call.document), call.just_reads
+        return [
+            rule
+            for rule in self._candidates(facts)
+            if rule.policy.enabled
+            and not (reads and rule.actions_only)
+            and (verdict := rule.verdict(facts)) is not False
+            and (verdict is True or not rule.tolerant)
+        ]
+
     def candidates(self, call: ToolCall) -> Collection[Rule]:
         """What the index proposes; for tests and statistics."""
         return self._candidates(Facts(call.document))

@@ -74,6 +74,15 @@ class Ruleset:
         """What `evaluate` must answer, by the plain loop over all policies."""
         return _evaluation(self._matcher.scan(call))
 
+    @property
+    def rules(self) -> Mapping[str, Rule]:
+        """The compiled policies by id, disabled ones included."""
+        return self._matcher.rules
+
+    def matching(self, call: ToolCall) -> list[Rule]:
+        """The rules of every policy that `evaluate` speaks of, in no particular order, without the words."""
+        return self._matcher.matching(call)
+
     def explain(self, call: ToolCall, policy_id: str | None = None) -> list[Explanation]:
         """Why each policy (or one) matches the call or does not; strongest first, then by name."""
         rules = self._matcher.rules
