@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from engine import proofs, witness
+from engine import conflicts, witness
 from engine.conditions import CompiledCondition, compile_condition
 from engine.decision import decide
 from engine.documents import CallTest, PolicyTest
@@ -129,7 +129,7 @@ def _met(verdicts: Collection[object], tolerant: bool) -> bool:
 
 def mutants(rule: Rule) -> Iterator[Mutant]:
     """Every small change of the rule that could matter."""
-    needless = {index for index, _ in proofs.redundant(rule)}
+    needless = {index for index, _ in conflicts.redundant(rule)}
     for index, condition in enumerate(rule.conditions):
         if index in needless:
             continue

@@ -8,13 +8,13 @@ Arrays make less provable than it seems: `x equals 1` and `x equals 2` both hold
 roots that are texts (`toolName`, `agentId`, ...) have one value for certain; there, whatever follows from
 trying each value of an `equals` or `in` is proven.
 
-INVARIANT: "no" may mean "not proven", "yes" is always true. Knows nothing of policies as a set, nor of files.
+INVARIANT: "no" may mean "not proven", "yes" is always true. Knows nothing of policies.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
@@ -26,11 +26,9 @@ from engine.conditions import CompiledCondition, compile_condition
 from engine.errors import ConditionError
 from engine.expression import Term
 from engine.fields import Facts
-from engine.matcher import Rule
-from engine.model import READING_HINTS, ROOTS, Condition, Json, Verdict
+from engine.model import ROOTS, Condition, Json, Verdict
 from engine.patterns import compile_pattern
 from engine.texts import number_of, text_of, whole
-from engine.values import show
 
 Level = Literal["true", "open"]
 TRUE: Final[Level] = "true"
@@ -128,7 +126,7 @@ def implies(p: Claim, q: Claim, given: Level, wanted: Level) -> bool:
     """Proven: on every call on which p is `given`, q is `wanted`."""
     if p.key == q.key:
         return given == TRUE or wanted == OPEN or not p.may_fault
-    if p.form is not None and (texts := _every_text(p.form)) is not None:
+    if p.form is not None and (texts := every_text(p.form)) is not None:
         root = next(iter(p.reads))
         if q.reads == {root}:
             verdicts = [q.evaluate(Facts({root: text})) for text in texts]
@@ -265,12 +263,26 @@ def _fewer_alternatives(value: str, bound: str) -> bool:
     return set(mine["body"].split("|")) <= set(theirs["body"].split("|"))
 
 
+def excludes(p: Claim, q: Claim, level: Level) -> bool:
+    """Proven: no call has both at `level`."""
+    for one, two in ((p, q), (q, p)):
+        if one.form is None:
+            continue
+        if two.form is not None and two.form.operator is not None and two.form.operator.negated:
+            positive = _positive(two.form)
+            if _implies(one.form, positive, level, _dual(level)):
+                return True
+        elif two.form is not None and not _negated(one.form) and _excluded(one.form, two.form, level):
+            return True
+    return False
+
+
 def _excluded(p: CompiledCondition, x: CompiledCondition, given: Level) -> bool:
     """Proven: where p (positive) is `given`, x (positive) is FALSE. Both on one path with a single text."""
     assert p.path is not None and x.path is not None and p.operator is not None and x.operator is not None
     if p.path.text != x.path.text or p.path.text not in SINGLE:
         return False
-    texts = _every_text(p)
+    texts = every_text(p)
     if texts is not None:
         return all(x.evaluate(Facts({p.path.root: text})) is False for text in texts)
     one, two = p.condition.value, x.condition.value
@@ -278,11 +290,11 @@ def _excluded(p: CompiledCondition, x: CompiledCondition, given: Level) -> bool:
         return not one.startswith(two) and not two.startswith(one)
     if p.operator.name == x.operator.name == "ends_with":
         return not one.endswith(two) and not two.endswith(one)
-    texts = _every_text(x)
+    texts = every_text(x)
     return texts is not None and all(p.evaluate(Facts({p.path.root: text})) is False for text in texts)
 
 
-def _every_text(p: CompiledCondition) -> list[str] | None:
+def every_text(p: CompiledCondition) -> list[str] | None:
     """Every text the path can have where p is not FALSE; None when they are not that few."""
     if p.path is None or p.operator is None or p.path.text not in SINGLE:
         return None
@@ -315,151 +327,3 @@ def _may_fault(condition: CompiledCondition) -> bool:
     if name == "matches":
         return compile_pattern(condition.condition.value).exact_bytes < _UNBOUNDED
     return name in _FALTERING
-
-
-# ---- policies ----------------------------------------------------------------------------------------
-
-
-def covers(stronger: Rule, weaker: Rule) -> bool:
-    """Proven: whatever call `weaker` matches, `stronger` matches. Says nothing of actions or rate limits."""
-    if stronger.actions_only and not weaker.actions_only:
-        return False
-    given: Level = TRUE if weaker.tolerant else OPEN
-    wanted: Level = TRUE if stronger.tolerant else OPEN
-    known = [claim for condition in weaker.conditions for claim in claims(condition)]
-    return all(
-        any(implies(mine, claim, given, wanted) for mine in known)
-        for condition in stronger.conditions
-        for claim in claims(condition)
-    )
-
-
-def redundant(rule: Rule) -> list[tuple[int, int]]:
-    """Pairs of conditions (by index): the first changes nothing, since the second implies it."""
-    level: Level = TRUE if rule.tolerant else OPEN
-    found: list[tuple[int, int]] = []
-    gone: set[int] = set()
-    parts = [claims(condition) for condition in rule.conditions]
-    for index, mine in enumerate(parts):
-        for other, theirs in enumerate(parts):
-            if other == index or other in gone:
-                continue
-            if all(any(implies(each, claim, level, level) for each in theirs) for claim in mine):
-                found.append((index, other))
-                gone.add(index)
-                break
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class Contradiction:
-    """Conditions (by index) that never all hold, and why in words."""
-
-    conditions: tuple[int, ...]
-    why: str
-
-
-def contradiction(rule: Rule) -> Contradiction | None:
-    """Proven: no call matches the rule. None when that is not proven."""
-    level: Level = TRUE if rule.tolerant else OPEN
-    parts = [(index, claim) for index, each in enumerate(rule.conditions) for claim in claims(each)]
-    for index, claim in parts:
-        if not claim.reads and not _keeps(claim, Facts({}), level):
-            return Contradiction((index,), f"`{claim.text}` never holds")
-    for place, (index, claim) in enumerate(parts):
-        for other, theirs in parts[place + 1 :]:
-            if excludes(claim, theirs, level):
-                where = "" if index != other else " of the same expression"
-                return Contradiction(
-                    tuple(sorted({index, other})),
-                    f"`{claim.text}` and `{theirs.text}`{where} exclude each other",
-                )
-    return _exhausted(rule, parts, level)
-
-
-def excludes(p: Claim, q: Claim, level: Level) -> bool:
-    """Proven: no call has both at `level`."""
-    for one, two in ((p, q), (q, p)):
-        if one.form is None:
-            continue
-        if two.form is not None and two.form.operator is not None and two.form.operator.negated:
-            positive = _positive(two.form)
-            if _implies(one.form, positive, level, _dual(level)):
-                return True
-        elif two.form is not None and not _negated(one.form) and _excluded(one.form, two.form, level):
-            return True
-    return False
-
-
-def _exhausted(rule: Rule, parts: Sequence[tuple[int, Claim]], level: Level) -> Contradiction | None:
-    """Each value that one condition allows is refused by another."""
-    for index, claim in parts:
-        texts = _every_text(claim.form) if claim.form is not None else None
-        if texts is None:
-            continue
-        root = next(iter(claim.reads))
-        others = [(at, each) for at, each in parts if each is not claim and each.reads == {root}]
-        skipped = rule.actions_only and root == "actionHint"
-        involved: set[int] = {index}
-        for text in texts:
-            if skipped and text.strip().lower() in READING_HINTS:
-                continue
-            facts = Facts({root: text})
-            refusing = next((at for at, each in others if not _keeps(each, facts, level)), None)
-            if refusing is None:
-                break
-            involved.add(refusing)
-        else:
-            if involved == {index} and skipped:
-                return Contradiction((index,), f"`scope: action_only` skips every call with `{claim.text}`")
-            shown = show(texts[0]) if len(texts) == 1 else "none of the values"
-            verb = "does not satisfy" if len(texts) == 1 else f"of `{claim.text}` satisfies"
-            rest = " and ".join(f"`{rule.conditions[at].text}`" for at in sorted(involved - {index}))
-            return Contradiction(tuple(sorted(involved)), f"{shown} {verb} {rest or 'itself'}")
-    return None
-
-
-def _keeps(claim: Claim, facts: Facts, level: Level) -> bool:
-    verdict = claim.evaluate(facts)
-    return verdict is True or (level == OPEN and verdict is not False)
-
-
-_WORDS: Final = {"null": None, "true": True, "false": False}
-
-
-def needs_list(conditions: Sequence[CompiledCondition]) -> bool:
-    """Proven: no single value that is not a list makes all of these (positive, on one path) TRUE."""
-    for one in conditions:
-        assert one.operator is not None and one.path is not None
-        if one.operator.name not in ("equals", "in"):
-            continue
-        choices = one.condition.value if one.operator.name == "in" else [one.condition.value]
-        if any(isinstance(choice, (list, dict)) for choice in choices):
-            return False
-        # A value that equals a choice is the choice, or its text or number under another spelling.
-        spelled = [*choices, *map(text_of, choices), *(n for c in choices if (n := number_of(c)) is not None)]
-        spelled += [float(each) for each in spelled if isinstance(each, int) and abs(each) < 1 << 53]
-        spelled += [_WORDS[each] for each in spelled if isinstance(each, str) and each in _WORDS]
-        if not any(all(each.evaluate(_alone(each, s)) is True for each in conditions) for s in spelled):
-            return True
-    numeric = [(each.operator.name, each.condition.value) for each in conditions if each.operator]
-    low = [(value, not name.endswith("equal")) for name, value in numeric if name.startswith("greater")]
-    high = [(value, not name.endswith("equal")) for name, value in numeric if name.startswith("less")]
-    if low and high:
-        (bottom, open_low), (top, open_high) = max(low), min(high, key=lambda each: (each[0], not each[1]))
-        if bottom > top or (bottom == top and (open_low or open_high)):
-            return True
-    return False
-
-
-def _alone(condition: CompiledCondition, value: Json) -> Facts:
-    assert condition.path is not None
-    document: Json = value
-    for step in reversed((condition.path.root, *condition.path.segments)):
-        document = {step: document}
-    return Facts(document)
-
-
-def known_paths(rule: Rule) -> Iterable[tuple[int, CompiledCondition]]:
-    """The conditions in the field form, with their indexes."""
-    return ((at, each) for at, each in enumerate(rule.conditions) if each.path is not None)

@@ -57,6 +57,34 @@ ENGINE_MAY = {
     "writes": {"reconcile", "archive", "disk", "documents", "folder", "history", "notes", "observe"}
     | {"snapshot", "errors"},
     "repository": {"writes", "folder", "archive", "documents", "edits", "snapshot", "model", "errors"},
+    "literals": set(),
+    "textindex": set(),
+    "layered": set(),
+    "probe": {"fields", "model"},
+    "ways": {"literals", "textindex", "fields"},
+    "index": {"ways", "probe", "textindex", "fields"},
+    "matcher": {"index", "probe", "layered", "conditions", "fields", "model"},
+    "flips": {"conditions", "fields", "literals", "patterns", "values", "model", "errors"},
+    "explain": {"flips", "matcher", "conditions", "fields", "model"},
+    "decision": {"model"},
+    "ratelimit": {"model"},
+    "ruleset": {"matcher", "explain", "model", "errors"},
+    "samples": {"patterns", "errors"},
+    "wishes": {"cel_tree", "model"},
+    "witness": {"cel_parser", "conditions", "fields", "matcher", "operators", "samples", "wishes", "model"},
+    "proofs": {"cel_parser", "cel_tree", "conditions", "expression", "fields", "patterns"}
+    | {"texts", "model", "errors"},
+    "conflicts": {"proofs", "conditions", "fields", "matcher", "texts", "values", "model"},
+    "lint": {"conflicts", "witness", "conditions", "examples", "fields", "matcher", "operators", "ruleset"}
+    | {"model"},
+    "policytest": {"decision", "documents", "ruleset", "model"},
+    "mutation": {"conflicts", "witness", "conditions", "decision", "documents", "examples", "fields"}
+    | {"matcher", "policytest", "ruleset", "values", "model", "errors"},
+    "differences": {"lint", "witness", "conditions", "decision", "documents", "examples", "matcher"}
+    | {"ruleset", "values", "model"},
+    "layout": {"edits", "yaml_nodes", "model", "errors"},
+    "checkout": {"disk", "documents", "folder", "presets", "snapshot", "yaml_nodes", "model", "errors"},
+    "backtest": {"ruleset", "decision", "ratelimit", "model", "errors"},
     "live": {"repository", "observe", "archive", "folder", "git", "snapshot", "ruleset", "model", "errors"},
 }
 FORBIDDEN_IN_ENGINE = {"starlette", "uvicorn", "peewee", "playhouse", "sqlite3", "psycopg", "httpx", "jwt"}
