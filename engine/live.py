@@ -25,7 +25,7 @@ from engine.archive import Change, VersionRecord
 from engine.errors import DocumentError, EngineError, PolicyNotFound, Problem, StorageError
 from engine.folder import ours
 from engine.model import Json, Policy
-from engine.reconcile import Progress
+from engine.observe import Progress
 from engine.repository import Repository
 from engine.ruleset import Ruleset
 from engine.snapshot import Snapshot, Stored
@@ -112,7 +112,7 @@ class LiveRules:
         }
 
     def versions(self, organisation_id: str, policy_id: str) -> list[VersionRecord]:
-        """Every version, newest first, also of a deleted policy; empty when there never was one."""
+        """Every version, newest first, also of a deleted one; empty when there never was one."""
         try:
             return self.repository.versions(organisation_id, policy_id)
         except PolicyNotFound:

@@ -20,23 +20,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from engine import folder, git, history, notes
 from engine.archive import Archive, Change, FileRecord, Records
 from engine.cache import DocumentCache
-from engine.disk import Disk, Signature, reason, settled, shown
-from engine.documents import digest_of
-from engine.errors import DocumentError, Problem, RefusedToStart, RepositoryError, StorageError
-from engine.folder import Loaded
+from engine.disk import Disk, shown
+from engine.errors import DocumentError, Problem, RefusedToStart, StorageError
 from engine.history import Origin, Put
-from engine.model import Policy
+from engine.library import Library
 from engine.notes import Marker
-from engine.snapshot import Document, Snapshot
+from engine.observe import Again, Observed, Observer, Progress, Seen
+from engine.snapshot import Snapshot
 
-Progress = Callable[[int, int], None]
 Authors = Callable[[Path, Iterable[str]], Mapping[str, str]]
 
 
@@ -52,27 +50,6 @@ class Applied:
 
 
 @dataclass(slots=True)
-class Seen:
-    """A path on disk; no digest when there is no file."""
-
-    digest: str | None
-    signature: Signature | None = None
-    content: bytes | None = None
-
-
-@dataclass(slots=True)
-class Observed:
-    """What the disk says; `full` when all of it was looked at."""
-
-    disk: dict[str, Seen]
-    problems: list[Problem]
-    full: bool = True
-    present: set[str] = field(default_factory=set)
-    """Paths that are there, read or not."""
-    folders: set[str] = field(default_factory=set)
-
-
-@dataclass(slots=True)
 class Plan:
     """What to do about the differences that were observed."""
 
@@ -83,10 +60,6 @@ class Plan:
     problems: list[Problem] = field(default_factory=list)
     waiting: set[str] = field(default_factory=set)
     changes: tuple[Change, ...] = ()
-
-
-class Again(Exception):
-    """The disk changed while we looked; start over."""
 
 
 class Reconciler:
@@ -109,13 +82,13 @@ class Reconciler:
         self._clock = clock
         self._authors = authors
         self._cache = cache or DocumentCache()
-        self._nanoseconds = nanoseconds
+        self._library = Library(self._cache)
+        self._observer = Observer(self.disk, nanoseconds)
         # Guards the fields below. INVARIANT: never held while waiting for a transaction, since work inside
         # a transaction takes it too.
         self._lock = threading.RLock()
         self._snapshot = Snapshot()
         self._problems: tuple[Problem, ...] = ()
-        self._seen: dict[str, tuple[Signature, str]] = {}
         self._base: dict[str, str | None] | None = None
         self._pending: set[str] = set()
         # What files were before an API write that is not committed yet, and before one that failed and could
@@ -146,10 +119,10 @@ class Reconciler:
         Raises RefusedToStart when the disk is not good and there is no last good set either: with an empty
         set everything would be allowed.
         """
-        observed = self._observe(None, progress)
+        observed = self._look(None, progress)
         contents = {seen.digest: seen.content for seen in observed.disk.values() if seen.content}
         with self._lock:
-            self._snapshot = self.archive.view(lambda records: self._restored(records, contents))
+            self._snapshot = self.archive.view(lambda records: self._library.restored(records, contents))
             self._base = self.archive.view(self._read_marker)
             # Only now it is known which files could be missing.
             missing = self._snapshot.files.keys() - observed.present
@@ -168,37 +141,6 @@ class Reconciler:
             )
         self._cache.save(record.digest for record in applied.snapshot.files.values())
         return applied
-
-    def _restored(self, records: Records, contents: Mapping[str | None, bytes | None]) -> Snapshot:
-        """The last good set, from the cache, from equal bytes on disk, or from the archive's own bytes."""
-        changes: dict[str, tuple[FileRecord, Document] | None] = {}
-        problems: list[Problem] = []
-        for path, record in records.files().items():
-            try:
-                changes[path] = (record, self._document(records, record, contents.get(record.digest)))
-            except DocumentError as error:
-                problems += error.problems
-        if problems:
-            raise RefusedToStart(
-                "the last good set was made by another version of the service and does not load in this one",
-                problems,
-            )
-        revision, at = records.head()
-        return Snapshot().changed(revision, at, changes)
-
-    def _document(self, records: Records, record: FileRecord, content: bytes | None = None) -> Document:
-        if record.kind == "policy":
-            cached = self._cache.get(record.digest, record.document_id, record.organisation_id)
-            if cached is not None:
-                return replace(cached, version=record.version)
-        document = self._load(record.path, content or records.blob(record.digest), record.digest).document
-        return replace(document, version=record.version) if isinstance(document, Policy) else document
-
-    def _load(self, path: str, content: bytes, digest: str) -> Loaded:
-        loaded = folder.load(path, content)
-        if isinstance(loaded.document, Policy):
-            self._cache.put(digest, loaded.document)
-        return loaded
 
     def _read_marker(self, records: Records) -> dict[str, str | None] | None:
         """What disk and archive last agreed on, by path, or None when that is not known."""
@@ -221,12 +163,12 @@ class Reconciler:
         `hints` are paths that may have changed, None looks at all; `trust=False` reads all files again,
         whatever their times say. Raises what the archive raises; then nothing has changed.
         """
+        if not trust:
+            self._observer.forget()
         with self._lock:
-            if not trust:
-                self._seen.clear()
             for path in list(self._to_undo):
                 self._put_back(path, self._to_undo.pop(path))
-        return self._settle(self._observe(hints, None))
+        return self._settle(self._look(hints, None))
 
     def _put_back(self, path: str, before: bytes | None) -> None:
         """Undo what a failed write did to a file, now or at the next look at the disk."""
@@ -239,66 +181,10 @@ class Reconciler:
             self._to_undo[path] = before
         self._pending.add(path)
 
-    def _observe(self, hints: Iterable[str] | None, progress: Progress | None) -> Observed:
-        problems = self._missing_folder()
+    def _look(self, hints: Iterable[str] | None, progress: Progress | None) -> Observed:
         with self._lock:
-            known = {*self._seen, *self._snapshot.files, *self._pending}
-            pending = set(self._pending)
-        folders: set[str] = set()
-        if hints is None:
-            listing = self.disk.scan()
-            problems += listing.problems
-            folders = listing.folders
-            found = {path: each for path, each in listing.files.items() if not folder.ignored(path)}
-        else:
-            known = {path for path in {*hints, *pending} if folder.ours(path) and not folder.ignored(path)}
-            found = {path: each for path in known if (each := self.disk.signature(path)) is not None}
-        disk: dict[str, Seen] = {path: Seen(None) for path in known - found.keys()}
-        for number, (path, signature) in enumerate(sorted(found.items()), 1):
-            seen = self._look(path, signature, problems)
-            if seen is not None:
-                disk[path] = seen
-            if progress is not None and number % 1000 == 0:
-                progress(number, len(found))
-        return Observed(disk, problems, hints is None, set(found), folders)
-
-    def _missing_folder(self) -> list[Problem]:
-        name = shown(str(self.root / "policies"))
-        if (self.root / "policies").is_dir():
-            return []
-        message = (
-            f"there is no folder `{name}`; make it (it may be empty): no policies means that all is allowed"
-        )
-        return [Problem(message, "", "no_folder", name)]
-
-    def _look(self, path: str, signature: Signature, problems: list[Problem]) -> Seen | None:
-        known = self._seen.get(path)
-        if known is not None and known[0] == signature:
-            return Seen(known[1], signature)
-        now = self._nanoseconds()
-        try:
-            content = self.disk.read(path)
-        except OSError as error:
-            problems.append(_unreadable(path, error))
-            return None
-        if content is None:
-            return Seen(None)
-        digest = digest_of(content)
-        with self._lock:
-            self._seen.pop(path, None)
-            if settled(signature, now):
-                self._seen[path] = (signature, digest)
-        return Seen(digest, signature, content)
-
-    def _content(self, path: str, seen: Seen) -> bytes:
-        if seen.content is None:
-            try:
-                seen.content = self.disk.read(path)
-            except OSError as error:
-                raise DocumentError([_unreadable(path, error)]) from None
-            if seen.content is None or digest_of(seen.content) != seen.digest:
-                raise Again
-        return seen.content
+            expected = set(self._pending) if hints is not None else {*self._snapshot.files, *self._pending}
+        return self._observer.observe(hints, expected, progress)
 
     # ---- deciding --------------------------------------------------------------------------------------
 
@@ -315,7 +201,7 @@ class Reconciler:
         return self._conclude(plan, observed.full)
 
     def _plan(self, records: Records, observed: Observed) -> Plan:
-        head = self._at_head(records)
+        head = self._library.at_head(records, self._snapshot)
         plan = Plan(head, problems=list(observed.problems))
         for path, seen in observed.disk.items():
             current = head.files.get(path)
@@ -342,8 +228,8 @@ class Reconciler:
         """The edit that a file is; None when it is gone. Raises DocumentError."""
         if seen.digest is None:
             return None
-        content = self._content(path, seen)
-        return Put(self._load(path, content, seen.digest), seen.digest, content)
+        content = self._observer.content(path, seen)
+        return Put(self._library.load(path, content, seen.digest), seen.digest, content)
 
     def refuse_set(self, head: Snapshot, edits: Mapping[str, Put | None]) -> list[Problem]:
         """What is wrong between files once these edits are in."""
@@ -376,7 +262,7 @@ class Reconciler:
             return "edit"
         if seen.digest is None or seen.digest in past:
             return "stale"
-        loaded = self._load(path, self._content(path, seen), seen.digest)
+        loaded = self._library.load(path, self._observer.content(path, seen), seen.digest)
         place = loaded.place
         newest = (
             current.version if current else records.last_version(place.organisation_id, place.document_id)
@@ -462,7 +348,7 @@ class Reconciler:
     def follow(self) -> Snapshot:
         """Take over what other processes and nodes have committed. Touches no disk; the next `apply_files`
         brings the files up to date. Raises RepositoryError when a newer document does not load here."""
-        snapshot = self.archive.view(self._at_head)
+        snapshot = self.archive.view(lambda records: self._library.at_head(records, self._snapshot))
         with self._lock:
             self._pending |= self._outdated(snapshot)
             self._publish(snapshot)
@@ -481,29 +367,6 @@ class Reconciler:
         if snapshot.revision > mine.revision or snapshot.recorded_at != mine.recorded_at:
             self._snapshot = snapshot
 
-    def _at_head(self, records: Records) -> Snapshot:
-        """The snapshot at the archive's head, made from ours and what changed since."""
-        mine = self._snapshot
-        revision, at = records.head()
-        if (revision, at) == (mine.revision, mine.recorded_at):
-            return mine
-        try:
-            if revision < mine.revision or records.recorded_at(mine.revision) != mine.recorded_at:
-                # Ours is of a commit that never came to be, or of another database: start from nothing.
-                return self._restored(records, {})
-            changes: dict[str, tuple[FileRecord, Document] | None] = {}
-            for path, record in records.changed_since(mine.revision).items():
-                changes[path] = None if record is None else (record, self._document(records, record))
-        except DocumentError as error:
-            raise RepositoryError(
-                f"revision {revision} has a document that this version of the service cannot load: {error}"
-            ) from error
-        return mine.changed(revision, at, changes)
-
 
 def _from_file(current: FileRecord | None) -> bool:
     return current is None or current.source == "file"
-
-
-def _unreadable(path: str, error: OSError) -> Problem:
-    return Problem(f"this cannot be read: {reason(error)}", "", "unreadable", shown(path))

@@ -336,7 +336,7 @@ def test_what_a_failed_commit_left_behind_is_not_taken_for_an_edit(tmp_path: Pat
     def look() -> None:
         folder.archive.before_commit = lambda: None
         state = folder.archive.state
-        looked.append(repository._observe(None, None))
+        looked.append(repository._look(None, None))
         assert folder.archive.state is state
         raise DatabaseGone
 
