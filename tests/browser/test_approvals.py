@@ -107,7 +107,7 @@ def test_what_is_decided_is_what_is_in_view(console: Console) -> None:
     held: list[Route] = []
     page.route(f"**/v1/approvals/{second}", lambda route: held.append(route))
     page.keyboard.press("j")  # the next is chosen, but its answer is still on its way
-    page.get_by_role("button", name="Approve", exact=True).click()
+    page.get_by_role("button", name="Approve", exact=True).click(force=True)
     page.keyboard.press("a")
     page.keyboard.press("Enter")
     page.wait_for_timeout(300)

@@ -10,6 +10,7 @@ const LONGEST_REASON = 2000;
 /** `onresolve(verb, reason)` when the reviewer has decided; verb is `approve` or `reject`. */
 export function makeDecision(onresolve) {
   let armed = null;
+  let coming = false; // another approval is on its way into view
   let busy = false; // a decision is on its way
   let resting = false; // the buttons wait, after one that went well
 
@@ -41,12 +42,12 @@ export function makeDecision(onresolve) {
 
   function mark() {
     // Not `disabled`, which would take the focus away.
-    for (const button of Object.values(buttons)) button.setAttribute("aria-disabled", String(busy || resting));
+    for (const button of Object.values(buttons)) button.setAttribute("aria-disabled", String(coming || busy || resting));
     reason.readOnly = busy;
   }
 
   function decide(verb) {
-    if (!busy) onresolve(verb, reason.value.trim());
+    if (!coming && !busy) onresolve(verb, reason.value.trim());
   }
 
   return {
@@ -63,6 +64,10 @@ export function makeDecision(onresolve) {
     choose(verb) {
       reason.focus();
       arm(verb);
+    },
+    setComing(on) {
+      coming = on;
+      mark();
     },
     /** While a decision is on its way nothing else can be decided. */
     begun() {

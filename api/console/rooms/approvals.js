@@ -66,9 +66,10 @@ function open(root, { service, user, notice, announce, setFreshness, setTitle, m
       if (error.status === 403) service.checkUser(stop.signal).catch(() => {});
       throw error;
     });
+    const rows = wanted === "pending" && focusedId ? await focusedFirst(page.value, one) : page.value;
     if (wanted !== view) return refresh();
     total = page.total;
-    list = focusedFirst(page.value, one).filter((each) => wanted !== "pending" || !decided.has(each.approvalId));
+    list = rows.filter((each) => wanted !== "pending" || !decided.has(each.approvalId));
     setCount(waiting ? waiting.total : total);
     if (wanted === "pending") tellOfNew();
     if (looking === selected && one) show(one);
@@ -89,11 +90,11 @@ function open(root, { service, user, notice, announce, setFreshness, setTitle, m
     }
   }
 
-  function focusedFirst(page, one) {
-    if (view !== "pending" || !focusedId) return page;
-    const linked = page.find((each) => each.approvalId === focusedId)
-      ?? (one?.approvalId === focusedId && one.approval?.status === "pending" ? one.approval : null);
-    return linked ? [linked, ...page.filter((each) => each !== linked)] : page;
+  /** The rows of a page with that of the link at their head, also when it would come on a later page. */
+  async function focusedFirst(page, one) {
+    let linked = page.find((each) => each.approvalId === focusedId);
+    if (!linked && page.length >= limit) linked = (one?.approvalId === focusedId ? one : await find(focusedId)).approval;
+    return linked?.status === "pending" ? [linked, ...page.filter((each) => each !== linked)] : page;
   }
 
   function tellOfNew() {
@@ -127,7 +128,7 @@ function open(root, { service, user, notice, announce, setFreshness, setTitle, m
 
   function show(found) {
     missing = found.approval ? null : found.approvalId;
-    pane.setAttribute("aria-busy", "false");
+    setComing(false);
     const before = shown;
     if (before?.approvalId === found.approvalId) {
       // INVARIANT: what has ended is never shown as waiting again, whatever answer comes late.
@@ -168,6 +169,12 @@ function open(root, { service, user, notice, announce, setFreshness, setTitle, m
     if (approval.actor !== user.email) notice(["Already settled: ", nodes, "."], "bad");
   }
 
+  /** Another approval is on its way into view: what is there until then cannot be decided. */
+  function setComing(on) {
+    pane.setAttribute("aria-busy", String(on));
+    decision.setComing(on);
+  }
+
   function nextButton() {
     const next = neighbour(1) ?? neighbour(-1);
     return view === "pending" && next
@@ -184,7 +191,7 @@ function open(root, { service, user, notice, announce, setFreshness, setTitle, m
 
   function drawEmpty() {
     shown = null;
-    pane.setAttribute("aria-busy", "false");
+    setComing(false);
     if (pane.firstElementChild?.dataset.view === view) return;
     pane.replaceChildren(el("div.nothing", { "data-view": view },
       el("img", { src: "/console/icon.svg", alt: "", width: 56, height: 56 }),
@@ -223,8 +230,8 @@ function open(root, { service, user, notice, announce, setFreshness, setTitle, m
     const found = list.findIndex((each) => each.approvalId === approvalId);
     if (found >= 0) place = found;
     items.mark(selected);
+    setComing(shown?.approvalId !== approvalId);
     if (shown?.approvalId !== approvalId) {
-      pane.setAttribute("aria-busy", "true");
       try {
         const one = await find(approvalId);
         if (selected !== approvalId) return;

@@ -1,0 +1,261 @@
+"""Many approvals, narrow screens, both colour schemes, and people who do not use a mouse or eyes."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.support import Console, line_to, link
+
+pytestmark = pytest.mark.browser
+
+PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
+
+CONTRAST = """() => {
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const rgba = (colour) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
+    return [r, g, b, a / 255];
+  };
+  const over = (top, under) => [0, 1, 2].map((i) => top[i] * top[3] + under[i] * (1 - top[3]));
+  const light = (rgb) => {
+    const [r, g, b] = rgb.map((v) => v / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (node) => {
+    const layers = [];
+    for (let at = node; at; at = at.parentElement) layers.push(rgba(getComputedStyle(at).backgroundColor));
+    return layers.reverse().reduce((under, layer) => over(layer, under), [255, 255, 255]);
+  };
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  let seen = 0;
+  while (walker.nextNode()) {
+    const node = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !node.checkVisibility({ visibilityProperty: true }) || node.closest(".unseen, .skip")) continue;
+    const style = getComputedStyle(node);
+    let alpha = 1;
+    for (let at = node; at; at = at.parentElement) alpha *= Number(getComputedStyle(at).opacity);
+    const under = ground(node);
+    const colour = rgba(style.color);
+    const text = over([...colour.slice(0, 3), colour[3] * alpha], under);
+    const [a, b] = [light(text), light(under)].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    const size = parseFloat(style.fontSize);
+    const large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
+    seen += 1;
+    if (ratio < (large ? 3 : 4.5)) found.push(`${ratio.toFixed(2)} ${node.className || node.tagName}: ${walker.currentNode.data.trim().slice(0, 40)}`);
+  }
+  return { seen, found };
+}"""
+
+NAMELESS = """() => [...document.querySelectorAll("button, a, input, textarea, [role=region], [role=group], section, aside, nav, article, ul, form")]
+  .filter((node) => node.checkVisibility())
+  .filter((node) => node.ariaHidden !== "true" && !node.ariaLabel && !node.labels?.length
+    && !(node.getAttribute("aria-labelledby") && document.getElementById(node.getAttribute("aria-labelledby")))
+    && !(node.matches("button, a") && node.innerText.trim())
+    && !node.matches("section:not([aria-labelledby]), ul.policies, .narrow"))
+  .map((node) => node.outerHTML.slice(0, 80))"""
+
+
+def readable(page: Page) -> None:
+    """Every text on the page has the contrast of WCAG AA, and every control a name; ids are unique."""
+    result = page.evaluate(CONTRAST)
+    assert result["seen"] > 3
+    assert result["found"] == []
+    assert page.evaluate(NAMELESS) == []
+    ids = page.locator("[id]").evaluate_all("(found) => found.map((each) => each.id)")
+    assert len(ids) == len(set(ids))
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "it scrolls sideways"
+
+
+def test_five_hundred_waiting_approvals(console: Console) -> None:
+    with ThreadPoolExecutor(8) as agents:
+        ids = list(agents.map(lambda number: console.hold(agent=f"agent-{number:03}"), range(500)))
+    newest = console.hold(agent="newest")
+    page = console.reviewer(newest)
+    rows = page.locator(".items li")
+    expect(rows).to_have_count(101)
+    expect(rows.first).to_contain_text("newest")
+    expect(page.get_by_role("button", name="Waiting 501")).to_be_visible()
+    expect(page).to_have_title("(501) Approvals · Agent Governance")
+    more = page.get_by_role("button", name="Show more")
+    expect(more).to_have_text("Show more (101 of 501)")
+    more.click()
+    expect(rows).to_have_count(201)
+    for count in (301, 401, 501):  # keys walk on beyond what is loaded
+        rows.last.get_by_role("button").click()
+        page.keyboard.press("j")
+        expect(rows).to_have_count(count)
+    expect(rows.first).to_contain_text("newest")
+    expect(more).to_have_count(0)
+    expect(page.locator("#announcer")).to_have_text("")  # what was loaded is no news
+    before = page.evaluate("performance.now()")
+    page.get_by_role("button", name="Approve", exact=True).click()
+    expect(page.get_by_role("button", name="Waiting 500")).to_be_visible()
+    assert page.evaluate("performance.now()") - before < 5000
+    assert sum(console.approval(each)["status"] == "approved" for each in ids) == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everything_can_be_read_in_both_schemes(console: Console, scheme: str) -> None:
+    console.expect_trouble("Failed to load resource")
+    text = "a\u202eb\nnext line"
+    payload = {"amount": 1, "on": None, "text": text, "lines": [{"x": 1}] * 30}
+    pending = console.hold(payload=payload, agentContext={"goal": text})
+    settled = console.hold("brief", agent="other")
+    console.resolve(settled, "reject", "no")
+    granted = console.hold("brief", agent="third")
+    console.resolve(granted, "approve", None)
+    with line_to(console.address) as line:
+        page = console.page(line.address, color_scheme=scheme)
+        page.goto("/approvals")
+        expect(page.get_by_label("E-mail")).to_be_visible()
+        readable(page)
+        console.fill_login(page, "nobody@example.com", "wrong")
+        expect(page.locator(".problem")).not_to_be_empty()
+        readable(page)
+        console.log_in(page, place=link(pending))
+        expect(page.locator("#subject")).to_be_visible()
+        page.keyboard.press("a")
+        readable(page)
+        page.keyboard.press("Escape")
+        for approval in (settled, granted):
+            page.goto(link(approval))
+            expect(page.locator("#ending")).to_be_visible()
+            readable(page)
+        page.goto(link("nowhere"))
+        expect(page.get_by_role("heading", name="This approval is not here")).to_be_visible()
+        readable(page)
+        page.get_by_role("button", name="All", exact=True).click()
+        expect(page.locator(".items .status")).to_have_count(3)
+        readable(page)
+        page.goto(link(pending))
+        page.get_by_role("button", name="Reject", exact=True).click()
+        expect(page.get_by_role("heading", name="All clear")).to_be_visible()
+        readable(page)
+        line.cut()
+        expect(page.locator(".away")).to_be_visible()
+        readable(page)
+    page = console.page(color_scheme=scheme)
+    console.log_in(page, "viewer")
+    expect(page.get_by_role("heading", name="This needs another role")).to_be_visible()
+    readable(page)
+
+
+def test_on_a_phone_one_thing_at_a_time(console: Console) -> None:
+    console.hold(agent="first", payload={"text": "long" * 500})
+    linked = console.hold(agent="linked")
+    page = console.reviewer(linked, **PHONE)
+    expect(page.locator("#subject")).to_be_focused()
+    expect(page.locator(".items")).to_be_hidden()
+    expect(page.get_by_role("button", name="Approve", exact=True)).to_be_in_viewport()
+    readable(page)
+    page.get_by_role("button", name="All approvals").tap()
+    expect(page.get_by_role("article")).to_be_hidden()
+    readable(page)
+    page.get_by_role("button", name="first").tap()
+    expect(page.get_by_role("article")).to_contain_text("run-of-first")
+    expect(page.locator("#subject")).to_be_in_viewport()
+    readable(page)
+    page.get_by_role("button", name="Reject", exact=True).tap()
+    expect(page.get_by_role("article")).to_contain_text("run-of-linked")
+    expect(page.locator("#subject")).to_be_in_viewport()
+
+
+def test_the_page_reads_well_without_eyes(console: Console) -> None:
+    console.hold(agent="first")
+    console.hold("brief", agent="second")
+    page = console.reviewer()
+    expect(page.locator("#subject")).to_be_visible()
+    expect(page.get_by_role("banner")).to_contain_text("Live")
+    expect(page.get_by_role("main")).to_match_aria_snapshot("""
+      - main:
+        - complementary "Approvals":
+          - heading "Approvals" [level=1]
+          - group "Which approvals":
+            - button "Waiting 2" [pressed]
+            - button "Approved"
+            - button "Rejected"
+            - button "All"
+          - list "Approvals":
+            - listitem:
+              - button /payments.send .* first/
+            - listitem:
+              - button /brief .* second/
+        - article "The selected approval":
+          - heading "payments.send" [level=2]
+          - heading "What it would be called with" [level=3]
+          - region "What it would be called with"
+          - region "In the agent’s own words not verified":
+            - heading [level=3]
+          - region "Who and when":
+            - heading [level=3]
+          - region "Policies that matched":
+            - heading [level=3]
+          - form "Your decision":
+            - textbox "Reason"
+            - button "Approve"
+            - button "Reject"
+    """)
+    current = page.locator(".items [aria-current=true]")
+    expect(current).to_have_count(1)
+    reason = page.get_by_label("Reason")
+    assert reason.get_attribute("aria-describedby") == "decide-hint"
+    expect(page.get_by_role("button", name="Approve", exact=True)).to_have_attribute("aria-keyshortcuts", "a")
+    # What happens is said: by the focus, a status or a log, whichever listens.
+    page.get_by_role("button", name="Approve", exact=True).click()
+    expect(page.get_by_role("log")).to_contain_text("Approved: payments.send of first.")
+    expect(page.locator("#subject")).to_be_focused()
+    expect(page.locator("#subject")).to_have_text("brief")
+
+
+def test_the_tab_key_reaches_everything_in_a_sensible_order(console: Console) -> None:
+    approval = console.hold(payload={"lines": list(range(40))})
+    page = console.reviewer(approval)
+    expect(page.locator("#subject")).to_be_visible()
+    page.reload()
+    expect(page.locator("#subject")).to_be_visible()
+    visited = []
+    for _ in range(14):
+        page.keyboard.press("Tab")
+        visited.append(
+            page.evaluate(
+                "() => { const at = document.activeElement;"
+                " return at.id || at.className || at.firstChild?.textContent.trim() }"
+            )
+        )
+        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline != "none", f"{visited[-1]} has the focus and does not show it"
+    assert visited == [
+        "skip",
+        "Approvals",
+        "logout",
+        "Waiting",
+        "Approved",
+        "Rejected",
+        "All",
+        "payments.send",
+        "link",  # show all of it
+        "link",  # copy
+        "payload",
+        "reason",
+        "approve",
+        "reject",
+    ]
+
+
+def test_the_skip_link_goes_to_the_content(console: Console) -> None:
+    console.hold()
+    page = console.reviewer()
+    page.reload()
+    expect(page.locator("#subject")).to_be_visible()
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("main")).to_be_focused()
