@@ -18,6 +18,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final
 
+from engine.commands import shell_commands
 from engine.errors import ConditionError
 from engine.model import ROOTS, Json
 from engine.texts import number_of as number_of
@@ -34,6 +35,16 @@ MEMBERS: Final[Mapping[str, Mapping[str, str]]] = {
     "key": {"id": "text", "scopes": "list"},
 }
 """Roots with a closed set of members; only `object` and `list` members may be entered further."""
+
+DERIVED: Final = "derived"
+"""The root of what the service works out from the payload, for field conditions alone. It is no root of a
+call: what a caller sends under this name is never looked at."""
+
+DERIVED_MEMBERS: Final[Mapping[str, str]] = {"shellCommands": "list"}
+"""`shellCommands`: the commands that the texts of the payload would run, in normal form (see `commands`)."""
+
+_KINDS: Final[Mapping[str, str]] = {**ROOTS, DERIVED: "object"}
+_MEMBERS: Final[Mapping[str, Mapping[str, str]]] = {**MEMBERS, DERIVED: DERIVED_MEMBERS}
 
 WHOLE_OBJECTS: Final = frozenset({"inputPayload", "agentContext"})
 """Object roots that may stand alone as a field."""
@@ -69,12 +80,12 @@ def parse(text: str) -> Path:
     if len(text) > MAX_PATH_LENGTH:
         raise _refuse(f"the field is longer than {MAX_PATH_LENGTH} characters")
     root, *segments = _split(text)
-    kind = ROOTS.get(root)
+    kind = _KINDS.get(root)
     if kind is None:
-        raise _refuse(f"unknown field `{text}`; {_suggest(root, ROOTS, segments)}")
+        raise _refuse(f"unknown field `{text}`; {_suggest(root, _KINDS, segments)}")
     if kind == "text" and segments:
         raise _refuse(f"`{root}` is a text and has no `{segments[0]}`; write `{root}` alone")
-    if root in MEMBERS:
+    if root in _MEMBERS:
         _check_member(text, root, segments)
     elif kind == "object" and not segments and root not in WHOLE_OBJECTS:
         raise _refuse(f"`{root}` is an object; name a member of it, as in `{root}.<key>`")
@@ -130,7 +141,7 @@ def _malformed(text: str, at: int) -> str:
 
 
 def _check_member(text: str, root: str, segments: list[str]) -> None:
-    members = MEMBERS[root]
+    members = _MEMBERS[root]
     known = ", ".join(f"`{root}.{name}`" for name in members)
     if not segments:
         raise _refuse(f"`{root}` alone is not a field; name one of {known}")
@@ -148,7 +159,7 @@ def _suggest(root: str, known: Mapping[str, str], segments: list[str]) -> str:
     if close:
         rest = segments if known[close] != "text" else []
         whole = canonical(close, rest)
-        if close in MEMBERS and not rest:
+        if close in _MEMBERS and not rest:
             whole += ".<key>"
         return f"did you mean `{whole}`?"
     return "a field starts with one of " + ", ".join(f"`{name}`" for name in known)
@@ -182,24 +193,35 @@ class Facts:
     """What one tool call offers to conditions; made once per evaluation, remembers what paths led to.
 
     INVARIANT: nothing here raises for any JSON document, of any depth.
+    INVARIANT: `derived` comes from the payload alone, worked out once, when a condition first reads it.
     """
 
-    __slots__ = ("_encoded", "_ends", "_numbers", "_texts", "_values", "document")
+    __slots__ = ("_derived", "_encoded", "_ends", "_joined", "_numbers", "_texts", "_values", "document")
 
     def __init__(self, document: Mapping[str, Json]) -> None:
         self.document = document
+        self._derived: Mapping[str, Json] | None = None
         self._ends: dict[str, tuple[Json, ...]] = {}
         self._values: dict[str, tuple[Json, ...]] = {}
         self._texts: dict[str, tuple[str, ...]] = {}
         self._encoded: dict[str, tuple[bytes, ...]] = {}
+        self._joined: dict[str, bytes] = {}
         self._numbers: dict[str, tuple[tuple[int | float, ...], bool]] = {}
 
     def ends(self, path: Path) -> tuple[Json, ...]:
         """Where the path ends, arrays unopened; () when missing."""
         found = self._ends.get(path.text)
         if found is None:
-            found = self._ends[path.text] = resolve(self.document, path)
+            document = self.document if path.root != DERIVED else self._worked_out()
+            found = self._ends[path.text] = resolve(document, path)
         return found
+
+    def _worked_out(self) -> Mapping[str, Json]:
+        derived = self._derived
+        if derived is None:
+            commands = shell_commands(self.document)
+            derived = self._derived = {DERIVED: {"shellCommands": list(commands)} if commands else {}}
+        return derived
 
     def first(self, path: Path) -> Json:
         """The first value the path leads to; MISSING when it leads nowhere."""
@@ -235,6 +257,22 @@ class Facts:
         if found is None:
             found = self._encoded[path.text] = tuple(text.encode() for text in self.texts(path))
         return found
+
+    def joined(self, path: Path) -> bytes:
+        """All of `encoded`, joined by line feeds."""
+        found = self._joined.get(path.text)
+        if found is None:
+            found = self._joined[path.text] = b"\n".join(self.encoded(path))
+        return found
+
+    def text_at(self, path: Path, position: int) -> bytes:
+        """That one of `encoded` in which a position in `joined` lies."""
+        end = -1
+        for text in self.encoded(path):
+            end += len(text) + 1
+            if position <= end:
+                return text
+        return b""
 
     def numbers(self, path: Path) -> tuple[tuple[int | float, ...], bool]:
         """The numbers at the path (numeric text counts; of an array its elements), and whether a value

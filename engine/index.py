@@ -33,17 +33,16 @@ Items are opaque here: anything hashable, with its hints. Knows nothing of verdi
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
 
-from engine.fields import MISSING, Facts, Hint, Literals, OneOf, Path, Regex, Threshold, value_key
-from engine.literals import required
-from engine.model import Json
+from engine.fields import Hint, Path
+from engine.probe import Probe
 from engine.textindex import Shapes, Words
+from engine.ways import Filed, Way, rates, ways
 
 Item = TypeVar("Item")
 
@@ -59,134 +58,8 @@ MOST_COPIES: Final = 4096
 FEW_SHAPES: Final = 3
 """So many items with patterns that require no telling literal are worth an RE2 set of their own."""
 
-TELLING: Final = 3
-"""Characters from which on a literal tells enough that its pattern needs no place in a set."""
-
-
-class Way(NamedTuple):
-    """One way to find an item, from one of its hints.
-
-    `kind` is `equal`, `words`, `shape` (these have keys), `above`, `below` (these have a bound) or `present`.
-    """
-
-    kind: str
-    path: Path
-    keys: frozenset[str] = frozenset()
-    bound: float = 0.0
-
-
-def ways(hint: Hint) -> tuple[Way, ...]:
-    """The ways to find what has this hint; none if it cannot be looked up."""
-    present = Way("present", hint.path)
-    if isinstance(hint, OneOf):
-        return (Way("equal", hint.path, hint.keys),)
-    if isinstance(hint, Literals):
-        return (Way("words", hint.path, hint.any_of) if _searchable(hint.any_of) else present,)
-    if isinstance(hint, Regex):
-        clauses = [clause for clause in required(hint.pattern) if _searchable(clause)]
-        words = tuple(Way("words", hint.path, clause) for clause in clauses)
-        if any(min(map(len, clause)) >= TELLING for clause in clauses):
-            return words
-        return (*words, Way("shape", hint.path, frozenset({hint.pattern})), present)
-    if isinstance(hint, Threshold):
-        return (Way("above" if hint.above else "below", hint.path, bound=hint.bound),)
-    return (present,)
-
-
-def _searchable(literals: frozenset[str]) -> bool:
-    try:
-        return all(literal.encode() for literal in literals)
-    except UnicodeEncodeError:
-        return False
-
-
-class View:
-    """What a call shows at one path: whether there is anything, and on demand the `value_key`s of its values,
-    its casefolded text and its numbers. A lone scalar, the usual case, is looked at directly."""
-
-    __slots__ = ("_facts", "_folded", "_keys", "_path", "_scalar", "present")
-
-    def __init__(self, facts: Facts, path: Path, scalar: Json, present: bool) -> None:
-        self._facts = facts
-        self._path = path
-        self._scalar = scalar
-        self.present = present
-        self._keys: Collection[str] | None = None
-        self._folded: str | None = None
-
-    def keys(self) -> Collection[str]:
-        """The distinct keys of all values."""
-        keys = self._keys
-        if keys is None:
-            if self._scalar is not MISSING:
-                keys = (value_key(self._scalar),)
-            else:
-                keys = frozenset(map(value_key, self._facts.values(self._path)))
-            self._keys = keys
-        return keys
-
-    def folded(self) -> str:
-        """All texts, casefolded. Joining them cannot hide what one of them contains."""
-        folded = self._folded
-        if folded is None:
-            text = self._scalar
-            if text.__class__ is not str or not text.isascii():
-                text = "\n".join(self._facts.texts(self._path))
-            folded = self._folded = text.casefold()
-        return folded
-
-    def encoded(self) -> tuple[bytes, ...]:
-        """Each text by itself, as UTF-8."""
-        text = self._scalar
-        if text.__class__ is str and text.isascii():
-            return (text.encode(),)
-        return self._facts.encoded(self._path)
-
-    def extremes(self) -> tuple[float, float]:
-        """The least and the greatest number; everything, if something that is not a number is there."""
-        numbers, others = self._facts.numbers(self._path)
-        if others:
-            return -math.inf, math.inf
-        return min(numbers, default=math.inf), max(numbers, default=-math.inf)
-
-
-class Probe:
-    """One call on its way through the tree; remembers its views by the text of the path."""
-
-    __slots__ = ("_facts", "payload", "views")
-
-    def __init__(self, facts: Facts) -> None:
-        self._facts = facts
-        self.payload: Json = facts.document.get("inputPayload")
-        self.views: dict[str, View] = {}
-
-    def look(self, path: Path) -> View:
-        """The view of a path that `views` does not have yet."""
-        facts = self._facts
-        value: Json = facts.document.get(path.root, MISSING)
-        segments = path.segments
-        if segments and value.__class__ is dict:
-            value = value.get(segments[0], MISSING)
-            segments = segments[1:]
-        if value is MISSING:
-            view = View(facts, path, MISSING, False)
-        elif not segments and value.__class__ in _SCALARS:
-            view = View(facts, path, value, True)
-        else:
-            view = View(facts, path, MISSING, facts.ends(path) != ())
-        self.views[path.text] = view
-        return view
-
-
-_SCALARS: Final = frozenset({str, int, float, bool})
-
-
-class Filed(NamedTuple):
-    """An item on its way into the tree: the ways that are left, and how many copies of it there are."""
-
-    number: int
-    ways: tuple[Way, ...]
-    copies: int = 1
+MOST_WAYS: Final = 32
+"""Ways kept of one policy; also how deep the tree can grow."""
 
 
 class Bounds:
@@ -279,7 +152,7 @@ class Node:
     __slots__ = ("_always", "_by_key", "_plain")
 
     def __init__(self, filed: Sequence[Filed]) -> None:
-        rate = _rates(filed)
+        rate = rates(filed)
         rooms: defaultdict[Path, list[tuple[Way, Filed]]] = defaultdict(list)
         always: list[int] = []
         for entry in filed:
@@ -343,64 +216,6 @@ def _bucket(filed: Sequence[Filed]) -> Bucket:
     return filed[0].number if len(filed) == 1 else tuple(entry.number for entry in filed)
 
 
-# ---- which way is best ---------------------------------------------------------------------------------
-
-_BY_LENGTH: Final = (1.0, 0.8, 0.4, 0.15, 0.05, 0.02, 0.01, 0.01, 0.01, 0.01, 0.005)
-"""How likely a literal of so many characters is taken to occur in a text."""
-
-_OTHERWISE: Final[Mapping[str, float]] = {"shape": 0.3, "above": 0.4, "below": 0.4, "present": 0.6}
-
-LEARN_FROM: Final = 256
-"""With so many items in a node, literals that are parts of other literals count as common words."""
-
-
-def _rates(filed: Sequence[Filed]) -> Callable[[Way], float]:
-    """How much work a way is expected to leave, learnt from the items themselves: what many of them name,
-    calls will have too."""
-    named: Counter[tuple[str, str, str]] = Counter()
-    at_path: Counter[str] = Counter()
-    seen = Counter(map(id, (way for entry in filed for way in entry.ways if way.keys)))
-    by_id = {id(way): way for entry in filed for way in entry.ways if way.keys}
-    for identity, times in seen.items():
-        way = by_id[identity]
-        for key in way.keys:
-            named[way.kind, way.path.text, key] += times
-        if way.kind == "equal":
-            at_path[way.path.text] += times * len(way.keys)
-    inside = _inside({key for kind, _, key in named if kind == "words"}) if len(filed) >= LEARN_FROM else {}
-    known: dict[int, float] = {}
-
-    def rate(way: Way) -> float:
-        found = known.get(id(way))
-        if found is None:
-            path = way.path.text
-            if way.kind == "equal":
-                total = max(at_path[path], FULL)
-                found = 0.1 * sum(named["equal", path, key] for key in way.keys) / total
-            elif way.kind == "words":
-                found = sum(
-                    _BY_LENGTH[min(len(key), len(_BY_LENGTH) - 1)]
-                    * math.sqrt(named["words", path, key] + inside.get(key, 0))
-                    for key in way.keys
-                )
-            else:
-                found = _OTHERWISE[way.kind]
-            known[id(way)] = found
-        return found
-
-    return rate
-
-
-def _inside(literals: set[str]) -> Mapping[str, int]:
-    """How many other literals each literal occurs in."""
-    counted: Counter[str] = Counter()
-    words = Words({literal: literal for literal in literals}) if literals else None
-    if words is not None:
-        for literal in literals:
-            counted.update(words.find(literal))
-    return {literal: times - 1 for literal, times in counted.items() if times > 1}
-
-
 # ---- the whole -----------------------------------------------------------------------------------------
 
 
@@ -437,7 +252,7 @@ class Index(Generic[Item]):
                 unindexed.append(item)
             kinds.update({way.kind for way in mine})
             all_items.append(item)
-            filed.append(Filed(number, tuple(mine)))
+            filed.append(Filed(number, tuple(mine[:MOST_WAYS])))
         self._items = tuple(all_items)
         self.unindexed = tuple(unindexed)
         self.counts = Counts(len(filed), dict(kinds))

@@ -1,0 +1,61 @@
+"""Commands that code in another language starts: `os.system("...")`, `subprocess.run([...])` and the like.
+
+Found by the names of such calls and the constants they are given; the rest of the code is not read. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from engine.shell_text import TooMuch, unescape
+
+MOST_CALLS: Final = 200
+
+_INTERPRETER: Final = re.compile(
+    r"(?:python|perl|ruby|node|php|lua|deno|bun|osascript|Rscript|tclsh|expect|[gmn]?awk|groovy|scala|pypy|ipython|irb)"
+    r"[\d.]*|vim?|nvim|ex|ed|emacs|gdb"
+)
+_CALL: Final = re.compile(
+    r"(?:\b(?:system|popen\d?|Popen|run|call|check_call|check_output|getoutput|getstatusoutput|shell_exec|passthru"
+    r"|proc_open|pcntl_exec|exec\w*|spawn\w*|fork_exec|create_subprocess_\w+|sh|shell|cmd|command"
+    r"|do shell script)"
+    r"|:!|!|\$)\s*\(?\s*(?:file\s*=|args\s*=|command\s*=|cmd\s*=)?\s*(?:[rbfuRBFU]{1,2}(?=[\"']))?(?=[\"'`\[])"
+)
+_STRING: Final = re.compile(
+    r"\"\"\"(.{0,8000}?)\"\"\"|'''(.{0,8000}?)'''|\"((?:[^\"\\]|\\.){0,8000})\"|'((?:[^'\\]|\\.){0,8000})'"
+    r"|`((?:[^`\\]|\\.){0,8000})`",
+    re.DOTALL,
+)
+_BETWEEN: Final = re.compile(r"\s*,\s*(\[?)\s*")
+
+
+def is_interpreter(name: str) -> bool:
+    return _INTERPRETER.fullmatch(name) is not None
+
+
+def calls_in(code: str) -> Iterator[str | tuple[str, ...]]:
+    """Scripts, and commands as words; raises TooMuch when there are too many."""
+    for count, call in enumerate(_CALL.finditer(code)):
+        if count == MOST_CALLS:
+            raise TooMuch
+        at = call.end()
+        listed = code[at] == "["
+        words: list[str] = []
+        at += listed
+        while len(words) < 64:
+            while code[at : at + 1].isspace():
+                at += 1
+            found = _STRING.match(code, at)
+            if found is None:
+                break
+            words.append(unescape(next(group for group in found.groups() if group is not None)))
+            between = _BETWEEN.match(code, found.end())
+            if between is None:
+                break
+            at = between.end()
+        if words and (listed or len(words) > 1):
+            yield tuple(words)
+        if words and not listed:
+            yield words[0]

@@ -1,0 +1,294 @@
+"""Which further command a command starts: `sudo`, `env`, `xargs`, `sh -c`, `eval`, `find -exec` and the like.
+
+One table says how many words of each wrapper are its own. Pure; knows nothing of scripts, variables or files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from engine.shell_output import decode64
+
+Kind = Literal["words", "script", "file", "input"]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What a command starts: the `words` of another command, a `script` in `text`, the script in the file
+    `text` or (`input`) the script it is given on its input. `same` says that the command is a mere wrapper
+    and that its input, output and place in a pipeline are those of what it starts. `words` of a script are
+    its arguments, `$0` first."""
+
+    kind: Kind
+    text: str = ""
+    words: tuple[str, ...] = ()
+    same: bool = False
+
+
+SHELLS: Final = frozenset(
+    ["sh", "bash", "dash", "zsh", "ksh", "ksh93", "mksh", "ash", "fish", "rbash", "yash", "csh", "tcsh"]
+)
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
+
+_Rule = Callable[[Sequence[str], "str | None"], list[Started]]
+
+
+def starts(name: str, words: Sequence[str], stdin: str | None) -> list[Started]:
+    """What `name` with the arguments `words` starts, given its input (None: unknown). Often nothing."""
+    rule = _RULES.get(name)
+    return rule(words, stdin) if rule is not None else []
+
+
+def after_options(words: Sequence[str], with_value: str = "", long: str = "", own: int = 0) -> int:
+    """Where the operands begin, `own` of which are skipped too. `with_value` lists the letters, `long` the
+    names of options that take the next word."""
+    at = 0
+    names = long.split()
+    while at < len(words) and words[at].startswith("-") and words[at] != "-":
+        word = words[at]
+        at += 1
+        if word == "--":
+            break
+        if word.startswith("--"):
+            at += word in names
+        elif word[-1] in with_value and not any(letter in with_value for letter in word[1:-1]):
+            at += 1
+    return at + own
+
+
+def _wrapper(
+    with_value: str = "", long: str = "", own: int = 0, same: bool = True, assigns: bool = False
+) -> _Rule:
+    def rule(words: Sequence[str], stdin: str | None) -> list[Started]:
+        at = after_options(words, with_value, long)
+        while assigns and at < len(words) and _ASSIGNMENT.match(words[at]):
+            at += 1
+        rest = tuple(words[at + own :])
+        return [Started("words", words=rest, same=same)] if rest else []
+
+    return rule
+
+
+def _joined(with_value: str = "", long: str = "", own: int = 0) -> _Rule:
+    """The rest, put together, is a script: `ssh host a b`, `watch a b`."""
+
+    def rule(words: Sequence[str], stdin: str | None) -> list[Started]:
+        rest = words[after_options(words, with_value, long, own) :]
+        return [Started("script", " ".join(rest))] if rest else []
+
+    return rule
+
+
+def _shell(words: Sequence[str], stdin: str | None) -> list[Started]:
+    at, script = 0, False
+    while at < len(words) and words[at][:1] in ("-", "+") and words[at] != "-":
+        word = words[at]
+        at += 1
+        if word == "--":
+            break
+        if word in ("--rcfile", "--init-file"):
+            at += 1
+        elif not word.startswith("--"):
+            script |= "c" in word
+            at += word[-1] in "oO"
+    rest = tuple(words[at:])
+    if script:
+        return [Started("script", rest[0], rest[1:])] if rest else []
+    if rest and rest[0] not in ("-", "/dev/stdin") and not any("s" in word for word in words[:at]):
+        return [Started("file", rest[0], rest)]
+    return [Started("input", words=("sh", *rest))]
+
+
+def _eval(words: Sequence[str], stdin: str | None) -> list[Started]:
+    rest = words[1:] if words[:1] == ["--"] else words
+    return [Started("script", " ".join(rest), same=True)] if rest else []
+
+
+def _source(words: Sequence[str], stdin: str | None) -> list[Started]:
+    if not words:
+        return []
+    if words[0] in ("-", "/dev/stdin", "/proc/self/fd/0", "/dev/fd/0"):
+        return [Started("input")]
+    return [Started("file", words[0], tuple(words))]
+
+
+def _env(words: Sequence[str], stdin: str | None) -> list[Started]:
+    for at, word in enumerate(words):
+        if word in ("-S", "--split-string") and at + 1 < len(words):
+            return [Started("script", " ".join(words[at + 1 :]))]
+        if word.startswith(("-S", "--split-string=")):
+            first = word.removeprefix("--split-string=").removeprefix("-S")
+            return [Started("script", " ".join([first, *words[at + 1 :]]))]
+        if not word.startswith("-"):
+            break
+    return _wrapper("uC", "--unset --chdir", assigns=True)(words, stdin)
+
+
+def _command(words: Sequence[str], stdin: str | None) -> list[Started]:
+    return [] if words and re.fullmatch(r"-\w*[vV]\w*", words[0]) else _wrapper()(words, stdin)
+
+
+def _xargs(words: Sequence[str], stdin: str | None) -> list[Started]:
+    rest = list(
+        words[after_options(words, "InPLdEsa", "--max-args --max-procs --delimiter --arg-file --replace") :]
+    )
+    given = stdin.replace("\0", " ").split()[:256] if stdin is not None else []
+    marks = [words[at + 1] for at, word in enumerate(words[:-1]) if word == "-I"]
+    if rest and marks and any(marks[0] in word for word in rest):
+        rest = [word.replace(marks[0], " ".join(given)) for word in rest] if given else rest
+    elif given:
+        rest += given
+    return [Started("words", words=tuple(rest))] if rest else []
+
+
+def _find(words: Sequence[str], stdin: str | None) -> list[Started]:
+    found: list[Started] = []
+    at = 0
+    while at < len(words) and len(found) < 16:
+        if words[at] in ("-exec", "-execdir", "-ok", "-okdir"):
+            end = next((to for to in range(at + 1, len(words)) if words[to] in (";", "+")), len(words))
+            found.append(Started("words", words=tuple(words[at + 1 : end])))
+            at = end
+        at += 1
+    return found
+
+
+def _option_c(letter: str = "c", long: str = "--command") -> _Rule:
+    """`su -c '...'`: the script is the value of an option."""
+
+    def rule(words: Sequence[str], stdin: str | None) -> list[Started]:
+        for at, word in enumerate(words):
+            if word.startswith(f"{long}="):
+                return [Started("script", word[len(long) + 1 :])]
+            clustered = word[0:1] == "-" and word[1:2] != "-" and word.endswith(letter)
+            if (word == long or clustered) and at + 1 < len(words):
+                return [Started("script", words[at + 1])]
+        return []
+
+    return rule
+
+
+def _flock(words: Sequence[str], stdin: str | None) -> list[Started]:
+    return _option_c()(words, stdin) or _wrapper("wE", "--timeout", own=1)(words, stdin)
+
+
+def _alias(words: Sequence[str], stdin: str | None) -> list[Started]:
+    return [Started("script", word.partition("=")[2]) for word in words[:16] if "=" in word]
+
+
+def _trap(words: Sequence[str], stdin: str | None) -> list[Started]:
+    rest = words[after_options(words) :]
+    return [Started("script", rest[0])] if len(rest) > 1 and rest[0] != "-" else []
+
+
+def _git(words: Sequence[str], stdin: str | None) -> list[Started]:
+    """`git config alias.p 'push -f'` and `git -c alias.p='push -f' p` are commands in waiting."""
+    texts = [
+        words[at + 1] for at, word in enumerate(words[:-1]) if word.startswith("alias.") and "=" not in word
+    ]
+    texts += [word.partition("=")[2] for word in words if word.startswith("alias.") and "=" in word]
+    return [
+        Started("script", text[1:] if text.startswith("!") else f"git {text}") for text in texts[:8] if text
+    ]
+
+
+def _tar(words: Sequence[str], stdin: str | None) -> list[Started]:
+    pattern = re.compile(
+        r"--(?:checkpoint-action=exec|to-command|use-compress-program|rsh-command)=(.+)", re.DOTALL
+    )
+    return [Started("script", found[1]) for word in words if (found := pattern.fullmatch(word))][:8]
+
+
+def _cmd(words: Sequence[str], stdin: str | None) -> list[Started]:
+    for at, word in enumerate(words):
+        if word.lower() in ("/c", "/k", "/r"):
+            return [Started("script", " ".join(words[at + 1 :]))]
+    return []
+
+
+def _powershell(words: Sequence[str], stdin: str | None) -> list[Started]:
+    for at, word in enumerate(words[:-1]):
+        option = word.lower().lstrip("-/")
+        if word[:1] not in "-/" or not option:
+            continue
+        if "encodedcommand".startswith(option) or option == "ec":
+            try:
+                text = decode64(words[at + 1].encode()).decode("utf-16-le", errors="replace")
+            except ValueError:
+                return []
+            return [Started("script", text)]
+        if "command".startswith(option):
+            return [Started("script", " ".join(words[at + 1 :]))]
+    return []
+
+
+def _busybox(words: Sequence[str], stdin: str | None) -> list[Started]:
+    return [Started("words", words=tuple(words), same=True)] if words else []
+
+
+_RULES: Final[Mapping[str, _Rule]] = {
+    **dict.fromkeys(SHELLS, _shell),
+    "eval": _eval,
+    "source": _source,
+    ".": _source,
+    "env": _env,
+    "command": _command,
+    "xargs": _xargs,
+    "find": _find,
+    "sudo": _wrapper("ugphCrtTDRU", "--user --group --prompt --host --chdir --chroot", assigns=True),
+    "doas": _wrapper("uC"),
+    "busybox": _busybox,
+    "toybox": _busybox,
+    "builtin": _wrapper(),
+    "exec": _wrapper("a"),
+    "nohup": _wrapper(),
+    "setsid": _wrapper(),
+    "time": _wrapper("fo"),
+    "timeout": _wrapper("sk", "--signal --kill-after", own=1),
+    "gtimeout": _wrapper("sk", "--signal --kill-after", own=1),
+    "nice": _wrapper("n", "--adjustment"),
+    "ionice": _wrapper("cnp", "--class --classdata"),
+    "chrt": _wrapper("p", own=1),
+    "taskset": _wrapper("c", own=1),
+    "stdbuf": _wrapper("ioe", "--input --output --error"),
+    "unbuffer": _wrapper(),
+    "caffeinate": _wrapper("tw"),
+    "coproc": _wrapper(),
+    "faketime": _wrapper("f", own=1),
+    "strace": _wrapper("eopsuaSE"),
+    "ltrace": _wrapper("eopsuaS"),
+    "unshare": _wrapper("SG"),
+    "nsenter": _wrapper("tSG", "--target"),
+    "chroot": _wrapper(own=1),
+    "setarch": _wrapper(own=1),
+    "pkexec": _wrapper("u", "--user"),
+    "gosu": _wrapper(own=1),
+    "su-exec": _wrapper(own=1),
+    "run0": _wrapper("u", "--user"),
+    "systemd-run": _wrapper("upEt", "--unit --property --setenv --slice", same=False),
+    "dbus-run-session": _wrapper(),
+    "proxychains": _wrapper("f"),
+    "firejail": _wrapper(),
+    "parallel": _joined("jIaN", "--jobs"),
+    "watch": _joined("nq", "--interval"),
+    "entr": _wrapper(same=False),
+    "ssh": _joined("bcDEeFIiJLlmOopQRSWw", own=1),
+    "su": _option_c(),
+    "runuser": _option_c(),
+    "script": _option_c(),
+    "flock": _flock,
+    "at": lambda words, stdin: [Started("input")],
+    "batch": lambda words, stdin: [Started("input")],
+    "tmux": lambda words, stdin: [Started("script", words[-1])] if len(words) > 1 else [],
+    "screen": _wrapper("Scset", same=False),
+    "alias": _alias,
+    "trap": _trap,
+    "git": _git,
+    "tar": _tar,
+    "cmd": _cmd,
+    "powershell": _powershell,
+    "pwsh": _powershell,
+}

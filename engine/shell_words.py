@@ -1,0 +1,376 @@
+"""Reads the words of a script: quotes, expansions, substitutions, braces.
+
+A word is read into texts with marks (see `shell_text`); the commands within it are read by `commands`, which
+`shell_scan` adds. Every step is counted, so reading always ends. Knows nothing of pipelines or of what
+commands mean.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from engine.shell_text import (
+    BREAK,
+    CLOSE,
+    COMMA,
+    NAMED,
+    OPEN,
+    QUOTED,
+    fields,
+    plain,
+    split_value,
+    transform,
+    unescape,
+)
+
+Raw = list[str | tuple[str, ...]]
+"""A word on its way: texts with marks, and where a variable may be one of several, its values."""
+
+MOST_CHAINS: Final = 4
+MOST_VALUES: Final = 8
+DEEPEST_NESTED: Final = 16
+LONGEST_SHOWN: Final = 2_000
+
+
+@dataclass(slots=True)
+class Simple:
+    """A simple command as written: its words, its redirections, its assignments (name, added, value)."""
+
+    words: list[Raw] = field(default_factory=list)
+    redirections: list[tuple[str, str]] = field(default_factory=list)
+    assignments: list[tuple[str, bool, tuple[str, ...] | list[str]]] = field(default_factory=list)
+    document: str | None = None
+    """What a here-document or here-string gives it to read."""
+
+    def __bool__(self) -> bool:
+        return bool(self.words or self.redirections or self.assignments)
+
+    def clear(self) -> None:
+        self.words, self.redirections, self.assignments, self.document = [], [], [], None
+
+
+@dataclass(slots=True)
+class Line:
+    """A pipeline on its way. `given` and `before` are the input and the commands that a group it stands in
+    is fed by; `output` and `chains` those of its last stage so far."""
+
+    given: str | None
+    before: tuple[str, ...]
+    output: str | None = None
+    chains: tuple[str, ...] = ()
+    staged: bool = False
+    piped: bool = False
+    outputs: list[str | None] = field(default_factory=list)
+    heads: list[str] = field(default_factory=list)
+
+    def collected(self) -> str | None:
+        """All that was printed so far, None when part of it is unknown."""
+        return None if None in self.outputs else "".join(text for text in self.outputs if text)
+
+
+class Runner(Protocol):
+    """What a scanner needs to know of the commands read so far. `positional` is what `set --` set, `folder`
+    where `cd` led."""
+
+    positional: tuple[str, ...] | None
+    folder: str | None
+
+    def step(self, cost: int = 1) -> None: ...
+    def run(
+        self, simple: Simple, given: str | None, before: tuple[str, ...], depth: int, certain: bool
+    ) -> tuple[str, str | None]: ...
+    def chained(self, chain: str) -> None: ...
+    def values(self, name: str) -> list[str | list[str]]: ...
+    def assign(self, name: str, values: tuple[str, ...] | list[str], added: bool, certain: bool) -> None: ...
+    def define(self, name: str, body: str) -> None: ...
+    def substituted(self, word: str, output: str | None, chains: tuple[str, ...]) -> None: ...
+    def script(self, text: str, depth: int) -> tuple[str | None, tuple[str, ...]]: ...
+    def stored(self, name: str) -> str | None: ...
+
+
+_PLAIN: Final = re.compile(r"[^ \t\r\n'\"\\$`|&;<>(){}]+")
+_PLAIN_IN_BRACES: Final = re.compile(r"[^ \t\r\n'\"\\$`|&;<>(){},]+")
+_PLAIN_IN_OPERAND: Final = re.compile(r"[^'\"\\$`}]+")
+_IN_DOUBLE: Final = re.compile(r'[^"\\$`]+')
+IN_DOCUMENT: Final = re.compile(r"[^\\$`]+")
+_ANSI: Final = re.compile(r"[^'\\]*(?:\\.[^'\\]*)*", re.DOTALL)
+_NAME: Final = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]", re.ASCII)
+_BACKTICKS: Final = re.compile(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
+_PARAMETER: Final = re.compile(
+    r"\{(?P<what>[!#]?)(?P<name>[A-Za-z_]\w*|\d+|[@*?$!-])(?P<at>\[[^\]\n]{0,200}\])?(?P<op>:[-=?+]|##?|%%?|//?|\^\^?|,,?|[-=?+:@])?",
+    re.ASCII,
+)
+_ENVIRONMENT_ROOT: Final = frozenset(["HOME", "PATH", "PWD", "OLDPWD", "SHELL", "MANPATH", "GOPATH"])
+"""Variables whose values begin with `/` wherever they are set."""
+
+
+class Words:
+    """Reads the words of `text`. `positional` are `$0`, `$1`, ...; None where they are not known, as in the
+    body of a function."""
+
+    def __init__(self, runner: Runner, text: str, depth: int, positional: tuple[str, ...] | None) -> None:
+        self.runner = runner
+        self.text = text
+        self.at = 0
+        self.depth = depth
+        self.positional = positional
+        self.line_end = -1
+        self.documents_to: dict[int, int] = {}
+        runner.step(1 + len(text) // 4096)
+
+    def commands(self, closer: str, given: str | None, before: tuple[str, ...]) -> Line:
+        """Read the commands up to the closer."""
+        raise NotImplementedError
+
+    # ---- words -----------------------------------------------------------------------------------------
+
+    def _choices(self, raw: Raw) -> list[str]:
+        """The word with each of the values that its variables may have."""
+        most = max((len(part) for part in raw if isinstance(part, tuple)), default=1)
+        return [
+            "".join(part if isinstance(part, str) else part[min(choice, len(part) - 1)] for part in raw)
+            for choice in range(most)
+        ]
+
+    def _first_of(self, part: str | tuple[str, ...]) -> str:
+        return part if isinstance(part, str) else part[0]
+
+    def _first(self, raw: Raw) -> str:
+        return "".join(map(self._first_of, raw))
+
+    def _fields(self, raw: Raw) -> list[str]:
+        return [word for choice in self._choices(raw) for word in fields(choice)]
+
+    def _word(self, operand: bool = False) -> Raw:
+        """One word from here; as an operand of `${x:-...}` it may hold blanks and ends before the `}`."""
+        text, size = self.text, len(self.text)
+        raw: Raw = []
+        depth = 0
+        while self.at < size:
+            self.runner.step()
+            chunk = (_PLAIN_IN_OPERAND if operand else _PLAIN_IN_BRACES if depth else _PLAIN).match(
+                text, self.at
+            )
+            if chunk is not None:
+                raw.append(chunk[0])
+                self.at = chunk.end()
+                continue
+            char = text[self.at]
+            if char == "'":
+                end = text.find("'", self.at + 1)
+                end = size if end < 0 else end
+                raw.append(QUOTED + text[self.at + 1 : end])
+                self.at = end + 1
+            elif char == '"':
+                self.at += 1
+                raw.append(QUOTED)
+                raw += self._quoted(_IN_DOUBLE, '"')
+            elif char == "\\":
+                if text[self.at + 1 : self.at + 2] != "\n":
+                    raw.append(text[self.at + 1 : self.at + 2])
+                self.at += 2
+            elif char == "$":
+                raw.append(self._dollar(False))
+            elif char == "`":
+                raw.append(self._backticks(False))
+            elif operand:
+                break
+            elif char == "{":
+                raw.append(OPEN)
+                depth += 1
+                self.at += 1
+            elif char == "}":
+                raw.append(CLOSE)
+                depth = max(0, depth - 1)
+                self.at += 1
+            elif char == "," and depth:
+                raw.append(COMMA)
+                self.at += 1
+            elif char in "<>" and text.startswith("(", self.at + 1):
+                self.at += 2
+                output, shown, chains = self._nested()
+                shown = f"{char}({shown})"
+                if char == "<":
+                    self.runner.substituted(shown, output, chains)
+                raw.append(QUOTED + shown)
+            else:
+                break
+        if len(raw) > 1 and all(isinstance(part, str) for part in raw):
+            return ["".join(part for part in raw if isinstance(part, str))]
+        return raw
+
+    def _quoted(self, plain_part: re.Pattern[str], closer: str) -> Raw:
+        """What stands in double quotes or in a here-document, up to and over the closer."""
+        text, size = self.text, len(self.text)
+        raw: Raw = []
+        while self.at < size:
+            self.runner.step()
+            chunk = plain_part.match(text, self.at)
+            if chunk is not None:
+                raw.append(chunk[0])
+                self.at = chunk.end()
+                continue
+            char = text[self.at]
+            if char == closer:
+                self.at += 1
+                break
+            if char == "\\":
+                after = text[self.at + 1 : self.at + 2]
+                if after != "\n":
+                    raw.append(after if after in ("$", "`", "\\", closer) else char + after)
+                self.at += 2
+            else:
+                raw.append(self._dollar(True) if char == "$" else self._backticks(True))
+        return raw
+
+    # ---- expansions ------------------------------------------------------------------------------------
+
+    def _nested(self) -> tuple[str | None, str, tuple[str, ...]]:
+        """The commands up to the closing parenthesis: their output, how they are shown, their chains."""
+        with_depth = self.depth
+        self.depth += 1
+        self.runner.step(1 if self.depth <= DEEPEST_NESTED else 1 << 30)
+        positional, folder = self.positional, self.runner.folder
+        line = self.commands(")", None, ())
+        self.depth, self.positional, self.runner.folder = with_depth, positional, folder
+        shown = "; ".join(line.heads)[:LONGEST_SHOWN]
+        return line.collected(), shown, tuple(line.heads[-MOST_CHAINS:])
+
+    def _inserted(self, output: str | None, shown: str, quoted: bool) -> str:
+        if output is None:
+            return f"{QUOTED}$({shown})"
+        return QUOTED + output.rstrip("\n") if quoted else self._split(output.rstrip("\n"))
+
+    def _split(self, value: str) -> str:
+        separators = self.runner.values("IFS")
+        return split_value(value, separators[0] if separators and isinstance(separators[0], str) else None)
+
+    def _backticks(self, quoted: bool) -> str:
+        found = _BACKTICKS.match(self.text, self.at)
+        if found is None:
+            self.at += 1
+            return "" if self.text[self.at - 2 : self.at - 1].isalnum() else "`"
+        self.at = found.end()
+        inner = re.sub(r"\\([`\\$])", r"\1", found[1])
+        output, chains = self.runner.script(inner, self.depth + 1)
+        return self._inserted(output, "; ".join(chains)[:LONGEST_SHOWN], quoted)
+
+    def _dollar(self, quoted: bool) -> str | tuple[str, ...]:
+        text = self.text
+        self.at += 1
+        char = text[self.at : self.at + 1]
+        if char == "'" and not quoted:
+            found = _ANSI.match(text, self.at + 1)
+            assert found is not None
+            self.at = found.end() + 1
+            return QUOTED + unescape(found[0])
+        if char == '"' and not quoted:
+            return ""
+        if char == "(":
+            if text.startswith("((", self.at):
+                end = text.find("))", self.at, self.at + 2000)
+                if end >= 0 and "$(" not in text[self.at : end] and "`" not in text[self.at : end]:
+                    shown = text[self.at - 1 : end + 2].replace("\n", " ")
+                    self.at = end + 2
+                    return QUOTED + shown
+            self.at += 1
+            output, shown, _ = self._nested()
+            return self._inserted(output, shown, quoted)
+        if char == "{":
+            return self._parameter(quoted)
+        name = _NAME.match(text, self.at)
+        if name is None:
+            return "$"
+        self.at = name.end()
+        return self._value(name[0], "", quoted)
+
+    def _value(self, name: str, subscript: str, quoted: bool) -> str | tuple[str, ...]:
+        """`$name`: its value, or itself when that is unknown."""
+        if name == "IFS" and not self.runner.values(name):
+            return " " if quoted else BREAK
+        if name.isdigit() or name in "@*":
+            words = self._arguments(name)
+            if words is None:
+                return f"${name}"
+            if name == "*" and quoted:
+                return QUOTED + " ".join(words)
+            return (BREAK.join(words) if quoted else BREAK.join(map(self._split, words))) or ""
+        values = self.runner.values(name)
+        if not values:
+            return f"${name}{NAMED}" if name[0].isalpha() or name[0] == "_" else f"${name}"
+        shown = tuple(self._element(value, subscript, quoted) for value in values)
+        return shown if len(shown) > 1 else shown[0]
+
+    def _element(self, value: str | list[str], subscript: str, quoted: bool) -> str:
+        if isinstance(value, str):
+            return QUOTED + value if quoted else self._split(value)
+        if subscript in ("@", "*"):
+            return BREAK.join(QUOTED + word if quoted else self._split(word) for word in value)
+        index = int(subscript) if re.fullmatch(r"-?\d{1,5}", subscript) else 0
+        word = value[index] if -len(value) <= index < len(value) else ""
+        return QUOTED + word if quoted else self._split(word)
+
+    def _arguments(self, name: str) -> tuple[str, ...] | None:
+        if self.positional is None:
+            return None
+        words = self.runner.positional or self.positional
+        if name in "@*":
+            return words[1:]
+        index = int(name)
+        if index == 0 and not words:
+            return None
+        return words[index : index + 1]
+
+    def _parameter(self, quoted: bool) -> str | tuple[str, ...]:
+        """`${...}`."""
+        start = self.at - 1
+        found = _PARAMETER.match(self.text, self.at)
+        if found is None:
+            end = self.text.find("}", self.at, self.at + 200)
+            if end < 0:
+                return "$"
+            self.at = end + 1
+            return QUOTED + self.text[start : self.at]
+        self.at = found.end()
+        operand = plain(self._first(self._word(operand=True)))
+        if self.text.startswith("}", self.at):
+            self.at += 1
+        name, operation = found["name"], found["op"] or ""
+        subscript = (found["at"] or "[]")[1:-1]
+        if found["what"] == "!" and not operation:
+            pointed = self.runner.values(name)
+            if pointed and isinstance(pointed[0], str) and _NAME.fullmatch(pointed[0]):
+                return self._value(pointed[0], "", quoted)
+        if found["what"]:
+            return QUOTED + self.text[start : self.at][:LONGEST_SHOWN]
+        if not operation:
+            return self._value(name, subscript, quoted)
+        return self._operated(name, subscript, operation, operand, quoted, start)
+
+    def _operated(
+        self, name: str, subscript: str, operation: str, operand: str, quoted: bool, start: int
+    ) -> str | tuple[str, ...]:
+        insert = (lambda value: QUOTED + value) if quoted else self._split
+        value = self._value(name, subscript, True)
+        first = value if isinstance(value, str) else value[0]
+        known = not first.startswith("$")
+        bare = operation.removeprefix(":")
+        if bare in ("-", "="):
+            if known and plain(first):
+                return self._value(name, subscript, quoted)
+            if bare == "=":
+                self.runner.assign(name, (operand,), False, False)
+            return insert(operand) if known else (insert(operand), first)
+        if bare == "+":
+            return (insert(operand), "")
+        if bare == "?":
+            return self._value(name, subscript, quoted)
+        if known:
+            changed = transform(plain(first), operation, operand)
+            if changed is not None:
+                return insert(changed)
+        elif name in _ENVIRONMENT_ROOT and operation == ":" and re.fullmatch(r"\s*0\s*:\s*1\s*", operand):
+            return "/"
+        return QUOTED + self.text[start : self.at][:LONGEST_SHOWN]
