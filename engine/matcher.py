@@ -26,9 +26,10 @@ from typing import Final
 
 from engine.conditions import CompiledCondition, check_policy, compile_condition
 from engine.fields import Facts
-from engine.index import Index, Probe
+from engine.index import Index
 from engine.layered import Layered
 from engine.model import ROOTS, Json, Match, Policy, ToolCall, Verdict
+from engine.probe import Probe
 
 RECENT: Final = 16
 """Changes that are simply evaluated; more of them become a tier."""

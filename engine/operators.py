@@ -109,6 +109,11 @@ def _witness_in(facts: Facts, path: Path, value: Json) -> Json:
 # ---- text --------------------------------------------------------------------------------------------
 
 
+MANY: Final = 32
+"""More texts than these are asked all at once whether there is anything to look for; one by one, the
+hundreds of thousands that a call may hold would take too long."""
+
+
 def _has(text: str, part: str) -> bool:
     return part in text
 
@@ -116,7 +121,10 @@ def _has(text: str, part: str) -> bool:
 def _on_texts(name: str, holds: Callable[[str, str], bool], phrase: str, meaning: str) -> Operator:
     def compile_(path: Path, value: Json) -> Test:
         def test(facts: Facts) -> Verdict:
-            for text in facts.texts(path):  # noqa: SIM110 - see _any_value
+            texts = facts.texts(path)
+            if len(texts) > MANY and value.encode() not in facts.joined(path):
+                return False
+            for text in texts:  # noqa: SIM110 - see _any_value
                 if holds(text, value):
                     return True
             return False
@@ -137,11 +145,20 @@ def _on_texts(name: str, holds: Callable[[str, str], bool], phrase: str, meaning
 
 
 def _compile_matches(path: Path, value: Json) -> Test:
-    search = compile_pattern(value).search_bytes
+    pattern = compile_pattern(value)
+    search = pattern.search_bytes
 
     def test(facts: Facts) -> Verdict:
         verdict: Verdict = False
-        for text in facts.encoded(path):
+        texts = facts.encoded(path)
+        if len(texts) > MANY:
+            # One search over all tells where to look, or that there is nothing to look for.
+            at = pattern.search_joined(facts.joined(path))
+            if at is None:
+                return False
+            if at >= 0 and search(facts.text_at(path, at)) is True:
+                return True
+        for text in texts:
             found = search(text)
             if found is True:
                 return True

@@ -46,6 +46,9 @@ _PIECE: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
+# What only the whole text can decide, or what cannot be told from it at a glance.
+_OF_TEXT: Final = re.compile(r"\\[AzCQ]|\(\?[a-zA-Z]*-")
+
 _TWICE = "write the repeated text out"
 _ADVICE: Final = tuple(
     (re.compile(piece, re.DOTALL), text)
@@ -103,7 +106,7 @@ class Pattern:
     not answer FALSE for: the relaxed one where counts are large, else `text` itself. Texts of up to
     `exact_bytes` are searched exactly."""
 
-    __slots__ = ("_relaxed", "_search", "exact_bytes", "required", "text")
+    __slots__ = ("_across", "_relaxed", "_search", "exact_bytes", "required", "text")
 
     def __init__(self, text: str) -> None:
         compiled = _compile(text)
@@ -112,6 +115,7 @@ class Pattern:
         self._search = compiled.search
         self._relaxed = self._search
         self.exact_bytes = 1 << 62
+        self._across: Any = None
         relaxed = _relax(text)
         if relaxed != text:
             weight = _weight(text, relaxed)
@@ -143,6 +147,20 @@ class Pattern:
             f"a text of {len(subject):,} bytes is too long for the repetition counts of the pattern"
             f" `{shorten(self.text)}`, which is searched up to {self.exact_bytes:,} bytes"
         )
+
+    def search_joined(self, joined: bytes) -> int | None:
+        """Where the pattern may match in one of many texts, joined by line feeds: None if in none of them,
+        -1 if that cannot be told without looking at each.
+
+        Anchors are read as those of lines, and a line feed is no part of a word, so whatever matches a text
+        by itself matches here too; what stretches over several texts is found besides.
+        """
+        if _OF_TEXT.search(self.text):
+            return -1
+        if self._across is None:
+            self._across = _compile(f"(?m){self.required}").search
+        found = self._across(joined)
+        return None if found is None else int(found.start())
 
 
 @lru_cache(maxsize=65536)

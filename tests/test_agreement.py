@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine import index, matcher, textindex
+from engine import index, matcher, textindex, ways
 from engine.decision import decide
 from engine.errors import ConditionError
 from engine.matcher import Rule
@@ -43,7 +43,7 @@ def sizes(request: pytest.FixtureRequest) -> Iterator[None]:
                 (index, "FULL", 1),
                 (index, "BLOCK", 2),
                 (index, "FEW_SHAPES", 1),
-                (index, "LEARN_FROM", 2),
+                (ways, "LEARN_FROM", 2),
                 (index, "MOST_COPIES", 8),
                 (textindex, "FEW", 0),
                 (textindex, "SHARD", 2),
@@ -72,6 +72,7 @@ FIELDS = (
     "agentContext.goal",
     "user.scopes",
     "run.task",
+    "derived.shellCommands",
 )
 WORDS = (
     *("wire", "Wire", "WIRE", "rm -rf /", "k", "K", "\u212a", "s", "S", "\u017f", "ß", "ẞ", "ss", "SS"),

@@ -9,7 +9,11 @@ import re2
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from engine.errors import ConditionError
+from engine.fields import Facts, parse
 from engine.literals import required
+from engine.operators import OPERATORS
+from engine.patterns import compile_pattern
 
 ALL = bool(os.environ.get("CI_REQUIRE_ALL"))
 EXAMPLES = 30_000 if ALL else 2_000
@@ -105,8 +109,9 @@ def grown(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 patterns = st.recursive(piece, grown, max_leaves=8)
-words = [*sorted(LETTERS + "tT^:]"), "ab", "ks", "strasse", "AB", "a.b", "aaa"]
-texts = st.lists(st.sampled_from(words), max_size=24).map("".join)
+PARTS = [*sorted(LETTERS + "tT^:]"), "ab", "ks", "strasse", "AB", "a.b", "aaa"]
+words = st.sampled_from(PARTS)
+texts = st.lists(words, max_size=24).map("".join)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -170,6 +175,36 @@ def _ranges(members: str) -> list[tuple[int, int]]:
         else:
             ranges.append([code, code])
     return [(low, high) for low, high in ranges]
+
+
+few = st.lists(words, max_size=3).map("".join)
+many = st.tuples(st.lists(few, min_size=1, max_size=4), st.lists(few, max_size=4)).map(
+    lambda ends: ends[0] * (33 // len(ends[0]) + 1) + ends[1]
+)
+
+
+@settings(max_examples=EXAMPLES // 4, deadline=None)
+@given(patterns, many)
+@example("^b$", ["a"] * 40 + ["b"])
+@example(r"a\nb", ["a", "b"] * 20)
+@example(r"\Bb", ["a", "b"] * 20)
+@example(r"\Aa\z", ["aa"] * 40 + ["a", "aa"])
+def test_many_texts_are_searched_like_each_by_itself(pattern: str, found: list[str]) -> None:
+    try:
+        each = compile_pattern(pattern)
+    except ConditionError:
+        return
+    test = OPERATORS["matches"].compile(parse("inputPayload.a"), pattern)
+    facts = Facts({"inputPayload": {"a": found}})
+    assert test(facts) is any(each.search(text) is True for text in found)
+
+
+@given(words, many)
+def test_many_texts_contain_what_one_contains(part: str, found: list[str]) -> None:
+    facts = Facts({"inputPayload": {"a": found}})
+    for operator, holds in (("contains", str.__contains__), ("ends_with", str.endswith)):
+        test = OPERATORS[operator].compile(parse("inputPayload.a"), part)
+        assert test(facts) is any(holds(text, part) for text in found)
 
 
 def test_deep_and_wide_patterns_stay_cheap() -> None:
