@@ -29,7 +29,9 @@ from engine.errors import DocumentError
 from engine.model import ACTIONS, RATE_LIMIT_KEYS, ROOTS, Condition, Policy
 from engine.operators import OPERATORS
 from engine.presets import escaped, instantiate, load_preset
+from engine.shapes import is_policy
 from engine.yaml_nodes import MAX_BYTES, read
+from schemas.validation import violations
 
 CASES = Path(__file__).parent / "cases" / "documents"
 SCHEMA = json.loads((CASES / "case.schema.json").read_text(encoding="utf-8"))
@@ -97,6 +99,68 @@ def test_enumerations_are_the_engines() -> None:
     )
 
 
+def mangled(rng: random.Random, value: Any) -> Any:
+    """A document with one thing changed somewhere: another value, a key more, a key less."""
+    if isinstance(value, dict) and value and rng.random() < 0.9:
+        changed = dict(value)
+        key = rng.choice(list(changed))
+        match rng.randrange(5):
+            case 0:
+                del changed[key]
+            case 1:
+                changed[rng.choice(["value", "expression", "per", "user", "owner", "version"])] = rng.choice(
+                    ODD
+                )
+            case _:
+                changed[key] = mangled(rng, changed[key])
+        return changed
+    if isinstance(value, list) and value and rng.random() < 0.9:
+        at = rng.randrange(len(value))
+        return [*value[:at], mangled(rng, value[at]), *value[at + rng.randrange(2) :]]
+    return rng.choice(ODD)
+
+
+ODD = [
+    None,
+    True,
+    0,
+    1,
+    -1,
+    5.0,
+    1.5,
+    10**400,
+    "",
+    "a",
+    "a\n",
+    "A b",
+    "x" * 20_000,
+    [],
+    ["a"],
+    {},
+    {"a": 1},
+    "exists",
+]
+ODD += ["toolName == 1", "in", "agentId", "block", "fail", 2**31, ["agentId", "agentId"], [1] * 70]
+
+
+def test_what_the_quick_shape_accepts_the_schema_accepts() -> None:
+    rng = random.Random(7)
+    whole = case(CASES / "accepted" / "every-member-of-a-policy.yaml")
+    document = read(source_of(whole)).root.value
+    both = only_schema = 0
+    for _ in range(3000):
+        value = mangled(rng, document)
+        if rng.random() < 0.3:
+            value = mangled(rng, value)
+        found = violations("documents/policy", value)
+        if is_policy(value):
+            assert found == [], value
+            both += 1
+        elif not found:
+            only_schema += 1
+    assert both > 100 and only_schema < both, "it is worth having"
+
+
 def test_unknown_schema() -> None:
     with pytest.raises(schemas.UnknownSchema):
         schemas.load("documents/../../secrets")
@@ -142,6 +206,12 @@ def test_examples_gate_a_body() -> None:
     assert problems(MINIMAL | {"examples": [{"match": True, "toolName": "mail"}]}) == [
         ("/examples/0", "example_fails")
     ]
+
+
+@pytest.mark.parametrize("member", ["policyId", "name", "presetId"])
+@pytest.mark.parametrize("end", ["\n", "\r", "\x00", "\x85"])
+def test_a_line_end_at_the_end_is_not_overlooked(member: str, end: str) -> None:
+    assert problems(MINIMAL | {member: f"abc{end}"}) == [(f"/{member}", "wrong_form")]
 
 
 def test_body_that_is_no_object() -> None:
