@@ -132,11 +132,18 @@ def _pattern(validator: Any, pattern: str, value: Json, schema: Json) -> Iterato
         yield jsonschema.ValidationError(f"{pattern!r} does not match")
 
 
+def _items(validator: Any, items: Json, value: Json, schema: Json) -> Iterator[jsonschema.ValidationError]:
+    """`items`, but a list that is refused for its length is not looked into."""
+    if isinstance(value, list) and len(value) <= schema.get("maxItems", len(value)):
+        for index, item in enumerate(value):
+            yield from validator.descend(item, items, path=index)
+
+
 def _unique_items(
-    _validator: Any, unique: bool, value: Json, _schema: Json
+    _validator: Any, unique: bool, value: Json, schema: Json
 ) -> Iterator[jsonschema.ValidationError]:
-    """`uniqueItems` in time linear in the length of the list."""
-    if unique and isinstance(value, list):
+    """`uniqueItems` in time linear in the length of the list; see `_items`."""
+    if unique and isinstance(value, list) and len(value) <= schema.get("maxItems", len(value)):
         seen = {json.dumps(_as_compared(item), sort_keys=True) for item in value}
         if len(seen) < len(value):
             yield jsonschema.ValidationError("has the same entry twice")
@@ -154,7 +161,7 @@ def _as_compared(value: Json) -> Json:
 
 
 _Validator: Final = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
-    jsonschema.Draft202012Validator, {"pattern": _pattern, "uniqueItems": _unique_items}
+    jsonschema.Draft202012Validator, {"pattern": _pattern, "items": _items, "uniqueItems": _unique_items}
 )
 
 

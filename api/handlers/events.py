@@ -53,7 +53,7 @@ def read_event(raw: bytes) -> tuple[EventBody, dict[str, Any]]:
         body = _decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # Not JSON, or not of the right shape: the slow path finds the words for it.
-        bodies.validate("event", bodies.decode(raw))
+        bodies.validate("event", bodies.decode_unique(raw))
         raise ApiError("invalid_json", "the body cannot be read") from None
     metadata = body.metadata or {}
     if raw.count(b":") != _encode(body).count(b":") or b"\\u003" in raw or b"\\u0000" in raw:
@@ -61,7 +61,7 @@ def read_event(raw: bytes) -> tuple[EventBody, dict[str, Any]]:
         bodies.decode_unique(raw)
     bodies.check(raw, {"metadata": metadata})
     if not _well_formed(body, metadata):
-        bodies.validate("event", bodies.decode(raw))
+        bodies.validate("event", bodies.decode_unique(raw))
         raise invalid("", "the event is not well-formed")
     if None in metadata.values():
         metadata = {key: value for key, value in metadata.items() if value is not None}
