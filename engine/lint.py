@@ -19,7 +19,7 @@ from typing import Final, Literal
 from engine import conflicts, witness
 from engine.conditions import CompiledCondition
 from engine.examples import call_of
-from engine.fields import Facts
+from engine.fields import DERIVED, Facts
 from engine.matcher import Rule
 from engine.model import ALWAYS_PRESENT, STRENGTH, Json, Policy, ToolCall
 from engine.operators import OPERATORS
@@ -38,7 +38,7 @@ CODES: Final[Mapping[str, tuple[Level, str]]] = {
     "duplicate": ("warning", "another policy has the same conditions and the same effect"),
     "only-lists": ("warning", "no single value satisfies all conditions on a field"),
     "redundant-condition": ("warning", "another condition of the policy implies it"),
-    "unindexed": ("warning", "every call has to be tested against it"),
+    "unindexed": ("note", "every call has to be tested against it"),
     "missing-triggers": ("warning", "a call without the field matches"),
     "no-examples": ("warning", "nothing says what it is for, so a mistake in it goes unnoticed"),
     "one-sided": ("note", "its examples only match, or only do not"),
@@ -123,8 +123,8 @@ def _of_one(rule: Rule, call: ToolCall | None, unindexed: bool) -> Iterator[Find
         yield from _missing(rule, call)
     if unindexed:
         message = (
-            "every call has to be tested against this policy; add a condition that says what to look for, "
-            "such as `toolName in [...]`"
+            "nothing in it narrows the calls it is for, so each call is tested against it; where many"
+            " policies are like that, add a condition that says what to look for, such as `toolName in [...]`"
         )
         yield Finding("unindexed", message, policy, "/matchConditions")
 
@@ -169,7 +169,7 @@ def _missing(rule: Rule, call: ToolCall) -> Iterator[Finding]:
     evaded: list[str] = []
     evading: ToolCall | None = None
     for path, conditions in _by_path(rule).items():
-        if path.root in ALWAYS_PRESENT and not path.segments:
+        if path.root == DERIVED or (path.root in ALWAYS_PRESENT and not path.segments):
             continue
         names = {condition.operator.name for _, condition in conditions if condition.operator}
         if "not_exists" in names:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from engine.cel_parser import parse as parse_expression
 from engine.conditions import CompiledCondition
-from engine.fields import MEMBERS, Facts, parse
+from engine.fields import DERIVED, MEMBERS, Facts, parse
 from engine.fields import Path as Path
 from engine.matcher import Rule
 from engine.model import ALWAYS_PRESENT, READING_HINTS, ROOTS, Json, ToolCall
@@ -26,6 +26,8 @@ from engine.wishes import ITEM, Row, Slot, Wish, wishes
 
 ATTEMPTS: Final = 16
 MOST_CANDIDATES: Final = 40
+
+_COMMAND: Final[Slot] = ("inputPayload", "command")
 
 ABSENT: Final = object()
 """Proposed instead of a value: leave the place out."""
@@ -108,6 +110,11 @@ def _asked(condition: CompiledCondition, truth: bool) -> list[Row]:
         assert condition.expression is not None
         return wishes(parse_expression(condition.expression.text), truth)
     name = condition.operator.name
+    if condition.path.root == DERIVED:
+        # Nobody can send it; what it is worked out from can be sent, if it is not to be avoided.
+        if name.startswith("not_") is truth or name == "exists":
+            return [()]
+        return [(Wish(_COMMAND, name.removeprefix("not_"), condition.condition.value),)]
     if not truth:
         name = name.removeprefix("not_") if name.startswith("not_") else f"not_{name}"
     slot = (condition.path.root, *condition.path.segments)

@@ -1,0 +1,163 @@
+"""`governance lint`: what is wrong, useless or risky about policies, with calls that show it."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from api.cli.report import (
+    Remark,
+    add_format,
+    compact,
+    print_json,
+    print_remarks,
+    problems_as_remarks,
+    progress,
+    say,
+)
+from api.cli.sources import add_folder, checkout_of, default_folder, shown_path
+from api.cli.terminal import FAILED, Subparsers
+
+if TYPE_CHECKING:
+    from engine.checkout import Checkout
+    from engine.lint import Finding
+
+LEVELS: Final = ("error", "warning", "note")
+
+EPILOG = """\
+findings:
+  dead                 error    the conditions can never all hold
+  shadowed             warning  another policy decides every call that this one matches
+  contradictory        warning  it allows what another policy stops
+  duplicate            warning  another policy has the same conditions and the same effect
+  only-lists           warning  no single value satisfies all conditions on a field
+  redundant-condition  warning  another condition of the policy implies it
+  missing-triggers     warning  a call without the field matches
+  no-examples          warning  nothing says what it is for, so a mistake in it goes unnoticed
+  unindexed            note     every call has to be tested against it
+  one-sided            note     its examples only match, or only do not
+  missing-evades       note     a call that omits or renames the field does not match
+  allow-is-void        note     an `allow` loosens nothing
+  disabled             note     it is switched off
+Documents that do not load are errors, each with its own code.
+
+Each claim about calls comes with one, on which the engine was asked; a finding without a call follows from
+the documents alone. What cannot be proven is not claimed. An example in a policy that shows a case says that
+the case is meant, and ends the finding about it.
+
+exit codes:
+  0  nothing of level --fail-on or above
+  1  findings, or documents that do not load
+  2  wrong usage, or a folder that cannot be read
+"""
+
+
+def register(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "lint",
+        help="find policies that are broken, dead, shadowed, contradictory or risky",
+        description="Reads a whole policies folder and reports every document that does not load, and every\n"
+        "policy that is dead, shadowed, contradictory, a duplicate, slow to match, or open to calls\n"
+        "that leave fields out.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=EPILOG,
+    )
+    add_folder(parser)
+    parser.add_argument(
+        "--level", choices=LEVELS, default="note", help="show this level and above; default: note"
+    )
+    parser.add_argument(
+        "--fail-on",
+        choices=LEVELS,
+        default="warning",
+        help="exit with 1 from this level; default: warning",
+    )
+    parser.add_argument("--no-presets", action="store_true", help="leave presets out")
+    add_format(parser)
+    parser.set_defaults(run=_lint)
+
+
+def _lint(arguments: argparse.Namespace) -> int:
+    folder = arguments.folder or default_folder()
+    found = checkout_of(folder)
+    remarks = problems_as_remarks(found.problems, folder)
+    remarks += remarks_on(found, folder, presets=not arguments.no_presets)
+    remarks.sort(key=lambda each: (each.file, each.line, each.column, each.code))
+    return report(remarks, found, arguments)
+
+
+def remarks_on(found: Checkout, folder: str, *, presets: bool) -> list[Remark]:
+    """The findings about every good document."""
+    from engine.lint import lint
+
+    remarks: list[Remark] = []
+    total = sum(map(len, found.policies.values()))
+    with progress("linting", total) as step:
+        for policies in found.policies.values():
+            for finding in lint(policies.values()):
+                if finding is None:
+                    step()
+                else:
+                    remarks.append(remark(finding, found, folder, found.file_of(finding.policy)))
+    if presets:
+        remarks += _presets(found, folder)
+    return remarks
+
+
+def _presets(found: Checkout, folder: str) -> Iterator[Remark]:
+    from engine.documents import policy_from_json
+    from engine.lint import lint
+    from engine.presets import instantiate
+
+    for preset in found.presets.values():
+        policy = policy_from_json(instantiate(preset, {}, preset.preset_id))
+        for finding in lint([policy], alone=True):
+            if finding is not None:
+                yield remark(finding, found, folder, preset.file)
+
+
+def remark(finding: Finding, found: Checkout, folder: str, file: str) -> Remark:
+    line, column = found.place(file, finding.pointer)
+    details: tuple[str, ...] = ()
+    data: dict[str, Any] = {"policyId": finding.policy.policy_id, "pointer": finding.pointer}
+    if finding.related:
+        data["related"] = list(finding.related)
+    if finding.call is not None:
+        details = (f"{finding.outcome or 'call'}: {compact(finding.call)}",)
+        data |= {"call": dict(finding.call), "outcome": finding.outcome}
+    return Remark(
+        finding.level,
+        finding.code,
+        finding.message,
+        shown_path(folder, file),
+        line,
+        column,
+        details,
+        data,
+    )
+
+
+def report(remarks: list[Remark], found: Checkout, arguments: argparse.Namespace) -> int:
+    counts = Counter(each.level for each in remarks)
+    shown = [each for each in remarks if LEVELS.index(each.level) <= LEVELS.index(arguments.level)]
+    failing = [each for each in remarks if LEVELS.index(each.level) <= LEVELS.index(arguments.fail_on)]
+    documents = sum(map(len, found.policies.values()))
+    if arguments.format == "json":
+        summary = {"policies": documents, "presets": len(found.presets)}
+        summary |= {f"{level}s": counts[level] for level in LEVELS}
+        print_json({"summary": summary, "findings": [each.as_json() for each in shown]})
+    else:
+        print_remarks(shown, arguments.format)
+        if arguments.format == "text":
+            hidden = len(remarks) - len(shown)
+            say(_summary(documents, len(found.presets), counts, hidden), "bold" if failing else "green")
+    return FAILED if failing else 0
+
+
+def _summary(policies: int, presets: int, counts: Counter[str], hidden: int) -> str:
+    found = ", ".join(f"{counts[level]:,} {level}{'s' * (counts[level] != 1)}" for level in LEVELS)
+    rest = f" ({hidden:,} not shown, see --level)" if hidden else ""
+    plural = "y" if policies == 1 else "ies"
+    return f"{policies:,} polic{plural} and {presets:,} preset{'s' * (presets != 1)}: {found}{rest}"
