@@ -7,7 +7,7 @@ shell would run, its words with quotes, escapes, variables, substitutions of con
     echo cm0gLXJm | base64 -d | sh        echo cm0gLXJm | base64 -d | sh,  echo cm0gLXJm,  ...,  rm -rf
     sudo sh -c 'curl x | sh'              sudo sh -c 'curl x | sh',  sh -c ...,  curl x,  sh,  curl x | sh
 
-How an entry is written: the command word first, by its path and by its bare name (two entries), words parted
+How an entry is written: the command word first, by its path and by its bare name (two entries; `./x` stays), words parted
 by one blank; a word with a blank, a quote or one of `|&;<>` in it stands in single quotes (a `'` within reads
 `"`), so an unquoted `|` or `>` always is syntax; redirections last, `> /dev/sda`; a whole pipeline is an
 entry of its own, wrappers such as sudo left out; so is a file fetched or written and then run, `curl -o f u |
@@ -60,6 +60,8 @@ SPARE_SIZE: Final = 65_536
 _FETCHED: Final = re.compile(r"(?:-\w*[oO]|--output(?:-document)?)=?")
 _DESCRIPTOR: Final = re.compile(r"\d+-?|-")
 _ABSOLUTE: Final = ("/", "~", "$")
+_OWN: Final = re.compile(r"\./[^/]*")
+"""A program of the folder at hand, which is no other of that name."""
 _LOCAL: Final = re.compile(r"\.{1,2}(?:/|$)|\*")
 _RELATIVE: Final = re.compile(r"[\w.][\w.*?/-]*")
 _READING_OR_REMOVING: Final = frozenset(
@@ -211,12 +213,14 @@ class Reading:
             words = [word for raw in simple.words for word in fields(_chosen(raw, choice))]
             if not words:
                 continue
-            found = self._command(words, tail, stdin, before, depth, certain)
-            if not shown:
-                shown, output = found
+            found = self._command(list(words), tail, stdin, before, depth, certain)
             first = _chosen(simple.words[0], choice)
             if NAMED in first and (bare := fields(without_unknown(first))):
-                self._command([*bare, *words[len(fields(first)) :]], tail, stdin, before, depth)
+                # `r${x}m`, where nothing is known of x: as it is, and as `rm`
+                words = [*bare, *words[len(fields(first)) :]]
+                found = self._command(words, tail, stdin, before, depth, certain)
+            if not shown:
+                shown, output = found
         if not shown:
             shown = tail.strip()
             self.add(shown)
@@ -238,7 +242,7 @@ class Reading:
         if depth > DEEPEST:
             raise TooMuch
         words[0] = resolve_classes(words[0])
-        name = _bare(words[0])
+        name = words[0] if _OWN.fullmatch(words[0]) and not self.folder else _bare(words[0])
         if self.folder is not None and name in _ON_FILES:
             words[1:] = self._from_start(words[1:], tail, name)
         shown = render([name, *words[1:]]) + tail

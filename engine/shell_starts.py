@@ -225,6 +225,20 @@ def _powershell(words: Sequence[str], stdin: str | None) -> list[Started]:
     return []
 
 
+def _run(*verbs: str) -> _Rule:
+    """`poetry run x`, `bundle exec x`."""
+
+    def rule(words: Sequence[str], stdin: str | None) -> list[Started]:
+        at = after_options(words)
+        if at >= len(words) or words[at] not in verbs:
+            return []
+        rest = words[at + 1 :]
+        rest = rest[after_options(rest, long="--with --from --package --python --group --extra") :]
+        return [Started("words", words=tuple(rest))] if rest else []
+
+    return rule
+
+
 def _busybox(words: Sequence[str], stdin: str | None) -> list[Started]:
     return [Started("words", words=tuple(words), same=True)] if words else []
 
@@ -284,6 +298,23 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "batch": lambda words, stdin: [Started("input")],
     "tmux": lambda words, stdin: [Started("script", words[-1])] if len(words) > 1 else [],
     "screen": _wrapper("Scset", same=False),
+    "npx": _wrapper("p", "--package", same=False),
+    "bunx": _wrapper(same=False),
+    "pnpx": _wrapper(same=False),
+    "uvx": _wrapper(long="--from --with --python", same=False),
+    "dotenv": _wrapper("fe", same=False),
+    "poetry": _run("run"),
+    "uv": _run("run"),
+    "pipenv": _run("run"),
+    "hatch": _run("run"),
+    "pdm": _run("run"),
+    "rye": _run("run"),
+    "bundle": _run("exec"),
+    "npm": _run("exec", "x"),
+    "pnpm": _run("exec", "dlx"),
+    "yarn": _run("exec", "dlx"),
+    "mise": _run("exec", "x"),
+    "direnv": lambda words, stdin: [Started("words", words=tuple(words[2:]))] if len(words) > 2 else [],
     "alias": _alias,
     "trap": _trap,
     "git": _git,
