@@ -46,11 +46,18 @@ def test_everything_that_helps_to_judge_is_there(console: Console) -> None:
     expect(pane(page).locator(".why")).to_have_text(console.approval(approval)["reason"])
     words = page.get_by_role("region", name="In the agent’s own words")
     expect(words).to_contain_text("not verified")
-    for text in ("Pay the open invoices of May", "the invoice is due", "settle all debts", "it is the last day"):
+    for text in (
+        "Pay the open invoices of May",
+        "the invoice is due",
+        "settle all debts",
+        "it is the last day",
+    ):
         expect(words).to_contain_text(text)
     expect(words.locator(".json")).to_contain_text('"two"')
     shown = page.get_by_role("region", name="What it would be called with").locator(".json")
-    assert shown.evaluate("(node) => JSON.parse(node.textContent)") == console.approval(approval)["inputPayload"]
+    assert (
+        shown.evaluate("(node) => JSON.parse(node.textContent)") == console.approval(approval)["inputPayload"]
+    )
     facts = page.get_by_role("region", name="Who and when")
     for text in ("clerk", "run-may", "just now", approval):
         expect(facts).to_contain_text(text)
@@ -151,7 +158,12 @@ def test_a_whole_round_by_keyboard(console: Console) -> None:
     page.keyboard.press("a")
     page.keyboard.press("Enter")
     expect(pane(page)).to_contain_text("run-of-agent-3")
-    assert [console.approval(each)["status"] for each in ids] == ["pending", "rejected", "approved", "pending"]
+    assert [console.approval(each)["status"] for each in ids] == [
+        "pending",
+        "rejected",
+        "approved",
+        "pending",
+    ]
 
 
 def test_enter_alone_decides_nothing(console: Console) -> None:

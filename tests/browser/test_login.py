@@ -66,9 +66,7 @@ def test_a_service_that_is_away_is_told_at_the_login(console: Console) -> None:
         line.cut()
         email = str(console.service.user("reviewer")["email"])
         console.fill_login(page, email)
-        expect(page.locator(".problem")).to_have_text(
-            "The service cannot be reached. Try again in a moment."
-        )
+        expect(page.locator(".problem")).to_have_text("The service cannot be reached. Try again in a moment.")
         line.mend()
         console.fill_login(page, email)
         expect(page.get_by_text("All clear")).to_be_visible()

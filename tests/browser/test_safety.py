@@ -74,7 +74,9 @@ def check_markup(console: Console, page: Page, attack: str) -> None:
     assert main.locator("form").count() == 1
     sources = main.locator("img").evaluate_all("(found) => found.map((each) => each.getAttribute('src'))")
     assert set(sources) <= {"/console/icon.svg"}
-    inline = "(found) => found.some((each) => each.getAttributeNames().some((name) => /^on|^style$/.test(name)))"
+    inline = (
+        "(found) => found.some((each) => each.getAttributeNames().some((name) => /^on|^style$/.test(name)))"
+    )
     assert not page.locator("*").evaluate_all(inline)
     page.get_by_label("Reason").fill(attack)
     page.get_by_role("button", name="Reject", exact=True).click()
@@ -86,7 +88,9 @@ def check_markup(console: Console, page: Page, attack: str) -> None:
 
 
 def test_the_policy_of_the_page_would_stop_what_slips_through(console: Console) -> None:
-    console.expect_trouble("violation", "Content Security Policy", "Failed to load", "Trusted", "another host")
+    console.expect_trouble(
+        "violation", "Content Security Policy", "Failed to load", "Trusted", "another host"
+    )
     page = console.reviewer()
     expect(page.get_by_role("heading", name="All clear")).to_be_visible()
 

@@ -1,0 +1,139 @@
+"""The console's files over HTTP: what is served, with which headers, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from api import console_pages
+from api.console_pages import POLICY, console_routes, room_paths
+
+CONSOLE = Path(console_pages.__file__).parent / "console"
+FILES = sorted(str(path.relative_to(CONSOLE)) for path in CONSOLE.rglob("*") if path.is_file())
+TEXTS = [name for name in FILES if name.endswith((".js", ".html", ".css", ".svg"))]
+
+
+@pytest.fixture(scope="module")
+def http() -> Iterator[TestClient]:
+    with TestClient(Starlette(routes=console_routes()), follow_redirects=False) as client:
+        yield client
+
+
+def test_the_address_alone_leads_to_the_approvals(http: TestClient) -> None:
+    answer = http.get("/")
+    assert (answer.status_code, answer.headers["location"]) == (307, "/approvals")
+
+
+def test_every_room_is_served_as_the_page(http: TestClient) -> None:
+    assert "/approvals" in room_paths()
+    for path in room_paths():
+        answer = http.get(path, params={"approvalId": "apr_1"})
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
+        assert answer.content == (CONSOLE / "index.html").read_bytes()
+
+
+def test_every_module_in_the_rooms_folder_is_listed_and_named_after_its_path() -> None:
+    listed = (CONSOLE / "rooms.js").read_text()
+    for path in room_paths():
+        assert f'from "./rooms{path}.js"' in listed
+        assert f'path: "{path}"' in (CONSOLE / f"rooms{path}.js").read_text()
+    names = re.search(r"ROOMS = \[([^\]]*)\]", listed)
+    assert names is not None
+    assert len(names[1].split(",")) == len(room_paths())
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_file_is_served_with_its_type_and_the_strict_policy(http: TestClient, name: str) -> None:
+    answer = http.get(f"/console/{name}")
+    assert answer.status_code == 200
+    assert answer.content == (CONSOLE / name).read_bytes()
+    kinds = {"js": "text/javascript", "css": "text/css", "html": "text/html", "svg": "image/svg+xml"}
+    assert answer.headers["content-type"].startswith(kinds[name.rpartition(".")[2]])
+    assert answer.headers["content-security-policy"] == POLICY
+    assert answer.headers["cache-control"] == "no-cache"
+
+
+def test_the_policy_allows_this_service_only_and_nothing_inline() -> None:
+    directives = dict(part.strip().partition(" ")[::2] for part in POLICY.split(";"))
+    assert directives["default-src"] == "'none'"
+    assert {value for name, value in directives.items() if name.endswith("-src")} == {"'none'", "'self'"}
+    for name in ("base-uri", "form-action", "frame-ancestors", "trusted-types"):
+        assert directives[name] == "'none'"
+    assert directives["require-trusted-types-for"] == "'script'"
+    assert "unsafe" not in POLICY
+    assert "http" not in POLICY
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_no_file_names_another_host_or_turns_text_into_markup(name: str) -> None:
+    text = (CONSOLE / name).read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+    assert not re.search(r"https?://|@import|url\(", text)
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function|DOMParser", text
+    )
+    if name.endswith(".html"):
+        assert not re.search(r"\son\w+=|\sstyle=|<style|<script(?![^>]*\ssrc=)|javascript:", text)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_what_a_file_imports_exists(name: str) -> None:
+    text = (CONSOLE / name).read_text(encoding="utf-8")
+    here = (CONSOLE / name).parent
+    for target in re.findall(r'^import .*? ?"(\.[^"]+)";$', text, re.MULTILINE):
+        assert (here / target).is_file(), target
+    for target in re.findall(r'(?:src|href)="/console/([^"]+)"', text):
+        assert (CONSOLE / target).is_file(), target
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "nothing.js",
+        "rooms",
+        "rooms/",
+        "../app.py",
+        "..%2fapp.py",
+        "%2e%2e/app.py",
+        "rooms/..%2f..%2fapp.py",
+        "..%5capp.py",
+        "%00",
+        "app.js%00.svg",
+        "/etc/passwd",
+        "//app.js",
+        "APP.JS",
+        "app.js/",
+        "x" * 5000 + ".js",
+    ],
+)
+def test_nothing_else_is_served(http: TestClient, path: str) -> None:
+    assert http.get(f"/console/{path}").status_code == 404
+
+
+def test_names_that_do_not_exist_leave_nothing_behind(http: TestClient) -> None:
+    before = set(console_pages._files())
+    for number in range(50):
+        http.get(f"/console/{number}.js")
+    assert set(console_pages._files()) == before == set(FILES)
+
+
+def test_a_known_file_is_not_sent_again(http: TestClient) -> None:
+    first = http.get("/console/app.js")
+    tag = first.headers["etag"]
+    for sent in (tag, f"W/{tag}", f'"other", {tag}'):
+        again = http.get("/console/app.js", headers={"If-None-Match": sent})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    for sent in ('"other"', "", "nonsense"):
+        assert http.get("/console/app.js", headers={"If-None-Match": sent}).status_code == 200
+
+
+def test_only_reading_is_possible(http: TestClient) -> None:
+    assert http.head("/approvals").status_code == 200
+    assert http.post("/approvals").status_code == 405
+    assert http.delete("/console/app.js").status_code == 405
