@@ -1,14 +1,16 @@
 """Wakes those who wait: long polls and event streams of this process, after a commit.
 
 Knows nothing of the database; `publish` is called with the changes of a committed transaction, from any
-thread. Waiting costs one future each, so a thousand waiting agents are cheap.
+thread: by the writer with its own, by the feed with those of other processes. Waiting costs one future each,
+so a thousand waiting agents are cheap, and what nobody waits for costs a look.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Collection, Iterator
+import threading
+from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 
 from api.store.writer import Change
 
@@ -24,16 +26,44 @@ class Hub:
         self._waiting: dict[tuple[str, str, str], set[asyncio.Future[None]]] = {}
         self._streams: dict[asyncio.Queue[Change | None], tuple[str, Collection[str]]] = {}
         self._closed = False
+        self.busy = threading.Event()
+        """Set while anybody waits; may be read and waited for by any thread."""
 
     @property
     def closed(self) -> bool:
         """True once the process is stopping; nobody waits any more."""
         return self._closed
 
-    def publish(self, changes: list[Change]) -> None:
-        """Tell everyone concerned; may be called from any thread."""
+    def publish(self, changes: Sequence[Change]) -> None:
+        """Tell everyone concerned; may be called from any thread.
+
+        INVARIANT: called after the commit. Whoever begins to wait too late to be seen here reads the state
+        after that, and so the committed one.
+        """
+        if not self.busy.is_set():
+            return
+        waiting, streams = self._waiting, self._streams
+        wanted = [
+            change
+            for change in changes
+            if streams or (change.organisation_id, change.topic, change.key) in waiting
+        ]
+        if wanted:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._spread, wanted)
+
+    def streaming(self, organisation_id: str) -> bool:
+        """True while somebody follows what happens in the organisation; for any thread."""
+        return any(each == organisation_id for each, _ in list(self._streams.values()))
+
+    def waiting_for(self, organisation_id: str, topic: str, key: str) -> bool:
+        """True while somebody waits for this one thing; for any thread."""
+        return (organisation_id, topic, key) in self._waiting
+
+    def let_go(self) -> None:
+        """Everybody looks for themselves: too much has happened to tell it. For any thread."""
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._spread, changes)
+            self._loop.call_soon_threadsafe(self._let_go)
 
     def _spread(self, changes: list[Change]) -> None:
         for change in changes:
@@ -55,6 +85,7 @@ class Hub:
             future.set_result(None)
         place = (organisation_id, topic, key)
         self._waiting.setdefault(place, set()).add(future)
+        self.busy.set()
         try:
             yield future
         finally:
@@ -64,11 +95,13 @@ class Hub:
                 waiting.discard(future)
                 if not waiting:
                     del self._waiting[place]
+            self._rest()
 
     async def stream(self, organisation_id: str, topics: Collection[str]) -> AsyncGenerator[Change, None]:
         """An organisation's changes of these topics from now on; ends when the reader falls far behind."""
         queue: asyncio.Queue[Change | None] = asyncio.Queue(MOST_QUEUED)
         self._streams[queue] = (organisation_id, topics)
+        self.busy.set()
         try:
             while not self._closed:
                 change = await queue.get()
@@ -77,6 +110,11 @@ class Hub:
                 yield change
         finally:
             self._streams.pop(queue, None)
+            self._rest()
+
+    def _rest(self) -> None:
+        if not self._waiting and not self._streams:
+            self.busy.clear()
 
     def _drop(self, queue: asyncio.Queue[Change | None]) -> None:
         self._streams.pop(queue, None)
@@ -87,6 +125,9 @@ class Hub:
     def close(self) -> None:
         """Let everyone go, so that a stopping server does not wait for long polls."""
         self._closed = True
+        self._let_go()
+
+    def _let_go(self) -> None:
         for futures in list(self._waiting.values()):
             for future in futures:
                 if not future.done():

@@ -15,6 +15,7 @@ from api.auth import Credentials
 from api.clock import Clock, Ids, iso, random_ids, system_clock
 from api.context import Context
 from api.delivery.worker import Worker
+from api.feed import Feed
 from api.hub import Hub
 from api.rules import Rules
 from api.settings import Settings
@@ -67,6 +68,10 @@ async def open_service(
                 key_is_active=credentials.is_active,
                 frontend=settings.frontend,
             )
+            feed = Feed(store, hub, lambda: _catch_up(store, rules))
+            await asyncio.to_thread(feed.start)
+            stack.push_async_callback(asyncio.to_thread, feed.close)
+            writer.follower = feed
             context = Context(settings, store, writer, rules, hub, credentials, clock, ids, clock())
             sweeper = asyncio.create_task(_sweep(context))
             deliverer = Worker(
@@ -88,6 +93,13 @@ async def open_service(
                 await deliverer.close()
     finally:
         await asyncio.to_thread(store.close)
+
+
+def _catch_up(store: Database, rules: Rules) -> None:
+    """Bring the rules to what other processes have committed."""
+    found = store.read_here(store.rows, "SELECT value FROM counters WHERE name = 'policies'")
+    if found and found[0][0] > rules.revision:
+        rules.catch_up(int(found[0][0]))
 
 
 async def _sweep(context: Context) -> None:

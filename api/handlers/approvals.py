@@ -18,7 +18,7 @@ _Cursor = tuple[
 ]
 
 WAIT_CHECK = 5.0
-"""Seconds between looks at the database while waiting: a change by another process wakes nobody here."""
+"""Seconds between looks at the database while waiting, should a wake-up by another process be lost."""
 
 
 async def list_approvals(caller: Caller, values: Values, context: Context) -> Reply:

@@ -15,7 +15,7 @@ from api.store import runs
 _Cursor = Annotated[int, Meta(ge=1, le=2**62)]
 
 WAIT_CHECK = 5.0
-"""Seconds between looks at the database while waiting: a change by another process wakes nobody here."""
+"""Seconds between looks at the database while waiting, should a wake-up by another process be lost."""
 
 
 async def list_runs(caller: Caller, values: Values, context: Context) -> Reply:
@@ -33,7 +33,7 @@ async def list_runs(caller: Caller, values: Values, context: Context) -> Reply:
 
 
 async def get_run(caller: Caller, values: Values, context: Context) -> Reply:
-    """GET /v1/runs/:id; with `wait`, answers as soon as anything happens in the run.
+    """GET /v1/runs/:id; with `wait`, answers as soon as anything changes in the run.
 
     When no call of the run awaits approval there is nothing that the caller could be held up by, so the
     answer comes at once; else a call resolved just before the request would make it wait in vain.
@@ -41,16 +41,17 @@ async def get_run(caller: Caller, values: Values, context: Context) -> Reply:
     run_id = values.path["id"]
     loop = asyncio.get_running_loop()
     deadline = loop.time() + values.query["wait"]
-    happened = False
+    first = None
     while True:
         # INVARIANT: listening begins before reading, so that no change falls between the two.
         with context.hub.listening(caller.organisation_id, "run", run_id) as changed:
-            awaits = await context.store.read(runs.awaits_approval, caller, run_id)
-            if awaits is None:
+            found = await context.store.read(runs.progress, caller, run_id)
+            if found is None:
                 raise not_found("run", run_id)
+            held, now = found
+            first = first or now
             left = deadline - loop.time()
-            if happened or not awaits or left <= 0 or context.hub.closed:
+            if not held or now != first or left <= 0 or context.hub.closed:
                 break
             await asyncio.wait([changed], timeout=min(left, WAIT_CHECK))
-            happened = changed.done()
     return Reply(await context.store.read(runs.find_run, caller, run_id))

@@ -54,6 +54,9 @@ COLUMNS = (
 )
 _encode = msgspec.json.Encoder(order="sorted").encode
 
+Spans = Mapping[str, tuple[int, int]]
+"""Organisation to the first and last `sequence` of records that belong together."""
+
 
 def link(record: Mapping[str, Any]) -> str:
     """The hash of a record that has no `hash` yet."""
@@ -68,7 +71,17 @@ class Chain:
         self._ids = ids
         self._at = at
         self._tips: dict[str, tuple[int, str]] = {}
+        self._before: dict[str, int] = {}
         self._rows: list[tuple[Any, ...]] = []
+
+    @property
+    def spans(self) -> Spans:
+        """What was appended so far."""
+        return {
+            organisation_id: (self._before[organisation_id] + 1, last)
+            for organisation_id, (last, _) in self._tips.items()
+            if last > self._before[organisation_id]
+        }
 
     def append(self, organisation_id: str, type: str, fields: Mapping[str, Any]) -> str:
         unknown = fields.keys() - FIELDS
@@ -110,7 +123,9 @@ class Chain:
             "SELECT sequence, hash FROM audit WHERE organisation_id = ? ORDER BY sequence DESC LIMIT 1",
             (organisation_id,),
         )
-        return (int(rows[0][0]), str(rows[0][1])) if rows else (0, GENESIS)
+        tip = (int(rows[0][0]), str(rows[0][1])) if rows else (0, GENESIS)
+        self._before[organisation_id] = tip[0]
+        return tip
 
     def mark(self) -> object:
         return len(self._rows), dict(self._tips)
@@ -122,6 +137,24 @@ class Chain:
 
     def flush(self) -> None:
         self._store.insert_many("audit", COLUMNS, self._rows)
+
+
+def tips(store: Database) -> dict[str, int]:
+    """Organisation to the `sequence` of its newest record."""
+    rows = store.rows(
+        "SELECT o.organisation_id, (SELECT MAX(a.sequence) FROM audit a"
+        " WHERE a.organisation_id = o.organisation_id) FROM organisations o"
+    )
+    return {organisation_id: int(tip or 0) for organisation_id, tip in rows}
+
+
+def between(store: Database, organisation_id: str, first: int, last: int) -> list[tuple[Any, ...]]:
+    """`(type, run_id, record)` of a span of records, in order."""
+    return store.rows(
+        "SELECT type, run_id, record FROM audit"
+        " WHERE organisation_id = ? AND sequence BETWEEN ? AND ? ORDER BY sequence",
+        (organisation_id, first, last),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections import defaultdict
 from typing import Any
 
 import msgspec
-from peewee import JOIN, fn
+from peewee import JOIN, Case, fn
 
 from api.exchange import Caller
 from api.store.approvals import input_payload, is_own
@@ -69,13 +69,23 @@ def _own_run(caller: Caller, run_id: str) -> Run | None:
     return row if row is not None and is_own(caller, row.key_id, row.agent_id) else None
 
 
-def awaits_approval(caller: Caller, run_id: str) -> bool | None:
-    """Whether any call of the run waits for a reviewer; None when there is no such run for the caller."""
+def progress(caller: Caller, run_id: str) -> tuple[int, Any] | None:
+    """How many calls of the run wait for a reviewer, and a value that changes whenever what there is to read
+    of the run does; None when there is no such run for the caller."""
     row = _own_run(caller, run_id)
     if row is None:
         return None
-    waiting = (ToolCall.run_no == row.run_no) & (ToolCall.status == "awaiting_approval")
-    return bool(ToolCall.select(ToolCall.call_no).where(waiting).exists())
+    waiting = ToolCall.status == "awaiting_approval"
+    found: Any = (
+        ToolCall.select(
+            fn.COUNT(ToolCall.call_no), fn.COUNT(ToolCall.completed_at), fn.SUM(Case(None, [(waiting, 1)], 0))
+        )
+        .where(ToolCall.run_no == row.run_no)
+        .tuples()
+        .first()
+    )
+    calls, completed, held = (int(number or 0) for number in found)
+    return held, (row.status, row.task, calls, completed, held)
 
 
 def find_run(caller: Caller, run_id: str) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
@@ -28,6 +28,7 @@ import peewee
 from api import metrics
 from api.clock import Clock, Ids, iso
 from api.store import audit as audit_chain
+from api.store import hints
 from api.store.database import Database, DatabaseUnavailable
 from api.store.models import Counter
 
@@ -45,8 +46,7 @@ class Overloaded(DatabaseUnavailable):
     """Too much waits for the disk already; nothing was changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """Something that others wait for: published after the commit to waiting requests and streams.
 
     `topic` is `approval`, `run`, `decision`, `policy`, `halt` or `webhook`; `key` the resource's id.
@@ -55,7 +55,19 @@ class Change:
     organisation_id: str
     topic: str
     key: str
-    data: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = {}
+
+
+WORTH_A_HINT = frozenset({"approval", "halt", "policy", "webhook"})
+"""Topics that other processes are told of at once. Decisions and events come too often for that."""
+
+
+class Follower(Protocol):
+    """Follows what other processes commit (`api/feed.py`), and must know what is ours."""
+
+    def about_to_commit(self, spans: audit_chain.Spans) -> None: ...
+
+    def rolled_back(self, spans: audit_chain.Spans) -> None: ...
 
 
 class Outbox(Protocol):
@@ -142,8 +154,15 @@ class Transaction:
     def flush(self) -> None:
         """Write what was gathered; called once, before the commit."""
         self._audit.flush()
+        if self.bumped or any(change.topic in WORTH_A_HINT for change in self.changes):
+            hints.send(self.store)
         if self._deliveries and self._outbox is not None:
             self.store.insert_many("deliveries", self._outbox.columns, self._deliveries)
+
+    @property
+    def audited(self) -> audit_chain.Spans:
+        """The audit records of this transaction."""
+        return self._audit.spans
 
     def committed(self) -> None:
         if self._deliveries and self._outbox is not None:
@@ -193,6 +212,7 @@ class Writer:
         self.ingest = ingest
         self.outbox = outbox
         self.publish = publish
+        self.follower: Follower | None = None
         self.on_bump: dict[str, Callable[[], None]] = {}
         """Counter -> what to refresh on the writer thread after a commit of ours that moved it, before
         anybody gets an answer."""
@@ -294,22 +314,31 @@ class Writer:
         events = [entry.event for entry in batch if entry.job is None]
         prepared = self.ingest.prepare(events) if events and self.ingest is not None else None
         results: list[Any] = []
-        with self.store.transaction():
-            transaction = Transaction(self.store, self.clock(), self.ids, self.outbox)
-            position = 0
-            answered: list[Any] | None = None
-            for entry in batch:
-                if entry.job is not None:
-                    results.append(self._job(transaction, entry.job))
-                    continue
-                if answered is None:
-                    # INVARIANT: events keep their order among themselves; they go in together at the
-                    # place of the first one.
-                    assert self.ingest is not None
-                    answered = self.ingest.apply(transaction, events, prepared)
-                results.append(answered[position])
-                position += 1
-            transaction.flush()
+        told: audit_chain.Spans = {}
+        try:
+            with self.store.transaction():
+                transaction = Transaction(self.store, self.clock(), self.ids, self.outbox)
+                position = 0
+                answered: list[Any] | None = None
+                for entry in batch:
+                    if entry.job is not None:
+                        results.append(self._job(transaction, entry.job))
+                        continue
+                    if answered is None:
+                        # INVARIANT: events keep their order among themselves; they go in together at the
+                        # place of the first one.
+                        assert self.ingest is not None
+                        answered = self.ingest.apply(transaction, events, prepared)
+                    results.append(answered[position])
+                    position += 1
+                transaction.flush()
+                if self.follower is not None:
+                    told = transaction.audited
+                    self.follower.about_to_commit(told)
+        except BaseException:
+            if self.follower is not None and told:
+                self.follower.rolled_back(told)
+            raise
         self._committed(transaction)
         return results, transaction.changes
 

@@ -1,0 +1,197 @@
+"""What other processes committed, told to those who wait in this one: the audit log is the feed.
+
+Every change that anybody may wait for leaves an audit record, numbered without gaps in its organisation. So
+following is reading the records past the last one seen, except those that this process wrote itself, whose
+changes the writer has published already.
+
+    own commit    --> hub                                   (at once, by the writer)
+    other commit  --> hint --> records after the last seen --> hub
+
+A hint may be lost: every few seconds the log is looked at in any case, and while somebody waits for what is
+worth no hint of its own - the decisions of a stream, the events of a run - twice a second.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from api.hub import Hub
+from api.store import audit
+from api.store.audit import Spans
+from api.store.database import Database, DatabaseUnavailable
+from api.store.hints import Hints, hints
+from api.store.writer import Change
+
+log = logging.getLogger("governance")
+
+RESYNC_SECONDS = 5.0
+WAITED_FOR_SECONDS = 0.5
+RETRY_SECONDS = 1.0
+MOST_BEHIND = 20_000
+"""Records; whoever is further behind lets everybody look for themselves instead of reading them all."""
+
+_decode = msgspec.json.decode
+
+
+class Feed:
+    """One thread per process, made on the event loop's process; `catch_up` makes changed policies known."""
+
+    def __init__(self, store: Database, hub: Hub, catch_up: Callable[[], None]) -> None:
+        self._store = store
+        self._hub = hub
+        self._catch_up = catch_up
+        self._seen: dict[str, int] = {}
+        self._own: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Follow from now on; called from a thread that may query."""
+        self._seen = self._store.read_here(audit.tips, self._store)
+        self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    # The records of this process, told by the writer ------------------------------------------------
+
+    def about_to_commit(self, spans: Spans) -> None:
+        """These records are ours. INVARIANT: told before the commit, so they are never read as another's."""
+        with self._lock:
+            for organisation_id, (first, last) in spans.items():
+                own = self._own[organisation_id]
+                if own and own[-1][1] == first - 1:
+                    own[-1] = (own[-1][0], last)
+                else:
+                    own.append((first, last))
+
+    def rolled_back(self, spans: Spans) -> None:
+        """They were not committed after all; somebody else may get their numbers."""
+        with self._lock:
+            for organisation_id, (first, _) in spans.items():
+                own = self._own[organisation_id]
+                if own and own[-1][0] < first:
+                    own[-1] = (own[-1][0], first - 1)
+                elif own:
+                    own.pop()
+
+    def _unseen(self, organisation_id: str, tip: int) -> list[tuple[int, int]]:
+        """The spans up to `tip` that others wrote and nobody here was told of; from now on they are seen."""
+        with self._lock:
+            seen = self._seen.get(organisation_id, 0)
+            spans, rest = [], []
+            for first, last in self._own.pop(organisation_id, ()):
+                if first > tip:
+                    rest.append((first, last))
+                    continue
+                if first > seen + 1:
+                    spans.append((seen + 1, first - 1))
+                seen = max(seen, last)
+            if seen < tip:
+                spans.append((seen + 1, tip))
+            self._seen[organisation_id] = max(seen, tip)
+            if rest:
+                self._own[organisation_id] = rest
+            return spans
+
+    # The thread -------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        source = hints(self._store, self._hub.busy)
+        looked = float("-inf")
+        while not self._stop.is_set():
+            try:
+                looked = self._turn(source, looked)
+            except DatabaseUnavailable:
+                self._stop.wait(RETRY_SECONDS)
+            except Exception:
+                log.exception("following other processes failed; it is tried again")
+                self._stop.wait(RETRY_SECONDS)
+        source.close()
+
+    def _turn(self, source: Hints, looked: float) -> float:
+        """Wait for a hint or for the time, then look; returns when it was last looked."""
+        pause = WAITED_FOR_SECONDS if self._hub.busy.is_set() else RESYNC_SECONDS
+        hinted = source.wait(max(0.0, looked + pause - time.monotonic()))
+        if self._stop.is_set() or not (hinted or time.monotonic() >= looked + pause):
+            return looked
+        self._look()
+        return time.monotonic()
+
+    def _look(self) -> None:
+        for organisation_id, tip in self._store.read_here(audit.tips, self._store).items():
+            for first, last in self._unseen(organisation_id, tip):
+                if last - first >= MOST_BEHIND:
+                    self._hub.let_go()
+                else:
+                    self._tell(organisation_id, first, last)
+
+    def _tell(self, organisation_id: str, first: int, last: int) -> None:
+        rows = self._store.read_here(audit.between, self._store, organisation_id, first, last)
+        if any(row[0] == "policy.changed" for row in rows):
+            # Whoever hears of the change may read the policies at once.
+            self._catch_up()
+        changes: list[Change] = []
+        streaming = self._hub.streaming(organisation_id)
+        for kind, run_id, record in rows:
+            if run_id is not None and self._hub.waiting_for(organisation_id, "run", run_id):
+                changes.append(Change(organisation_id, "run", run_id))
+            if kind in _TOLD and (streaming or kind != "decision"):
+                changes += _TOLD[kind](organisation_id, _decode(record))
+        self._hub.publish(changes)
+
+
+def _decision(organisation_id: str, record: Mapping[str, Any]) -> list[Change]:
+    names = ("runId", "agentId", "toolName", "reason")
+    data = {name: record.get(name) for name in names} | {"toolCallStatus": record["decision"]}
+    changes = [Change(organisation_id, "decision", record["toolCallId"], data)]
+    approval_id = record["details"].get("approvalId")
+    if approval_id is not None:
+        asked = {"status": "pending", "runId": record["runId"]}
+        changes.insert(0, Change(organisation_id, "approval", approval_id, asked))
+    return changes
+
+
+def _resolved(organisation_id: str, record: Mapping[str, Any]) -> list[Change]:
+    data = {"status": record["decision"], "runId": record["runId"]}
+    return [Change(organisation_id, "approval", record["details"]["approvalId"], data)]
+
+
+def _halt(organisation_id: str, record: Mapping[str, Any]) -> list[Change]:
+    details = record["details"]
+    target = record.get("agentId") or record.get("runId") or ""
+    data = {"scope": details["scope"], "target": target, "active": record["type"] == "agent.halted"}
+    return [Change(organisation_id, "halt", details["haltId"], data)]
+
+
+def _policy(organisation_id: str, record: Mapping[str, Any]) -> list[Change]:
+    data = {name: value for name, value in record["details"].items() if name != "digest"}
+    return [Change(organisation_id, "policy", data["policyId"], data)]
+
+
+def _webhook(organisation_id: str, record: Mapping[str, Any]) -> list[Change]:
+    return [Change(organisation_id, "webhook", record["details"]["webhookId"])]
+
+
+_TOLD: Mapping[str, Callable[[str, Mapping[str, Any]], list[Change]]] = {
+    "decision": _decision,
+    "approval.resolved": _resolved,
+    "agent.halted": _halt,
+    "agent.resumed": _halt,
+    "policy.changed": _policy,
+    "webhook.updated": _webhook,
+    "webhook.disabled": _webhook,
+}
+"""Type of an audit record to the changes it stands for, as the process that wrote it published them."""
