@@ -144,6 +144,8 @@ class Disk:
         try:
             self.make_folder(target.parent)
             self.write_temporary(temporary, content)
+            with contextlib.suppress(FileNotFoundError):
+                temporary.chmod(stat.S_IMODE(target.stat().st_mode))
             self.rename(temporary, target)
         except OSError as error:
             with contextlib.suppress(OSError):

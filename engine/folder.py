@@ -94,7 +94,9 @@ def place_of(path: str) -> Place:
 
 
 def path_for(organisation_id: str, policy_id: str) -> str:
-    """Where the API puts a new policy."""
+    """Where the API puts a new policy. Raises DocumentError for an organisation that cannot name a folder."""
+    if not _ID.fullmatch(organisation_id):
+        raise DocumentError([Problem(f"`{shown(organisation_id)}` is no organisation id", "", "wrong_form")])
     folder = "policies" if organisation_id == DEFAULT else f"organisations/{organisation_id}"
     return f"{folder}/{policy_id}.yaml"
 

@@ -61,7 +61,7 @@ class Observer:
         self, hints: Iterable[str] | None, expected: set[str], progress: Progress | None = None
     ) -> Observed:
         """Look at the hinted paths, or at all; `expected` paths that are not there are reported as gone."""
-        problems = self._missing_folder()
+        problems = self.missing_folder()
         known = set(expected)
         folders: set[str] = set()
         if hints is None:
@@ -81,7 +81,8 @@ class Observer:
                 progress(number, len(found))
         return Observed(disk, problems, hints is None, set(found), folders)
 
-    def _missing_folder(self) -> list[Problem]:
+    def missing_folder(self) -> list[Problem]:
+        """A problem when the folder of policies is not there."""
         name = shown(str(self._disk.root / "policies"))
         if (self._disk.root / "policies").is_dir():
             return []

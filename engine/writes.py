@@ -104,6 +104,9 @@ class Writes(Reconciler):
     def _run(
         self, records: Records, author: str, touched: list[str], work: Callable[[Job], T]
     ) -> tuple[Job, T]:
+        if missing := self._observer.missing_folder():
+            # Writing would make the folder again, with all other policies gone from it.
+            raise StorageError(missing[0].message)
         with self._lock:
             if touched:  # an archive may run the work again when a transaction that others shared failed
                 self._undo(touched)

@@ -558,6 +558,34 @@ def test_a_file_that_is_broken_on_disk_is_never_overwritten(folder: Folder) -> N
     assert repository.policy("default", "a").policy.name == "Hold"
 
 
+def test_a_write_does_not_make_a_vanished_folder_again(folder: Folder) -> None:
+    """Else all other policies would look deleted."""
+    folder.write("policies/a.yaml", document("a"))
+    repository = folder.started()
+    shutil.rmtree(folder.root)
+    with pytest.raises(StorageError):
+        repository.create(BODY, author=ADMIN)
+    with pytest.raises(StorageError):
+        repository.delete("default", "a", author=ADMIN)
+    repository.apply_files()
+    assert not folder.root.exists() and repository.snapshot.count == 1
+
+
+def test_a_write_keeps_the_mode_of_the_file(folder: Folder) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    (folder.root / "policies/a.yaml").chmod(0o600)
+    folder.started().update("default", "a", {"name": "New"}, author=ADMIN)
+    assert (folder.root / "policies/a.yaml").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("organisation_id", ["..", "a/b", "", "A", "x\n"])
+def test_organisations_that_would_leave_the_folder(folder: Folder, organisation_id: str) -> None:
+    repository = folder.started()
+    with pytest.raises(DocumentError):
+        repository.create(BODY, author=ADMIN, organisation_id=organisation_id)
+    assert repository.apply_files().changes == ()
+
+
 def test_the_api_does_not_replace_links(folder: Folder) -> None:
     folder.write("policies/_shared/a.txt", document("a"))
     (folder.root / "policies/a.yaml").symlink_to("_shared/a.txt")
