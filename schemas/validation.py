@@ -210,10 +210,12 @@ def _said(error: jsonschema.ValidationError, steps: tuple[str | int, ...]) -> tu
     rule: Any = error.validator_value
     match error.validator:
         case "type":
-            words = " or ".join(_TYPES[kind] for kind in ([rule] if isinstance(rule, str) else rule))
             # What is `writeOnly` is a secret, and is not repeated.
             seen = "" if _schema(error).get("writeOnly") else f"; it is {shown(value)}"
-            return f"{name} must be {words}{seen}", "wrong_type"
+            return f"{name} must be {_typed([rule])}{seen}", "wrong_type"
+        case "anyOf" | "oneOf" if any(inner.validator == "type" for inner in error.context or ()):
+            rules = [inner.validator_value for inner in error.context or () if inner.validator == "type"]
+            return f"{name} must be {_typed(rules)}; it is {shown(value)}", "wrong_type"
         case "required":
             key = next(key for key in rule if f"{key!r} is a required property" == error.message)
             return f"`{key}` is missing; {_title(error)} needs it", "missing"
@@ -250,7 +252,13 @@ def _said(error: jsonschema.ValidationError, steps: tuple[str | int, ...]) -> tu
             return f"{name} must be `{rule}`; it is {shown(value)}", "not_allowed"
         case "not":
             return f"{name} must {_must(error, 'be something else')}", "not_allowed"
-    return f"{name}: {error.message}", "invalid"
+    return f"{name}: {_short(error.message, 200)}", "invalid"
+
+
+def _typed(rules: Iterable[Any]) -> str:
+    """The words of types: `text or null`."""
+    kinds = [kind for rule in rules for kind in ([rule] if isinstance(rule, str) else rule)]
+    return " or ".join(_TYPES[kind] for kind in dict.fromkeys(kinds))
 
 
 def _schema(error: jsonschema.ValidationError) -> Mapping[str, Any]:
