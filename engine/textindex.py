@@ -33,7 +33,7 @@ PIECE: Final = 1 << 16
 
 SET: Final = 128
 SET_MEMORY: Final = 32 << 20
-SET_LONGEST: Final = 1 << 14
+SET_LONGEST: Final = 1 << 13
 """Bytes of text that are given to a set; a set, unlike a single pattern, cannot escape to a bounded search
 when its automaton grows too large, so longer texts open all its buckets."""
 

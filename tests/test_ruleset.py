@@ -116,6 +116,21 @@ def test_equal_buckets_cannot_multiply_without_bound() -> None:
     assert len(ruleset.evaluate(ToolCall.of(inputPayload={"a": 1, "b": 2, "c": 3})).matches) == 20
 
 
+def test_equal_policies_with_many_conditions_make_no_deep_tree() -> None:
+    many = [("inputPayload.a", "contains", f"part{n};") for n in range(64)]
+    long = ".*".join(f"word{n};" for n in range(400))
+    ruleset = Ruleset.build(
+        [
+            *(policy(f"p{n}", *many) for n in range(20)),
+            *(policy(f"q{n}", ("inputPayload.a", "matches", long)) for n in range(20)),
+        ]
+    )
+    call = ToolCall.of(inputPayload={"a": "".join(f"part{n};" for n in range(64))})
+    assert len(ruleset.evaluate(call).matches) == 20
+    call = ToolCall.of(inputPayload={"a": "".join(f"word{n};" for n in range(400))})
+    assert len(ruleset.evaluate(call).matches) == 20
+
+
 # ---- hostile calls ---------------------------------------------------------------------------------------
 
 NASTY = [
