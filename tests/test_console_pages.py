@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from starlette.applications import Starlette
-from starlette.testclient import TestClient
 
 from api import console_pages
 from api.console_pages import POLICY, console_routes, room_paths
@@ -18,18 +20,29 @@ FILES = sorted(str(path.relative_to(CONSOLE)) for path in CONSOLE.rglob("*") if 
 TEXTS = [name for name in FILES if name.endswith((".js", ".html", ".css", ".svg"))]
 
 
-@pytest.fixture(scope="module")
-def http() -> Iterator[TestClient]:
-    with TestClient(Starlette(routes=console_routes()), follow_redirects=False) as client:
-        yield client
+class Http:
+    """One request at a time to the console's routes alone."""
+
+    def __getattr__(self, method: str) -> Callable[..., httpx.Response]:
+        async def answer(path: str, **options: Any) -> httpx.Response:
+            transport = httpx.ASGITransport(Starlette(routes=console_routes()))
+            async with httpx.AsyncClient(transport=transport, base_url="http://console.example") as client:
+                return await client.request(method.upper(), path, **options)
+
+        return lambda path, **options: asyncio.run(answer(path, **options))
 
 
-def test_the_address_alone_leads_to_the_approvals(http: TestClient) -> None:
+@pytest.fixture
+def http() -> Http:
+    return Http()
+
+
+def test_the_address_alone_leads_to_the_approvals(http: Http) -> None:
     answer = http.get("/")
     assert (answer.status_code, answer.headers["location"]) == (307, "/approvals")
 
 
-def test_every_room_is_served_as_the_page(http: TestClient) -> None:
+def test_every_room_is_served_as_the_page(http: Http) -> None:
     assert "/approvals" in room_paths()
     for path in room_paths():
         answer = http.get(path, params={"approvalId": "apr_1"})
@@ -49,7 +62,7 @@ def test_every_module_in_the_rooms_folder_is_listed_and_named_after_its_path() -
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_file_is_served_with_its_type_and_the_strict_policy(http: TestClient, name: str) -> None:
+def test_every_file_is_served_with_its_type_and_the_strict_policy(http: Http, name: str) -> None:
     answer = http.get(f"/console/{name}")
     assert answer.status_code == 200
     assert answer.content == (CONSOLE / name).read_bytes()
@@ -112,18 +125,18 @@ def test_what_a_file_imports_exists(name: str) -> None:
         "x" * 5000 + ".js",
     ],
 )
-def test_nothing_else_is_served(http: TestClient, path: str) -> None:
+def test_nothing_else_is_served(http: Http, path: str) -> None:
     assert http.get(f"/console/{path}").status_code == 404
 
 
-def test_names_that_do_not_exist_leave_nothing_behind(http: TestClient) -> None:
+def test_names_that_do_not_exist_leave_nothing_behind(http: Http) -> None:
     before = set(console_pages._files())
     for number in range(50):
         http.get(f"/console/{number}.js")
     assert set(console_pages._files()) == before == set(FILES)
 
 
-def test_a_known_file_is_not_sent_again(http: TestClient) -> None:
+def test_a_known_file_is_not_sent_again(http: Http) -> None:
     first = http.get("/console/app.js")
     tag = first.headers["etag"]
     for sent in (tag, f"W/{tag}", f'"other", {tag}'):
@@ -133,7 +146,7 @@ def test_a_known_file_is_not_sent_again(http: TestClient) -> None:
         assert http.get("/console/app.js", headers={"If-None-Match": sent}).status_code == 200
 
 
-def test_only_reading_is_possible(http: TestClient) -> None:
+def test_only_reading_is_possible(http: Http) -> None:
     assert http.head("/approvals").status_code == 200
     assert http.post("/approvals").status_code == 405
     assert http.delete("/console/app.js").status_code == 405
