@@ -43,9 +43,10 @@ def checkout_of(argument: str | None) -> Checkout:
     name = argument or default_folder()
     contents, problems = _contents(name)
     paths = [path for path in sorted(contents) if wanted(path)]
-    if not paths and not problems:
+    elsewhere = not any(path.split("/")[0] in FOLDERS for path in paths)
+    if elsewhere and (paths or not problems):
         raise CommandError(
-            f"`{name}` holds no documents; give the folder that holds "
+            f"`{name}` holds no documents at their places; give the folder that holds "
             + ", ".join(f"`{folder}/`" for folder in FOLDERS),
             USAGE,
         )

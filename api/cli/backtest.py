@@ -1,0 +1,205 @@
+"""`governance backtest`: which recorded calls would be decided differently."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from api.cli.local import add_organisation, add_place, opened
+from api.cli.remote import add_service, ask
+from api.cli.report import Remark, add_format, compact, print_json, print_remarks, progress, say
+from api.cli.simulate import read_draft
+from api.cli.sources import sound
+from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers
+
+if TYPE_CHECKING:
+    from engine.ruleset import Ruleset
+
+LIMIT = 10_000
+SHOWN = 10
+
+EPILOG = """\
+The recorded calls are decided twice, by the old and by the new policies, in their order and with their times,
+so rate limits count as they would have. Nothing is written.
+
+  --draft FILE            NEW is the policies of --dir with this policy added, or put in place of its policyId
+  --old DIR               OLD is another folder or git revision (`HEAD:policies.d`); NEW is --dir
+  --url with --draft      the service compares with the policies in force and its own recorded calls
+
+exit codes:
+  0  no decision changes
+  1  some do
+  2  wrong usage, policies that do not load, no database, or a service that refuses
+
+examples:
+  governance backtest --draft new-policy.yaml --since 2026-01-01T00:00:00Z
+  governance backtest --old HEAD:policies.d
+  governance backtest --url http://127.0.0.1:8700 --token-file token --draft new-policy.yaml
+"""
+
+
+def register(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "backtest",
+        help="which recorded calls would be decided differently",
+        description="Decides recorded calls again, by old and new policies, and shows what changes.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=EPILOG,
+    )
+    parser.add_argument("--draft", metavar="FILE", help="a policy to try; `-`: from the input")
+    parser.add_argument("--old", metavar="DIR", help="compare --dir with this folder or git revision")
+    parser.add_argument("--dir", metavar="DIR", help="policies folder; default: GOVERNANCE_POLICIES_DIR")
+    parser.add_argument("--since", metavar="TIME", help="ISO 8601; included")
+    parser.add_argument("--until", metavar="TIME", help="ISO 8601; included")
+    parser.add_argument("--limit", type=int, metavar="N", help=f"the latest N calls; default: {LIMIT:,}")
+    parser.add_argument(
+        "--show", type=int, default=SHOWN, metavar="N", help=f"changed calls shown; default: {SHOWN}"
+    )
+    add_organisation(parser)
+    add_place(parser)
+    add_service(parser)
+    add_format(parser)
+    parser.set_defaults(run=_backtest)
+
+
+def _backtest(arguments: argparse.Namespace) -> int:
+    if not arguments.draft and not arguments.old:
+        raise CommandError("say what to compare: --draft FILE, or --old DIR", USAGE)
+    if arguments.limit is not None and arguments.limit < 1:
+        raise CommandError("--limit must be at least 1", USAGE)
+    since, until = _moment(arguments.since), _moment(arguments.until)
+    decide = _remotely if arguments.url else _locally
+    answer = decide(arguments, since, until)
+    if arguments.format == "json":
+        print_json(answer)
+    elif arguments.format == "github":
+        print_remarks(_remarks(answer, arguments), "github")
+    else:
+        _show(answer, max(0, arguments.show))
+    return FAILED if answer["changed"] else 0
+
+
+def _moment(text: str | None) -> str | None:
+    from api.clock import iso, seconds
+
+    if text is None:
+        return None
+    try:
+        return iso(seconds(text))
+    except (ValueError, OverflowError):
+        raise CommandError(
+            f"`{text}` is not an ISO 8601 time; write one such as `2026-01-31T09:30:00Z`", USAGE
+        ) from None
+
+
+def _remotely(arguments: argparse.Namespace, since: str | None, until: str | None) -> dict[str, Any]:
+    from engine.documents import policy_as_json
+
+    if not arguments.draft or arguments.old or arguments.dir:
+        raise CommandError("a service compares with its own policies: give --url and --draft alone", USAGE)
+    body: dict[str, Any] = {"policy": policy_as_json(read_draft(arguments.draft))}
+    body |= {"since": since} if since else {}
+    body |= {"until": until} if until else {}
+    body |= {"limit": arguments.limit} if arguments.limit else {}
+    return ask(arguments, "/v1/policies/backtest", body)
+
+
+def _locally(arguments: argparse.Namespace, since: str | None, until: str | None) -> dict[str, Any]:
+    from api import clock
+    from api.store import calls
+    from engine import backtest
+
+    old, new = _sets(arguments)
+    with opened(arguments) as store:
+        store.need_organisation(arguments.organisation)
+        history = store.database.read_here(
+            lambda: calls.recorded(
+                store.database,
+                arguments.organisation,
+                since=since,
+                until=until,
+                limit=arguments.limit or LIMIT,
+            )
+        )
+    with progress("deciding again", len(history)) as step:
+
+        def counted() -> Any:
+            for each in history:
+                yield each
+                step()
+
+        report = backtest.compare(old, new, counted(), most_shown=max(arguments.show, 100))
+    return {
+        "calls": report.calls,
+        "changed": report.changed,
+        "counts": [
+            {"old": was, "new": now, "count": count} for (was, now), count in sorted(report.counts.items())
+        ],
+        "changes": [
+            {
+                **{
+                    name: change.recorded.call.document[name]
+                    for name in ("runId", "toolCallId", "toolName", "agentId", "inputPayload")
+                },
+                "at": clock.iso(change.recorded.at),
+                "oldAction": change.old.action,
+                "newAction": change.new.action,
+                "oldReason": change.old.reason,
+                "newReason": change.new.reason,
+            }
+            for change in report.changes
+        ],
+    }
+
+
+def _sets(arguments: argparse.Namespace) -> tuple[Ruleset, Ruleset]:
+    from engine.ruleset import Ruleset
+
+    here = sound(arguments.dir).policies.get(arguments.organisation, {})
+    new = Ruleset.build(here.values())
+    old = new
+    if arguments.old:
+        old = Ruleset.build(sound(arguments.old).policies.get(arguments.organisation, {}).values())
+    if arguments.draft:
+        draft = read_draft(arguments.draft, arguments.organisation)
+        new = new.changed({draft.policy_id: draft}, new.revision)
+    return old, new
+
+
+# ---- for people ------------------------------------------------------------------------------------------
+
+
+def _show(answer: dict[str, Any], most: int) -> None:
+    for each in answer["changes"][:most]:
+        say(
+            f"{each['oldAction']} -> {each['newAction']}  {each.get('at', '')}  {each['toolName']}"
+            f"  {each['runId']}/{each['toolCallId']}",
+            "bold",
+        )
+        if "inputPayload" in each:
+            say(f"    {compact(each['inputPayload'])}"[:2000], "dim")
+        say(f"    before: {each['oldReason']}")
+        say(f"    after: {each['newReason']}")
+    if answer["changed"] > most:
+        say(f"{answer['changed'] - most:,} more, see --show", "dim")
+    changed = [each for each in answer["counts"] if each["old"] != each["new"]]
+    for each in changed:
+        say(f"{each['count']:>9,}  {each['old']} -> {each['new']}")
+    plural = "" if answer["calls"] == 1 else "s"
+    text = f"{answer['calls']:,} recorded call{plural}, {answer['changed']:,} decided differently"
+    say(text, "bold yellow" if answer["changed"] else "green")
+
+
+def _remarks(answer: dict[str, Any], arguments: argparse.Namespace) -> list[Remark]:
+    file = arguments.draft if arguments.draft and arguments.draft != "-" else ""
+    return [
+        Remark(
+            "warning",
+            "decision-changes",
+            f"{each['count']:,} of {answer['calls']:,} recorded calls: {each['old']} -> {each['new']}",
+            file,
+            1 if file else 0,
+        )
+        for each in answer["counts"]
+        if each["old"] != each["new"]
+    ]
