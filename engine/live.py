@@ -1,8 +1,8 @@
 """The policies in force in this process: one reference, swapped when files or other writers change them.
 
-Decides when to look at the disk - when a change has settled and git is done, and every 30 seconds in any case
-- and keeps the compiled rule sets level with the repository's snapshot. It must not know how a difference is
-resolved (the repository does) nor what a match means.
+Decides when to look at the disk - when a change has settled, and every 30 seconds in any case - and keeps the
+compiled rule sets level with the repository's snapshot. It must not know how a difference is resolved (the
+repository does) nor what a match means.
 
 INVARIANT: readers see one whole snapshot with its rule sets, never a mixture.
 """
@@ -10,17 +10,12 @@ INVARIANT: readers see one whole snapshot with its rule sets, never a mixture.
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
-import watchfiles
-
-from engine import git
 from engine.archive import Change, VersionRecord
 from engine.errors import DocumentError, EngineError, PolicyNotFound, Problem, StorageError
 from engine.folder import ours
@@ -29,14 +24,10 @@ from engine.observe import Progress
 from engine.repository import Repository
 from engine.ruleset import Ruleset
 from engine.snapshot import Snapshot, Stored
+from engine.watch import Watcher
 
 log = logging.getLogger("governance.policies")
 
-QUIET_SECONDS: Final = 0.17
-"""After the last event; with the watcher's own delay this makes 200 ms since the change itself."""
-LONGEST_UNREST: Final = 5.0
-STALE_LOCK_SECONDS: Final = 60.0
-"""A git lock as old as this was left behind by a crash."""
 RESCAN_SECONDS: Final = 30.0
 FOLLOW_SECONDS: Final = 5.0
 READ_ALL_BELOW: Final = 2000
@@ -78,9 +69,8 @@ class LiveRules:
         self._swapping = threading.Lock()
         self._compacting: set[str] = set()
         self._reported: tuple[Problem, ...] = ()
-        self._stop = threading.Event()
-        self._events: queue.SimpleQueue[set[str] | None] = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
+        self._watcher = Watcher(repository.root, monotonic)
+        self._thread: threading.Thread | None = None
 
     # ---- reading ---------------------------------------------------------------------------------------
 
@@ -273,7 +263,7 @@ class LiveRules:
                 self._compacting.discard(organisation_id)
 
         with self._swapping:
-            if organisation_id in self._compacting or self._stop.is_set():
+            if organisation_id in self._compacting or self._watcher.stopped():
                 return
             self._compacting.add(organisation_id)
         threading.Thread(target=work, name="policies-compact", daemon=True).start()
@@ -298,51 +288,27 @@ class LiveRules:
 
     def watch(self) -> None:
         """Start to watch the folder, in threads that `close` ends."""
-        logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it would tell of every event
-        for target in (self._listen, self._work):
-            thread = threading.Thread(target=target, name=f"policies-{target.__name__[1:]}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        self._watcher.start()
+        self._thread = threading.Thread(target=self._work, name="policies-work", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         """Stop watching."""
-        self._stop.set()
-        self._events.put(None)
-        for thread in self._threads:
-            thread.join(timeout=10)
-        self._threads.clear()
-
-    def _listen(self) -> None:
-        """Pass on what the operating system says has changed."""
-        root = self.repository.root
-        while not self._stop.is_set():
-            try:
-                for events in watchfiles.watch(
-                    root,
-                    watch_filter=None,
-                    step=20,
-                    debounce=100,
-                    stop_event=self._stop,
-                    rust_timeout=1000,
-                    raise_interrupt=False,
-                    ignore_permission_denied=True,
-                ):
-                    paths = {_relative(root, path) for _, path in events}
-                    if paths := {path for path in paths if not _hidden(path)}:
-                        self._events.put(paths)
-            except (FileNotFoundError, OSError, RuntimeError) as error:
-                log.debug("the folder cannot be watched now: %s", error)
-                self._stop.wait(1)
+        self._watcher.stop()
+        if self._thread is not None:
+            self._thread.join(timeout=10)
+            self._watcher.join()
+            self._thread = None
 
     def _work(self) -> None:
         """Wait for changes to settle, for the next rescan, or for other writers."""
         hints: set[str] | None = None  # something may have changed before the watching began
         rescan = self._monotonic() + RESCAN_SECONDS
         scans = 0
-        while not self._stop.is_set():
+        while not self._watcher.stopped():
             try:
-                paths = self._settled(min(FOLLOW_SECONDS, max(0.0, rescan - self._monotonic())))
-                if self._stop.is_set():
+                paths = self._watcher.settled(min(FOLLOW_SECONDS, max(0.0, rescan - self._monotonic())))
+                if self._watcher.stopped():
                     return
                 hints = None if hints is None or any(map(self._unclear, paths)) else hints | paths
                 if self._monotonic() >= rescan:
@@ -357,46 +323,14 @@ class LiveRules:
                 hints = set()
             except Exception:
                 log.exception("looking at the policy files failed; it is tried again")
-                self._stop.wait(1)
+                self._watcher.wait(1)
 
     def _unclear(self, path: str) -> bool:
         """True for what may be a folder, so that only a look at all of the disk can tell what changed."""
         return not ours(path) and not (self.repository.root / path).is_file()
-
-    def _settled(self, seconds: float) -> set[str]:
-        """The paths that changed, once nothing has changed for a while and git is done."""
-        try:
-            paths = self._events.get(timeout=max(seconds, 0.001))
-        except queue.Empty:
-            return set()
-        begun = self._monotonic()
-        while paths is not None and not self._stop.is_set():
-            try:
-                more = self._events.get(timeout=QUIET_SECONDS)
-                if more is None:
-                    break
-                paths |= more
-            except queue.Empty:
-                waited = self._monotonic() - begun
-                if not git.locked(self.repository.root) or waited > STALE_LOCK_SECONDS:
-                    break
-            if self._monotonic() - begun > LONGEST_UNREST and not git.locked(self.repository.root):
-                break
-        return paths or set()
 
 
 def _stored(stored: Stored | None, policy_id: str) -> Stored:
     if stored is None:
         raise PolicyNotFound(f"there is no policy `{policy_id}`")
     return stored
-
-
-def _relative(root: Path, path: str) -> str:
-    try:
-        return Path(path).relative_to(root).as_posix()
-    except ValueError:
-        return ""
-
-
-def _hidden(path: str) -> bool:
-    return any(part[:1] in (".", "_") for part in path.split("/"))

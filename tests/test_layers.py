@@ -86,7 +86,8 @@ ENGINE_MAY = {
     "layout": {"edits", "yaml_nodes", "model", "errors"},
     "checkout": {"disk", "documents", "folder", "presets", "snapshot", "yaml_nodes", "model", "errors"},
     "backtest": {"ruleset", "decision", "ratelimit", "model", "errors"},
-    "live": {"repository", "observe", "archive", "folder", "git", "snapshot", "ruleset", "model", "errors"},
+    "watch": {"git"},
+    "live": {"repository", "observe", "archive", "folder", "watch", "snapshot", "ruleset", "model", "errors"},
 }
 FORBIDDEN_IN_ENGINE = {"starlette", "uvicorn", "peewee", "playhouse", "sqlite3", "psycopg", "httpx", "jwt"}
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc"}

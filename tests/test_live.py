@@ -18,6 +18,7 @@ from engine.errors import PolicyNotFound, Problem, StorageError
 from engine.live import LiveRules
 from engine.model import ToolCall
 from engine.ruleset import Ruleset
+from engine.watch import Watcher
 from tests.test_repository import ADMIN, BODY, Folder, document
 
 
@@ -132,7 +133,7 @@ def test_a_folder_that_goes_and_comes_back(folder: Folder, monkeypatch: pytest.M
 
 def test_the_rescan_finds_what_no_event_told(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_module, "RESCAN_SECONDS", 0.3)
-    monkeypatch.setattr(LiveRules, "_listen", lambda self: None)
+    monkeypatch.setattr(Watcher, "_listen", lambda self: None)
     with watching(folder) as watched:
         folder.write("policies/a.yaml", document("a", value="pay"))
         watched.until(lambda: watched.blocks("pay"))
