@@ -28,6 +28,7 @@ INVARIANT: too many candidates are allowed, too few never: every policy that `sc
 Each step keeps it: a hint is necessary (`fields.Hint`), any hint that cannot be looked up exactly is
 widened or dropped, and a policy whose hints are all dropped is in `always`.
 
+Which hint is best is learnt in `ways`, what a call shows is in `probe`, texts are searched in `textindex`.
 Items are opaque here: anything hashable, with its hints. Knows nothing of verdicts or actions.
 """
 

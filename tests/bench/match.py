@@ -285,6 +285,10 @@ that match several policies, each of which gets its reason in words (some 5 µs 
 The peers evaluate every policy in turn. Each peer gets the policies that it can express (Cedar has no regular
 expressions, this Rego none with flags), so some do less than ours. A peer that only allows or denies could
 stop at the first match; here all have to name every policy that matches, as a decision with reasons must.
+
+Literals are searched by Aho-Corasick and not by Hyperscan, by measurement on the texts of this workload: for
+1,818 and 17,865 literals 1.2 and 1.7 µs against 3.9 and 6.6 µs, built in 19 and 104 ms against 337 and
+5,472 ms (medians over texts of some 240 characters).
 """
 
 
