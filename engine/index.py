@@ -1,4 +1,4 @@
-"""Which policies can match a call at all: a tree of lookups that narrows a hundred thousand to a few.
+r"""Which policies can match a call at all: a tree of lookups that narrows a hundred thousand to a few.
 
 The idea. Each condition carries hints: what must be so for it to be anything but FALSE. A policy needs all
 its conditions, so any one hint of any condition will do to find it by. It is filed under the one that fewest
@@ -6,7 +6,7 @@ calls should fulfil - a literal that hardly any other policy has, an account num
 bucket that is still too full is split again by another hint of its members. That recursion is the tree.
 
     P1  toolName equals wire      AND inputPayload.amount greater_than 10000
-    P2  toolName equals wire      AND inputPayload.to matches (?i)@evil\\.(com|org)
+    P2  toolName equals wire      AND inputPayload.to matches (?i)@evil\.(com|org)
     P3  inputPayload.cmd contains "rm -rf"
     P4  inputPayload.cmd matches  [0-9]{16}
     P5  toolName not_equals wire
