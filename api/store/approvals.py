@@ -164,7 +164,8 @@ class _Body(msgspec.Struct):
 def input_payload(body: bytes | None) -> msgspec.Raw | None:
     """The payload of a stored `tool.called` event; None when the event was removed by retention.
 
-    It is as the agent spelled it, so that a reviewer sees every digit of a number. Nothing else of the body may leave: its metadata can hold a user's token.
+    It is as the agent spelled it, so that a reviewer sees every digit of a number. Nothing else of the body
+    may leave: its metadata can hold a user's token.
     """
     if body is None:
         return None

@@ -264,6 +264,20 @@ def test_the_other_views_show_what_was_decided(console: Console) -> None:
     expect(page.get_by_role("button", name="All", exact=True)).to_have_attribute("aria-pressed", "true")
 
 
+def test_deciding_among_all_shows_how_it_ended(console: Console) -> None:
+    approval = console.hold(agent="first")
+    console.hold(agent="second")
+    page = console.page()
+    console.log_in(page, place=f"/approvals?status=all&approvalId={approval}")
+    expect(pane(page)).to_contain_text("run-of-first")
+    page.get_by_label("Reason").fill("fine")
+    page.get_by_role("button", name="Approve", exact=True).click()
+    expect(page.locator("#ending")).to_contain_text("Approved by you just now")
+    expect(page.locator("#ending")).to_be_focused()
+    expect(page.locator(".items .status")).to_have_text(["Waiting", "Approved"])
+    expect(page.get_by_role("button", name="Waiting 1")).to_be_visible()
+
+
 def test_a_halted_call_can_be_rejected_but_not_approved(console: Console) -> None:
     console.expect_trouble("Failed to load resource")
     approval = console.hold()

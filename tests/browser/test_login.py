@@ -147,6 +147,8 @@ def test_a_viewer_is_told_kindly(console: Console) -> None:
     expect(page.get_by_role("heading", name="This needs another role")).to_be_focused()
     expect(page.get_by_role("main")).to_contain_text(f"You are logged in as {email}, with the role viewer.")
     expect(page.get_by_text("payments.send")).to_have_count(0)
+    card = page.locator(".card")
+    assert card.evaluate("(node) => node.scrollWidth <= node.clientWidth"), "a long address runs out of it"
     page.get_by_role("button", name="Log in as somebody else").click()
     console.fill_login(page, str(console.service.user("admin")["email"]))
     expect(page.get_by_role("heading", name="payments.send")).to_be_visible()

@@ -300,12 +300,19 @@ function open(root, { service, user, notice, announce, setFreshness, setTitle, m
   }
 
   async function goOn(approvalId) {
+    if (view !== "pending") {
+      // Among those that are settled there is no next one to decide: this one shows how it ended.
+      const one = await find(approvalId).catch(() => null);
+      if (one && selected === approvalId) show(one);
+      pane.querySelector("#ending")?.focus();
+      return;
+    }
     const next = neighbour(1) ?? neighbour(-1);
     list = list.filter((each) => each.approvalId !== approvalId);
-    if (view === "pending") total -= 1;
+    total -= 1;
     selected = null;
     shown = null; // so that the reason that was sent is not kept as a draft
-    if (next && view === "pending") {
+    if (next) {
       drawList();
       await choose(next.approvalId, { toSubject: true });
     } else {
