@@ -2,14 +2,17 @@
 
 The parser keeps a request's first line, headers, chunk sizes and trailers until they are complete, however
 long they get. Here they get `MOST_HEAD` bytes; whoever sends more is answered 400 and cut off, like whoever
-sends no HTTP at all.
+sends no HTTP at all. And a request that offers an upgrade of the protocol, as some clients always do, keeps
+its body, which the parser would take for the first words of the other protocol.
 """
 
 from __future__ import annotations
 
+import sys
 from secrets import token_hex
-from typing import Final
+from typing import Any, Final
 
+import httptools
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -27,12 +30,16 @@ class BoundedProtocol(HttpToolsProtocol):
     _spent = 0
     _between = True
     """Between two requests, or at the beginning of one."""
+    _data = _rest = b""
 
     def data_received(self, data: bytes) -> None:
         between, self._between = self._between, False
         if not between:
             self._spent += len(data)
-        super().data_received(data)
+        self._rest = data
+        while self._rest:
+            self._data, self._rest = self._rest, b""
+            super().data_received(self._data)
         if self._spent > MOST_HEAD and not self.transport.is_closing():
             self._cut_off(f"a request may have at most {MOST_HEAD} bytes of headers")
 
@@ -45,8 +52,21 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return  # the body is still to come, see below
         self._spent, self._between = 0, True
         super().on_message_complete()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """The parser has stopped behind the head of a request that offers an upgrade: a new one goes on."""
+        stopped = sys.exception() if sys.version_info >= (3, 12) else sys.exc_info()[1]
+        self._rest = self._data[int(stopped.args[0]) :] if stopped is not None else b""
+        framing = (b"content-length", b"transfer-encoding")
+        lines = [b"%b: %b\r\n" % header for header in self.headers if header[0] in framing]
+        callbacks = _BehindTheHead(self)
+        self.parser = httptools.HttpRequestParser(callbacks)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(lines))
 
     def send_400_response(self, msg: str) -> None:
         self._cut_off("this is no HTTP request that can be read")
@@ -67,3 +87,24 @@ class BoundedProtocol(HttpToolsProtocol):
             cycle.disconnected = True
             cycle.message_event.set()
         self.transport.close()
+
+
+class _BehindTheHead:
+    """The callbacks of a connection, from the body of a request on whose head it knows already."""
+
+    def __init__(self, connection: BoundedProtocol) -> None:
+        self._connection = connection
+        self._head_is_known = True
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("on_"):
+            raise AttributeError(name)
+        callback = getattr(self._connection, name)
+
+        def call(*arguments: Any) -> None:
+            if not self._head_is_known or name in ("on_body", "on_message_complete"):
+                callback(*arguments)
+            elif name == "on_headers_complete":
+                self._head_is_known = False
+
+        return call

@@ -26,6 +26,7 @@ from api.app import Application
 from api.auth import key_digest, key_prefix, new_key
 from api.clock import random_ids
 from api.context import Context
+from api.protocol import BoundedProtocol
 from api.live_rules import open_rules
 from api.service import open_service
 from api.settings import Settings, load
@@ -194,7 +195,9 @@ def running(
             yield context
 
     application = Application(startup)
-    config = uvicorn.Config(application.asgi, access_log=False, log_level="warning", lifespan="on")
+    config = uvicorn.Config(
+        application.asgi, http=BoundedProtocol, access_log=False, log_level="warning", lifespan="on"
+    )
     server = uvicorn.Server(config)
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
