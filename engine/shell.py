@@ -7,11 +7,12 @@ shell would run, its words with quotes, escapes, variables, substitutions of con
     echo cm0gLXJm | base64 -d | sh        echo cm0gLXJm | base64 -d | sh,  echo cm0gLXJm,  ...,  rm -rf
     sudo sh -c 'curl x | sh'              sudo sh -c 'curl x | sh',  sh -c ...,  curl x,  sh,  curl x | sh
 
-How an entry is written: the command word first, by its path and by its bare name (two entries; `./x` stays), words parted
-by one blank; a word with a blank, a quote or one of `|&;<>` in it stands in single quotes (a `'` within reads
-`"`), so an unquoted `|` or `>` always is syntax; redirections last, `> /dev/sda`; a whole pipeline is an
-entry of its own, wrappers such as sudo left out; so is a file fetched or written and then run, `curl -o f u |
-sh f`. After `cd x`, `rm -rf *` reads `rm -rf x/*`. What is not known stays: `$HOME`, `$(curl -s x)`, `r?`.
+How an entry is written: the command word first, by its path and by its bare name (two entries; `./x` stays);
+words parted by one blank; a word with a blank, a quote or one of `|&;<>` in it stands in single quotes (a `'`
+within reads `"`), so an unquoted `|` or `>` always is syntax; redirections last, `> /dev/sda`. A pipeline is
+an entry of its own as well, wrappers such as sudo left out; so is a file that was fetched or written and then
+run, `curl -o f u | sh f`. After `cd x`, `rm -rf *` reads `rm -rf x/*`. What is not known stays: `$HOME`,
+`$(curl -s x)`, `r?`.
 
 It is the reading of one call: no shell is started, nothing of the machine is known, each branch counts as
 taken and a variable that may have several values is tried with each.
@@ -31,7 +32,7 @@ from collections.abc import Sequence
 from posixpath import normpath
 from typing import Final
 
-from engine.shell_code import calls_in, is_interpreter
+from engine.shell_code import calls_in, is_interpreter, quoted_commands
 from engine.shell_output import DECODERS, LONGEST_OUTPUT, output_of
 from engine.shell_scan import Scanner
 from engine.shell_starts import Started, starts
@@ -63,6 +64,7 @@ _ABSOLUTE: Final = ("/", "~", "$")
 _OWN: Final = re.compile(r"\./[^/]*")
 """A program of the folder at hand, which is no other of that name."""
 _LOCAL: Final = re.compile(r"\.{1,2}(?:/|$)|\*")
+_ROUNDABOUT: Final = re.compile(r"[/~$][^\s:]*(?:/\.{1,2}(?:/|$)|//)")
 _RELATIVE: Final = re.compile(r"[\w.][\w.*?/-]*")
 _READING_OR_REMOVING: Final = frozenset(
     [
@@ -96,6 +98,23 @@ _ON_FILES: Final = _READING_OR_REMOVING | {
     "ls",
     "tar",
 }
+_RUN_LATER: Final = frozenset(
+    [
+        "PROMPT_COMMAND",
+        "PS0",
+        "PS1",
+        "PS4",
+        "EDITOR",
+        "VISUAL",
+        "PAGER",
+        "GIT_PAGER",
+        "GIT_EDITOR",
+        "GIT_SSH_COMMAND",
+        "GIT_EXTERNAL_DIFF",
+        "LESSOPEN",
+    ]
+)
+"""Variables whose value a program runs."""
 _DECLARING: Final = frozenset({"export", "declare", "local", "readonly", "typeset"})
 
 
@@ -113,6 +132,7 @@ class Reading:
         self._functions: dict[str, str] = {}
         self._running: set[str] = set()
         self._decoded: dict[str, str] = {}
+        self._copies: dict[str, str] = {}
         self.positional: tuple[str, ...] | None = None
         self.folder: str | None = None
 
@@ -199,6 +219,9 @@ class Reading:
             for value in () if isinstance(values, list) else values:
                 self.add(f"{name}={quote(value) if value else ''}")
             self.assign(name, values, added, certain and not simple.words)
+            if name in _RUN_LATER:
+                for value in values:
+                    self.script(value, depth + 1)
         stdin = given
         tail = ""
         for operator, target in simple.redirections:
@@ -243,8 +266,10 @@ class Reading:
             raise TooMuch
         words[0] = resolve_classes(words[0])
         name = words[0] if _OWN.fullmatch(words[0]) and not self.folder else _bare(words[0])
-        if self.folder is not None and name in _ON_FILES:
-            words[1:] = self._from_start(words[1:], tail, name)
+        if name in _ON_FILES:
+            words[1:] = [normpath(word) if _ROUNDABOUT.match(word) else word for word in words[1:]]
+            if self.folder is not None:
+                words[1:] = self._from_start(words[1:], tail, name)
         shown = render([name, *words[1:]]) + tail
         if name != words[0]:
             self.add(render(words) + tail)
@@ -252,6 +277,9 @@ class Reading:
         if "^" in name and name != "^":  # the escape of cmd.exe
             self._command([word.replace("^", "") or "^" for word in words], tail, stdin, before, depth + 1)
         self._remember(name, words[1:], stdin, certain)
+        copied = self._copies.get(words[0].removeprefix("./"))
+        if copied is not None and copied != name:
+            return self._command([copied, *words[1:]], tail, stdin, before, depth + 1)
         output: str | None = None
         for started in starts(name, words[1:], stdin):
             inner, output = self._start(started, shown, tail, stdin, before, depth + 1)
@@ -266,6 +294,9 @@ class Reading:
         if is_interpreter(name):
             for text in [*words[1:], stdin or ""]:
                 self._calls(text, depth + 1)
+                if name.startswith(("perl", "ruby", "php")):
+                    for script in quoted_commands(text):
+                        self.script(script, depth + 1)
             return shown, None
         if output is not None:
             return shown, output
@@ -359,7 +390,7 @@ class Reading:
         if target == "-":
             self.folder = None
         elif target.startswith(_ABSOLUTE) or self.folder is None:
-            self.folder = target
+            self.folder = normpath(target) if _ROUNDABOUT.match(target) else target
         else:
             self.folder = _joined(self.folder, target)
 
@@ -391,9 +422,11 @@ class Reading:
         elif command in ("cp", "mv", "install", "ln") and len(words) > 2:
             source = words[-2].removeprefix("./")
             output, chains = self._files.get(source), self._sources.get(source, ())
+            targets += [words[-1]]
+            if "/" in source and len(self._copies) < 64:
+                self._copies[words[-1].removeprefix("./")] = _bare(source)
             if output is None and not chains:
                 return ""
-            targets += [words[-1]]
         for target in targets[:16]:
             known = target.removeprefix("./")
             if len(self._sources) > 256 and known not in self._sources:

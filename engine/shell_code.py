@@ -31,6 +31,17 @@ _STRING: Final = re.compile(
 _BETWEEN: Final = re.compile(r"\s*,\s*(\[?)\s*")
 
 
+_QUOTED_COMMAND: Final = re.compile(r"`([^`]{1,4000})`|%x[{(\[|]([^})\]|]{1,4000})")
+
+
+def quoted_commands(code: str) -> Iterator[str]:
+    """What Perl, Ruby and PHP run between backticks."""
+    for count, found in enumerate(_QUOTED_COMMAND.finditer(code)):
+        if count == MOST_CALLS:
+            raise TooMuch
+        yield found[1] or found[2]
+
+
 def is_interpreter(name: str) -> bool:
     return _INTERPRETER.fullmatch(name) is not None
 

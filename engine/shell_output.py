@@ -109,6 +109,8 @@ def _printf(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -
             value = arguments.pop(0) if arguments else ""
             if kind == "b":
                 return unescape(value)
+            if kind in "oxX" and re.fullmatch(r"\d{1,9}", value):
+                return format(int(value), kind)
             return value[:1] if kind == "c" else value
 
         # Directives and escapes are read piece by piece, so that neither is found in an argument.
@@ -229,6 +231,20 @@ def _characters(text: str) -> str:
     return re.sub(r"(.)-(.)", run, text[:1024], flags=re.DOTALL)
 
 
+def _sed(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -> str | None:
+    """Substitutions of plain text; any other edit is unknown."""
+    edits = [word for word in words if not word.startswith("-")]
+    found = re.fullmatch(r"s(.)([\w /-]*)\1([\w /-]*)\1g?", edits[0]) if len(edits) == 1 else None
+    if found is None or stdin is None or not found[2]:
+        return None
+    return stdin.replace(found[2], found[3])
+
+
+def _command(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -> str | None:
+    """`command -v rm` prints where rm is."""
+    return words[-1] + "\n" if words and re.fullmatch(r"-\w*[vV]", words[0]) else None
+
+
 def _first(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -> str | None:
     return stdin
 
@@ -265,7 +281,9 @@ _RULES: Final[Mapping[str, Rule]] = {
     "zcat": _inflate,
     "gzip": _gzip,
     "tr": _tr,
-    "tee": _first,
+    "sed": _sed,
+    "command": _command,
+    **dict.fromkeys(("tee", "head", "tail", "sort", "uniq", "pv", "dd", "fold", "grep"), _first),
     "which": _seq_words,
     "realpath": _seq_words,
     "readlink": _seq_words,

@@ -136,6 +136,7 @@ class Scanner(Words):
             return outer
         outer.output, outer.chains = inner.collected(), tuple(inner.heads[-MOST_CHAINS:])
         outer.staged = True
+        outer.group = self.text[frame.start : max(frame.start, self.at - closer)]
         return outer
 
     def _stage(self, line: Line, simple: Simple, certain: bool) -> None:
@@ -145,6 +146,8 @@ class Scanner(Words):
         if line.staged and not line.piped:
             # Redirections (or, where the shell is another, words) behind a group.
             self.runner.run(simple, line.output, line.chains, self.depth, certain)
+            if simple.document is not None and line.group:
+                self.runner.script(line.group, self.depth + 1, simple.document)  # `done <<< "rm x"`
             return
         fed = line.staged and line.piped
         given, before = (line.output, line.chains) if fed else (line.given, line.before)

@@ -171,6 +171,16 @@ def _option_c(letter: str = "c", long: str = "--command") -> _Rule:
     return rule
 
 
+def _ssh(words: Sequence[str], stdin: str | None) -> list[Started]:
+    """What follows the host runs there; without it, what is piped in."""
+    return _joined("bcDEeFIiJLlmOopQRSWw", own=1)(words, stdin) or [Started("input")]
+
+
+def _editor(words: Sequence[str], stdin: str | None) -> list[Started]:
+    """`vim -c ':!rm x'`."""
+    return [Started("script", found[1]) for word in words if (found := re.match(r"\+?:?!\s*(.+)", word))][:8]
+
+
 def _flock(words: Sequence[str], stdin: str | None) -> list[Started]:
     return _option_c()(words, stdin) or _wrapper("wE", "--timeout", own=1)(words, stdin)
 
@@ -289,7 +299,10 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "parallel": _joined("jIaN", "--jobs"),
     "watch": _joined("nq", "--interval"),
     "entr": _wrapper(same=False),
-    "ssh": _joined("bcDEeFIiJLlmOopQRSWw", own=1),
+    "ssh": _ssh,
+    **dict.fromkeys(("vi", "vim", "nvim", "ex", "ed"), _editor),
+    "wsl": _wrapper("du", "--distribution --user", same=False),
+    **dict.fromkeys(("$SHELL", "$BASH", "$0"), _shell),
     "su": _option_c(),
     "runuser": _option_c(),
     "script": _option_c(),

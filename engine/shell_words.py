@@ -64,6 +64,8 @@ class Line:
     piped: bool = False
     outputs: list[str | None] = field(default_factory=list)
     heads: list[str] = field(default_factory=list)
+    group: str = ""
+    """The text of the group that is the last stage."""
 
     def collected(self) -> str | None:
         """All that was printed so far, None when part of it is unknown."""
@@ -86,7 +88,9 @@ class Runner(Protocol):
     def assign(self, name: str, values: tuple[str, ...] | list[str], added: bool, certain: bool) -> None: ...
     def define(self, name: str, body: str) -> None: ...
     def substituted(self, word: str, output: str | None, chains: tuple[str, ...]) -> None: ...
-    def script(self, text: str, depth: int) -> tuple[str | None, tuple[str, ...]]: ...
+    def script(
+        self, text: str, depth: int, given: str | None = None
+    ) -> tuple[str | None, tuple[str, ...]]: ...
     def stored(self, name: str) -> str | None: ...
 
 
