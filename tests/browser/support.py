@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Playwright
 
 from engine.documents import policy_from_json
 from tests.support_service import PASSWORD, FixedRules, Service
@@ -240,6 +240,11 @@ class Console:
 
 def link(approval_id: str | None) -> str:
     return "/approvals" if approval_id is None else f"/approvals?approvalId={approval_id}"
+
+
+def row(page: Page, agent: str) -> Locator:
+    """The entry of the list that is about this agent."""
+    return page.locator(".items button").filter(has=page.locator(".agent").get_by_text(agent, exact=True))
 
 
 class Line:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-from tests.browser.support import Console, link
+from tests.browser.support import Console, link, row
 
 pytestmark = pytest.mark.browser
 
@@ -183,10 +183,10 @@ def test_what_was_typed_stays_with_its_approval(console: Console) -> None:
     console.hold(agent="second")
     page = console.reviewer()
     page.get_by_label("Reason").fill("for the first")
-    page.get_by_role("button", name="second").click()
+    row(page, "second").click()
     expect(pane(page)).to_contain_text("run-of-second")
     expect(page.get_by_label("Reason")).to_have_value("")
-    page.get_by_role("button", name="first").click()
+    row(page, "first").click()
     expect(page.get_by_label("Reason")).to_have_value("for the first")
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.support import Console, line_to, link
+from tests.browser.support import Console, line_to, link, row
 
 pytestmark = pytest.mark.browser
 
@@ -28,7 +28,7 @@ def test_new_requests_appear_at_once_and_disturb_nothing(console: Console) -> No
     page.get_by_label("Reason").fill("half a sent")
     page.get_by_label("Reason").focus()
     console.hold("brief", agent="newcomer")
-    expect(page.get_by_role("button", name="newcomer")).to_be_visible(timeout=SOON)
+    expect(row(page, "newcomer")).to_be_visible(timeout=SOON)
     expect(page).to_have_title("(2) Approvals · Agent Governance")
     expect(page.locator("#announcer")).to_have_text("New: brief of newcomer. 2 waiting.")
     expect(page.get_by_label("Reason")).to_be_focused()
@@ -41,12 +41,12 @@ def test_a_refreshed_list_keeps_its_focus_and_place(console: Console) -> None:
     ids = [console.hold(agent=f"agent-{number:02}") for number in range(30)]
     page = console.reviewer()
     live(page)
-    page.get_by_role("button", name="agent-25").focus()
+    row(page, "agent-25").focus()
     top = page.locator(".list").evaluate("(node) => node.scrollTop")
     assert top > 0
     console.resolve(ids[28], "reject", None)
-    expect(page.get_by_role("button", name="agent-28")).to_have_count(0, timeout=SOON)
-    expect(page.get_by_role("button", name="agent-25")).to_be_focused()
+    expect(row(page, "agent-28")).to_have_count(0, timeout=SOON)
+    expect(row(page, "agent-25")).to_be_focused()
     assert page.locator(".list").evaluate("(node) => node.scrollTop") == top
 
 
@@ -138,7 +138,7 @@ def test_a_service_that_goes_away_is_told_and_comes_back_by_itself(console: Cons
         console.hold(agent="second")
         line.mend()
         expect(warning).to_be_hidden(timeout=15_000)
-        expect(page.get_by_role("button", name="second")).to_be_visible()
+        expect(row(page, "second")).to_be_visible()
         page.get_by_role("button", name="Approve", exact=True).click()
         expect(page.get_by_role("article")).to_contain_text("run-of-second")
         assert console.approval(approval)["decisionReason"] == "kept"
@@ -153,7 +153,7 @@ def test_choosing_while_the_service_is_away_shows_it_once_it_is_back(console: Co
         console.log_in(page)
         live(page)
         line.cut()
-        page.get_by_role("button", name="second").click()
+        row(page, "second").click()
         expect(page.locator(".notice.bad")).to_contain_text("cannot be reached")
         line.mend()
         expect(page.get_by_role("article")).to_contain_text("run-of-second", timeout=15_000)

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from api.store import accounts
-from tests.browser.support import Console, line_to, link
+from tests.browser.support import Console, line_to, link, row
 
 pytestmark = pytest.mark.browser
 
@@ -78,7 +78,7 @@ def test_a_session_that_ends_comes_back_to_the_same_place(console: Console) -> N
     second = console.hold(agent="second")
     page = console.reviewer()
     user = page.user  # type: ignore[attr-defined]
-    page.get_by_role("button", name="second").click()
+    row(page, "second").click()
     expect(page.get_by_role("article").get_by_text("run-of-second")).to_be_visible()
     page.get_by_label("Reason").fill("I have asked the bank")
     console.service.clock.ahead = console.service.settings.token_seconds + 60

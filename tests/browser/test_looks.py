@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.support import Console, line_to, link
+from tests.browser.support import Console, line_to, link, row
 
 pytestmark = pytest.mark.browser
 
@@ -113,7 +113,7 @@ def test_on_a_phone_one_thing_at_a_time(console: Console) -> None:
     page.get_by_role("button", name="All approvals").tap()
     expect(page.get_by_role("article")).to_be_hidden()
     readable(page)
-    page.get_by_role("button", name="first").tap()
+    row(page, "first").tap()
     expect(page.get_by_role("article")).to_contain_text("run-of-first")
     expect(page.locator("#subject")).to_be_in_viewport()
     readable(page)
