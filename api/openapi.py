@@ -95,6 +95,8 @@ def document(routes: tuple[Route, ...]) -> dict[str, Any]:
     for route in routes:
         path = re.sub(r":([A-Za-z]+)", r"{\1}", route.path)
         paths.setdefault(path, {})[route.method.lower()] = _operation(route, builder)
+        if links := _links(route, routes):
+            paths[path][route.method.lower()]["responses"][str(route.status)]["links"] = links
     used = {route.tag for route in routes}
     return {
         "openapi": "3.1.0",
@@ -198,6 +200,24 @@ def _responses(route: Route, builder: _Components) -> dict[str, Any]:
             "content": {PROBLEM: {"schema": builder.reference("bodies/problem")}},
         }
     return responses
+
+
+def _links(route: Route, routes: tuple[Route, ...]) -> dict[str, Any]:
+    """From what a route creates to all that can be done with it."""
+    if route.status != 201 or route.reply is None or ":" in route.path:
+        return {}
+    required = schemas.load(f"bodies/{route.reply}")["required"]
+    created = next(name for name in required if name.endswith("Id"))
+    links: dict[str, Any] = {}
+    for other in routes:
+        parameters = re.findall(r":([A-Za-z]+)", other.path)
+        if other.path.startswith(f"{route.path}/:") and len(parameters) == 1:
+            value = f"$response.body#/{created}"
+            links[other.operation_id] = {
+                "operationId": other.operation_id,
+                "parameters": {parameters[0]: value},
+            }
+    return links
 
 
 class _Components:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 from api.context import Context
@@ -10,6 +11,8 @@ from api.errors import ApiError, not_found
 from api.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
 from engine.documents import policy_as_json
 from engine.snapshot import Stored
+
+_ID = re.compile(r"[a-z0-9]([a-z0-9._-]{0,98}[a-z0-9])?")
 
 
 def policy_json(stored: Stored) -> dict[str, Any]:
@@ -41,6 +44,14 @@ def _if_match(values: Values) -> str | None:
     return tag.strip('"')
 
 
+def _id(values: Values) -> str:
+    """The policy id of the path. What no policy can be called is not looked for among files."""
+    policy_id = values.path["id"]
+    if not _ID.fullmatch(policy_id):
+        raise not_found("policy", policy_id)
+    return policy_id
+
+
 async def list_policies(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/policies: by name, then id."""
     query = values.query
@@ -61,7 +72,7 @@ async def get_policy(caller: Caller, values: Values, context: Context) -> Reply:
 
 
 def _stored(caller: Caller, values: Values, context: Context) -> Stored:
-    policy_id = values.path["id"]
+    policy_id = _id(values)
     stored = context.live.snapshot.of(caller.organisation_id).get(policy_id)
     if stored is None:
         raise not_found("policy", policy_id)
@@ -70,7 +81,7 @@ def _stored(caller: Caller, values: Values, context: Context) -> Stored:
 
 async def list_policy_versions(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/policies/:id/versions: newest first; stays readable after deletion."""
-    policy_id = values.path["id"]
+    policy_id = _id(values)
     versions = await asyncio.to_thread(context.live.versions, caller.organisation_id, policy_id)
     if not versions:
         raise not_found("policy", policy_id)
@@ -110,7 +121,7 @@ async def update_policy(caller: Caller, values: Values, context: Context) -> Rep
     stored = await asyncio.to_thread(
         context.live.update,
         caller.organisation_id,
-        values.path["id"],
+        _id(values),
         values.body,
         author=caller.actor,
         if_match=_if_match(values),
@@ -123,7 +134,7 @@ async def delete_policy(caller: Caller, values: Values, context: Context) -> Rep
     await asyncio.to_thread(
         context.live.delete,
         caller.organisation_id,
-        values.path["id"],
+        _id(values),
         author=caller.actor,
         if_match=_if_match(values),
     )
@@ -135,7 +146,7 @@ async def rollback_policy(caller: Caller, values: Values, context: Context) -> R
     stored = await asyncio.to_thread(
         context.live.rollback,
         caller.organisation_id,
-        values.path["id"],
+        _id(values),
         values.body["version"],
         author=caller.actor,
         if_match=_if_match(values),
