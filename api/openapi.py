@@ -70,6 +70,11 @@ def component(name: str) -> str:
     return words if folder == "bodies" else words + folder.removesuffix("s").capitalize()
 
 
+def path(route: Route) -> str:
+    """The address of a route as the document writes it: `/v1/policies/{id}`."""
+    return re.sub(r":([A-Za-z]+)", r"{\1}", route.path)
+
+
 def error_codes(route: Route) -> tuple[str, ...]:
     """Every error code a route may answer with: those of its shape and those it names itself."""
     codes = ["internal_error", "unavailable", *route.errors]
@@ -93,10 +98,10 @@ def document(routes: tuple[Route, ...]) -> dict[str, Any]:
     builder = _Components()
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        path = re.sub(r":([A-Za-z]+)", r"{\1}", route.path)
-        paths.setdefault(path, {})[route.method.lower()] = _operation(route, builder)
+        operation = _operation(route, builder)
         if links := _links(route, routes):
-            paths[path][route.method.lower()]["responses"][str(route.status)]["links"] = links
+            operation["responses"][str(route.status)]["links"] = links
+        paths.setdefault(path(route), {})[route.method.lower()] = operation
     used = {route.tag for route in routes}
     return {
         "openapi": "3.1.0",

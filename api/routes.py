@@ -334,8 +334,16 @@ ROUTES: tuple[Route, ...] = (
         reply="audit-record",
         reply_is_array=True,
         query=(
-            Query("since", {"type": "string", "maxLength": 64}, "ISO 8601; this moment or later."),
-            Query("until", {"type": "string", "maxLength": 64}, "ISO 8601; before this moment."),
+            Query(
+                "since",
+                {"type": "string", "format": "date-time", "maxLength": 64},
+                "ISO 8601; this moment or later.",
+            ),
+            Query(
+                "until",
+                {"type": "string", "format": "date-time", "maxLength": 64},
+                "ISO 8601; before this moment.",
+            ),
             Query("agentId", {"type": "string", "maxLength": 200}, "Only of this agent."),
             Query("userId", {"type": "string", "maxLength": 200}, "Only of this verified end user."),
             Query("type", {"type": "string", "maxLength": 100}, "Only of this type, such as `decision`."),
