@@ -17,32 +17,12 @@ from engine.model import Json
 from engine.shell import read
 from engine.texts import text_of
 
-PROSE: Final = frozenset(
-    [
-        "description",
-        "explanation",
-        "reason",
-        "reasoning",
-        "thought",
-        "thoughts",
-        "comment",
-        "note",
-        "summary",
-        "title",
-        "label",
-        "goal",
-        "task",
-        "instructions",
-        "justification",
-        "workdir",
-        "cwd",
-        "directory",
-        "dir",
-        "working_directory",
-        "workingdirectory",
-        "path",
-    ]
+_PROSE_NAMES: Final = (
+    "description explanation reason reasoning thought thoughts comment note summary title label goal "
+    "task instructions justification workdir cwd directory dir working_directory workingdirectory "
+    "path"
 )
+PROSE: Final = frozenset(_PROSE_NAMES.split())
 """Keys (in any case) whose texts are read by people, or name a place; they start nothing."""
 
 _WORDS: Final = frozenset(["command", "cmd", "argv", "args", "arguments", "cmdline", "exec", "program"])

@@ -27,114 +27,34 @@ beyond is read up to there, and the list ends with the entry `unreadable`, for a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from posixpath import normpath
 from typing import Final
 
 from engine.shell_code import calls_in, is_interpreter, quoted_commands
-from engine.shell_output import DECODERS, LONGEST_OUTPUT, output_of
+from engine.shell_output import DECODERS, output_of
 from engine.shell_scan import Scanner
 from engine.shell_starts import Started, starts
-from engine.shell_text import (
-    LONGEST_VALUE,
-    NAMED,
-    TooMuch,
-    fields,
-    plain,
-    quote,
-    render,
-    resolve_classes,
-    unmark,
-    without_unknown,
+from engine.shell_state import (
+    DEEPEST,
+    DESCRIPTOR,
+    ON_FILES,
+    OWN,
+    ROUNDABOUT,
+    RUN_LATER,
+    State,
+    bare,
+    choices,
+    chosen,
 )
-from engine.shell_words import MOST_VALUES, Raw, Simple
+from engine.shell_text import NAMED, TooMuch, fields, quote, render, resolve_classes, unmark, without_unknown
+from engine.shell_words import MOST_VALUES, Simple
 
 UNREADABLE: Final = "unreadable"
 
-MOST_STEPS: Final = 12_000
-MOST_COMMANDS: Final = 600
-DEEPEST: Final = 12
-SPARE_SIZE: Final = 65_536
-"""All entries together may be so much larger than twice the text."""
 
-_FETCHED: Final = re.compile(r"(?:-\w*[oO]|--output(?:-document)?)=?")
-_DESCRIPTOR: Final = re.compile(r"\d+-?|-")
-_ABSOLUTE: Final = ("/", "~", "$")
-_OWN: Final = re.compile(r"\./[^/]*")
-"""A program of the folder at hand, which is no other of that name."""
-_LOCAL: Final = re.compile(r"\.{1,2}(?:/|$)|\*")
-_ROUNDABOUT: Final = re.compile(r"[/~$][^\s:]*(?:/\.{1,2}(?:/|$)|//)")
-_RELATIVE: Final = re.compile(r"[\w.][\w.*?/-]*")
-_READING_OR_REMOVING: Final = frozenset(
-    [
-        "rm",
-        "rmdir",
-        "unlink",
-        "shred",
-        "cat",
-        "tac",
-        "head",
-        "tail",
-        "less",
-        "more",
-        "base64",
-        "xxd",
-        "od",
-        "strings",
-        "cp",
-        "mv",
-        "source",
-        ".",
-    ]
-)
-_ON_FILES: Final = _READING_OR_REMOVING | {
-    "chmod",
-    "chown",
-    "chgrp",
-    "find",
-    "rsync",
-    "truncate",
-    "ls",
-    "tar",
-}
-_RUN_LATER: Final = frozenset(
-    [
-        "PROMPT_COMMAND",
-        "PS0",
-        "PS1",
-        "PS4",
-        "EDITOR",
-        "VISUAL",
-        "PAGER",
-        "GIT_PAGER",
-        "GIT_EDITOR",
-        "GIT_SSH_COMMAND",
-        "GIT_EXTERNAL_DIFF",
-        "LESSOPEN",
-    ]
-)
-"""Variables whose value a program runs."""
-_DECLARING: Final = frozenset({"export", "declare", "local", "readonly", "typeset"})
-
-
-class Reading:
+class Reading(State):
     """One list of entries in the making."""
-
-    def __init__(self, size: int) -> None:
-        self.entries: dict[str, None] = {}
-        self._room = 2 * size + SPARE_SIZE
-        self._steps = MOST_STEPS
-        self._commands = MOST_COMMANDS
-        self._values: dict[str, list[str | list[str]]] = {}
-        self._files: dict[str, str] = {}
-        self._sources: dict[str, tuple[str, ...]] = {}
-        self._functions: dict[str, str] = {}
-        self._running: set[str] = set()
-        self._decoded: dict[str, str] = {}
-        self._copies: dict[str, str] = {}
-        self.positional: tuple[str, ...] | None = None
-        self.folder: str | None = None
 
     # ---- what goes in ----------------------------------------------------------------------------------
 
@@ -151,47 +71,6 @@ class Reading:
         self._calls(unmark(text), 0)
 
     # ---- what the scanner asks -------------------------------------------------------------------------
-
-    def step(self, cost: int = 1) -> None:
-        self._steps -= cost
-        if self._steps < 0:
-            raise TooMuch
-
-    def add(self, entry: str) -> None:
-        if entry and entry not in self.entries:
-            self._room -= len(entry)
-            if self._room < 0:
-                raise TooMuch
-            self.entries[entry] = None
-
-    chained = add
-
-    def values(self, name: str) -> list[str | list[str]]:
-        return self._values.get(name, [])
-
-    def stored(self, name: str) -> str | None:
-        return self._files.get(name.removeprefix("./"))
-
-    def assign(self, name: str, values: tuple[str, ...] | list[str], added: bool, certain: bool) -> None:
-        """Remember a value. What is not certain to be assigned leaves the values before it possible."""
-        new: list[str | list[str]] = [values] if isinstance(values, list) else list(values)
-        old = self.values(name)
-        if added and old and isinstance(old[0], str):
-            new = [old[0] + value for value in new if isinstance(value, str)]
-        elif added and old and isinstance(old[0], list) and isinstance(values, list):
-            new = [[*old[0], *values]]
-        if any(sum(map(len, value)) + len(value) > LONGEST_VALUE for value in new):
-            raise TooMuch
-        kept = new if certain else [*new, *(value for value in old if value not in new)]
-        self._values[name] = kept[:MOST_VALUES]
-
-    def define(self, name: str, body: str) -> None:
-        self._functions[plain(name)] = body
-
-    def substituted(self, word: str, output: str | None, chains: tuple[str, ...]) -> None:
-        if output is not None:
-            self._files[word] = unmark(output)
-        self._sources[word] = chains
 
     def script(
         self,
@@ -219,25 +98,25 @@ class Reading:
             for value in () if isinstance(values, list) else values:
                 self.add(f"{name}={quote(value) if value else ''}")
             self.assign(name, values, added, certain and not simple.words)
-            if name in _RUN_LATER:
+            if name in RUN_LATER:
                 for value in values:
                     self.script(value, depth + 1)
         stdin = given
         tail = ""
         for operator, target in simple.redirections:
-            close = operator[-1] == "&" and _DESCRIPTOR.fullmatch(target)
+            close = operator[-1] == "&" and DESCRIPTOR.fullmatch(target)
             tail += f" {operator}{quote(target)}" if close else f" {operator} {quote(target)}"
             if operator == "<":
                 stdin = self.stored(target)
         if simple.document is not None:
             stdin = unmark(simple.document)
         shown, output = "", "" if simple.words else stdin
-        for choice in range(min(MOST_VALUES, max(map(_choices, simple.words), default=0))):
-            words = [word for raw in simple.words for word in fields(_chosen(raw, choice))]
+        for choice in range(min(MOST_VALUES, max(map(choices, simple.words), default=0))):
+            words = [word for raw in simple.words for word in fields(chosen(raw, choice))]
             if not words:
                 continue
             found = self._command(list(words), tail, stdin, before, depth, certain)
-            first = _chosen(simple.words[0], choice)
+            first = chosen(simple.words[0], choice)
             if NAMED in first and (bare := fields(without_unknown(first))):
                 # `r${x}m`, where nothing is known of x: as it is, and as `rm`
                 words = [*bare, *words[len(fields(first)) :]]
@@ -247,7 +126,7 @@ class Reading:
         if not shown:
             shown = tail.strip()
             self.add(shown)
-        return shown, self._redirected(simple, shown, output, before)
+        return shown, self.redirected(simple, shown, output, before)
 
     # ---- commands --------------------------------------------------------------------------------------
 
@@ -265,19 +144,19 @@ class Reading:
         if depth > DEEPEST:
             raise TooMuch
         words[0] = resolve_classes(words[0])
-        name = words[0] if _OWN.fullmatch(words[0]) and not self.folder else _bare(words[0])
-        if name in _ON_FILES:
-            words[1:] = [normpath(word) if _ROUNDABOUT.match(word) else word for word in words[1:]]
+        name = words[0] if OWN.fullmatch(words[0]) and not self.folder else bare(words[0])
+        if name in ON_FILES:
+            words[1:] = [normpath(word) if ROUNDABOUT.match(word) else word for word in words[1:]]
             if self.folder is not None:
-                words[1:] = self._from_start(words[1:], tail, name)
+                words[1:] = self.from_start(words[1:], tail, name)
         shown = render([name, *words[1:]]) + tail
         if name != words[0]:
             self.add(render(words) + tail)
         self.add(shown)
         if "^" in name and name != "^":  # the escape of cmd.exe
             self._command([word.replace("^", "") or "^" for word in words], tail, stdin, before, depth + 1)
-        self._remember(name, words[1:], stdin, certain)
-        copied = self._copies.get(words[0].removeprefix("./"))
+        self.remember(name, words[1:], stdin, certain)
+        copied = self.copies.get(words[0].removeprefix("./"))
         if copied is not None and copied != name:
             return self._command([copied, *words[1:]], tail, stdin, before, depth + 1)
         output: str | None = None
@@ -285,9 +164,9 @@ class Reading:
             inner, output = self._start(started, shown, tail, stdin, before, depth + 1)
             if started.same and inner:
                 return inner, output
-        if name in self._functions and name not in self._running:
+        if name in self.functions and name not in self.running:
             return shown, self._call(name, words, stdin, before, depth + 1)
-        if "/" in words[0] and self._known(words[0]):
+        if "/" in words[0] and self.known(words[0]):
             file = Started("file", words[0], tuple(words))
             _, output = self._start(file, render(words) + tail, "", stdin, before, depth + 1)
             return shown, output
@@ -300,9 +179,9 @@ class Reading:
             return shown, None
         if output is not None:
             return shown, output
-        found = output_of(name, words[1:], stdin, self._files)
+        found = output_of(name, words[1:], stdin, self.files)
         if found and name in DECODERS:
-            self._decoded[found.strip()] = (before[0] + " | " if before else "") + shown
+            self.decoded[found.strip()] = (before[0] + " | " if before else "") + shown
         return shown, unmark(found) if found else found
 
     def _start(
@@ -320,7 +199,7 @@ class Reading:
             given = (stdin, before) if started.same else (None, ())
             return self._command(list(started.words), tail, *given, depth)
         if started.kind == "script":
-            if decoder := self._decoded.get(started.text.strip()):
+            if decoder := self.decoded.get(started.text.strip()):
                 self.add(f"{decoder} | {shown}")
             output, heads = self.script(started.text, depth, stdin, before, started.words)
             return (heads[-1] if heads else ""), output
@@ -328,7 +207,7 @@ class Reading:
             if stdin is None:
                 return "", None
             return "", self.script(stdin, depth, positional=started.words)[0]
-        for chain in self._sources.get(started.text.removeprefix("./"), ()):
+        for chain in self.sources.get(started.text.removeprefix("./"), ()):
             self.add(f"{chain} | {shown}")
         text = self.stored(started.text)
         if text is None:
@@ -336,18 +215,14 @@ class Reading:
         self._calls(text, depth)
         return "", self.script(text, depth, positional=started.words)[0]
 
-    def _known(self, word: str) -> bool:
-        name = word.removeprefix("./")
-        return name in self._files or name in self._sources
-
     def _call(
         self, name: str, words: list[str], stdin: str | None, before: tuple[str, ...], depth: int
     ) -> str | None:
-        self._running.add(name)
+        self.running.add(name)
         try:
-            return self.script(self._functions[name], depth, stdin, before, tuple(words))[0]
+            return self.script(self.functions[name], depth, stdin, before, tuple(words))[0]
         finally:
-            self._running.discard(name)
+            self.running.discard(name)
 
     def _calls(self, text: str, depth: int) -> None:
         """The commands that code in another language starts."""
@@ -358,84 +233,6 @@ class Reading:
                 self.script(found, depth + 1)
             else:
                 self._command(list(found), "", None, (), depth + 1)
-
-    # ---- what commands leave behind --------------------------------------------------------------------
-
-    def _remember(self, name: str, words: Sequence[str], stdin: str | None, certain: bool) -> None:
-        """Variables that a builtin sets."""
-        if name in _DECLARING:
-            for word in words:
-                variable, equals, value = word.partition("=")
-                if equals:
-                    self.assign(variable.removesuffix("+"), (value,), variable.endswith("+"), certain)
-                    self.add(f"{variable}={quote(value) if value else ''}")
-        elif name in ("cd", "pushd"):
-            self._enter([word for word in words if not word.startswith("-") or word == "-"])
-        elif name == "set" and "--" in words[:2]:
-            self.positional = ("sh", *words[words.index("--") + 1 :])
-        elif name == "unset" and certain:
-            for word in words:
-                self._values.pop(word, None)
-        elif name == "read" and stdin is not None:
-            names = [word for word in words if not word.startswith("-")] or ["REPLY"]
-            for variable, value in zip(names, stdin.split(None, len(names) - 1), strict=False):
-                self.assign(variable, (value.strip(),), False, certain)
-        elif name == "printf" and words[:1] == ["-v"] and len(words) > 2:
-            text = output_of("printf", words[2:], None, {})
-            self.assign(words[1], (text or "",), False, certain)
-
-    def _enter(self, words: Sequence[str]) -> None:
-        """The folder after `cd`: from the one the call began in, unless it is absolute."""
-        target = words[0] if words else "~"
-        if target == "-":
-            self.folder = None
-        elif target.startswith(_ABSOLUTE) or self.folder is None:
-            self.folder = normpath(target) if _ROUNDABOUT.match(target) else target
-        else:
-            self.folder = _joined(self.folder, target)
-
-    def _from_start(self, words: Sequence[str], tail: str, name: str) -> list[str]:
-        """The words with `*`, `.` and `../x` told from the folder the call began in."""
-        folder = self.folder or "."
-        found = [_joined(folder, word) if _LOCAL.match(word) else word for word in words]
-        if folder.startswith(_ABSOLUTE) and name in _READING_OR_REMOVING:
-            named = [_joined(folder, word) if _RELATIVE.fullmatch(word) else word for word in found]
-            self.add(render([name, *named]) + tail)
-        return found
-
-    def _redirected(
-        self, simple: Simple, shown: str, output: str | None, before: tuple[str, ...]
-    ) -> str | None:
-        """Files that the command writes, to know them when they are run; what is left to print."""
-        words = [word for raw in simple.words for word in fields(_chosen(raw, 0))] if simple.words else []
-        chains: tuple[str, ...] = tuple(f"{chain} | {shown}" for chain in before) or (shown,)
-        name = _bare(words[0]) if words else ""
-        command = shown.split(" ", 1)[0]
-        targets = [target for operator, target in simple.redirections if operator in (">", ">>", "1>", "&>")]
-        printed = output
-        if targets:
-            printed = ""
-        if "tee" in (name, command):
-            targets += [word for word in words[1:] if not word.startswith("-")]
-        elif command in ("curl", "wget"):
-            targets += _downloaded(command, words)
-        elif command in ("cp", "mv", "install", "ln") and len(words) > 2:
-            source = words[-2].removeprefix("./")
-            output, chains = self._files.get(source), self._sources.get(source, ())
-            targets += [words[-1]]
-            if "/" in source and len(self._copies) < 64:
-                self._copies[words[-1].removeprefix("./")] = _bare(source)
-            if output is None and not chains:
-                return ""
-        for target in targets[:16]:
-            known = target.removeprefix("./")
-            if len(self._sources) > 256 and known not in self._sources:
-                raise TooMuch
-            self._files.pop(known, None)
-            if output is not None:
-                self._files[known] = output[:LONGEST_OUTPUT]
-            self._sources[known] = chains
-        return printed
 
 
 def read(
@@ -457,41 +254,3 @@ def read(
     except (TooMuch, RecursionError):
         reading.entries[UNREADABLE] = None
     return tuple(reading.entries)
-
-
-def _joined(folder: str, word: str) -> str:
-    if len(folder) + len(word) > 4096:
-        raise TooMuch
-    path = normpath(f"{folder}/{word}")
-    return "/" + path.lstrip("/") if path.startswith("/") else path
-
-
-def _choices(raw: Raw) -> int:
-    return max((len(part) for part in raw if isinstance(part, tuple)), default=1)
-
-
-def _chosen(raw: Raw, choice: int) -> str:
-    return "".join(part if isinstance(part, str) else part[min(choice, len(part) - 1)] for part in raw)
-
-
-def _bare(word: str) -> str:
-    """`rm` of `/bin/rm` and of `C:\\tools\\rm.exe`."""
-    if len(word) > 4096 or word.startswith(("$(", "<(")) or " " in word or "://" in word:
-        return word
-    bare = word[max(word.rfind("/"), word.rfind("\\")) + 1 :]
-    return (bare[:-4] if bare[-4:].lower() in (".exe", ".com") else bare) or word
-
-
-def _downloaded(name: str, words: Sequence[str]) -> list[str]:
-    """The files that curl or wget write."""
-    named = [words[at + 1] for at, word in enumerate(words[:-1]) if _FETCHED.fullmatch(word)]
-    named = [each for each in named if not re.match(r"https?:", each) and each != "-"]
-    named += [word.partition("=")[2] for word in words if re.match(r"--output(?:-document)?=", word)]
-    remote = name == "wget" or any(re.fullmatch(r"-\w*O\w*|--remote-name(?:-all)?", word) for word in words)
-    if remote and not named:
-        named = [
-            word.split("?")[0].rstrip("/").rpartition("/")[2]
-            for word in words[1:]
-            if "/" in word and word[0] != "-"
-        ]
-    return [name for name in named if name]

@@ -12,6 +12,8 @@ from typing import Final
 from engine.shell_text import TooMuch, unescape
 
 MOST_CALLS: Final = 200
+MOST_CODE: Final = 262_144
+"""Longer code is read so far."""
 
 _INTERPRETER: Final = re.compile(
     r"(?:python|perl|ruby|node|php|lua|deno|bun|osascript|Rscript|tclsh|expect|[gmn]?awk|groovy|scala|pypy|ipython|irb)"
@@ -48,7 +50,7 @@ def is_interpreter(name: str) -> bool:
 
 def calls_in(code: str) -> Iterator[str | tuple[str, ...]]:
     """Scripts, and commands as words; raises TooMuch when there are too many."""
-    for count, call in enumerate(_CALL.finditer(code)):
+    for count, call in enumerate(_CALL.finditer(code, 0, MOST_CODE)):
         if count == MOST_CALLS:
             raise TooMuch
         at = call.end()
@@ -70,3 +72,5 @@ def calls_in(code: str) -> Iterator[str | tuple[str, ...]]:
             yield tuple(words)
         if words and not listed:
             yield words[0]
+    if len(code) > MOST_CODE:
+        raise TooMuch

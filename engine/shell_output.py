@@ -18,45 +18,11 @@ from engine.shell_text import LONGEST_VALUE, unescape
 
 LONGEST_OUTPUT: Final = 4 * LONGEST_VALUE
 
-SILENT: Final = frozenset(
-    [
-        "true",
-        ":",
-        "cd",
-        "pushd",
-        "popd",
-        "export",
-        "declare",
-        "local",
-        "readonly",
-        "typeset",
-        "set",
-        "unset",
-        "shopt",
-        "test",
-        "[",
-        "[[",
-        "alias",
-        "trap",
-        "mkdir",
-        "touch",
-        "chmod",
-        "sleep",
-        "wait",
-        "read",
-        "eval",
-        "source",
-        ".",
-        "umask",
-        "return",
-        "exit",
-        "break",
-        "continue",
-        "shift",
-        "let",
-        "false",
-    ]
+_SILENT_NAMES: Final = (
+    "true : cd pushd popd export declare local readonly typeset set unset shopt test [ [[ alias trap "
+    "mkdir touch chmod sleep wait read eval source . umask return exit break continue shift let false"
 )
+SILENT: Final = frozenset(_SILENT_NAMES.split())
 """Commands that print nothing of their own."""
 
 _DECODE: Final = re.compile(r"-\w*[dD]\w*|--decode")

@@ -168,9 +168,12 @@ class Words:
                 raw.append(QUOTED + text[self.at + 1 : end])
                 self.at = end + 1
             elif char == '"':
+                start = self.at
                 self.at += 1
-                raw.append(QUOTED)
-                raw += self._quoted(_IN_DOUBLE, '"')
+                quoted = self._quoted(_IN_DOUBLE, '"')
+                if text[start : self.at] not in ('"$@"', '"${@}"'):  # of no arguments these make no word
+                    raw.append(QUOTED)
+                raw += quoted
             elif char == "\\":
                 if text[self.at + 1 : self.at + 2] != "\n":
                     raw.append(text[self.at + 1 : self.at + 2])

@@ -19,7 +19,9 @@ ENGINE_MAY = {
     "shell_starts": {"shell_output"},
     "shell_words": {"shell_text"},
     "shell_scan": {"shell_text", "shell_words"},
-    "shell": {"shell_words", "shell_text", "shell_output", "shell_code", "shell_starts", "shell_scan"},
+    "shell_state": {"shell_words", "shell_output", "shell_text"},
+    "shell": {"shell_state", "shell_words", "shell_scan", "shell_starts", "shell_code", "shell_output"}
+    | {"shell_text"},
     "commands": {"shell", "texts", "model"},
     "fields": {"commands", "model", "texts", "errors"},
     "patterns": {"model", "texts", "errors"},

@@ -1,0 +1,223 @@
+"""What a reading knows so far: variables, files, folder, functions, and the bounded list of its entries.
+
+Decides what commands leave behind for those after them. Knows nothing of syntax or of which command starts
+which.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from posixpath import normpath
+from typing import Final
+
+from engine.shell_output import LONGEST_OUTPUT, output_of
+from engine.shell_text import LONGEST_VALUE, TooMuch, fields, plain, quote, render, unmark
+from engine.shell_words import MOST_VALUES, Raw, Simple
+
+MOST_STEPS: Final = 12_000
+MOST_COMMANDS: Final = 600
+DEEPEST: Final = 12
+SPARE_SIZE: Final = 65_536
+"""All entries together may be so much larger than twice the text."""
+
+_FETCHED: Final = re.compile(r"(?:-\w*[oO]|--output(?:-document)?)=?")
+DESCRIPTOR: Final = re.compile(r"\d+-?|-")
+_ABSOLUTE: Final = ("/", "~", "$")
+OWN: Final = re.compile(r"\./[^/]*")
+"""A program of the folder at hand, which is no other of that name."""
+_LOCAL: Final = re.compile(r"\.{1,2}(?:/|$)|\*")
+ROUNDABOUT: Final = re.compile(r"[/~$][^\s:]*(?:/\.{1,2}(?:/|$)|//)")
+_RELATIVE: Final = re.compile(r"[\w.][\w.*?/-]*")
+_READING_OR_REMOVING_NAMES: Final = (
+    "rm rmdir unlink shred cat tac head tail less more base64 xxd od strings cp mv source ."
+)
+_READING_OR_REMOVING: Final = frozenset(_READING_OR_REMOVING_NAMES.split())
+ON_FILES: Final = _READING_OR_REMOVING | {"chmod", "chown", "chgrp", "find", "rsync", "tar", "ls"}
+RUN_LATER_NAMES: Final = (
+    "PROMPT_COMMAND PS0 PS1 PS4 EDITOR VISUAL PAGER GIT_PAGER GIT_EDITOR GIT_SSH_COMMAND "
+    "GIT_EXTERNAL_DIFF LESSOPEN"
+)
+RUN_LATER: Final = frozenset(RUN_LATER_NAMES.split())
+"""Variables whose value a program runs."""
+_DECLARING: Final = frozenset({"export", "declare", "local", "readonly", "typeset"})
+
+
+class State:
+    """What is known, and the entries so far; made for texts of `size` characters."""
+
+    def __init__(self, size: int) -> None:
+        self.entries: dict[str, None] = {}
+        self._room = 2 * size + SPARE_SIZE
+        self._steps = MOST_STEPS
+        self._commands = MOST_COMMANDS
+        self.variables: dict[str, list[str | list[str]]] = {}
+        self.files: dict[str, str] = {}
+        self.sources: dict[str, tuple[str, ...]] = {}
+        self.functions: dict[str, str] = {}
+        self.running: set[str] = set()
+        self.decoded: dict[str, str] = {}
+        self.copies: dict[str, str] = {}
+        self.positional: tuple[str, ...] | None = None
+        self.folder: str | None = None
+
+    def step(self, cost: int = 1) -> None:
+        self._steps -= cost
+        if self._steps < 0:
+            raise TooMuch
+
+    def add(self, entry: str) -> None:
+        if entry and entry not in self.entries:
+            self._room -= len(entry)
+            if self._room < 0:
+                raise TooMuch
+            self.entries[entry] = None
+
+    chained = add
+
+    def values(self, name: str) -> list[str | list[str]]:
+        return self.variables.get(name, [])
+
+    def stored(self, name: str) -> str | None:
+        return self.files.get(name.removeprefix("./"))
+
+    def assign(self, name: str, values: tuple[str, ...] | list[str], added: bool, certain: bool) -> None:
+        """Remember a value. What is not certain to be assigned leaves the values before it possible."""
+        new: list[str | list[str]] = [values] if isinstance(values, list) else list(values)
+        old = self.values(name)
+        if added and old and isinstance(old[0], str):
+            new = [old[0] + value for value in new if isinstance(value, str)]
+        elif added and old and isinstance(old[0], list) and isinstance(values, list):
+            new = [[*old[0], *values]]
+        if any(sum(map(len, value)) + len(value) > LONGEST_VALUE for value in new):
+            raise TooMuch
+        kept = new if certain else [*new, *(value for value in old if value not in new)]
+        self.variables[name] = kept[:MOST_VALUES]
+
+    def define(self, name: str, body: str) -> None:
+        self.functions[plain(name)] = body
+
+    def substituted(self, word: str, output: str | None, chains: tuple[str, ...]) -> None:
+        if output is not None:
+            self.files[word] = unmark(output)
+        self.sources[word] = chains
+
+    def known(self, word: str) -> bool:
+        name = word.removeprefix("./")
+        return name in self.files or name in self.sources
+
+    # ---- what commands leave behind --------------------------------------------------------------------
+
+    def remember(self, name: str, words: Sequence[str], stdin: str | None, certain: bool) -> None:
+        """Variables that a builtin sets."""
+        if name in _DECLARING:
+            for word in words:
+                variable, equals, value = word.partition("=")
+                if equals:
+                    self.assign(variable.removesuffix("+"), (value,), variable.endswith("+"), certain)
+                    self.add(f"{variable}={quote(value) if value else ''}")
+        elif name in ("cd", "pushd"):
+            self._enter([word for word in words if not word.startswith("-") or word == "-"])
+        elif name == "set" and "--" in words[:2]:
+            self.positional = ("sh", *words[words.index("--") + 1 :])
+        elif name == "unset" and certain:
+            for word in words:
+                self.variables.pop(word, None)
+        elif name == "read" and stdin is not None:
+            names = [word for word in words if not word.startswith("-")] or ["REPLY"]
+            for variable, value in zip(names, stdin.split(None, len(names) - 1), strict=False):
+                self.assign(variable, (value.strip(),), False, certain)
+        elif name == "printf" and words[:1] == ["-v"] and len(words) > 2:
+            text = output_of("printf", words[2:], None, {})
+            self.assign(words[1], (text or "",), False, certain)
+
+    def _enter(self, words: Sequence[str]) -> None:
+        """The folder after `cd`: from the one the call began in, unless it is absolute."""
+        target = words[0] if words else "~"
+        if target == "-":
+            self.folder = None
+        elif target.startswith(_ABSOLUTE) or self.folder is None:
+            self.folder = normpath(target) if ROUNDABOUT.match(target) else target
+        else:
+            self.folder = _joined(self.folder, target)
+
+    def from_start(self, words: Sequence[str], tail: str, name: str) -> list[str]:
+        """The words with `*`, `.` and `../x` told from the folder the call began in."""
+        folder = self.folder or "."
+        found = [_joined(folder, word) if _LOCAL.match(word) else word for word in words]
+        if folder.startswith(_ABSOLUTE) and name in _READING_OR_REMOVING:
+            named = [_joined(folder, word) if _RELATIVE.fullmatch(word) else word for word in found]
+            self.add(render([name, *named]) + tail)
+        return found
+
+    def redirected(
+        self, simple: Simple, shown: str, output: str | None, before: tuple[str, ...]
+    ) -> str | None:
+        """Files that the command writes, to know them when they are run; what is left to print."""
+        words = [word for raw in simple.words for word in fields(chosen(raw, 0))] if simple.words else []
+        chains: tuple[str, ...] = tuple(f"{chain} | {shown}" for chain in before) or (shown,)
+        name = bare(words[0]) if words else ""
+        command = shown.split(" ", 1)[0]
+        targets = [target for operator, target in simple.redirections if operator in (">", ">>", "1>", "&>")]
+        printed = output
+        if targets:
+            printed = ""
+        if "tee" in (name, command):
+            targets += [word for word in words[1:] if not word.startswith("-")]
+        elif command in ("curl", "wget"):
+            targets += _downloaded(command, words)
+        elif command in ("cp", "mv", "install", "ln") and len(words) > 2:
+            source = words[-2].removeprefix("./")
+            output, chains = self.files.get(source), self.sources.get(source, ())
+            targets += [words[-1]]
+            if "/" in source and len(self.copies) < 64:
+                self.copies[words[-1].removeprefix("./")] = bare(source)
+            if output is None and not chains:
+                return ""
+        for target in targets[:16]:
+            known = target.removeprefix("./")
+            if len(self.sources) > 256 and known not in self.sources:
+                raise TooMuch
+            self.files.pop(known, None)
+            if output is not None:
+                self.files[known] = output[:LONGEST_OUTPUT]
+            self.sources[known] = chains
+        return printed
+
+
+def choices(raw: Raw) -> int:
+    return max((len(part) for part in raw if isinstance(part, tuple)), default=1)
+
+
+def chosen(raw: Raw, choice: int) -> str:
+    return "".join(part if isinstance(part, str) else part[min(choice, len(part) - 1)] for part in raw)
+
+
+def _joined(folder: str, word: str) -> str:
+    if len(folder) + len(word) > 4096:
+        raise TooMuch
+    path = normpath(f"{folder}/{word}")
+    return "/" + path.lstrip("/") if path.startswith("/") else path
+
+
+def bare(word: str) -> str:
+    """`rm` of `/bin/rm` and of `C:\\tools\\rm.exe`."""
+    if len(word) > 4096 or word.startswith(("$(", "<(")) or " " in word or "://" in word:
+        return word
+    bare = word[max(word.rfind("/"), word.rfind("\\")) + 1 :]
+    return (bare[:-4] if bare[-4:].lower() in (".exe", ".com") else bare) or word
+
+
+def _downloaded(name: str, words: Sequence[str]) -> list[str]:
+    """The files that curl or wget write."""
+    named = [words[at + 1] for at, word in enumerate(words[:-1]) if _FETCHED.fullmatch(word)]
+    named = [each for each in named if not re.match(r"https?:", each) and each != "-"]
+    named += [word.partition("=")[2] for word in words if re.match(r"--output(?:-document)?=", word)]
+    remote = name == "wget" or any(re.fullmatch(r"-\w*O\w*|--remote-name(?:-all)?", word) for word in words)
+    if remote and not named:
+        named = [
+            word.split("?")[0].rstrip("/").rpartition("/")[2]
+            for word in words[1:]
+            if "/" in word and word[0] != "-"
+        ]
+    return [name for name in named if name]
