@@ -37,7 +37,7 @@ def run(test: PolicyTest, ruleset: Ruleset) -> Iterator[Result]:
     chosen = narrowed(test, ruleset)
     known = ruleset.policies
     unknown = [
-        f"`policies` names {_unknown(each, known)}"
+        f"`policies` names `{each}`, but there is no {_unknown(each, known)}"
         for each in sorted((test.policies or set()) - known.keys())
     ]
     for case in test.tests:
@@ -71,4 +71,4 @@ def _differences(case: CallTest, decision: Decision, known: Mapping[str, Policy]
 
 def _unknown(policy_id: str, known: Iterable[str]) -> str:
     close = get_close_matches(policy_id, known, n=1)
-    return f"policy `{policy_id}`" + (f", did you mean `{close[0]}`?" if close else "")
+    return f"policy `{policy_id}`" + (f"; did you mean `{close[0]}`?" if close else "")

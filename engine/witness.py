@@ -350,7 +350,8 @@ def shown(call: ToolCall) -> dict[str, Json]:
     return {
         root: value
         for root, value in call.document.items()
-        if root in ("toolName", "inputPayload") or (value != "" and root in ROOTS)
+        if root in ("toolName", "inputPayload")
+        or (root in ROOTS and (value != "" or root not in ALWAYS_PRESENT))
     }
 
 
