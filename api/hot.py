@@ -25,7 +25,7 @@ from api.handlers.events import post_event
 
 PATH = "/v1/events"
 
-_FIXED = (
+FIXED = (
     (b"content-type", b"application/json"),
     (b"cache-control", b"no-store"),
     *SecurityHeaders.HEADERS,
@@ -63,7 +63,7 @@ class HotPath:
         except Exception as error:
             await SecurityHeaders(problem_for(error, request_id, f"POST {PATH}"))(scope, receive, send)
             return
-        sent = [*_FIXED, (b"content-length", b"%d" % len(answer.content))]
+        sent = [*FIXED, (b"content-length", b"%d" % len(answer.content))]
         sent.append((b"x-request-id", request_id.encode("latin-1")))
         if answer.replayed:
             sent.append((b"idempotent-replay", b"true"))

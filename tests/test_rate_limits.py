@@ -1,4 +1,4 @@
-"""Rate limits are exact: of many calls at once over several processes, exactly as many pass as the limit says."""
+"""Rate limits are exact: of many calls at once, over processes, exactly as many pass as the limit says."""
 
 from __future__ import annotations
 

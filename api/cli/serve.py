@@ -178,14 +178,14 @@ def _run(settings: Settings, listener: socket.socket) -> int:
     from uvicorn.config import STARTUP_FAILURE
     from uvicorn.supervisors import Multiprocess
 
-    from api.protocol import BoundedProtocol
+    from api.short_way import EventProtocol
 
     config = uvicorn.Config(
         "api.cli.worker:application",
         factory=True,
         workers=settings.workers,
         lifespan="on",
-        http=BoundedProtocol,
+        http=EventProtocol,
         ws="none",
         access_log=False,
         server_header=False,

@@ -7,6 +7,7 @@ once, before the web server waits for requests under way.
 from __future__ import annotations
 
 import contextlib
+import gc
 import signal
 import threading
 from collections.abc import Callable
@@ -37,8 +38,12 @@ class Worker:
             await self.app(scope, receive, send)
             return
 
+        from api.short_way import STATE
+
         async def told(message: Message) -> None:
             if message["type"] == "lifespan.startup.complete":
+                _settle_memory()
+                scope.get("state", {})[STATE] = self.app.context()
                 _on_stop(lambda: self.app.context().hub.close())
             if message["type"] == "lifespan.startup.failed":
                 return  # said below, in words
@@ -51,6 +56,12 @@ class Worker:
                 raise
             say_error(f"refused to start: {error}")
             await send({"type": "lifespan.startup.failed", "message": "the service did not start"})
+
+
+def _settle_memory() -> None:
+    """What was loaded at the start stays; the collector need not walk through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def refused(error: Exception) -> bool:

@@ -114,23 +114,47 @@ def _well_formed(body: EventBody, metadata: dict[str, Any]) -> bool:
 async def incoming(caller: Caller, raw: bytes, context: Context) -> Incoming:
     """A checked event, ready for the writer; raises 4xx."""
     body, metadata = read_event(raw)
+    _refuse_foreign(caller, body, metadata)
+    if "userToken" not in metadata:
+        return _ready(caller, raw, body, metadata, _bound_user(caller))
+    organisation = await context.store.read(accounts.organisation, caller.organisation_id)
+    rule = organisation["userToken"] if organisation else None
+    facts = verify_user_token(metadata["userToken"], rule, context.clock())
+    user_id = facts["user"]["id"]
+    if caller.user_id is not None and user_id != caller.user_id:
+        raise ApiError("forbidden", f"the API key is bound to the user `{caller.user_id}`")
+    metadata = {name: value for name, value in metadata.items() if name != "userToken"}
+    return _ready(caller, raw, body, metadata, facts)
+
+
+def checked(caller: Caller, raw: bytes) -> Incoming | None:
+    """The same without waiting for anything; None when a user token must be verified."""
+    body, metadata = read_event(raw)
+    _refuse_foreign(caller, body, metadata)
+    if "userToken" in metadata:
+        return None
+    return _ready(caller, raw, body, metadata, _bound_user(caller))
+
+
+def _refuse_foreign(caller: Caller, body: EventBody, metadata: dict[str, Any]) -> None:
     for named in (body.organisationId, metadata.get("organisationId")):
         if named is not None and named != caller.organisation_id:
             shown = str(named)[:_ID]
             raise ApiError("forbidden", f"the API key does not belong to the organisation `{shown}`")
     if caller.agent_id is not None and body.agentId != caller.agent_id:
         raise ApiError("forbidden", f"the API key is bound to the agent `{caller.agent_id}`")
-    facts: dict[str, Any] = {}
-    if "userToken" in metadata:
-        organisation = await context.store.read(accounts.organisation, caller.organisation_id)
-        rule = organisation["userToken"] if organisation else None
-        facts = verify_user_token(metadata["userToken"], rule, context.clock())
-        user_id = facts["user"]["id"]
-        if caller.user_id is not None and user_id != caller.user_id:
-            raise ApiError("forbidden", f"the API key is bound to the user `{caller.user_id}`")
-        metadata = {name: value for name, value in metadata.items() if name != "userToken"}
-    elif caller.user_id is not None:
-        facts = {"user": {"id": caller.user_id, "scopes": [], "claims": {}}}
+
+
+def _bound_user(caller: Caller) -> dict[str, Any]:
+    """The verified facts of a call without a token: the user that the key is bound to, if any."""
+    if caller.user_id is None:
+        return {}
+    return {"user": {"id": caller.user_id, "scopes": [], "claims": {}}}
+
+
+def _ready(
+    caller: Caller, raw: bytes, body: EventBody, metadata: dict[str, Any], facts: dict[str, Any]
+) -> Incoming:
     if b"userToken" in raw:
         raw = without_user_token(raw)
     if body.eventType != "tool.called":

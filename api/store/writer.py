@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
@@ -188,8 +189,9 @@ Job = Callable[[Transaction], Any]
 class _Entry:
     job: Job | None
     event: Any
-    future: Future[Any] | asyncio.Future[Any]
     loop: asyncio.AbstractEventLoop | None
+    settle: Callable[[Any], None]
+    """Called with the result: on the loop, or on the writer's thread when there is none."""
     size: int = 0
 
 
@@ -250,7 +252,7 @@ class Writer:
         """Run a job in the next transaction; returns its result once committed."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._put(_Entry(job, None, future, loop))
+        self._put(_Entry(job, None, loop, partial(_settle, future)))
         return await future
 
     def write_here(self, job: Callable[[Transaction], T]) -> T:
@@ -258,14 +260,18 @@ class Writer:
         if self._thread is threading.current_thread():
             raise RuntimeError("a job must not wait for another job")
         future: Future[T] = Future()
-        self._put(_Entry(job, None, future, None))
+        self._put(_Entry(job, None, None, partial(_settle, future)))
         return future.result()
 
     def ingested(self, event: Any, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
         """Hand over one event; the future holds its answer once committed."""
         future: asyncio.Future[Any] = loop.create_future()
-        self._put(_Entry(None, event, future, loop, len(event.raw)))
+        self.ingest_then(event, loop, partial(_settle, future))
         return future
+
+    def ingest_then(self, event: Any, loop: asyncio.AbstractEventLoop, settle: Callable[[Any], None]) -> None:
+        """Hand over one event; `settle` gets its answer, or an exception, on the loop once committed."""
+        self._put(_Entry(None, event, loop, settle, len(event.raw)))
 
     def _run(self) -> None:
         while True:
@@ -363,12 +369,12 @@ class Writer:
             return _Failure(error)
 
     def _deliver(self, batch: list[_Entry], results: list[Any]) -> None:
-        loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
+        loops: dict[asyncio.AbstractEventLoop, list[tuple[Callable[[Any], None], Any]]] = {}
         for entry, result in zip(batch, results, strict=True):
             if entry.loop is None:
-                _settle(entry.future, result)
+                entry.settle(result)
             else:
-                loops.setdefault(entry.loop, []).append((entry.future, result))  # type: ignore[arg-type]
+                loops.setdefault(entry.loop, []).append((entry.settle, result))
         for loop, settled in loops.items():
             with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
                 loop.call_soon_threadsafe(_settle_all, settled)
@@ -390,9 +396,12 @@ def _settle(future: Future[Any] | asyncio.Future[Any], result: Any) -> None:
         future.set_result(result)
 
 
-def _settle_all(settled: list[tuple[asyncio.Future[Any], Any]]) -> None:
-    for future, result in settled:
-        _settle(future, result)
+def _settle_all(settled: list[tuple[Callable[[Any], None], Any]]) -> None:
+    for settle, result in settled:
+        try:
+            settle(result)
+        except Exception:
+            log.exception("an answer could not be given")
 
 
 def canonical(value: Any) -> bytes:
