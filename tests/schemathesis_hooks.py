@@ -37,7 +37,7 @@ def map_case(context: Any, case: Any) -> Any:
 
 @schemathesis.hook
 def before_call(context: Any, case: Any, kwargs: Any) -> None:
-    """A request that may wait for minutes waits for a second at most; what is no number stays as it is."""
+    """A request that may wait for minutes does not wait; what is no number stays as it is."""
     wait = (case.query or {}).get("wait")
-    if isinstance(wait, int) and 1 < wait <= 240:
-        case.query["wait"] = 1
+    if not isinstance(wait, bool) and str(wait).isdecimal() and 0 < int(str(wait)) <= 240:
+        case.query["wait"] = 0
