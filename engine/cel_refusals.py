@@ -94,6 +94,12 @@ def refuse(message: str, offset: int | None = None) -> ConditionError:
 def unknown_name(name: str, start: int, variables: tuple[str, ...]) -> ConditionError:
     if name.lower() in ("true", "false", "null", "none"):
         return refuse(f"unknown name `{name}`; write `{name.lower().replace('none', 'null')}`", start)
+    if name == "derived":
+        return refuse(
+            "`derived` is worked out for field conditions alone; make it a condition of its own, such as"
+            " `{field: derived.shellCommands, operator: matches, value: ...}`",
+            start,
+        )
     close = _closest(name, (*variables, *ROOTS))
     if close:
         return refuse(f"unknown name `{name}`; did you mean `{close}`?", start)

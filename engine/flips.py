@@ -19,7 +19,7 @@ from typing import Final
 
 from engine.conditions import CompiledCondition
 from engine.errors import ConditionError
-from engine.fields import Facts, Path, parse, text_of
+from engine.fields import DERIVED, Facts, Path, canonical, parse, text_of
 from engine.literals import sample
 from engine.model import ALWAYS_PRESENT, Fault, Json
 from engine.patterns import compile_pattern
@@ -86,6 +86,13 @@ def _proposals(
     if condition.path is not None and condition.operator is not None:
         name = condition.operator.name.removeprefix("not_")
         positive = wanted is not condition.operator.negated
+        if condition.path.root == DERIVED:
+            # Nobody can set what is worked out; the member of the payload that it comes from can be.
+            source = _source(document)
+            for value in _for_operator(name, condition.condition.value, source, document, positive):
+                yield [(source, value)]
+            yield [(source, REMOVED)]
+            return
         for value in _for_operator(name, condition.condition.value, condition.path, document, positive):
             yield [(condition.path, value)]
         if not positive and not (condition.path.root in ALWAYS_PRESENT and not condition.path.segments):
@@ -109,6 +116,18 @@ def _proposals(
             yield from ([(path, new)] for new in values)
             if path.segments:
                 yield [(path, REMOVED)]
+
+
+def _source(document: Mapping[str, Json]) -> Path:
+    """The member of the payload that holds the command, as far as one can tell."""
+    payload = document.get("inputPayload")
+    keys = (
+        [key for key, value in payload.items() if isinstance(value, str)] if isinstance(payload, dict) else []
+    )
+    usual = [
+        key for key in ("command", "cmd", "script", "code") if isinstance(payload, dict) and key in payload
+    ]
+    return parse(canonical("inputPayload", [[*usual, *keys, "command"][0]]))
 
 
 _PATH: Final = r"(?P<path>[A-Za-z]\w*(?:\.\w+)*)"

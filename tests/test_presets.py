@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -71,6 +73,58 @@ def matching(call: ToolCall, rules: Iterable[Rule], action: str) -> list[str]:
         for policy, conditions in rules
         if policy.action == action and policy.rate_limit is None and outcome(policy, conditions, call)[0]
     ]
+
+
+def respellings(command: str) -> Iterator[str]:
+    """The same command, as those spell it who would rather not have it recognised."""
+    word, _, rest = command.partition(" ")
+    quoted = "'" + command.replace("'", "'\\''") + "'"
+    coded = base64.b64encode(command.encode()).decode()
+    hexadecimal = "".join(f"\\x{ord(char):02x}" for char in word)
+    octal = "".join(f"\\{ord(char):03o}" for char in word)
+    for spelled in (
+        f"{word[0]}''{word[1:]}",
+        f'"{word[0]}"{word[1:]}',
+        f"{word[0]}\\{word[1:]}",
+        f"\\{word}",
+        f"$'{hexadecimal}'",
+        f"$'{octal}'",
+        f"{word[0]}${{unset}}{word[1:]}",
+        f"{word[0]}$@{word[1:]}",
+        f"{word[0]}\\\n{word[1:]}",
+        f"$(echo {word})",
+        f"`echo {word}`",
+        f"\"$(printf '{hexadecimal}')\"",
+        f"${{unset:-{word}}}",
+        f"/usr/bin/{word}",
+        f"/usr/bin/{word[:-1]}[{word[-1]}]",
+        f"X={word}; $X",
+        f"a={word[0]} b={word[1:]}; $a${{b}}",
+        f'set -- {word}; "$1"',
+        f"sudo -n env A=1 nohup timeout 5 {word}",
+    ):
+        yield f"{spelled} {rest}"
+    yield f"sh -c {quoted}"
+    yield f"eval {quoted}"
+    yield f"bash -lc \"$(cat <<'E'\n{command}\nE\n)\""
+    yield f"echo {coded} | base64 -d | sh"
+    yield f'bash <<< "$(base64 -d <<< {coded})"'
+    yield f"echo {command.encode().hex()} | xxd -r -p | bash"
+    yield f"printf '%s' {quoted} | sh"
+    yield f"bash <<'E'\ncd /srv\n{command}\nE"
+    yield f"echo {quoted} > x.sh; chmod +x x.sh; ./x.sh"
+    yield f"f() {{ {command}; }}; f"
+    yield f"alias z={quoted}; z"
+    yield f"true && ({command})"
+    yield f"if true; then {command}; fi"
+    yield f"find . -maxdepth 0 -exec sh -c {quoted} \\;"
+    yield f"echo x | xargs -I% sh -c {quoted}"
+    yield f"ssh web1 {quoted}"
+    if not set(command) & set("|<>;&()'\""):
+        yield "${IFS}".join(command.split(" "))
+        yield f'a=({command}); "${{a[@]}}"'
+        yield f"rev <<< '{command[::-1]}' | sh"
+        yield f"python3 -c 'import os; os.system(\"{command}\")'"
 
 
 def shell(command: str) -> ToolCall:
@@ -146,7 +200,7 @@ def test_shipped_policy_tests_hold(path: Path) -> None:
 
 
 def test_benign_corpus_is_large_and_no_blocking_preset_stops_any_of_it() -> None:
-    assert len(benign()) >= 500
+    assert len(benign()) >= 1000
     stopped = [
         (names, call.document["inputPayload"])
         for call in benign()
@@ -171,6 +225,38 @@ def test_respellings_of_destructive_commands(kind: dict[str, Any]) -> None:
     assert len(kind["caught"]) >= 20
     missed = [command for command in kind["caught"] if not matching(shell(command), library(), "block")]
     assert missed == []
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind["kind"])
+def test_every_general_respelling_is_caught(kind: dict[str, Any]) -> None:
+    spelled = [each for command in kind["caught"][:2] for each in respellings(command)]
+    assert len(spelled) >= 70
+    assert [each for each in spelled if not matching(shell(each), library(), "block")] == []
+
+
+def test_a_command_that_cannot_be_read_to_its_end_is_held() -> None:
+    for command in ("x;" * 5000 + "rm -rf /", "eval " * 30 + "'rm -rf /'", "a=$a$a;" * 40 + "r''m -rf /"):
+        assert matching(shell(command), library(), "require_approval") == ["sh-unreadable"]
+
+
+def test_no_preset_is_slow_on_a_hostile_mebibyte() -> None:
+    slow = []
+    for piece in HOSTILE:
+        call = shell((piece * (1 + (1 << 20) // len(piece)))[: 1 << 20])
+        for policy, conditions in library():
+            best = min(spent(policy, conditions, call) for _ in range(2))
+            if best >= 0.1:
+                slow.append((policy.policy_id, piece, round(best * 1000)))
+    assert slow == []
+
+
+HOSTILE = ("kill -1 ", "rm -rf /x ", "a;", "curl x | ", "'", "x", "/dev/sda > ")
+
+
+def spent(policy: Policy, conditions: list[CompiledCondition], call: ToolCall) -> float:
+    start = time.process_time()
+    outcome(policy, conditions, call)
+    return time.process_time() - start
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind["kind"])

@@ -1,0 +1,227 @@
+"""`derived.shellCommands`: worked out from the payload, once per call, for field conditions alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine import fields
+from engine.commands import shell_commands
+from engine.conditions import compile_condition
+from engine.documents import policy_from_json
+from engine.errors import ConditionError
+from engine.fields import Facts, parse
+from engine.flips import flip
+from engine.matcher import Rule
+from engine.model import Condition, Policy, ToolCall
+from engine.operators import OPERATORS
+from engine.ruleset import Ruleset
+
+PATH = parse("derived.shellCommands")
+
+
+def call(payload: Any, **roots: Any) -> ToolCall:
+    return ToolCall.of(toolName="Bash", inputPayload=payload, **roots)
+
+
+def commands(payload: Any) -> tuple[str, ...]:
+    return Facts(call(payload).document).texts(PATH)
+
+
+@pytest.mark.parametrize(
+    ("payload", "command"),
+    [
+        ({"command": "r''m x"}, "rm x"),
+        ({"cmd": "r''m x"}, "rm x"),
+        ({"anything": {"deep": [{"er": "r''m x"}]}}, "rm x"),
+        ({"commands": ["ls", "r''m x"]}, "rm x"),
+        ({"command": ["rm", "-r", "a b"]}, "rm -r 'a b'"),
+        ({"command": ["bash", "-lc", "r''m x"]}, "rm x"),
+        ({"command": "rm", "args": ["-rf", "/"]}, "rm -rf /"),
+        ({"Cmd": "rm", "Args": ["-rf", 7]}, "rm -rf 7"),
+        ({"argv": ["kill", "-9", 1]}, "kill -9 1"),
+        ({"steps": ["ls -l", "r''m x"]}, "rm x"),
+        ({"code": "import os\nos.system('rm x')"}, "rm x"),
+        ({"query": "subprocess.run(['rm', 'x'])"}, "rm x"),
+    ],
+)
+def test_commands_are_found_wherever_a_tool_puts_them(payload: Any, command: str) -> None:
+    assert command in commands(payload)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"command": "ls", "description": "first; rm x"},
+        {"command": "ls", "explanation": "rm x"},
+        {"command": ["rg", "rm x", "src"]},
+        {"command": "ls", "workdir": "rm x"},
+    ],
+)
+def test_prose_and_words_of_one_command_are_not_commands(payload: Any) -> None:
+    assert not [found for found in commands(payload) if found.startswith("rm x")]
+
+
+def test_nothing_in_the_payload_is_missing_not_empty() -> None:
+    facts = Facts(call({"n": 1, "empty": ""}).document)
+    assert facts.ends(PATH) == ()
+    assert compile_condition(Condition("derived.shellCommands", "not_exists")).evaluate(facts) is True
+
+
+@pytest.mark.parametrize("payload", [None, "rm x", ["rm", "x"], 7, {"a": None}, {"a": [[["x"]]]}])
+def test_any_payload_can_be_read(payload: Any) -> None:
+    assert isinstance(shell_commands({"inputPayload": payload}), tuple)
+    Facts({"inputPayload": payload}).texts(PATH)
+
+
+def test_a_payload_of_any_depth_can_be_read() -> None:
+    payload: Any = "rm x"
+    for _ in range(50_000):
+        payload = [payload]
+    assert "rm x" in Facts({"inputPayload": {"a": payload}}).texts(PATH)
+
+
+def test_a_caller_can_neither_send_nor_shadow_it() -> None:
+    sent = call(
+        {"command": "ls", "derived": {"shellCommands": ["rm x"]}}, derived={"shellCommands": ["git status"]}
+    )
+    assert "git status" not in Facts(sent.document).texts(PATH)
+    assert "ls" in Facts(sent.document).texts(PATH)
+    policy = Policy("p", "p", "block", (Condition("derived.shellCommands", "equals", "git status"),))
+    assert Ruleset.build([policy]).evaluate(sent).matches == ()
+
+
+def test_it_is_worked_out_once_and_only_when_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    times: list[int] = []
+
+    def counted(document: Any) -> tuple[str, ...]:
+        times.append(1)
+        return shell_commands(document)
+
+    monkeypatch.setattr(fields, "shell_commands", counted)
+    rules = [
+        Policy(
+            f"p{number}",
+            f"p{number}",
+            "block",
+            (
+                Condition("toolName", "matches", "(?i)shell|Bash"),
+                Condition("derived.shellCommands", "matches", f"^rm x{number}"),
+            ),
+        )
+        for number in range(40)
+    ]
+    ruleset = Ruleset.build(rules)
+    assert ruleset.evaluate(ToolCall.of(toolName="Write", inputPayload={"content": "rm x1"})).matches == ()
+    assert times == []
+    found = ruleset.evaluate(call({"command": "r''m x1"}))
+    assert [match.policy.policy_id for match in found.matches] == ["p1"]
+    assert len(times) == 1
+
+
+@pytest.mark.parametrize(
+    ("operator", "value", "holds"),
+    [
+        ("equals", "rm -rf /", True),
+        ("not_equals", "rm -rf /", False),
+        ("in", ["x", "rm -rf /"], True),
+        ("not_in", ["x"], True),
+        ("contains", "rm -rf", True),
+        ("not_contains", "rm -rf", False),
+        ("starts_with", "rm ", True),
+        ("ends_with", " -rf /", True),
+        ("matches", "^rm .*/$", True),
+        ("not_matches", "^rm .*/$", False),
+        ("exists", None, True),
+        ("not_exists", None, False),
+    ],
+)
+def test_operators_test_each_command(operator: str, value: Any, holds: bool) -> None:
+    condition = compile_condition(Condition("derived.shellCommands", operator, value))
+    assert condition.evaluate(Facts(call({"command": "X=rm; $X -rf /"}).document)) is holds
+
+
+def test_every_operator_can_be_given_it() -> None:
+    for name, operator in OPERATORS.items():
+        value: Any = (
+            1 if "than" in name else ["a"] if name.endswith("in") else "a" if operator.takes_value else None
+        )
+        facts = Facts(call({"command": "ls"}).document)
+        compile_condition(Condition("derived.shellCommands", name, value)).describe(facts)
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ("derived", "`derived` alone is not a field; name one of `derived.shellCommands`"),
+        ("derived.commands", "unknown field `derived.commands`; did you mean `derived.shellCommands`?"),
+        ("derived.x", "unknown field `derived.x`; there is `derived.shellCommands`"),
+        (
+            "derive.shellCommands",
+            "unknown field `derive.shellCommands`; did you mean `derived.shellCommands`?",
+        ),
+    ],
+)
+def test_unknown_members_are_refused(field: str, message: str) -> None:
+    with pytest.raises(ConditionError) as refusal:
+        parse(field)
+    assert (refusal.value.part, refusal.value.message) == ("field", message)
+
+
+def test_expressions_are_told_to_use_a_field_condition() -> None:
+    with pytest.raises(ConditionError) as refusal:
+        compile_condition(Condition(expression='derived.shellCommands.exists(c, c == "ls")'))
+    assert refusal.value.part == "expression"
+    assert refusal.value.message == (
+        "`derived` is worked out for field conditions alone; make it a condition of its own, such as"
+        " `{field: derived.shellCommands, operator: matches, value: ...}`"
+    )
+
+
+def test_examples_of_documents_work_it_out_alike() -> None:
+    policy = policy_from_json(
+        {
+            "name": "No rm",
+            "action": "block",
+            "enabled": True,
+            "matchConditions": [{"field": "derived.shellCommands", "operator": "matches", "value": "^rm "}],
+            "examples": [
+                {"match": True, "toolName": "Bash", "inputPayload": {"command": "sudo r\\m x"}},
+                {"match": False, "toolName": "Bash", "inputPayload": {"command": "echo rm x"}},
+            ],
+        }
+    )
+    assert len(policy.examples) == 2
+
+
+def test_the_reason_names_the_command_that_was_found() -> None:
+    rule = Rule.of(Policy("p", "p", "block", (Condition("derived.shellCommands", "matches", "^rm "),)))
+    text = rule.conditions[0].describe(Facts(call({"command": "cd x && r''m -rf y"}).document))
+    assert text == '`derived.shellCommands` has "rm -rf y", matching "^rm "'
+
+
+@pytest.mark.parametrize("payload", [{"command": "ls"}, {"cmd": "rm -rf / x"}, {}, {"command": ["ls"]}])
+@pytest.mark.parametrize(
+    "condition",
+    [
+        Condition("derived.shellCommands", "matches", "^rm -rf /"),
+        Condition("derived.shellCommands", "equals", "rm -rf / x"),
+        Condition("derived.shellCommands", "not_contains", "rm"),
+        Condition("derived.shellCommands", "exists"),
+    ],
+)
+def test_a_flip_changes_the_payload_and_does_flip(condition: Condition, payload: Any) -> None:
+    compiled = compile_condition(condition)
+    document = call(payload).document
+    found = flip(compiled, document)
+    assert found.changes
+    changed = dict(document["inputPayload"])
+    for change in found.changes:
+        assert change.field.startswith("inputPayload.")
+        key = change.field.removeprefix("inputPayload.")
+        changed.pop(key, None)
+        if not change.removed:
+            changed[key] = change.value
+    before = compiled.evaluate(Facts(document))
+    assert compiled.evaluate(Facts(call(changed).document)) is not before
