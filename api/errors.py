@@ -114,7 +114,9 @@ def as_api_error(error: BaseException) -> ApiError | None:
             return _documents(error)
         case engine_errors.ConditionError():
             return invalid(f"/{error.part}", error.message)
-        case engine_errors.PolicyNotFound() | engine_errors.VersionNotFound():
+        case (
+            engine_errors.PolicyNotFound() | engine_errors.VersionNotFound() | engine_errors.PresetNotFound()
+        ):
             return ApiError("not_found", str(error))
         case engine_errors.PolicyExists():
             return ApiError("policy_exists", str(error))

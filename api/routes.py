@@ -505,6 +505,31 @@ ROUTES: tuple[Route, ...] = (
         headers=("ETag",),
     ),
     Route(
+        "GET",
+        "/v1/policies/:id/preset-upgrade",
+        VIEWER,
+        policies.get_preset_upgrade,
+        "What a policy's preset has that the policy has not",
+        "policies",
+        reply="preset-upgrade",
+        headers=("ETag",),
+        description="Three-way between the preset as it was, the preset as it is and the policy: members "
+        "that nobody edited follow the preset (`changes`), edited ones stay (`kept`).",
+    ),
+    Route(
+        "POST",
+        "/v1/policies/:id/preset-upgrade",
+        ADMIN,
+        policies.upgrade_policy,
+        "Take over what a policy's preset has",
+        "policies",
+        reply="policy",
+        errors=("validation_failed", "policy_file_invalid", "precondition_failed", "conflict"),
+        headers=("ETag",),
+        description="Makes exactly the `changes` that GET shows, as a new version; answers the policy as it "
+        "is when there are none. `If-Match` takes the `ETag` of the policy, or that of GET.",
+    ),
+    Route(
         "POST",
         "/v1/policies/simulate",
         REVIEWER,

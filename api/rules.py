@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from engine.archive import VersionRecord
 from engine.model import Policy
+from engine.repository import Offer
 from engine.ruleset import Ruleset
 from engine.snapshot import Snapshot, Stored
 
@@ -69,6 +70,14 @@ class Rules(Protocol):
         if_match: str | None = None,
     ) -> Stored:
         """Write an old state as a new version. Raises VersionNotFound."""
+
+    def preset_upgrade(self, organisation_id: str, policy_id: str) -> Offer:
+        """What the preset of a policy would change. Raises PolicyNotFound, PresetNotFound."""
+
+    def upgrade(
+        self, organisation_id: str, policy_id: str, *, author: str, if_match: str | None = None
+    ) -> Stored:
+        """Take over what `preset_upgrade` offers. Raises DocumentError when the outcome would not be good."""
 
     def versions(self, organisation_id: str, policy_id: str) -> list[VersionRecord]:
         """Every version, newest first, also of a deleted policy; empty when there never was one."""

@@ -108,6 +108,9 @@ class Records(Protocol):
     def history(self, path: str) -> list[tuple[int, str | None]]:
         """Every (revision, digest) of a path, oldest first; None: removed at that revision."""
 
+    def preset_history(self, preset_id: str) -> list[tuple[int, str]]:
+        """Every (revision, digest) that a preset had, oldest first, wherever its file was; no removals."""
+
     def last_version(self, organisation_id: str, policy_id: str) -> int:
         """The highest version number that this policy ever had, deleted or not; 0 when there is none."""
 

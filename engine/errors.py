@@ -84,6 +84,10 @@ class VersionNotFound(RepositoryError):
     """The policy has no such version."""
 
 
+class PresetNotFound(RepositoryError):
+    """The policy was not made from a preset, or its preset is gone."""
+
+
 class StorageError(RepositoryError):
     """A file could not be written (full disk, read-only, I/O error); nothing was changed."""
 

@@ -21,7 +21,7 @@ from engine.errors import DocumentError, EngineError, PolicyNotFound, Problem, S
 from engine.folder import ours
 from engine.model import Json, Policy
 from engine.observe import Progress
-from engine.repository import Repository
+from engine.repository import Offer, Repository
 from engine.ruleset import Ruleset
 from engine.snapshot import Snapshot, Stored
 from engine.watch import Watcher
@@ -112,6 +112,10 @@ class LiveRules:
         """Revision and policies as they were at a revision, or at an ISO 8601 UTC time; None: no such one."""
         return self.repository.policies_at(organisation_id, moment)
 
+    def preset_upgrade(self, organisation_id: str, policy_id: str) -> Offer:
+        """What the preset of a policy would change. Raises PolicyNotFound, PresetNotFound."""
+        return self.repository.preset_upgrade(organisation_id, policy_id)
+
     # ---- writing: all return once the change is committed and in force in this process ------------------
 
     def create(self, organisation_id: str, body: Mapping[str, Json], *, author: str) -> Stored:
@@ -169,6 +173,16 @@ class LiveRules:
             written = self.repository.rollback(
                 organisation_id, policy_id, version, author=author, if_match=if_match
             )
+        finally:
+            self._swap()
+        return _stored(written.stored, policy_id)
+
+    def upgrade(
+        self, organisation_id: str, policy_id: str, *, author: str, if_match: str | None = None
+    ) -> Stored:
+        """Take over what `preset_upgrade` offers. Raises what `Repository.upgrade` does."""
+        try:
+            written = self.repository.upgrade(organisation_id, policy_id, author=author, if_match=if_match)
         finally:
             self._swap()
         return _stored(written.stored, policy_id)

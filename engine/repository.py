@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from engine import folder
+from engine import folder, lineage
 from engine.archive import Change, Records, VersionRecord
 from engine.documents import API_VERSION, policy_as_json, policy_from_json, slug
 from engine.edits import dump, edit, refuse_surrogates, same
@@ -27,7 +27,9 @@ from engine.errors import (
     VersionNotFound,
 )
 from engine.model import Json, Policy
+from engine.presets import Preset
 from engine.snapshot import Snapshot, Stored
+from engine.upgrade import Upgrade
 from engine.writes import Job, Writes
 
 REMOVABLE: Final = frozenset(
@@ -53,6 +55,19 @@ class WrittenMany:
     snapshot: Snapshot
     stored: tuple[Stored, ...]
     changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What upgrading a policy to its preset would do. `etag` names this state of both."""
+
+    stored: Stored
+    preset: Preset
+    upgrade: Upgrade
+
+    @property
+    def etag(self) -> str:
+        return f"{self.stored.etag}-{self.preset.digest[:16]}"
 
 
 class Repository(Writes):
@@ -84,6 +99,15 @@ class Repository(Writes):
                 if record.kind == "policy" and record.organisation_id == organisation_id
             ]
             return revision, [document for document in documents if isinstance(document, Policy)]
+
+        return self.archive.view(read)
+
+    def preset_upgrade(self, organisation_id: str, policy_id: str) -> Offer:
+        """What the preset of a policy, as it is now, would change. Raises PolicyNotFound, PresetNotFound."""
+
+        def read(records: Records) -> Offer:
+            head = self._library.at_head(records, self._snapshot)
+            return _offer(records, head, _found(head, organisation_id, policy_id))
 
         return self.archive.view(read)
 
@@ -146,13 +170,30 @@ class Repository(Writes):
             stored = self._current(job, organisation_id, policy_id, if_match)
             if stored is None:
                 return None
-            sent, removed = _normalised(stored, changes, organisation_id)
-            if not sent and not removed:
-                return stored
-            source = job.records.blob(stored.file.digest)
-            sent["version"] = job.records.last_version(organisation_id, policy_id) + 1
-            content = edit(source, sent, removed)
-            return self._put(job, stored.file.path, content, organisation_id, policy_id)
+            return self._change(job, stored, changes)
+
+        return _written(*self._write(author, work))
+
+    def upgrade(
+        self, organisation_id: str, policy_id: str, *, author: str, if_match: str | None = None
+    ) -> Written:
+        """Take over what `preset_upgrade` offers; `if_match` may name the offer or the policy.
+
+        Raises PresetNotFound, DocumentError when the outcome would not be good, and what `update` does.
+        """
+
+        def work(job: Job) -> Stored | None:
+            stored = self._current(job, organisation_id, policy_id, None)
+            if stored is None:
+                return None
+            offer = _offer(job.records, job.head, stored)
+            if if_match not in (None, "*", stored.etag, offer.etag):
+                raise PreconditionFailed(
+                    f"`{policy_id}` or its preset has changed since; look at the upgrade again and repeat it"
+                )
+            if offer.upgrade.problems:
+                raise DocumentError(offer.upgrade.problems)
+            return self._change(job, stored, offer.upgrade.sent)
 
         return _written(*self._write(author, work))
 
@@ -219,6 +260,17 @@ class Repository(Writes):
             )
         return stored
 
+    def _change(self, job: Job, stored: Stored, changes: Mapping[str, Json]) -> Stored:
+        """The policy with these members set, null removing; nothing is written when it is so already."""
+        organisation_id, policy_id = stored.policy.organisation_id, stored.policy.policy_id
+        sent, removed = _normalised(stored, changes, organisation_id)
+        if not sent and not removed:
+            return stored
+        source = job.records.blob(stored.file.digest)
+        sent["version"] = job.records.last_version(organisation_id, policy_id) + 1
+        content = edit(source, sent, removed)
+        return self._put(job, stored.file.path, content, organisation_id, policy_id)
+
     def _free_id(self, job: Job, organisation_id: str, name: str) -> str:
         """An id that no policy has or had, so that the new one starts at version 1."""
         stem = slug(name)
@@ -253,6 +305,10 @@ def _normalised(
         if key not in removed and key != "policyId" and not same(old.get(key), new.get(key))
     }
     return sent, [key for key in removed if not same(old.get(key), new.get(key))]
+
+
+def _offer(records: Records, head: Snapshot, stored: Stored) -> Offer:
+    return Offer(stored, *lineage.offered(records, head, stored.policy))
 
 
 def _written(job: Job, stored: Stored | None) -> Written:

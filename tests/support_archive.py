@@ -57,6 +57,13 @@ class MemoryRecords:
     def history(self, path: str) -> list[tuple[int, str | None]]:
         return [(at, record and record.digest) for at, each, record in self.state.log if each == path]
 
+    def preset_history(self, preset_id: str) -> list[tuple[int, str]]:
+        return [
+            (at, record.digest)
+            for at, _, record in self.state.log
+            if record is not None and (record.kind, record.document_id) == ("preset", preset_id)
+        ]
+
     def last_version(self, organisation_id: str, policy_id: str) -> int:
         found = self.state.versions.get((organisation_id, policy_id))
         return found[-1].version if found else 0

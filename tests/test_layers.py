@@ -59,7 +59,11 @@ ENGINE_MAY = {
     | {"snapshot", "errors"},
     "writes": {"reconcile", "archive", "disk", "documents", "folder", "history", "notes", "observe"}
     | {"snapshot", "errors"},
-    "repository": {"writes", "folder", "archive", "documents", "edits", "snapshot", "model", "errors"},
+    "parameters": {"presets", "model"},
+    "upgrade": {"parameters", "presets", "documents", "edits", "model", "errors"},
+    "lineage": {"upgrade", "archive", "presets", "snapshot", "model", "errors"},
+    "repository": {"writes", "folder", "archive", "documents", "edits", "lineage", "presets", "snapshot"}
+    | {"upgrade", "model", "errors"},
     "literals": set(),
     "textindex": set(),
     "layered": set(),

@@ -57,6 +57,8 @@ OURS = {
     ("GET", "/v1/organisation"): ADMINS,
     ("PUT", "/v1/organisation"): ADMINS,
     ("POST", "/v1/policies/:id/rollback"): ADMINS,
+    ("GET", "/v1/policies/:id/preset-upgrade"): EVERYBODY,
+    ("POST", "/v1/policies/:id/preset-upgrade"): ADMINS,
     ("POST", "/v1/policies/backtest"): REVIEWERS,
     ("POST", "/v1/policy-presets/:presetId/activate"): ADMINS,
     ("POST", "/v1/events/batch"): AGENT,

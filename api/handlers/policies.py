@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from api.context import Context
-from api.errors import ApiError, not_found
+from api.errors import ApiError, not_found, problem_json
 from api.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
 from engine.documents import policy_as_json
 from engine.snapshot import Stored
@@ -148,6 +148,36 @@ async def rollback_policy(caller: Caller, values: Values, context: Context) -> R
         caller.organisation_id,
         _id(values),
         values.body["version"],
+        author=caller.actor,
+        if_match=_if_match(values),
+    )
+    return _reply(stored)
+
+
+async def get_preset_upgrade(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /v1/policies/:id/preset-upgrade: what the policy's preset has that the policy has not."""
+    offer = await asyncio.to_thread(context.live.preset_upgrade, caller.organisation_id, values.path["id"])
+    upgrade = offer.upgrade
+    shape = {
+        "available": upgrade.available,
+        "presetId": upgrade.preset_id,
+        "changes": [
+            {"member": each.member, "from": each.before, "to": each.after} for each in upgrade.changes
+        ],
+        "kept": [
+            {"member": each.member, "yours": each.yours, "preset": each.preset} for each in upgrade.kept
+        ],
+        "errors": [problem_json(problem) for problem in upgrade.problems],
+    }
+    return Reply(shape, headers={"ETag": f'"{offer.etag}"'})
+
+
+async def upgrade_policy(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /v1/policies/:id/preset-upgrade: exactly what the GET shows, as a new version."""
+    stored = await asyncio.to_thread(
+        context.live.upgrade,
+        caller.organisation_id,
+        values.path["id"],
         author=caller.actor,
         if_match=_if_match(values),
     )

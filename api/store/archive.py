@@ -82,6 +82,14 @@ class SqlRecords:
         )
         return [(int(revision), digest) for revision, digest in rows]
 
+    def preset_history(self, preset_id: str) -> list[tuple[int, str]]:
+        rows = self._store.rows(
+            "SELECT revision, digest FROM policy_changes WHERE kind = ? AND document_id = ? "
+            "AND digest IS NOT NULL ORDER BY revision",
+            ("preset", preset_id),
+        )
+        return [(int(revision), digest) for revision, digest in rows]
+
     def last_version(self, organisation_id: str, policy_id: str) -> int:
         rows = self._store.rows(
             "SELECT MAX(version) FROM policy_versions WHERE organisation_id = ? AND policy_id = ?",
