@@ -133,10 +133,17 @@ class Load:
 
     def check(self) -> None:
         http = self.node.http
-        for event, content in list(self.events.values()):
+        known = list(self.events.values())
+        for event, content in known[-50:]:
             again = http.post("/v1/events", json=event, headers=AGENT)
             assert again.status_code == 200 and again.headers["idempotent-replay"] == "true", again.text
             assert again.content == content
+        for start in range(0, len(known), 500):
+            part = known[start : start + 500]
+            batch = {"events": [event for event, _ in part]}
+            results = http.post("/v1/events/batch", json=batch, headers=AGENT).json()["results"]
+            for (_, content), result in zip(part, results, strict=True):
+                assert result == {"status": 200, "answer": json.loads(content), "replayed": True}
         for approval_id, approval in self.resolutions.items():
             found = http.get(f"/v1/approvals/{approval_id}", headers=self.admin).json()
             assert {name: found[name] for name in approval} == approval
