@@ -17,6 +17,7 @@ from api.context import Context
 from api.delivery.worker import Worker
 from api.feed import Feed
 from api.hub import Hub
+from api.retention import Retention, keep_clean
 from api.rules import Rules
 from api.settings import Settings
 from api.signing_secret import signing_secret
@@ -73,7 +74,11 @@ async def open_service(
             stack.push_async_callback(asyncio.to_thread, feed.close)
             writer.follower = feed
             context = Context(settings, store, writer, rules, hub, credentials, clock, ids, clock())
-            sweeper = asyncio.create_task(_sweep(context))
+            retention = Retention(settings.event_days, settings.delivery_days)
+            housekeeping = [
+                asyncio.create_task(_sweep(context)),
+                asyncio.create_task(keep_clean(retention, store, writer, clock)),
+            ]
             deliverer = Worker(
                 store,
                 writer,
@@ -88,8 +93,9 @@ async def open_service(
                 yield context
             finally:
                 hub.close()
-                sweeper.cancel()
-                await asyncio.gather(sweeper, return_exceptions=True)
+                for task in housekeeping:
+                    task.cancel()
+                await asyncio.gather(*housekeeping, return_exceptions=True)
                 await deliverer.close()
     finally:
         await asyncio.to_thread(store.close)

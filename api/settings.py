@@ -157,6 +157,18 @@ TABLE: tuple[Setting, ...] = (
         _whole(1024, 1 << 30),
     ),
     Setting(
+        "GOVERNANCE_EVENT_DAYS",
+        "0",
+        "days that events and their payloads are kept; 0: for ever. Audit and decisions always stay",
+        _whole(0, 36500),
+    ),
+    Setting(
+        "GOVERNANCE_DELIVERY_DAYS",
+        "30",
+        "days that finished webhook deliveries are kept; 0: for ever",
+        _whole(0, 36500),
+    ),
+    Setting(
         "GOVERNANCE_GIT",
         "off",
         "`commit`: an API write commits its policy file as the caller; never pushes",
@@ -185,6 +197,8 @@ class Settings:
     webhook_allow: frozenset[str]
     webhook_retry: tuple[float, ...]
     max_body_bytes: int
+    event_days: int
+    delivery_days: int
     git: str
 
     @property

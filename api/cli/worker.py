@@ -59,9 +59,11 @@ class Worker:
 
 
 def _settle_memory() -> None:
-    """What was loaded at the start stays; the collector need not walk through it again and again."""
+    """What was loaded at the start stays; the collector need not walk through it again and again. Events make
+    hardly any cycles, so it may come by seldom."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def refused(error: Exception) -> bool:

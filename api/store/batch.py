@@ -283,19 +283,23 @@ def _read_calls(
 def _found(store: Database, statement: str, keys: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """The rows of a list of keys, each looked up by its index.
 
-    The list is filled up to one of a few lengths with keys that nothing has, so that both databases meet few
-    different statements and keep them prepared.
+    PostgreSQL takes the keys as one array per part. For SQLite the list is filled up to one of a few lengths
+    with keys that nothing has, so that it meets few different statements and keeps them prepared.
     """
     wanted = sorted(keys)
     if not wanted:
         return []
-    parts = len(wanted[0])
+    parameters: list[Any]
+    if not store.is_sqlite:
+        parameters = [list(part) for part in zip(*wanted, strict=True)]
+        arrays = ", ".join("?::text[]" if isinstance(part, str) else "?::bigint[]" for part in wanted[0])
+        names = ", ".join(f"column{number}" for number in range(1, len(parameters) + 1))
+        return store.rows(statement.replace("{keys}", f"unnest({arrays}) AS w({names})"), parameters)
     length = next(length for length in _LENGTHS if length >= len(wanted))
-    mark = f"({', '.join('?' * parts)})"
-    values = f"(VALUES {', '.join([mark] * length)}) AS w"
-    parameters: list[Any] = [value for key in wanted for value in key]
-    parameters += [None] * (length * parts - len(parameters))
-    return store.rows(statement.replace("{keys}", values), parameters)
+    parameters = [value for key in wanted for value in key]
+    parameters += [None] * (length * len(wanted[0]) - len(parameters))
+    mark = f"({', '.join('?' * len(wanted[0]))})"
+    return store.rows(statement.replace("{keys}", f"(VALUES {', '.join([mark] * length)}) AS w"), parameters)
 
 
 def _run_row(run: Run) -> tuple[Any, ...]:

@@ -1,0 +1,80 @@
+"""Deletes what is older than the settings allow: events with payloads, finished deliveries, spent counts.
+
+The audit log, approvals, runs and decisions stay: what was decided and why remains provable when the payload
+is gone. Deleting goes in small batches through the writer, between other commits, so that no event waits for
+it; several processes that do it at once only share the work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from api.clock import Clock, iso
+from api.store import expiry
+from api.store.database import Database, DatabaseUnavailable
+from api.store.writer import Transaction, Writer
+
+log = logging.getLogger("governance")
+
+DAY: Final = 86_400.0
+EVERY_SECONDS: Final = 60.0
+MOST_AT_ONCE: Final = 500
+"""Rows of one batch: a few milliseconds of the writer."""
+BREATH_SECONDS: Final = 0.02
+"""Between two batches, for everybody else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long things are kept, in days; 0: for ever."""
+
+    event_days: int
+    delivery_days: int
+
+    def due(self, now: float) -> list[Callable[[Transaction], int]]:
+        """The jobs to repeat until each deletes nothing more."""
+        jobs: list[Callable[[Transaction], int]] = [
+            lambda transaction: expiry.rate_hits(transaction, now, MOST_AT_ONCE)
+        ]
+        if self.event_days:
+            before = iso(now - self.event_days * DAY)
+            jobs.append(lambda transaction: expiry.events(transaction, before, MOST_AT_ONCE))
+        if self.delivery_days:
+            until = iso(now - self.delivery_days * DAY)
+            jobs.append(lambda transaction: expiry.deliveries(transaction, until, MOST_AT_ONCE))
+        return jobs
+
+
+async def clean(retention: Retention, writer: Writer, now: float) -> int:
+    """Delete all that is due now; returns how many rows."""
+    total = 0
+    for job in retention.due(now):
+        while deleted := await writer.write(job):
+            total += deleted
+            await asyncio.sleep(BREATH_SECONDS)
+    return total
+
+
+async def keep_clean(retention: Retention, store: Database, writer: Writer, clock: Clock) -> None:
+    """Clean now and every minute, for ever."""
+    while True:
+        try:
+            if await store.read(expiry.anything, store, clock(), *_bounds(retention, clock())):
+                await clean(retention, writer, clock())
+        except DatabaseUnavailable as error:
+            log.warning("retention waits: %s", error)
+        except Exception:
+            log.exception("retention failed; it is tried again")
+        await asyncio.sleep(EVERY_SECONDS)
+
+
+def _bounds(retention: Retention, now: float) -> tuple[str, str]:
+    """Before when events and deliveries are too old; empty: nothing is."""
+    return (
+        iso(now - retention.event_days * DAY) if retention.event_days else "",
+        iso(now - retention.delivery_days * DAY) if retention.delivery_days else "",
+    )

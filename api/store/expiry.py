@@ -1,0 +1,62 @@
+"""Deleting old rows, oldest first and few at a time.
+
+What is kept for ever is not here: audit, approvals, runs, decisions. Events and deliveries are numbered as
+they came, so the oldest are found by number, without an index on times that every event would pay for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api.store.database import Database
+from api.store.writer import Transaction
+
+_OLD_EVENTS = "SELECT event_no, received_at FROM events ORDER BY event_no LIMIT ?"
+_OLD_DELIVERIES = "SELECT delivery_no, created_at, status FROM deliveries ORDER BY delivery_no LIMIT ?"
+_PASSED_OVER = 500
+"""So many that are still pending may stand before finished ones."""
+_SPENT = "SELECT hit_no FROM rate_hits WHERE expires_at <= ? ORDER BY expires_at LIMIT ?"
+
+
+def anything(store: Database, now: float, events_before: str, deliveries_before: str) -> bool:
+    """Whether there is anything to delete: a cheap read. An empty time: nothing is too old."""
+    if store.rows(_SPENT, (now, 1)):
+        return True
+    oldest = store.rows(_OLD_EVENTS, (1,)) if events_before else []
+    if oldest and oldest[0][1] < events_before:
+        return True
+    return bool(deliveries_before and _finished(store, deliveries_before, 1))
+
+
+def events(transaction: Transaction, before: str, most: int) -> int:
+    """Events received before a time (ISO 8601 UTC); the newest event stays, since it holds the numbering."""
+    store = transaction.store
+    newest = store.rows("SELECT MAX(event_no) FROM events")[0][0]
+    rows = store.rows(_OLD_EVENTS, (most,))
+    numbers = [event_no for event_no, received_at in rows if received_at < before and event_no != newest]
+    return _delete(store, "events", "event_no", numbers)
+
+
+def deliveries(transaction: Transaction, before: str, most: int) -> int:
+    """Deliveries made before a time that are not pending any more."""
+    numbers = _finished(transaction.store, before, most)
+    return _delete(transaction.store, "deliveries", "delivery_no", numbers)
+
+
+def rate_hits(transaction: Transaction, now: float, most: int) -> int:
+    """Counted calls whose window is over."""
+    numbers = [row[0] for row in transaction.store.rows(_SPENT, (now, most))]
+    return _delete(transaction.store, "rate_hits", "hit_no", numbers)
+
+
+def _finished(store: Database, before: str, most: int) -> list[Any]:
+    rows = store.rows(_OLD_DELIVERIES, (most + _PASSED_OVER,))
+    numbers = [number for number, created_at, status in rows if created_at < before and status != "pending"]
+    return numbers[:most]
+
+
+def _delete(store: Database, table: str, key: str, numbers: list[Any]) -> int:
+    if not numbers:
+        return 0
+    marks = ", ".join("?" * len(numbers))
+    return store.rows_changed(f'DELETE FROM "{table}" WHERE {key} IN ({marks})', numbers)
