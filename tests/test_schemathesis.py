@@ -101,10 +101,10 @@ AGENTS = [
 ]
 RUNS = {
     "admin, every case of the schemas": ("admin", ["--phases", "coverage"], 300),
-    "admin, random values": ("admin", ["--phases", "fuzzing", "-n", "60" if LONG else "4"], 300),
+    "admin, random values": ("admin", ["--phases", "fuzzing", "-n", "25" if LONG else "4"], 300),
     "admin, sequences": ("admin", ["--phases", "stateful", "-n", "40" if LONG else "3"], 300),
     "agent, every case of the schemas": ("agent", ["--phases", "coverage", *AGENTS], 100),
-    "agent, random values": ("agent", ["--phases", "fuzzing", "-n", "300" if LONG else "20", *AGENTS], 100),
+    "agent, random values": ("agent", ["--phases", "fuzzing", "-n", "100" if LONG else "20", *AGENTS], 100),
     "nobody": ("nobody", ["--phases", "coverage", *([] if LONG else ["--mode", "positive"])], 100),
 }
 
