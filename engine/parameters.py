@@ -120,14 +120,19 @@ class _Finder:
                 if form == "literal":
                     value, end = _DECODER.raw_decode(text, position)
                 else:
-                    last = index == len(pieces) - 2
-                    end = len(text) - len(after) if last else text.index(after, position) if after else -1
-                    if end < position:
-                        return
-                    value = _read(self.parameters[name], text[position:end], form)
+                    parameter = self.parameters[name]
+                    grouped = form == "pattern" and (parameter.format == "regex" or parameter.type == "list")
+                    closing = ")" if grouped else ""
+                    if index == len(pieces) - 2:
+                        end = len(text) - len(after)
+                    elif closing or after:
+                        end = text.index(closing + after, position) + len(closing)
+                    else:
+                        return  # where one value ends and the next begins cannot be seen
+                    value = _read(parameter, text[position:end], form, grouped)
             except (ValueError, KeyError, RecursionError):
                 return
-            if not text.startswith(after, end):
+            if end < position or not text.startswith(after, end):
                 return
             values.append((name, value))
             position = end + len(after)
@@ -139,10 +144,9 @@ class _Finder:
         self.found.setdefault(name, []).append(value)
 
 
-def _read(parameter: Parameter, text: str, form: str) -> Json:
+def _read(parameter: Parameter, text: str, form: str, grouped: bool) -> Json:
     """The value that was rendered so. Raises ValueError."""
     if form == "pattern":
-        grouped = parameter.format == "regex" or parameter.type == "list"
         if grouped:
             if not (text.startswith("(?:") and text.endswith(")")):
                 raise ValueError(text)
