@@ -1,4 +1,8 @@
-"""The first set of tables."""
+"""The tables.
+
+A new database gets them as `models.py` says now. A later migration brings an older database to the same place
+and therefore looks first whether there is anything to do: on a new one there is not.
+"""
 
 from api.store.models import TABLES
 
