@@ -60,7 +60,7 @@ async def prometheus(caller: Caller, values: Values, context: Context) -> Reply:
 async def _connected(context: Context) -> bool:
     try:
         return await asyncio.wait_for(context.store.read(context.store.ping), PATIENCE)
-    except TimeoutError:
+    except (DatabaseUnavailable, TimeoutError):
         return False
 
 

@@ -46,9 +46,13 @@ class DatabaseFull(DatabaseUnavailable):
 
 def translated(error: BaseException) -> DatabaseUnavailable:
     """The error to raise for a driver's failure."""
-    text = str(error).lower()
-    if "full" in text or "no space" in text:
-        return DatabaseFull("the database has no room left; free disk space and try again")
+    cause: BaseException | None = error
+    while cause is not None:
+        # What was wrong at first may be hidden by a roll-back that found itself rolled back already.
+        text = str(cause).lower()
+        if "full" in text or "no space" in text:
+            return DatabaseFull("the database has no room left; free disk space and try again")
+        cause = cause.__context__
     return DatabaseUnavailable("the database cannot be reached; try again shortly")
 
 
