@@ -30,7 +30,7 @@ from api.endpoint import PROBLEM, Route
 from api.openapi import error_codes
 from api.routes import ROUTES
 from api.store import audit
-from tests.support import Service, event
+from tests.support import Service, event, write_files
 
 _SAVED = re.compile(r"<([a-z][a-z0-9 ]*)>")
 _SETTLE = 0.05
@@ -68,12 +68,18 @@ class Conversation:
             await self.service.context.writer.write(
                 lambda transaction: transaction.store.rows_changed(statement)
             )
+        if "files" in step:
+            write_files(self.service.settings.policies_dir, step["files"])
+            await asyncio.to_thread(self.service.context.live.reload)
         if "at once" in step:
             answers = await asyncio.gather(*(self._send(each) for each in step["at once"]))
             statuses = sorted(answer.status_code for answer in answers)
             assert statuses == step["statuses"], f"answered {statuses}, not {step['statuses']}"
         if "as" in step:
             await self._call(step)
+        for name, text in step.get("disk", {}).items():
+            found = (self.service.settings.policies_dir / name).read_text(encoding="utf-8")
+            assert found == text, f"`{name}` holds:\n{found}"
         if "told" in step:
             told = [name for name, _ in self.service.notices]
             assert told == step["told"], f"subscribers were told {told}, not {step['told']}"

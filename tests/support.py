@@ -126,6 +126,17 @@ def write_policies(folder: Path, policies: Iterable[Mapping[str, Any]]) -> None:
         path.write_text(json.dumps(document, indent=2), encoding="utf-8")
 
 
+def write_files(folder: Path, files: Mapping[str, str | None]) -> None:
+    """Texts by their path below the policies folder; None removes."""
+    for name, text in files.items():
+        path = folder / name
+        if text is None:
+            path.unlink()
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+
+
 @functools.cache
 def password_hash() -> str:
     """Of `PASSWORD`; argon2 is slow on purpose, so it is made once."""
@@ -154,6 +165,7 @@ class Service:
         policies: Iterable[Mapping[str, Any]] = (),
         *,
         live: bool = False,
+        files: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.settings = settings_for(folder, **(environment or {}))
@@ -162,6 +174,7 @@ class Service:
         self.open_rules: OpenRules = functools.partial(live_rules.open_rules, clock=self.clock, ids=self.ids)
         if live:
             write_policies(self.settings.policies_dir, policies)
+            write_files(self.settings.policies_dir, files or {})
         else:
             self.open_rules = lambda *_: contextlib.nullcontext(FixedRules(policies))
         self.notices: list[tuple[str, dict[str, Any]]] = []

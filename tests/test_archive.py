@@ -57,6 +57,7 @@ def everything(records: Any) -> dict[str, Any]:
         "head": (revision, at),
         "times": [records.recorded_at(each) for each in range(-1, revision + 2)],
         "files": files,
+        "presets": {each: records.preset_history(each) for each in ("p", "q", "a")},
         "since": [records.changed_since(each) for each in range(revision + 1)],
         "at": [records.files_at(each).keys() for each in range(revision + 1)],
         "moments": [records.revision_at(moment) for moment in ("2025-01-01T00:00:00.000000Z", at, "2027")],

@@ -28,6 +28,7 @@ def test_conversation(path: Path, tmp_path: Path, database_url: str) -> None:
             tmp_path,
             case.get("policies", ()),
             live=case.get("live", False),
+            files=case.get("files"),
             environment={"GOVERNANCE_DATABASE_URL": database_url},
         ) as service:
             await Conversation(service).play(case["steps"])
