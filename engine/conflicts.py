@@ -125,7 +125,7 @@ def needs_list(conditions: Sequence[CompiledCondition]) -> bool:
             return False
         # A value that equals a choice is the choice, or its text or number under another spelling.
         spelled = [*choices, *map(text_of, choices), *(n for c in choices if (n := number_of(c)) is not None)]
-        spelled += [float(each) for each in spelled if isinstance(each, int) and abs(each) < 1 << 53]
+        spelled += [same for each in spelled for same in _same_numbers(each)]
         spelled += [_WORDS[each] for each in spelled if isinstance(each, str) and each in _WORDS]
         if not any(all(each.evaluate(_alone(each, s)) is True for each in conditions) for s in spelled):
             return True
@@ -137,6 +137,17 @@ def needs_list(conditions: Sequence[CompiledCondition]) -> bool:
         if bottom > top or (bottom == top and (open_low or open_high)):
             return True
     return False
+
+
+def _same_numbers(value: Json) -> Iterable[int | float]:
+    """Numbers that equal a number and are written differently."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return ()
+    if value == 0:
+        return (0, 0.0, -0.0)
+    if isinstance(value, float):
+        return (int(value),) if value.is_integer() else ()
+    return (float(value),) if abs(value) < 1 << 1023 and float(value) == value else ()
 
 
 def _alone(condition: CompiledCondition, value: Json) -> Facts:

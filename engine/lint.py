@@ -28,6 +28,12 @@ from engine.ruleset import Ruleset
 Level = Literal["error", "warning", "note"]
 LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "note")
 
+ALWAYS_ASKED: Final = 500
+"""Policies that are always asked about another's witness; more only while `EFFORT` lasts."""
+
+EFFORT: Final = 4_000_000
+"""Policies asked in all, so that sets in which all match the same calls take seconds and not hours."""
+
 MOST_COVERING: Final = 256
 """Policies that match a witness and are tried as the one that makes another needless."""
 
@@ -91,12 +97,13 @@ def lint(
     rules = ruleset.rules
     unindexed = frozenset(ruleset.stats()["unindexed"])
     twins = _twins(rules)
+    among = _Others(ruleset)
     for policy_id in sorted(every):
         if only is None or policy_id in only:
             rule = rules[policy_id]
             call = witness.matching(rule)
             yield from _of_one(rule, call, policy_id in unindexed)
-            yield from _among(rule, call, ruleset, twins)
+            yield from _among(rule, call, among, twins)
         yield None
 
 
@@ -234,6 +241,22 @@ def _twins(rules: Mapping[str, Rule]) -> dict[object, list[str]]:
     return {key: ids for key, ids in found.items() if len(ids) > 1}
 
 
+class _Others:
+    """All policies in force, asked which match a call, within bounds."""
+
+    def __init__(self, ruleset: Ruleset) -> None:
+        self._ruleset = ruleset
+        self._left = EFFORT
+
+    def matching(self, call: ToolCall) -> list[Rule] | None:
+        """The policies that match; None where asking them would take too long, so nothing is claimed."""
+        found = self._ruleset.matching_few(call, ALWAYS_ASKED)
+        if found is None and self._left > 0:
+            self._left -= len(self._ruleset.rules)
+            found = self._ruleset.matching(call)
+        return found
+
+
 def _same_effect(rule: Rule) -> object:
     policy = rule.policy
     return (
@@ -244,7 +267,7 @@ def _same_effect(rule: Rule) -> object:
 
 
 def _among(
-    rule: Rule, call: ToolCall | None, ruleset: Ruleset, twins: Mapping[object, list[str]]
+    rule: Rule, call: ToolCall | None, among: _Others, twins: Mapping[object, list[str]]
 ) -> Iterator[Finding]:
     policy = rule.policy
     if not policy.enabled:
@@ -259,9 +282,9 @@ def _among(
         return
     if call is None or policy.mode != "enforce":
         return
-    covering = _covering(rule, call, ruleset)
+    covering = _covering(rule, call, among)
     if policy.action == "allow":
-        yield from _of_allow(rule, call, ruleset, covering)
+        yield from _of_allow(rule, call, among, covering)
     elif covering is not None:
         other = covering.policy
         does = {"block": "blocks", "require_approval": "holds", "warn": "warns about"}[other.action]
@@ -274,12 +297,12 @@ def _among(
         )
 
 
-def _covering(rule: Rule, call: ToolCall, ruleset: Ruleset) -> Rule | None:
+def _covering(rule: Rule, call: ToolCall, among: _Others) -> Rule | None:
     """A policy that matches whatever the rule matches and is as strong. It matches the rule's witness too,
     so only those that do are tried."""
     policy = rule.policy
     found: list[Rule] = []
-    for other in ruleset.matching(call):
+    for other in among.matching(call) or ():
         if other is rule or other.policy.mode != "enforce" or other.policy.rate_limit is not None:
             continue
         if _outdoes(other.policy, policy):
@@ -306,7 +329,7 @@ def _mutual(rule: Rule, other: Rule) -> bool:
     return mine.policy_id < theirs.policy_id and conflicts.covers(rule, other)
 
 
-def _of_allow(rule: Rule, call: ToolCall, ruleset: Ruleset, covering: Rule | None) -> Iterator[Finding]:
+def _of_allow(rule: Rule, call: ToolCall, among: _Others, covering: Rule | None) -> Iterator[Finding]:
     policy = rule.policy
     if covering is not None and covering.policy.action in ("block", "require_approval"):
         other = covering.policy
@@ -318,7 +341,7 @@ def _of_allow(rule: Rule, call: ToolCall, ruleset: Ruleset, covering: Rule | Non
             "contradictory", message, policy, "/action", witness.shown(call), outcome, (other.policy_id,)
         )
         return
-    stopping = _stopping(rule, call, ruleset)
+    stopping = _stopping(rule, call, among)
     if stopping is not None:
         other, shown = stopping
         message = (
@@ -337,12 +360,14 @@ def _of_allow(rule: Rule, call: ToolCall, ruleset: Ruleset, covering: Rule | Non
     yield Finding("allow-is-void", message, policy, "/action")
 
 
-def _stopping(rule: Rule, call: ToolCall, ruleset: Ruleset) -> tuple[Policy, ToolCall] | None:
+def _stopping(rule: Rule, call: ToolCall, among: _Others) -> tuple[Policy, ToolCall] | None:
     """A policy that stops a call which the rule allows, and that call."""
     calls = [call, *(call_of(example) for example in rule.policy.examples if example.match)]
     calls += witness.satisfying(rule.conditions, attempts=4)
     for each in calls:
-        matching = ruleset.matching(each)
+        matching = among.matching(each)
+        if matching is None:
+            return None
         if rule not in matching:
             continue
         stopping = [

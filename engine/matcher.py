@@ -109,12 +109,16 @@ class Matcher:
         """What `match` must find, by the plain loop over every rule: its model in the tests."""
         return self._decide(self.rules.values(), call, Facts(call.document))
 
-    def matching(self, call: ToolCall) -> list[Rule]:
-        """The rules that `match` speaks of, without the words."""
+    def matching(self, call: ToolCall, most: int | None = None) -> list[Rule] | None:
+        """The rules that `match` speaks of, without the words; None where more than `most` would have to be
+        asked."""
         facts, reads = Facts(call.document), call.just_reads
+        candidates = self._candidates(facts)
+        if most is not None and len(candidates) > most:
+            return None
         return [
             rule
-            for rule in self._candidates(facts)
+            for rule in candidates
             if rule.policy.enabled
             and not (reads and rule.actions_only)
             and (verdict := rule.verdict(facts)) is not False

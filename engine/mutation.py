@@ -206,7 +206,7 @@ def _noticed(
         for case in test.tests:
             evaluation = chosen.evaluate(case.call)
             now = {match.policy.policy_id for match in (*evaluation.matches, *evaluation.shadow)}
-            then = {rule.policy.policy_id for rule in matcher.matching(case.call)}
+            then = {rule.policy.policy_id for rule in matcher.matching(case.call) or ()}
             differing = {key for key in then if key.split("\0")[0] not in now}
             differing |= {key for policy_id in now for key in of_policy.get(policy_id, ()) if key not in then}
             for key in differing:

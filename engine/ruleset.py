@@ -86,7 +86,11 @@ class Ruleset:
 
     def matching(self, call: ToolCall) -> list[Rule]:
         """The rules of every policy that `evaluate` speaks of, in no particular order, without the words."""
-        return self._matcher.matching(call)
+        return self._matcher.matching(call) or []
+
+    def matching_few(self, call: ToolCall, most: int) -> list[Rule] | None:
+        """The same; None where more than `most` policies would have to be asked."""
+        return self._matcher.matching(call, most)
 
     def explain(self, call: ToolCall, policy_id: str | None = None) -> list[Explanation]:
         """Why each policy (or one) matches the call or does not; strongest first, then by name."""
