@@ -143,6 +143,8 @@ class Reading(State):
         self.step()
         if depth > DEEPEST:
             raise TooMuch
+        while words[0] in ("{", "!") and len(words) > 1:
+            del words[0]  # `time { rm x; }`
         words[0] = resolve_classes(words[0])
         name = words[0] if OWN.fullmatch(words[0]) and not self.folder else bare(words[0])
         if name in ON_FILES:

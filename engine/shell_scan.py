@@ -18,13 +18,15 @@ from engine.shell_words import IN_DOCUMENT, MOST_CHAINS, MOST_VALUES, Line, Raw,
 _BLANK: Final = re.compile(r"(?:[ \t\r]+|\\\r?\n){0,2000}(?:#[^\n]*)?")
 _OPERATOR: Final = re.compile(r"&&|\|\||;;&|;;|;&|\|&|[;&|\n()]")
 _REDIRECTION: Final = re.compile(r"(\d{0,9}|\{\w{1,64}\})(<<<|<<-?|<>|<&|>>|>\||>&|<|>)|(&>>?)")
-_DELIMITER: Final = re.compile(r"[ \t]*(?:'([^'\n]*)'|\"([^\"\n]*)\"|\\?([^\s;&|<>()'\"]+))")
-_ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w{0,120})(?:\[[^\]\s]{0,200}\])?(\+?)=", re.ASCII)
+_DELIMITER: Final = re.compile(r"[ \t]*((?:'[^'\n]*'|\"[^\"\n]*\"|\\.|[^ \t\n;&|<>()'\"\\])+)")
+_ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w{0,120})(?:\[(?:[^\]\s$`]|\$(?!\()){0,200}\])?(\+?)=", re.ASCII)
 _FOR: Final = re.compile(r"[ \t]+([A-Za-z_]\w*)[ \t\n]*(?:in\b|;|\n)", re.ASCII)
-_CASE_IN: Final = re.compile(r"(?:[^\n;|&()]|\$\([^)\n]*\))*?\sin\b")
 
 _PARENTHESES: Final = re.compile(r"[ \t]*(?:\([ \t]*\))?\s*")
 _CLOSED: Final = re.compile(r"[ \t]*\)\s*")
+
+_TEST: Final = re.compile(r"\[\[[ \t](?:[^;&|\n`$]|\$[{\w]|\|[\w^.(\[]){0,500}?\]\]")
+"""`[[ ... ]]` in which no command can hide, in whatever shell."""
 
 _OPENERS: Final = frozenset(["if", "while", "until", "for", "select", "case", OPEN])
 _CLOSERS: Final = frozenset(["fi", "done", "esac", CLOSE])
@@ -78,8 +80,6 @@ class Scanner(Words):
             self.at = operator.end()
             certain = outermost and not frames and not conditional
             if token == "(":
-                if not simple and self._skip_arithmetic():
-                    continue
                 if (name := self._defined(simple)) is not None:
                     defining, simple = name, Simple()
                     continue
@@ -209,14 +209,12 @@ class Scanner(Words):
 
     def _tested(self, simple: Simple) -> bool:
         """`[[ ... ]]` is one word, unless commands may hide in it."""
-        if not self.text.startswith("[[", self.at):
+        found = _TEST.match(self.text, self.at)
+        if found is None or "<(" in found[0]:
             return False
-        end = self.text.find("]]", self.at, self.at + 500)
-        test = self.text[self.at : end + 2]
-        if end < 0 or "$(" in test or "`" in test or "<(" in test:
-            return False
+        test = found[0]
         simple.words.append([QUOTED + test])
-        self.at = end + 2
+        self.at = found.end()
         return True
 
     def _function_name(self) -> str:
@@ -235,13 +233,6 @@ class Scanner(Words):
         self.at = closed.end()
         return plain(self._first(simple.words[0]))
 
-    def _skip_arithmetic(self) -> bool:
-        end = self.text.find("))", self.at, self.at + 400) if self.text.startswith("(", self.at) else -1
-        if end < 0 or "$(" in self.text[self.at : end] or "`" in self.text[self.at : end]:
-            return False
-        self.at = end + 2
-        return True
-
     def _spaced_word(self) -> Raw:
         self.at = self._after_blanks()
         return self._word()
@@ -249,8 +240,10 @@ class Scanner(Words):
     def _heading(self, word: str) -> None:
         """What stands between `for` or `case` and the commands."""
         if word == "case":
-            found = _CASE_IN.match(self.text, self.at, self.at + 1000)
-            self.at = found.end() if found else self.at
+            self._spaced_word()
+            self.at = self._after_blanks()
+            if self.text.startswith("in", self.at):
+                self.at += 2
         elif word in ("for", "select"):
             found = _FOR.match(self.text, self.at)
             if found is None:
@@ -304,14 +297,14 @@ class Scanner(Words):
         if found is None:
             return None
         self.at = found.end()
-        delimiter = found[1] if found[1] is not None else found[2] if found[2] is not None else found[3]
-        literal = found[3] is None or found[0].lstrip().startswith("\\")
+        delimiter = re.sub(r"['\"\\]", "", found[1])
+        literal = delimiter != found[1]
         if self.line_end < self.at:
             end = self.text.find("\n", self.at)
             self.line_end = len(self.text) if end < 0 else end
         start = self.documents_to.get(self.line_end, self.line_end + 1)
         self.runner.step()
-        last = re.compile("^" + ("\t*" if tabs else "") + re.escape(delimiter) + r"\r?$", re.MULTILINE)
+        last = re.compile("^" + ("\t*" if tabs else "") + re.escape(delimiter) + "$", re.MULTILINE)
         close = last.search(self.text, start)
         stop = close.start() if close else len(self.text)
         self.documents_to[self.line_end] = min(close.end() + 1, len(self.text)) if close else len(self.text)

@@ -131,11 +131,20 @@ def _command(words: Sequence[str], stdin: str | None) -> list[Started]:
     return [] if words and re.fullmatch(r"-\w*[vV]\w*", words[0]) else _wrapper()(words, stdin)
 
 
+def _given(words: Sequence[str], stdin: str | None) -> list[str]:
+    """The words that xargs reads from its input."""
+    if stdin is None:
+        return []
+    if "\0" in stdin or any(re.fullmatch(r"-\w*0\w*|--null", word) for word in words):
+        return [word.strip() for word in stdin.split("\0")[:256] if word]
+    return stdin.split()[:256]
+
+
 def _xargs(words: Sequence[str], stdin: str | None) -> list[Started]:
     rest = list(
         words[after_options(words, "InPLdEsa", "--max-args --max-procs --delimiter --arg-file --replace") :]
     )
-    given = stdin.replace("\0", " ").split()[:256] if stdin is not None else []
+    given = _given(words, stdin)
     marks = [words[at + 1] for at, word in enumerate(words[:-1]) if word == "-I"]
     if rest and marks and any(marks[0] in word for word in rest):
         rest = [word.replace(marks[0], " ".join(given)) for word in rest] if given else rest
@@ -235,6 +244,11 @@ def _powershell(words: Sequence[str], stdin: str | None) -> list[Started]:
     return []
 
 
+def _coproc(words: Sequence[str], stdin: str | None) -> list[Started]:
+    start = words.index("{") + 1 if "{" in words[:2] else 0
+    return [Started("words", words=tuple(words[start:]), same=True)] if words[start:] else []
+
+
 def _run(*verbs: str) -> _Rule:
     """`poetry run x`, `bundle exec x`."""
 
@@ -280,7 +294,7 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "stdbuf": _wrapper("ioe", "--input --output --error"),
     "unbuffer": _wrapper(),
     "caffeinate": _wrapper("tw"),
-    "coproc": _wrapper(),
+    "coproc": _coproc,
     "faketime": _wrapper("f", own=1),
     "strace": _wrapper("eopsuaSE"),
     "ltrace": _wrapper("eopsuaS"),

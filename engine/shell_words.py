@@ -101,9 +101,13 @@ _IN_DOUBLE: Final = re.compile(r'[^"\\$`]+')
 IN_DOCUMENT: Final = re.compile(r"[^\\$`]+")
 _ANSI: Final = re.compile(r"[^'\\]*(?:\\.[^'\\]*)*", re.DOTALL)
 _NAME: Final = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]", re.ASCII)
+_SPLIT_OPERATOR: Final = re.compile(r"([<>&|;$({])(?:\\\n)+")
+_ARITHMETIC: Final = re.compile(
+    r"\(\((?:[^;\n'\"`()$]|\$(?!\()|\((?:[^;\n'\"`()$]|\$(?!\()){0,200}\)){0,400}\)\)"
+)
 _BACKTICKS: Final = re.compile(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
 _PARAMETER: Final = re.compile(
-    r"\{(?P<what>[!#]?)(?P<name>[A-Za-z_]\w*|\d+|[@*?$!-])(?P<at>\[[^\]\n]{0,200}\])?(?P<op>:[-=?+]|##?|%%?|//?|\^\^?|,,?|[-=?+:@])?",
+    r"\{(?P<what>[!#]?)(?P<name>[A-Za-z_]\w*|\d+|[@*?$!-])(?P<at>\[(?:[^\]\n$`]|\$(?!\()){0,200}\])?(?P<op>:[-=?+]|##?|%%?|//?|\^\^?|,,?|[-=?+:@])?",
     re.ASCII,
 )
 _ENVIRONMENT_ROOT: Final = frozenset(["HOME", "PATH", "PWD", "OLDPWD", "SHELL", "MANPATH", "GOPATH"])
@@ -116,7 +120,7 @@ class Words:
 
     def __init__(self, runner: Runner, text: str, depth: int, positional: tuple[str, ...] | None) -> None:
         self.runner = runner
-        self.text = text
+        self.text = _SPLIT_OPERATOR.sub(r"\1", text) if "\\\n" in text else text
         self.at = 0
         self.depth = depth
         self.positional = positional
@@ -147,8 +151,9 @@ class Words:
     def _fields(self, raw: Raw) -> list[str]:
         return [word for choice in self._choices(raw) for word in fields(choice)]
 
-    def _word(self, operand: bool = False) -> Raw:
-        """One word from here; as an operand of `${x:-...}` it may hold blanks and ends before the `}`."""
+    def _word(self, operand: bool = False, literal: bool = False) -> Raw:
+        """One word from here; as an operand of `${x:-...}` it may hold blanks and ends before the `}`, and
+        (`literal`) a single quote in it may be one."""
         text, size = self.text, len(self.text)
         raw: Raw = []
         depth = 0
@@ -162,7 +167,10 @@ class Words:
                 self.at = chunk.end()
                 continue
             char = text[self.at]
-            if char == "'":
+            if char == "'" and literal:
+                raw.append(char)
+                self.at += 1
+            elif char == "'":
                 end = text.find("'", self.at + 1)
                 end = size if end < 0 else end
                 raw.append(QUOTED + text[self.at + 1 : end])
@@ -260,7 +268,7 @@ class Words:
             self.at += 1
             return "" if self.text[self.at - 2 : self.at - 1].isalnum() else "`"
         self.at = found.end()
-        inner = re.sub(r"\\([`\\$])", r"\1", found[1])
+        inner = re.sub(r'\\([`\\$"])' if quoted else r"\\([`\\$])", r"\1", found[1])
         output, chains = self.runner.script(inner, self.depth + 1)
         return self._inserted(output, "; ".join(chains)[:LONGEST_SHOWN], quoted)
 
@@ -276,12 +284,10 @@ class Words:
         if char == '"' and not quoted:
             return ""
         if char == "(":
-            if text.startswith("((", self.at):
-                end = text.find("))", self.at, self.at + 2000)
-                if end >= 0 and "$(" not in text[self.at : end] and "`" not in text[self.at : end]:
-                    shown = text[self.at - 1 : end + 2].replace("\n", " ")
-                    self.at = end + 2
-                    return QUOTED + shown
+            arithmetic = _ARITHMETIC.match(text, self.at)
+            if arithmetic is not None:
+                self.at = arithmetic.end()
+                return QUOTED + "$" + arithmetic[0]
             self.at += 1
             output, shown, _ = self._nested()
             return self._inserted(output, shown, quoted)
@@ -335,13 +341,15 @@ class Words:
         start = self.at - 1
         found = _PARAMETER.match(self.text, self.at)
         if found is None:
-            end = self.text.find("}", self.at, self.at + 200)
-            if end < 0:
-                return "$"
-            self.at = end + 1
-            return QUOTED + self.text[start : self.at]
+            self.at += 1
+            if self.text[self.at : self.at + 1] in (" ", "\t", "\n", "|"):
+                return self._function_substitution(quoted)
+            shown = plain(self._first(self._word(operand=True)))
+            self.at += self.text.startswith("}", self.at)
+            return f"{QUOTED}${{{shown}}}"
         self.at = found.end()
-        operand = plain(self._first(self._word(operand=True)))
+        literal = quoted and (found["op"] or "").lstrip(":") in ("-", "=", "?", "+")
+        operand = plain(self._first(self._word(operand=True, literal=literal)))
         if self.text.startswith("}", self.at):
             self.at += 1
         name, operation = found["name"], found["op"] or ""
@@ -355,6 +363,15 @@ class Words:
         if not operation:
             return self._value(name, subscript, quoted)
         return self._operated(name, subscript, operation, operand, quoted, start)
+
+    def _function_substitution(self, quoted: bool) -> str:
+        """`${ command; }`."""
+        end = self.text.find("}", self.at)
+        end = len(self.text) if end < 0 else end
+        inner = self.text[self.at : end].lstrip("|")
+        self.at = end + 1
+        output, chains = self.runner.script(inner, self.depth + 1)
+        return self._inserted(output, "; ".join(chains)[:LONGEST_SHOWN], quoted)
 
     def _operated(
         self, name: str, subscript: str, operation: str, operand: str, quoted: bool, start: int
@@ -374,6 +391,8 @@ class Words:
             return (insert(operand), "")
         if bare == "?":
             return self._value(name, subscript, quoted)
+        if operation == "@" and operand == "P":
+            self.runner.script(f': "{plain(first)}"', self.depth + 1)  # a prompt's substitutions are run
         if known:
             changed = transform(plain(first), operation, operand)
             if changed is not None:
