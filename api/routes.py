@@ -725,5 +725,6 @@ ROUTES: tuple[Route, ...] = (
         "A file of the documentation page",
         "service",
         media_type="text/javascript",
+        also_media_types=("text/css",),
     ),
 )
