@@ -9,8 +9,10 @@ from api.clock import Clock, Ids
 from api.hub import Hub
 from api.rules import Rules
 from api.settings import Settings
+from api.store import counters
 from api.store.database import Database
 from api.store.writer import Writer
+from engine.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from api.auth import Credentials
@@ -31,3 +33,14 @@ class Context:
     clock: Clock
     ids: Ids
     started_at: float
+
+    async def newest(self) -> Snapshot:
+        """The policies in force, no older than any change that any process has answered."""
+        await self.store.read(self.catch_up)
+        return self.live.snapshot
+
+    def catch_up(self) -> None:
+        """The same for a thread that may query: bring this process to the newest revision."""
+        revision = counters.value("policies")
+        if revision > self.live.revision:
+            self.live.catch_up(revision)

@@ -10,7 +10,7 @@ from api.context import Context
 from api.errors import ApiError, not_found, problem_json
 from api.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
 from engine.documents import policy_as_json
-from engine.snapshot import Stored
+from engine.snapshot import Snapshot, Stored
 
 _ID = re.compile(r"[a-z0-9]([a-z0-9._-]{0,98}[a-z0-9])?")
 
@@ -55,7 +55,7 @@ def _id(values: Values) -> str:
 async def list_policies(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/policies: by name, then id."""
     query = values.query
-    found = context.live.snapshot.of(caller.organisation_id).values()
+    found = (await context.newest()).of(caller.organisation_id).values()
     ordered = sorted(found, key=lambda stored: (stored.policy.name, stored.policy.policy_id))
     after = decode_cursor(query.get("cursor"), tuple[str, str])
     rest = [s for s in ordered if after is None or (s.policy.name, s.policy.policy_id) > after]
@@ -68,12 +68,12 @@ async def list_policies(caller: Caller, values: Values, context: Context) -> Rep
 
 async def get_policy(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/policies/:id."""
-    return _reply(_stored(caller, values, context))
+    return _reply(_stored(caller, values, await context.newest()))
 
 
-def _stored(caller: Caller, values: Values, context: Context) -> Stored:
+def _stored(caller: Caller, values: Values, snapshot: Snapshot) -> Stored:
     policy_id = _id(values)
-    stored = context.live.snapshot.of(caller.organisation_id).get(policy_id)
+    stored = snapshot.of(caller.organisation_id).get(policy_id)
     if stored is None:
         raise not_found("policy", policy_id)
     return stored

@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Container, Mapping
+from dataclasses import replace
 from typing import Any
 
 from api.bodies import escape
 from api.context import Context
-from api.errors import invalid, not_found
+from api.errors import ApiError, invalid, not_found
 from api.exchange import Caller, Reply, Values
 from api.handlers.policies import policy_json
+from engine.errors import DocumentError
+from engine.model import Policy
 from engine.presets import Pack, Preset, instantiate
+from engine.snapshot import Snapshot
 
 
-def _activated(caller: Caller, context: Context) -> set[str]:
-    """The presets that a policy of the organisation was made from."""
-    policies = context.live.snapshot.of(caller.organisation_id).values()
-    return {stored.policy.preset_id for stored in policies if stored.policy.preset_id is not None}
+def _activated(caller: Caller, snapshot: Snapshot) -> dict[str, Policy]:
+    """The presets that a policy of the organisation was made from, and (one such) policy."""
+    policies = (stored.policy for stored in snapshot.of(caller.organisation_id).values())
+    return {policy.preset_id: policy for policy in policies if policy.preset_id is not None}
 
 
 async def list_presets(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/policy-presets: grouped by category."""
-    activated = _activated(caller, context)
+    snapshot = await context.newest()
+    activated = _activated(caller, snapshot)
     groups: dict[str, list[dict[str, Any]]] = {}
-    for preset in sorted(context.live.snapshot.presets.values(), key=lambda preset: preset.name):
+    for preset in sorted(snapshot.presets.values(), key=lambda preset: preset.name):
         groups.setdefault(preset.category, []).append(_preset_json(preset, activated))
     return Reply([{"category": category, "presets": groups[category]} for category in sorted(groups)])
 
 
-def _preset_json(preset: Preset, activated: set[str]) -> dict[str, Any]:
+def _preset_json(preset: Preset, activated: Container[str]) -> dict[str, Any]:
     return {
         "presetId": preset.preset_id,
         "category": preset.category,
@@ -40,7 +46,7 @@ def _preset_json(preset: Preset, activated: set[str]) -> dict[str, Any]:
     }
 
 
-def _pack_json(pack: Pack, activated: set[str]) -> dict[str, Any]:
+def _pack_json(pack: Pack, activated: Container[str]) -> dict[str, Any]:
     shape: dict[str, Any] = {"packId": pack.pack_id, "name": pack.name}
     if pack.description:
         shape["description"] = pack.description
@@ -53,14 +59,15 @@ def _pack_json(pack: Pack, activated: set[str]) -> dict[str, Any]:
 
 async def list_packs(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/policy-presets/packs: by name."""
-    activated = _activated(caller, context)
-    packs = sorted(context.live.snapshot.packs.values(), key=lambda pack: pack.name)
+    snapshot = await context.newest()
+    activated = _activated(caller, snapshot)
+    packs = sorted(snapshot.packs.values(), key=lambda pack: pack.name)
     return Reply([_pack_json(pack, activated) for pack in packs])
 
 
 async def activate_pack(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/policy-presets/packs/:packId/activate: the newly made policies only."""
-    snapshot = context.live.snapshot
+    snapshot = await context.newest()
     pack = snapshot.packs.get(values.path["packId"])
     if pack is None:
         raise not_found("pack", values.path["packId"])
@@ -72,12 +79,20 @@ async def activate_pack(caller: Caller, values: Values, context: Context) -> Rep
             words = ", ".join(sorted(known)) or "none"
             message = f"no preset of this pack has a parameter `{name}`; known: {words}"
             raise invalid(f"/parameters/{escape(name)}", message)
-    activated = _activated(caller, context)
-    bodies = [
-        _body(preset, {name: value for name, value in parameters.items() if name in preset.parameters})
-        for preset in presets
-        if preset.preset_id not in activated
-    ]
+    activated = _activated(caller, snapshot)
+    bodies = []
+    for preset in presets:
+        sent = {name: value for name, value in parameters.items() if name in preset.parameters}
+        body = _body(preset, sent)
+        existing = activated.get(preset.preset_id)
+        if existing is None:
+            bodies.append(body)
+        elif sent and not _says_the_same(existing, body):
+            raise ApiError(
+                "conflict",
+                f"the policy `{existing.policy_id}` was made from `{preset.preset_id}` already, and says"
+                f" something else than {_named(sent)} would; change or delete it, or activate without",
+            )
     created = await asyncio.to_thread(
         context.live.create_many, caller.organisation_id, bodies, author=caller.actor
     )
@@ -86,7 +101,7 @@ async def activate_pack(caller: Caller, values: Values, context: Context) -> Rep
 
 async def activate_preset(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/policy-presets/:presetId/activate: one preset as a policy."""
-    preset = context.live.snapshot.presets.get(values.path["presetId"])
+    preset = (await context.newest()).presets.get(values.path["presetId"])
     if preset is None:
         raise not_found("preset", values.path["presetId"])
     body = values.body or {}
@@ -96,4 +111,22 @@ async def activate_preset(caller: Caller, values: Values, context: Context) -> R
 
 
 def _body(preset: Preset, parameters: dict[str, Any], policy_id: str | None = None) -> dict[str, Any]:
-    return instantiate(preset, parameters, policy_id or preset.preset_id)
+    try:
+        return instantiate(preset, parameters, policy_id or preset.preset_id)
+    except DocumentError as error:
+        raise DocumentError(
+            replace(problem, pointer=f"/parameters{problem.pointer}")
+            if problem.pointer.split("/")[1:2] and problem.pointer.split("/")[1] in parameters
+            else problem
+            for problem in error.problems
+        ) from None
+
+
+def _says_the_same(policy: Policy, body: dict[str, Any]) -> bool:
+    """Whether a policy still has the conditions that a preset would give it with these parameters."""
+    mine = [condition.as_json() for condition in policy.conditions]
+    return bool(mine == body["matchConditions"])
+
+
+def _named(parameters: Mapping[str, Any]) -> str:
+    return ", ".join(f"`{name}`" for name in parameters)

@@ -39,6 +39,7 @@ async def simulate(caller: Caller, values: Values, context: Context) -> Reply:
 
 def _simulate(caller: Caller, body: dict[str, Any], context: Context) -> dict[str, Any]:
     organisation_id = caller.organisation_id
+    context.store.read_here(context.catch_up)
     call = ToolCall.of(**{root: body[root] for root in _ROOTS if root in body})
     ruleset = _as_of(organisation_id, body["asOf"], context) if "asOf" in body else None
     if ruleset is None:
@@ -118,6 +119,7 @@ def _backtest(caller: Caller, body: dict[str, Any], context: Context) -> dict[st
     organisation_id = caller.organisation_id
     if ("policy" in body) == ("policyId" in body):
         raise invalid("", "send either `policy` (a draft) or `policyId` with `changes`")
+    context.store.read_here(context.catch_up)
     if "policyId" in body:
         stored = context.live.snapshot.of(organisation_id).get(body["policyId"])
         if stored is None:
