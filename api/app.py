@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -23,6 +24,7 @@ from api.endpoint import Route, SecurityHeaders, endpoint, problem, problem_for,
 from api.errors import ApiError
 from api.hot import HotPath
 from api.routes import ROUTES
+from engine.observe import Progress
 
 _PARAMETER = re.compile(r":([A-Za-z]+)")
 
@@ -115,11 +117,15 @@ def _by_path(routes: tuple[Route, ...]) -> dict[str, list[Route]]:
     return dict(sorted(paths.items(), key=lambda item: [part.startswith(":") for part in item[0].split("/")]))
 
 
-def create() -> ASGIApp:
-    """The application of one worker process, by the environment's settings; the server's factory."""
+def create(progress: Progress | None = None) -> ASGIApp:
+    """The application of one worker process, by the environment's settings; the server's factory.
+
+    `progress` is told how far the loading of the policies is.
+    """
     from api.live_rules import open_rules
     from api.service import open_service
     from api.settings import load
 
     settings = load()
-    return Application(lambda: open_service(settings, open_rules)).asgi
+    opened = functools.partial(open_rules, progress=progress)
+    return Application(lambda: open_service(settings, opened)).asgi

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from api import metrics
@@ -17,6 +17,7 @@ from engine import git
 from engine.cache import DocumentCache
 from engine.errors import Problem
 from engine.live import LiveRules
+from engine.observe import Progress
 from engine.repository import Repository
 
 log = logging.getLogger("governance.policies")
@@ -32,7 +33,7 @@ def open_rules(
     *,
     clock: Clock = system_clock,
     ids: Ids = random_ids,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[LiveRules]:
     """The policies in force, watched until the end. Raises RefusedToStart."""
     repository = Repository(

@@ -14,6 +14,7 @@ from engine.cache import DocumentCache
 from engine.errors import DocumentError, Problem, RefusedToStart, RepositoryError
 from engine.folder import Loaded
 from engine.model import Policy
+from engine.observe import EVERY, Progress
 from engine.snapshot import Document, Snapshot
 
 
@@ -23,11 +24,19 @@ class Library:
     def __init__(self, cache: DocumentCache) -> None:
         self._cache = cache
 
-    def restored(self, records: Records, contents: Mapping[str | None, bytes | None]) -> Snapshot:
+    def restored(
+        self,
+        records: Records,
+        contents: Mapping[str | None, bytes | None],
+        progress: Progress | None = None,
+    ) -> Snapshot:
         """The last good set, from the cache, from equal bytes on disk, or from the archive's own bytes."""
         changes: dict[str, tuple[FileRecord, Document] | None] = {}
         problems: list[Problem] = []
-        for path, record in records.files().items():
+        files = records.files()
+        for number, (path, record) in enumerate(files.items(), 1):
+            if progress is not None and number % EVERY == 0:
+                progress("restoring", number, len(files))
             try:
                 changes[path] = (record, self.document(records, record, contents.get(record.digest)))
             except DocumentError as error:

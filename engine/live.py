@@ -192,6 +192,8 @@ class LiveRules:
     def start(self, progress: Progress | None = None) -> None:
         """Load what is in force. Raises RefusedToStart."""
         applied = self.repository.start(progress)
+        if progress is not None:
+            progress("compiling", 0, applied.snapshot.count)
         self._swap()
         self._report(applied.problems)
         if applied.changes:

@@ -8,13 +8,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from engine import folder
 from engine.disk import Disk, Signature, reason, settled, shown
 from engine.documents import digest_of
 from engine.errors import DocumentError, Problem, StorageError
 
-Progress = Callable[[int, int], None]
+Progress = Callable[[str, int, int], None]
+"""Told now and then of long work: what is being done, how many of how many are through it."""
+
+EVERY: Final = 100
+"""Documents between two words on progress."""
 
 
 @dataclass(slots=True)
@@ -77,8 +82,8 @@ class Observer:
             seen = self._look(path, signature, problems)
             if seen is not None:
                 disk[path] = seen
-            if progress is not None and number % 1000 == 0:
-                progress(number, len(found))
+            if progress is not None and number % EVERY == 0:
+                progress("reading", number, len(found))
         return Observed(disk, problems, hints is None, set(found), folders)
 
     def missing_folder(self) -> list[Problem]:

@@ -32,7 +32,7 @@ from engine.errors import DocumentError, Problem, RefusedToStart, StorageError
 from engine.history import Origin, Put
 from engine.library import Library
 from engine.notes import Marker
-from engine.observe import Again, Observed, Observer, Progress, Seen
+from engine.observe import EVERY, Again, Observed, Observer, Progress, Seen
 from engine.snapshot import Snapshot
 
 Authors = Callable[[Path, Iterable[str]], Mapping[str, str]]
@@ -122,13 +122,15 @@ class Reconciler:
         observed = self._look(None, progress)
         contents = {seen.digest: seen.content for seen in observed.disk.values() if seen.content}
         with self._lock:
-            self._snapshot = self.archive.view(lambda records: self._library.restored(records, contents))
+            self._snapshot = self.archive.view(
+                lambda records: self._library.restored(records, contents, progress)
+            )
             self._base = self.archive.view(self._read_marker)
             # Only now it is known which files could be missing.
             missing = self._snapshot.files.keys() - observed.present
             observed.disk |= {path: Seen(None) for path in missing}
         self.disk.clean(observed.folders)
-        applied = self._settle(observed)
+        applied = self._settle(observed, progress)
         for _ in range(10):
             if not applied.again:
                 break
@@ -188,22 +190,34 @@ class Reconciler:
 
     # ---- deciding --------------------------------------------------------------------------------------
 
-    def _settle(self, observed: Observed) -> Applied:
+    def _settle(self, observed: Observed, progress: Progress | None = None) -> Applied:
         """Plan on a view first, so that the common case - nothing differs - opens no transaction."""
+        loaded: dict[str, Put | None] = {}
         try:
-            plan = self.archive.view(lambda records: self._plan(records, observed))
+            plan = self.archive.view(lambda records: self._plan(records, observed, loaded, progress))
             if plan.stale or (plan.edits and not plan.problems):
                 changed = [path for path, put in plan.edits.items() if put is not None]
                 authors = self._authors(self.root, changed) if changed else {}
-                plan = self.archive.transact(lambda records: self._carry_out(records, observed, authors))
+                plan = self.archive.transact(
+                    lambda records: self._carry_out(records, observed, loaded, authors)
+                )
         except Again:
             return Applied(self._snapshot, (), self._problems, again=True)
         return self._conclude(plan, observed.full)
 
-    def _plan(self, records: Records, observed: Observed) -> Plan:
+    def _plan(
+        self,
+        records: Records,
+        observed: Observed,
+        loaded: dict[str, Put | None],
+        progress: Progress | None = None,
+    ) -> Plan:
+        """What to do about what was observed; `loaded` spares the next plan of it the same work."""
         head = self._library.at_head(records, self._snapshot)
         plan = Plan(head, problems=list(observed.problems))
-        for path, seen in observed.disk.items():
+        for number, (path, seen) in enumerate(observed.disk.items(), 1):
+            if progress is not None and number % EVERY == 0:
+                progress("checking", number, len(observed.disk))
             current = head.files.get(path)
             if seen.digest == (current.digest if current else None):
                 plan.agreed[path] = seen.digest
@@ -218,7 +232,9 @@ class Reconciler:
                     if seen.digest is not None or not observed.problems:
                         plan.stale.append(path)
                 else:
-                    plan.edits[path] = self.put_of(path, seen)
+                    if path not in loaded:
+                        loaded[path] = self.put_of(path, seen)
+                    plan.edits[path] = loaded[path]
             except DocumentError as error:
                 plan.problems += error.problems
         plan.problems += self.refuse_set(head, plan.edits)
@@ -278,10 +294,16 @@ class Reconciler:
 
     # ---- doing -----------------------------------------------------------------------------------------
 
-    def _carry_out(self, records: Records, observed: Observed, authors: Mapping[str, str]) -> Plan:
+    def _carry_out(
+        self,
+        records: Records,
+        observed: Observed,
+        loaded: dict[str, Put | None],
+        authors: Mapping[str, str],
+    ) -> Plan:
         """Inside the transaction: plan again on what is true now, record the edits, refresh stale files."""
         with self._lock:
-            plan = self._plan(records, observed)
+            plan = self._plan(records, observed, loaded)
             if plan.problems:
                 plan.edits.clear()
             for path in (*plan.edits, *plan.stale):

@@ -54,7 +54,7 @@ ENGINE_MAY = {
     "history": {"archive", "folder", "snapshot", "documents", "model"},
     "notes": {"disk"},
     "observe": {"folder", "disk", "documents", "errors"},
-    "library": {"archive", "cache", "folder", "snapshot", "model", "errors"},
+    "library": {"archive", "cache", "folder", "observe", "snapshot", "model", "errors"},
     "reconcile": {"archive", "cache", "disk", "folder", "git", "history", "library", "notes", "observe"}
     | {"snapshot", "errors"},
     "writes": {"reconcile", "archive", "disk", "documents", "folder", "history", "notes", "observe"}

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import multiprocessing
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from api.cli.terminal import say_error
 
@@ -20,18 +22,52 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
+MANY: Final = 1_000
+"""Loading fewer documents than this takes no time worth a word."""
+
+
 def application() -> ASGIApp:
     """What the web server calls in every process."""
     from api.app import create
 
-    return Worker(create())
+    line = loading_line(sys.stderr, multiprocessing.current_process().name)
+    return Worker(create(line), line)
+
+
+class LoadingLine:
+    """One line of a terminal that says how far a long loading of policies is; short ones say nothing."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._width = 0
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        if total >= MANY:
+            count = f"{done:,} of {total:,}" if done else f"{total:,}"
+            text = f"  {what} policies: {count}"
+            self._stream.write("\r" + text.ljust(self._width))
+            self._stream.flush()
+            self._width = len(text)
+
+    def clear(self) -> None:
+        if self._width:
+            self._stream.write("\r" + " " * self._width + "\r")
+            self._stream.flush()
+            self._width = 0
+
+
+def loading_line(stream: TextIO, process: str) -> LoadingLine | None:
+    """Only on a terminal, and only of the first worker: several would write over one another."""
+    first = process == "MainProcess" or process.endswith("Process-1")
+    return LoadingLine(stream) if first and stream.isatty() else None
 
 
 class Worker:
     """Stands in front of the application for the start and stop messages only."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: Any, line: LoadingLine | None = None) -> None:
         self.app = app
+        self.line = line
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
@@ -41,6 +77,8 @@ class Worker:
         from api.short_way import STATE
 
         async def told(message: Message) -> None:
+            if self.line is not None and message["type"].startswith("lifespan.startup."):
+                self.line.clear()
             if message["type"] == "lifespan.startup.complete":
                 _settle_memory()
                 scope.get("state", {})[STATE] = self.app.context()
@@ -54,6 +92,8 @@ class Worker:
         except Exception as error:
             if not refused(error):
                 raise
+            if self.line is not None:
+                self.line.clear()
             say_error(f"refused to start: {error}")
             await send({"type": "lifespan.startup.failed", "message": "the service did not start"})
 
