@@ -28,9 +28,15 @@ POLICY_KEYS: Final = (
 )
 
 
+_DOMAIN: Final = re.compile(
+    r"(?=.{1,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]{0,61}[a-z0-9]", re.I
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """What a preset lets its user set. `type` is string, number, integer, boolean or list (of texts)."""
+    """What a preset lets its user set. `type` is string, number, integer, boolean or list (of texts);
+    `format` is text, regex or domain."""
 
     name: str
     description: str
@@ -43,7 +49,7 @@ class Parameter:
     def as_json(self) -> dict[str, Json]:
         shape = {
             "type": self.type,
-            "format": self.format if self.type == "string" else None,
+            "format": self.format if self.type == "string" or self.format == "domain" else None,
             "description": self.description,
             "default": self.default,
             "minimum": self.minimum,
@@ -59,12 +65,16 @@ class Parameter:
             "boolean": isinstance(value, bool),
             "number": number and math.isfinite(value),
             "integer": number and math.isfinite(value) and value == value // 1,
-            "list": isinstance(value, list) and bool(value) and all(isinstance(each, str) for each in value),
+            "list": isinstance(value, list) and bool(value) and all(isinstance(e, str) and e for e in value),
         }
         if not fits[self.type]:
             words = {"string": "text", "boolean": "`true` or `false`", "list": "a list of one or more texts"}
             word = words.get(self.type, "a whole number" if self.type == "integer" else "a number")
             return f"`{self.name}` must be {word}; it is {shown(value)}"
+        if self.format == "domain":
+            for entry in value if isinstance(value, list) else [value]:
+                if not isinstance(entry, str) or not _DOMAIN.fullmatch(entry):
+                    return f"`{self.name}` must be a domain such as `corp.example`; it is {shown(entry)}"
         if self.minimum is not None and value < self.minimum:
             return f"`{self.name}` must be at least {self.minimum}; it is {value}"
         if self.maximum is not None and value > self.maximum:
@@ -143,6 +153,10 @@ def load_preset(source: bytes, file: str = "") -> Preset:
         pointer = f"/parameters/{name}"
         if message := parameter.refuse(parameter.default):
             findings.append(Finding(f"{pointer}/default", message, "wrong_type"))
+        if parameter.format == "domain" and parameter.type not in ("string", "list"):
+            findings.append(
+                Finding(f"{pointer}/format", "`format: domain` goes with `type: string` or `list`", "invalid")
+            )
         if parameter.format == "regex" and parameter.type != "string":
             findings.append(
                 Finding(f"{pointer}/format", "`format: regex` goes only with `type: string`", "invalid")
