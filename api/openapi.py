@@ -14,6 +14,7 @@ import schemas
 from api.context import VERSION
 from api.endpoint import PROBLEM, Route
 from api.errors import CODES
+from api.store.webhooks import EVENTS
 
 Json = Any
 
@@ -60,6 +61,13 @@ HEADERS: Mapping[str, Mapping[str, Any]] = {
     "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}},
     "WWW-Authenticate": {"description": "What credential to send.", "schema": {"type": "string"}},
     "Location": {"description": "Where the new resource is.", "schema": {"type": "string"}},
+}
+
+
+DELIVERY_HEADERS: Mapping[str, str] = {
+    "webhook-id": "The delivery; the same at every attempt.",
+    "webhook-timestamp": "Seconds since 1970 of the attempt.",
+    "webhook-signature": "Standard Webhooks: `v1,<base64 of HMAC-SHA256>`, several with spaces between.",
 }
 
 
@@ -114,6 +122,7 @@ def document(routes: tuple[Route, ...]) -> dict[str, Any]:
         "servers": [{"url": "/"}],
         "tags": [{"name": name, "description": text} for name, text in TAGS.items() if name in used],
         "paths": paths,
+        "webhooks": {event: {"post": _sent(event, builder)} for event in EVENTS},
         "components": {
             "schemas": builder.collected(),
             "securitySchemes": SECURITY,
@@ -163,6 +172,39 @@ def _operation(route: Route, builder: _Components) -> dict[str, Any]:
         security.append({"apiKey": []})
     operation["security"] = security
     return operation
+
+
+def _sent(event: str, builder: _Components) -> dict[str, Any]:
+    """What a receiver gets of an event."""
+    body = {
+        "type": "object",
+        "required": ["event", "timestamp", "data"],
+        "properties": {
+            "event": {"const": event},
+            "timestamp": {"type": "string", "format": "date-time"},
+            "data": builder.reference(f"events/{event}"),
+        },
+    }
+    return {
+        "summary": str(schemas.load(f"events/{event}")["description"]),
+        "tags": ["webhooks"],
+        "parameters": [
+            {
+                "name": name,
+                "in": "header",
+                "required": True,
+                "description": text,
+                "schema": {"type": "string"},
+            }
+            for name, text in DELIVERY_HEADERS.items()
+        ],
+        "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
+        "responses": {
+            "2XX": {"description": "Received. Anything else is tried again."},
+            "410": {"description": "Never again: the webhook is disabled."},
+        },
+        "security": [],
+    }
 
 
 def _description(route: Route) -> str:

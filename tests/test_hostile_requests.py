@@ -224,3 +224,35 @@ def test_addresses_that_proxies_pass_on_are_addresses(world: World) -> None:
         problem(answer, "unauthenticated", "rate_limited")
     records = world.send("admin", "GET", "/v1/audit?type=login.failed&limit=100").json()
     assert all(len(record["details"]["address"]) <= 64 for record in records)
+
+
+def test_a_fault_of_ours_tells_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_arguments: object) -> None:
+        raise ZeroDivisionError("the secret is 42")
+
+    writer = world.service.context.writer
+    monkeypatch.setattr(type(writer.ingest), "apply", broken)
+    monkeypatch.setattr("api.store.runs.list_runs", broken)
+    event = json.dumps(SAMPLES["event"]).encode()
+    batch = json.dumps(SAMPLES["event-batch"]).encode()
+    for who, method, target, body in (
+        ("agent", "POST", "/v1/events", event),
+        ("agent", "POST", "/v1/events?", event),
+        ("viewer", "GET", "/v1/runs", b""),
+    ):
+        answer = world.send(who, method, target, body)
+        document = answer.json()
+        assert answer.status == document["status"] == 500 and document["code"] == "internal_error"
+        assert document["requestId"] == answer.header("x-request-id")
+        assert b"secret" not in answer.body and b"ZeroDivision" not in answer.body
+        assert document["requestId"] in caplog.text and "ZeroDivisionError" in caplog.text
+        caplog.clear()
+    answer = world.send("agent", "POST", "/v1/events/batch", batch)
+    result = answer.json()["results"][0]
+    assert answer.status == 200 and result["error"]["code"] == "internal_error"
+    assert b"secret" not in answer.body and "ZeroDivisionError" in caplog.text
+    monkeypatch.undo()
+    world.is_well()
+    assert world.send("agent", "POST", "/v1/events", event).status == 200

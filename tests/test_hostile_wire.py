@@ -67,13 +67,14 @@ def answers(received: bytes) -> list[tuple[int, dict[bytes, bytes], bytes]]:
     return found
 
 
-def refused(received: bytes, status: int) -> None:
+def refused(received: bytes, status: int, code: str = "") -> None:
     (answer,) = answers(received)
     assert answer[0] == status, received[:500]
     assert answer[1][b"content-type"] == PROBLEM.encode()
     document = json.loads(answer[2])
     bodies.validate("problem", document)
     assert document["status"] == status
+    assert not code or document["code"] == code
 
 
 NOISE = {
@@ -107,7 +108,7 @@ NOISE = {
 def test_noise_is_answered_once_and_cut_off(service: Service, kind: str) -> None:
     received, closed = exchange(service, NOISE[kind])
     assert closed
-    refused(received, 400)
+    refused(received, 400, "invalid_request")
 
 
 def many(line: bytes, times: int = 40) -> Sequence[bytes]:
@@ -130,7 +131,7 @@ def test_heads_without_end_are_cut_off(service: Service, pieces: Sequence[bytes]
     received, closed = exchange(service, *pieces)
     assert closed
     if received:  # the answer is lost when the sender is in the middle of sending
-        refused(received, 400)
+        refused(received, 400, "invalid_request")
 
 
 def test_usual_heads_are_read(service: Service) -> None:

@@ -20,6 +20,8 @@ from api.routes import ROUTES
 from api.store.webhooks import EVENTS as WEBHOOK_EVENTS
 from engine import model
 from engine.operators import OPERATORS
+from schemas.validation import violations
+from tests.support_hostile import SAMPLES
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -47,10 +49,24 @@ CONTRACT = [
     ("POST", "/auth/login"),
     ("GET", "/api/docs"),
 ]
-OPERATOR_NAMES = (
-    "equals not_equals in not_in contains not_contains starts_with ends_with matches not_matches greater_than"
-    " greater_than_or_equal less_than less_than_or_equal exists not_exists"
-).split()
+OPERATOR_NAMES = [
+    "equals",
+    "not_equals",
+    "in",
+    "not_in",
+    "contains",
+    "not_contains",
+    "starts_with",
+    "ends_with",
+    "matches",
+    "not_matches",
+    "greater_than",
+    "greater_than_or_equal",
+    "less_than",
+    "less_than_or_equal",
+    "exists",
+    "not_exists",
+]
 ACTIONS = ["allow", "warn", "block", "require_approval"]
 INGESTED = ["run.started", "run.completed", "run.failed", "tool.called", "tool.completed", "tool.failed"]
 SENT = [
@@ -66,11 +82,27 @@ SENT = [
     "agent.halted",
     "webhook.test",
 ]
-SETTINGS = (
-    "HOST PORT WORKERS ENV DATA_DIR POLICIES_DIR DATABASE_URL FRONTEND_URL JWT_SECRET TOKEN_SECONDS ADMIN_EMAIL"
-    " ADMIN_PASSWORD API_KEY WEBHOOK_ALLOW WEBHOOK_RETRY MAX_BODY_BYTES EVENT_DAYS"
-    " DELIVERY_DAYS GIT"
-).split()
+SETTINGS = [
+    "HOST",
+    "PORT",
+    "WORKERS",
+    "ENV",
+    "DATA_DIR",
+    "POLICIES_DIR",
+    "DATABASE_URL",
+    "FRONTEND_URL",
+    "JWT_SECRET",
+    "TOKEN_SECONDS",
+    "ADMIN_EMAIL",
+    "ADMIN_PASSWORD",
+    "API_KEY",
+    "WEBHOOK_ALLOW",
+    "WEBHOOK_RETRY",
+    "MAX_BODY_BYTES",
+    "EVENT_DAYS",
+    "DELIVERY_DAYS",
+    "GIT",
+]
 
 
 @cache
@@ -114,6 +146,13 @@ def test_every_route_is_documented_and_tested(route: Any) -> None:
     assert re.search(pattern, test_texts()), "no test or case names this path"
 
 
+def test_every_body_that_is_taken_is_mistreated() -> None:
+    """A new body needs a sample, from which the hostile tests follow."""
+    assert {route.body for route in ROUTES if route.body} == SAMPLES.keys()
+    for name, sample in SAMPLES.items():
+        assert violations(f"bodies/{name}", sample) == []
+
+
 def test_operation_ids_are_unique() -> None:
     names = [route.operation_id for route in ROUTES]
     assert len(names) == len(set(names))
@@ -129,6 +168,8 @@ def test_operators() -> None:
     assert list(OPERATORS) == OPERATOR_NAMES
     documented = schemas.load("documents/policy")["$defs"]["operator"]["enum"]
     assert sorted(documented) == sorted(OPERATOR_NAMES)
+    served = openapi.document(ROUTES)["components"]["schemas"]["PolicyDocument"]["$defs"]["operator"]["enum"]
+    assert sorted(served) == sorted(OPERATOR_NAMES)
     for name in OPERATOR_NAMES:
         assert name in table("Operators")
         assert re.search(rf"operator: {name}\b", test_texts()), f"no case uses `{name}`"
@@ -136,6 +177,8 @@ def test_operators() -> None:
 
 def test_actions() -> None:
     assert sorted(model.ACTIONS) == sorted(ACTIONS)
+    served = openapi.document(ROUTES)["components"]["schemas"]["PolicyDocument"]["$defs"]["action"]["enum"]
+    assert sorted(served) == sorted(ACTIONS)
     for action in ACTIONS:
         assert action in table("Actions")
         assert re.search(rf"action: {action}\b", test_texts()), f"no case has the action `{action}`"
@@ -163,6 +206,9 @@ def test_every_error_code_is_documented_and_tested(code: str) -> None:
 
 def test_ingested_events() -> None:
     assert sorted(EVENT_TYPES) == sorted(INGESTED)
+    served = openapi.document(ROUTES)["components"]["schemas"]["Event"]["properties"]["eventType"]
+    for name in [*INGESTED, "custom.x"]:
+        assert re.search(served["pattern"], name)
     for name in [*INGESTED, "custom.*"]:
         assert name in table("Events from agents")
         assert name.removesuffix("*") in test_texts()
@@ -170,6 +216,7 @@ def test_ingested_events() -> None:
 
 def test_sent_events() -> None:
     assert sorted(WEBHOOK_EVENTS) == sorted(SENT)
+    assert list(openapi.document(ROUTES)["webhooks"]) == list(WEBHOOK_EVENTS)
     for name in SENT:
         assert name in table("Webhook events")
         assert schemas.load(f"events/{name}")["type"] == "object"

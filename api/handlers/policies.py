@@ -156,7 +156,7 @@ async def rollback_policy(caller: Caller, values: Values, context: Context) -> R
 
 async def get_preset_upgrade(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/policies/:id/preset-upgrade: what the policy's preset has that the policy has not."""
-    offer = await asyncio.to_thread(context.live.preset_upgrade, caller.organisation_id, values.path["id"])
+    offer = await asyncio.to_thread(context.live.preset_upgrade, caller.organisation_id, _id(values))
     upgrade = offer.upgrade
     shape = {
         "available": upgrade.available,
@@ -177,7 +177,7 @@ async def upgrade_policy(caller: Caller, values: Values, context: Context) -> Re
     stored = await asyncio.to_thread(
         context.live.upgrade,
         caller.organisation_id,
-        values.path["id"],
+        _id(values),
         author=caller.actor,
         if_match=_if_match(values),
     )

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from api.routes import ROUTES
+from api.store.webhooks import EVENTS
 from tests.browser.support import Console
 
 pytestmark = pytest.mark.browser
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.browser
 def opened(console: Console) -> Page:
     page = console.page()
     page.goto("/api/docs")
-    expect(page.locator(".opblock")).to_have_count(len(ROUTES))
+    expect(page.locator(".opblock")).to_have_count(len(ROUTES) + len(EVENTS))
     return page
 
 
@@ -48,7 +49,8 @@ def test_every_operation_is_listed_under_its_tag(console: Console) -> None:
         )
         for block in page.locator(".opblock").all()
     }
-    assert shown == {(route.method, re.sub(r":([A-Za-z]+)", r"{\1}", route.path)) for route in ROUTES}
+    served = {(route.method, re.sub(r":([A-Za-z]+)", r"{\1}", route.path)) for route in ROUTES}
+    assert shown == served | {("POST", event) for event in EVENTS}
     headings = page.locator("h3.opblock-tag").all()
     assert {heading.get_attribute("data-tag") for heading in headings} == {route.tag for route in ROUTES}
 
