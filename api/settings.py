@@ -73,11 +73,33 @@ def _origin(value: str) -> str:
 
 
 def _database(value: str) -> str:
-    if value and urlsplit(value).scheme not in ("sqlite", "postgresql", "postgres"):
+    if not value:
+        return value
+    try:
+        parts = urlsplit(value)
+        sound = parts.scheme in ("postgresql", "postgres") or _names_file(value)
+    except ValueError:
+        sound = False
+    if not sound:
         raise SettingsError(
             "write `sqlite:///path/to/file.sqlite` or `postgresql://user:password@host:5432/name`"
         )
+    hosts = parts.netloc.rpartition("@")[2]
+    ports = [host.rpartition("]")[2].rpartition(":") for host in hosts.split(",")]
+    misread = value.count("@") > parts.netloc.count("@") or parts.netloc.count("@") > 1
+    if parts.scheme != "sqlite" and (
+        misread or any(colon and not port.isdigit() for _, colon, port in ports)
+    ):
+        # The driver would take a part of such a password for the host, and errors would show it.
+        raise SettingsError(
+            "write the port in digits, and `@`, `/`, `:`, `?`, `#` and `%` in the password as %40, %2F, %3A, "
+            "%3F, %23 and %25"
+        )
     return value
+
+
+def _names_file(value: str) -> bool:
+    return value.startswith("sqlite:///") and len(value) > len("sqlite:///")
 
 
 def _hosts(value: str) -> frozenset[str]:

@@ -66,6 +66,13 @@ def test_a_wrong_value_names_itself_and_what_is_accepted(name: str, value: str, 
     ("name", "value"),
     [
         ("DATABASE_URL", "mysql://root:hunter2hunter2@db/x"),
+        ("DATABASE_URL", "sqlite://hunter2"),
+        ("DATABASE_URL", "sqlite:///"),
+        ("DATABASE_URL", "postgresql://u:hu@nter2@db/x"),
+        ("DATABASE_URL", "postgresql://u:hu/nter2@db/x"),
+        ("DATABASE_URL", "postgresql://u:1?unter2@db/x"),
+        ("DATABASE_URL", "postgresql://u:hunter2@db:nter2/x"),
+        ("DATABASE_URL", "postgresql://u:hunter2@[::1/x"),
         ("JWT_SECRET", "hunter2hunter2"),
         ("API_KEY", "hunter2"),
         ("API_KEY", "hunter2 hunter2 hunter2"),
@@ -78,6 +85,23 @@ def test_a_wrong_secret_is_refused_without_repeating_it(name: str, value: str) -
         load({f"GOVERNANCE_{name}": value})
     assert f"GOVERNANCE_{name}: " in str(caught.value)
     assert "nter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:///data/a.sqlite",
+        "sqlite:////srv/a.sqlite",
+        "postgresql://u:p%40x@db:5432/x",
+        "postgres://db/x?sslmode=require",
+        "postgresql://u:p@a:1,b:2/x",
+        "postgresql://u:p@[::1]:5432/x",
+        "postgresql://[::1]/x",
+        "postgresql:///x?host=/run/postgresql&user=u",
+    ],
+)
+def test_addresses_of_databases(url: str) -> None:
+    assert load({"GOVERNANCE_DATABASE_URL": url}).database == url
 
 
 def test_every_problem_is_named_at_once() -> None:

@@ -20,7 +20,7 @@ EPILOG = f"""\
 exit codes:
   0    done
   {FAILED}    it could not be done, or the answer is no (a broken audit chain, a failing test)
-  {USAGE}    wrong usage, settings or policies; nothing was started or changed
+  {USAGE}    wrong usage, settings, policies or database; nothing was started or changed
   {INTERRUPTED}  interrupted
 
 Settings come from GOVERNANCE_* environment variables; flags go before them.
@@ -70,20 +70,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        known = _exit_code(error)
-        if known is None:
+        said = _said(error)
+        if said is None:
             raise
-        say_error(str(error))
-        return known
+        say_error(said)
+        return USAGE
     return code
 
 
-def _exit_code(error: Exception) -> int | None:
-    """The exit code of an error that is for people; None for a fault of ours."""
+def _said(error: Exception) -> str | None:
+    """The text of an error that is for people; None for a fault of ours."""
     from api.settings import SettingsError
     from api.store.database import DatabaseUnavailable
     from engine.errors import DocumentError
 
-    if isinstance(error, (SettingsError, DocumentError)):
-        return USAGE
-    return FAILED if isinstance(error, DatabaseUnavailable) else None
+    if isinstance(error, DatabaseUnavailable):
+        return error.told or str(error)
+    return str(error) if isinstance(error, (SettingsError, DocumentError)) else None
