@@ -93,8 +93,11 @@ class Feed:
             seen = self._seen.get(organisation_id, 0)
             spans, rest = [], []
             for first, last in self._own.pop(organisation_id, ()):
-                if first > tip:
-                    rest.append((first, last))
+                if last > tip:
+                    # Announced, but not committed yet.
+                    rest.append((max(first, tip + 1), last))
+                    last = tip
+                if first > last:
                     continue
                 if first > seen + 1:
                     spans.append((seen + 1, first - 1))

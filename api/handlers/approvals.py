@@ -17,7 +17,7 @@ _Cursor = tuple[
     Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,100}\Z")],
 ]
 
-WAIT_CHECK = 5.0
+WAIT_CHECK = 30.0
 """Seconds between looks at the database while waiting, should a wake-up by another process be lost."""
 
 

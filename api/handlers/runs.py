@@ -14,7 +14,7 @@ from api.store import runs
 
 _Cursor = Annotated[int, Meta(ge=1, le=2**62)]
 
-WAIT_CHECK = 5.0
+WAIT_CHECK = 30.0
 """Seconds between looks at the database while waiting, should a wake-up by another process be lost."""
 
 

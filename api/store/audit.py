@@ -84,9 +84,8 @@ class Chain:
         }
 
     def append(self, organisation_id: str, type: str, fields: Mapping[str, Any]) -> str:
-        unknown = fields.keys() - FIELDS
-        if unknown:
-            raise ValueError(f"no such audit field: {sorted(unknown)}")
+        if not fields.keys() <= FIELDS:
+            raise ValueError(f"no such audit field: {sorted(fields.keys() - FIELDS)}")
         sequence, previous = self._tips.get(organisation_id) or self._tip(organisation_id)
         audit_id = self._ids("aud")
         record = {name: value for name, value in fields.items() if value is not None}

@@ -28,6 +28,10 @@ IN_THE_EVENT = frozenset({"toolName", "inputPayload", "agentId", "runId", "toolC
 """Roots of a call that the stored event holds; the others are kept with the decision."""
 
 
+UNMATCHED = decide(Evaluation(), lambda policy: False)
+"""What most calls come to."""
+
+
 class Evaluated(msgspec.Struct, frozen=True):
     """What the policies said of one call before the lock; compared again inside it."""
 
@@ -76,7 +80,11 @@ class Decisions:
         facts = run.facts()
         if evaluated.ruleset is not self._rules(run.organisation_id) or evaluated.run_facts != facts:
             evaluated = self.evaluate(event, facts)
-        decision = decide(evaluated.evaluation, lambda policy: _is_over(batch, policy, evaluated.call))
+        found = evaluated.evaluation
+        if found.matches or found.shadow:
+            decision = decide(found, lambda policy: _is_over(batch, policy, evaluated.call))
+        else:
+            decision = UNMATCHED
         status, action, reason = decision.status, decision.action, decision.reason
         if halt is not None:
             status, action, reason = "blocked", "block", _halted(halt)

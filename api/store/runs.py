@@ -22,6 +22,11 @@ GAP = "enforcement_gap"
 _decode = msgspec.json.decode
 
 
+MOST_PAYLOAD_BYTES = 32 * 2**20
+"""Of one run's payloads in one answer. Calls behind are told without theirs, or one run could fill the
+memory."""
+
+
 def list_runs(
     caller: Caller, status: str | None, agent_id: str | None, limit: int, before: int | None
 ) -> tuple[list[dict[str, Any]], int, int | None]:
@@ -100,7 +105,11 @@ def find_run(caller: Caller, run_id: str) -> dict[str, Any] | None:
         .order_by(ToolCall.call_no)
         .objects()
     )
-    return {**_facts(row), "toolCalls": [_call(call, call.body) for call in calls]}
+    found, size = [], 0
+    for call in calls.iterator():
+        size += len(call.body or b"") + len(call.output or "")
+        found.append(_call(call, call.body, whole=size <= MOST_PAYLOAD_BYTES))
+    return {**_facts(row), "toolCalls": found}
 
 
 def _facts(row: Run) -> dict[str, Any]:
@@ -117,7 +126,7 @@ def _facts(row: Run) -> dict[str, Any]:
     }
 
 
-def _call(row: ToolCall, body: bytes | None) -> dict[str, Any]:
+def _call(row: ToolCall, body: bytes | None, whole: bool) -> dict[str, Any]:
     flags = _decode(row.flags)
     call: dict[str, Any] = {
         "toolCallId": row.tool_call_id,
@@ -129,7 +138,7 @@ def _call(row: ToolCall, body: bytes | None) -> dict[str, Any]:
         "decidedAt": row.decided_at,
         "policyRevision": row.policy_revision,
         "auditId": row.audit_id,
-        "inputPayload": input_payload(body),
+        "inputPayload": input_payload(body if whole else None),
         "completedAt": row.completed_at,
         "completion": row.completion,
         "flags": flags,
@@ -139,6 +148,6 @@ def _call(row: ToolCall, body: bytes | None) -> dict[str, Any]:
         call["blockedReason"] = row.blocked_reason or row.reason
     if row.approval_id is not None:
         call["approvalId"] = row.approval_id
-    if row.output is not None:
+    if row.output is not None and whole:
         call["outputPayload"] = _decode(row.output)
     return call

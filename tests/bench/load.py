@@ -112,7 +112,7 @@ def run(
     values = {"bodies": bodies, "key": key, "seed": seed, "runs": RUNS, "batch": batch, "path": path}
     script.write_text(_SCRIPT % values, encoding="utf-8")
     command = [program(), "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "20s", "-s", str(script)]
-    if len(os.sched_getaffinity(0)) > 1 and shutil.which("taskset"):
+    if (os.cpu_count() or 1) > 1 and shutil.which("taskset"):
         command = ["taskset", "-c", str(LOAD_CORE), *command]
     done = subprocess.run(
         [*command, f"http://127.0.0.1:{port}"],

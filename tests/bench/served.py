@@ -52,7 +52,7 @@ class Server:
 
     def __init__(self, command: Sequence[str], port: int, environment: Mapping[str, str], cores: str) -> None:
         self.port = port
-        if shutil.which("taskset") and len(os.sched_getaffinity(0)) > 1:
+        if shutil.which("taskset") and (os.cpu_count() or 1) > 1:
             command = ["taskset", "-c", cores, *command]
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(

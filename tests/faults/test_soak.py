@@ -1,0 +1,50 @@
+"""Memory under load stays where it is, and so does the place that runs and waiting agents take."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from tests.support import Service
+
+
+@pytest.mark.slow
+def test_many_events_leave_nothing_behind_in_memory(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Service(tmp_path) as service:
+
+            async def report(first: int, count: int) -> None:
+                for start in range(first, first + count, 50):
+                    numbers = range(start, start + 50)
+                    await asyncio.gather(*(_call(service, number) for number in numbers))
+
+            await report(0, 600)
+            gc.collect()
+            tracemalloc.start(1)
+            await report(600, 300)
+            gc.collect()
+            before, _ = tracemalloc.get_traced_memory()
+            await report(900, 900)
+            gc.collect()
+            after, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            # An event's body alone would be 300 bytes.
+            assert (after - before) / 900 < 100, f"{(after - before) / 900:.0f} bytes an event stay"
+            assert not service.context.hub._waiting and not service.context.hub._streams
+
+    asyncio.run(scene())
+
+
+async def _call(service: Service, number: int) -> None:
+    answer = await service.report(
+        *("agent", number, "tool.called"),
+        runId=f"run-{number}",
+        toolCallId=f"call-{number}",
+        toolName="read",
+        inputPayload={"text": "x" * 200},
+    )
+    assert answer.status_code == 200, answer.text
