@@ -33,7 +33,12 @@ class Listing:
 
     files: dict[str, Signature] = field(default_factory=dict)
     folders: set[str] = field(default_factory=set)
-    problems: list[Problem] = field(default_factory=list)
+    refused: dict[str, Problem] = field(default_factory=dict)
+    """What is there but is no file of ours, or cannot be looked at, by path."""
+
+    @property
+    def problems(self) -> list[Problem]:
+        return list(self.refused.values())
 
 
 class Disk:
@@ -59,59 +64,79 @@ class Disk:
                         if entry.name.startswith((".", "_")):
                             continue
                         relative = f"{folder}/{entry.name}" if folder else entry.name
-                        self._look(entry, relative, listing, pending)
+                        self._enter(entry, relative, listing, pending)
             except OSError as error:
+                if folder and isinstance(error, (FileNotFoundError, NotADirectoryError)):
+                    continue  # it has just gone, which a look at each of its files confirms
                 where = shown(folder or str(self.root))
                 message = f"the folder `{where}` cannot be read: {reason(error)}"
-                listing.problems.append(Problem(message, "", "unreadable", where))
+                listing.refused[folder] = Problem(message, "", "unreadable", where)
         return listing
 
-    def _look(self, entry: os.DirEntry[str], relative: str, listing: Listing, pending: list[str]) -> None:
-        lower = entry.name.lower()
-        document = lower.endswith((".yaml", ".yml", ".json"))
-        name = shown(relative)
+    def _enter(self, entry: os.DirEntry[str], relative: str, listing: Listing, pending: list[str]) -> None:
         try:
-            linked = entry.is_symlink()
-            if entry.is_dir():
-                listing.folders.add(relative)
-                if document:
-                    message = "this is a folder, but named like a document; rename it"
-                    listing.problems.append(Problem(message, "", "not_a_file", name))
-                elif linked:
-                    message = "linked folders are not followed; put the files themselves here"
-                    listing.problems.append(Problem(message, "", "linked_folder", name))
+            if _document(entry.name):
+                found = self._judge(relative, entry.stat(follow_symlinks=False))
+                if isinstance(found, Problem):
+                    listing.refused[relative] = found
                 else:
+                    listing.files[relative] = found
+            elif entry.is_dir():
+                if entry.is_symlink():
+                    listing.refused[relative] = _linked_folder(relative)
+                else:
+                    listing.folders.add(relative)
                     pending.append(relative)
-                return
-            if not document:
-                return
-            status = entry.stat()
-            if not stat.S_ISREG(status.st_mode):
-                listing.problems.append(
-                    Problem("this is not a regular file; remove it", "", "not_a_file", name)
-                )
-                return
-            if linked and not self._inside(relative):
-                message = "this link leads out of the policies folder; put the file itself here"
-                listing.problems.append(Problem(message, "", "link_outside", name))
-                return
-            listing.files[relative] = signature_of(status)
+        except FileNotFoundError:
+            return
         except OSError as error:
-            if document or error.errno == errno.ELOOP:
-                message = f"this cannot be read: {reason(error)}"
-                listing.problems.append(Problem(message, "", "unreadable", name))
+            if _document(entry.name) or error.errno == errno.ELOOP:
+                listing.refused[relative] = unreadable(relative, error)
+
+    def look(self, relative: str) -> Signature | Problem | None:
+        """What stands at the path of a document; a problem where a scan would have one.
+
+        INVARIANT: None, which ends a policy, only when nothing at all stands there: not for a link that
+        leads nowhere, not for what may not be looked at.
+        """
+        parts = relative.split("/")
+        try:
+            for depth in range(1, len(parts)):
+                above = "/".join(parts[:depth])
+                mode = (self.root / above).lstat().st_mode
+                if stat.S_ISLNK(mode):
+                    return _linked_folder(above)
+                if not stat.S_ISDIR(mode):
+                    return None
+                if _document(above):
+                    return _like_a_document(above)
+            status = (self.root / relative).lstat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return unreadable(relative, error)
+        return self._judge(relative, status)
+
+    def _judge(self, relative: str, status: os.stat_result) -> Signature | Problem:
+        """`status` is of the path itself, links not followed."""
+        linked = stat.S_ISLNK(status.st_mode)
+        if linked:
+            try:
+                status = (self.root / relative).stat()
+            except OSError as error:
+                return unreadable(relative, error)
+        if stat.S_ISDIR(status.st_mode):
+            return _like_a_document(relative)
+        if not stat.S_ISREG(status.st_mode):
+            return Problem("this is not a regular file; remove it", "", "not_a_file", shown(relative))
+        if linked and not self._inside(relative):
+            message = "this link leads out of the policies folder; put the file itself here"
+            return Problem(message, "", "link_outside", shown(relative))
+        return signature_of(status)
 
     def _inside(self, relative: str) -> bool:
         root = os.path.realpath(self.root)
         return os.path.commonpath([root, os.path.realpath(self.root / relative)]) == root
-
-    def signature(self, relative: str) -> Signature | None:
-        """None when there is no such file."""
-        try:
-            status = (self.root / relative).stat()
-        except FileNotFoundError:
-            return None
-        return signature_of(status) if stat.S_ISREG(status.st_mode) else None
 
     def read(self, relative: str) -> bytes | None:
         """The bytes of a file, one more than allowed at most; None when there is none. Raises OSError."""
@@ -233,6 +258,24 @@ def shown(path: str) -> str:
     """A path as text that can be printed on one line, whatever bytes it holds."""
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def unreadable(path: str, error: OSError) -> Problem:
+    return Problem(f"this cannot be read: {reason(error)}", "", "unreadable", shown(path))
+
+
+def _document(name: str) -> bool:
+    return name.lower().endswith((".yaml", ".yml", ".json"))
+
+
+def _linked_folder(path: str) -> Problem:
+    message = "linked folders are not followed; put the files themselves here"
+    return Problem(message, "", "linked_folder", shown(path))
+
+
+def _like_a_document(path: str) -> Problem:
+    message = "this is a folder, but named like a document; rename it"
+    return Problem(message, "", "not_a_file", shown(path))
 
 
 def reason(error: OSError) -> str:

@@ -1,19 +1,21 @@
 """What the disk says: which files are there, and their exact bytes, read again only when they may differ.
 
-Decides when a file's times are proof enough that it has not changed. It knows no history and no documents.
+Decides when a file's times are proof enough that it has not changed, and how long a problem of the disk
+stands: until that path is looked at again. It knows no history and no documents.
 """
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from engine import folder
-from engine.disk import Disk, Signature, reason, settled, shown
+from engine.disk import Disk, Signature, reason, settled, shown, unreadable
 from engine.documents import digest_of
-from engine.errors import DocumentError, Problem, StorageError
+from engine.errors import DocumentError, PolicyFileInvalid, Problem, StorageError
 
 Progress = Callable[[str, int, int], None]
 """Told now and then of long work: what is being done, how many of how many are through it."""
@@ -33,14 +35,19 @@ class Seen:
 
 @dataclass(slots=True)
 class Observed:
-    """What the disk says; `full` when all of it was looked at."""
+    """What the disk says; `full` when all of it was looked at. A refused path is not in `disk`."""
 
-    disk: dict[str, Seen]
-    problems: list[Problem]
-    full: bool = True
+    full: bool
+    disk: dict[str, Seen] = field(default_factory=dict)
+    refused: dict[str, Problem] = field(default_factory=dict)
+    no_folder: list[Problem] = field(default_factory=list)
     present: set[str] = field(default_factory=set)
-    """Paths that are there, read or not."""
+    """Paths of files that are there, read or not."""
     folders: set[str] = field(default_factory=set)
+
+    @property
+    def problems(self) -> list[Problem]:
+        return [*self.no_folder, *dict.fromkeys(self.refused.values())]
 
 
 class Again(Exception):
@@ -56,6 +63,8 @@ class Observer:
         self._nanoseconds = nanoseconds
         self._lock = threading.Lock()
         self._known: dict[str, tuple[Signature, str]] = {}
+        # INVARIANT: a problem stays here until its path, or all of the disk, is looked at again.
+        self._standing: dict[str, Problem] = {}
 
     def forget(self) -> None:
         """Read every file again next time."""
@@ -66,46 +75,77 @@ class Observer:
         self, hints: Iterable[str] | None, expected: set[str], progress: Progress | None = None
     ) -> Observed:
         """Look at the hinted paths, or at all; `expected` paths that are not there are reported as gone."""
-        problems = self.missing_folder()
-        known = set(expected)
-        folders: set[str] = set()
+        seen = Observed(hints is None, no_folder=self.missing_folder())
         if hints is None:
             listing = self._disk.scan()
-            problems += listing.problems
-            folders = listing.folders
+            seen.refused, seen.folders = listing.refused, listing.folders
             found = {path: each for path, each in listing.files.items() if not folder.ignored(path)}
+            wanted = {path for path in expected - found.keys() if not _covered(path, seen.refused)}
+            self._find(wanted, found, seen)
         else:
-            known = {path for path in {*hints, *expected} if folder.ours(path) and not folder.ignored(path)}
-            found = {path: each for path in known if (each := self._disk.signature(path)) is not None}
-        disk: dict[str, Seen] = {path: Seen(None) for path in known - found.keys()}
+            found = {}
+            with self._lock:
+                standing = dict(self._standing)
+            paths = {*hints, *expected, *standing}
+            wanted = {path for path in paths if folder.ours(path) and not folder.ignored(path)}
+            seen.refused = {path: each for path, each in standing.items() if path not in wanted}
+            self._find(wanted, found, seen)
+        self._read(found, seen, progress)
+        with self._lock:
+            if not seen.full:
+                standing = {path: each for path, each in self._standing.items() if path not in wanted}
+                seen.refused = standing | seen.refused
+            self._standing = dict(seen.refused)
+        return seen
+
+    def expect(self, paths: Iterable[str], seen: Observed) -> None:
+        """Look for these as well, after all of the disk was looked at."""
+        found: dict[str, Signature] = {}
+        wanted = set(paths) - seen.present
+        self._find({path for path in wanted if not _covered(path, seen.refused)}, found, seen)
+        self._read(found, seen, None)
+        with self._lock:
+            self._standing |= seen.refused
+
+    def _find(self, paths: Iterable[str], found: dict[str, Signature], seen: Observed) -> None:
+        """Sort paths into found, refused and gone."""
+        for path in sorted(paths):
+            each = self._disk.look(path)
+            if each is None:
+                seen.disk[path] = Seen(None)
+            elif isinstance(each, Problem):
+                seen.refused[path] = each
+            else:
+                found[path] = each
+
+    def _read(self, found: dict[str, Signature], seen: Observed, progress: Progress | None) -> None:
         for number, (path, signature) in enumerate(sorted(found.items()), 1):
-            seen = self._look(path, signature, problems)
-            if seen is not None:
-                disk[path] = seen
+            try:
+                seen.disk[path] = self._look(path, signature)
+            except OSError as error:
+                seen.refused[path] = unreadable(path, error)
             if progress is not None and number % EVERY == 0:
                 progress("reading", number, len(found))
-        return Observed(disk, problems, hints is None, set(found), folders)
+        seen.present |= found.keys()
+        # Once more: it may have gone while we looked, and what was in it only seemed to be deleted.
+        seen.no_folder = seen.no_folder or self.missing_folder()
 
     def missing_folder(self) -> list[Problem]:
         """A problem when the folder of policies is not there."""
         name = shown(str(self._disk.root / "policies"))
-        if (self._disk.root / "policies").is_dir():
+        if os.path.isdir(self._disk.root / "policies"):  # noqa: PTH112 - the other one may raise
             return []
         message = (
             f"there is no folder `{name}`; make it (it may be empty): no policies means that all is allowed"
         )
         return [Problem(message, "", "no_folder", name)]
 
-    def _look(self, path: str, signature: Signature, problems: list[Problem]) -> Seen | None:
+    def _look(self, path: str, signature: Signature) -> Seen:
         known = self._known.get(path)
         if known is not None and known[0] == signature:
             return Seen(known[1], signature)
         now = self._nanoseconds()
-        try:
-            content = self._disk.read(path)
-        except OSError as error:
-            problems.append(_unreadable(path, error))
-            return None
+        content = self._disk.read(path)
         if content is None:
             return Seen(None)
         digest = digest_of(content)
@@ -121,20 +161,26 @@ class Observer:
             try:
                 seen.content = self._disk.read(path)
             except OSError as error:
-                raise DocumentError([_unreadable(path, error)]) from None
+                raise DocumentError([unreadable(path, error)]) from None
             if seen.content is None or digest_of(seen.content) != seen.digest:
                 raise Again
         return seen.content
 
     def now(self, path: str) -> Seen:
-        """One file as it is at this moment. Raises StorageError."""
+        """One file as it is at this moment. Raises StorageError, PolicyFileInvalid."""
+        found = self._disk.look(path)
+        if isinstance(found, Problem):
+            raise PolicyFileInvalid(f"`{shown(path)}` cannot be used; mend it first: {found}", [found])
+        if found is None:
+            return Seen(None)
         try:
-            signature = self._disk.signature(path)
             content = self._disk.read(path)
         except OSError as error:
             raise StorageError(f"`{shown(path)}` cannot be read: {reason(error)}") from error
-        return Seen(None if content is None else digest_of(content), signature, content)
+        return Seen(None if content is None else digest_of(content), found, content)
 
 
-def _unreadable(path: str, error: OSError) -> Problem:
-    return Problem(f"this cannot be read: {reason(error)}", "", "unreadable", shown(path))
+def _covered(path: str, refused: Mapping[str, Problem]) -> bool:
+    """True when the path or a folder above it is refused already, which says enough."""
+    parts = path.split("/")
+    return "" in refused or any("/".join(parts[:end]) in refused for end in range(1, len(parts) + 1))

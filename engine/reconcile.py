@@ -127,8 +127,7 @@ class Reconciler:
             )
             self._base = self.archive.view(self._read_marker)
             # Only now it is known which files could be missing.
-            missing = self._snapshot.files.keys() - observed.present
-            observed.disk |= {path: Seen(None) for path in missing}
+            self._observer.expect(self._snapshot.files, observed)
         self.disk.clean(observed.folders)
         applied = self._settle(observed, progress)
         for _ in range(10):
@@ -307,7 +306,7 @@ class Reconciler:
             if plan.problems:
                 plan.edits.clear()
             for path in (*plan.edits, *plan.stale):
-                if self.disk.signature(path) != observed.disk[path].signature:
+                if self.disk.look(path) != observed.disk[path].signature:
                     raise Again
             if plan.edits:
                 plan.head, plan.changes = history.record(
@@ -348,7 +347,7 @@ class Reconciler:
             self._publish(plan.head)
             if self._base is not None:
                 self._base.update(plan.agreed)
-            elif full and plan.agreed.keys() >= plan.waiting:
+            elif full and not plan.problems and plan.agreed.keys() >= plan.waiting:
                 self._base = dict(plan.agreed)
             waiting = (plan.waiting | outdated) - plan.agreed.keys()
             self._pending = (self._pending - plan.agreed.keys()) | waiting

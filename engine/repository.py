@@ -281,7 +281,7 @@ class Repository(Writes):
             taken = job.records.last_version(organisation_id, policy_id) or policy_id in job.head.of(
                 organisation_id
             )
-            if not taken and self._observer.now(path).digest is None:
+            if not taken and self.disk.look(path) is None:
                 return policy_id
             number += 1
 
