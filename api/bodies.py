@@ -15,6 +15,8 @@ from api.errors import ApiError, invalid
 from schemas.validation import violations
 
 MOST_NESTED = 64
+MOST_VALUES = 20_000
+"""Keys and values of what policies look at in one event; it keeps the longest evaluation bounded."""
 MOST_PROBLEMS = 100
 """Problems of one body that are told at once."""
 
@@ -56,6 +58,22 @@ def check(raw: bytes, value: Any) -> None:
         raise too_deep()
     if b"\\u0000" in raw and (pointer := _find_nul(value)) is not None:
         raise invalid(pointer, "text must not contain the NUL character")
+
+
+def check_count(raw: bytes, value: Any, pointer: str) -> None:
+    """Refuse a value with more than `MOST_VALUES` keys and values; next to free for a body with few."""
+    if raw.count(b",") + raw.count(b"[") + raw.count(b"{") <= MOST_VALUES // 2:
+        return
+    count, pending = 0, [value]
+    while pending:
+        item = pending.pop()
+        members = item.values() if isinstance(item, dict) else item
+        count += len(item) * (2 if isinstance(item, dict) else 1)
+        if count > MOST_VALUES:
+            raise invalid(
+                pointer, f"more than {MOST_VALUES:,} keys and values; send what the tool needs only"
+            )
+        pending += [member for member in members if isinstance(member, (dict, list))]
 
 
 def _children(value: Any) -> list[tuple[str, Any]]:

@@ -60,6 +60,8 @@ def read_event(raw: bytes) -> tuple[EventBody, dict[str, Any]]:
         # A colon more than in what was understood may be a key that stands twice (an escape may hide one).
         bodies.decode_unique(raw)
     bodies.check(raw, {"metadata": metadata})
+    if body.eventType in ("tool.called", "run.started"):
+        bodies.check_count(raw, metadata, "/metadata")
     if not _well_formed(body, metadata):
         bodies.validate("event", bodies.decode_unique(raw))
         raise invalid("", "the event is not well-formed")
