@@ -58,7 +58,7 @@ def test_a_command_given_in_words_is_not_expanded(words: list[str], entries: lis
         ("import os\nos.system('rm -rf /')", "rm -rf /"),
         ('subprocess.run(["rm", "-rf", "/"])', "rm -rf /"),
         ("subprocess.run('r\\x6d -rf /', shell=True)", "rm -rf /"),
-        ('require("child_process").execSync(`rm -rf ${"/"}`)', 'rm -rf ${/}'),
+        ('require("child_process").execSync(`rm -rf ${"/"}`)', "rm -rf ${/}"),
         ('spawn("rm", ["-rf", "/"])', "rm -rf /"),
         ("check_output(args=['sh', '-c', 'rm x'])", "rm x"),
     ],
