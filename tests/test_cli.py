@@ -22,6 +22,7 @@ import httpx
 import pytest
 
 from api import cli, first_start, passwords
+from api.cli import terminal
 from api.settings import load
 from api.store import accounts
 from api.store.database import Database
@@ -236,6 +237,30 @@ def test_keys_from_first_to_last(shell: Shell) -> None:
     assert "must not be empty" in shell.refused("keys", "add", "")
 
 
+def test_a_name_that_keys_share_is_answered_with_their_ids(shell: Shell) -> None:
+    ids = [shell.json("keys", "add", "mailer")["keyId"] for _ in range(2)]
+    error = shell.refused("keys", "revoke", "mailer")
+    assert "2 keys have this name" in error and all(each in error for each in ids)
+    shell.run("keys", "revoke", ids[0])
+    error = shell.refused("keys", "rotate", "mailer")
+    assert "one key has this name" in error and ids[1] in error and ids[0] not in error
+
+
+def test_ids_and_hashes_stay_on_one_line(
+    shell: Shell, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    key = shell.json("keys", "add", "a long name for people " * 4, "--scope", "s" * 60, "--agent", "a" * 60)
+    last = shell.json("audit", "verify")[0]["lastHash"]
+    assert re.search(rf"^{key['keyId']} .*{'s' * 60}", shell.run("keys", "list")[1], re.MULTILINE)
+    assert last in shell.run("audit", "verify")[1]
+    # On a narrow terminal other columns give way, ids do not.
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    output = shell.run("keys", "list")[1]
+    assert key["keyId"] in output and "a" * 60 in output
+    assert last in shell.run("audit", "verify")[1]
+
+
 # Organisations ------------------------------------------------------------------------------------
 
 
@@ -411,7 +436,7 @@ def test_serve_prints_what_one_needs_and_serves(tmp_path: Path) -> None:
         again.url()
         text = again.said(again.output)
         assert "password  " not in text and "agk_" not in text
-        assert "governance users password EMAIL" in text
+        assert re.search(r"\? \S*/governance users password EMAIL$", text, re.MULTILINE)
         assert again.stop(signal.SIGINT) == 0
         assert "Traceback" not in again.said(again.errors)
 
@@ -517,6 +542,29 @@ def test_the_demo_brings_its_own_credentials_and_ends_them(tmp_path: Path) -> No
     gone = subprocess.run([*words, "demo", "--url", url], env=environment, **options)
     assert gone.returncode == 1 and "Traceback" not in gone.stderr
     assert "no service answers" in gone.stderr
+
+
+def test_the_program_is_named_as_it_can_be_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "a folder" / "bin"
+    folder.mkdir(parents=True)
+    called = folder / "governance"
+    called.write_text("#!/bin/sh\n")
+    called.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [str(called)])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert terminal.program() == "'a folder/bin/governance'"
+    monkeypatch.chdir(folder.parent)
+    assert terminal.program() == "bin/governance"
+    monkeypatch.setenv("PATH", str(folder))
+    assert terminal.program() == "governance"
+    # Another one of this name comes first.
+    (tmp_path / "governance").write_text("#!/bin/sh\n")
+    (tmp_path / "governance").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{folder}")
+    assert terminal.program() == "bin/governance"
+    monkeypatch.setattr(sys, "argv", ["-m"])
+    assert terminal.program().endswith(("/governance", " -m api.cli"))
 
 
 def refused_to_serve(folder: Path, *words: str, **environment: str) -> str:

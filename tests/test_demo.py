@@ -188,7 +188,9 @@ def test_no_service_is_said_clearly() -> None:
     def refuse(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("connection refused")
 
-    with pytest.raises(DemoFailed, match=r"no service answers at `http://x`.*make serve"):
+    with pytest.raises(
+        DemoFailed, match=r"no service answers at `http://x`.*make serve.*ARGS=\"--url http://127.0.0.1:PORT"
+    ):
         play("http://x", "k", "e", "p", io.StringIO(), transport=httpx.MockTransport(refuse))
 
 

@@ -109,7 +109,7 @@ def _rotate(arguments: argparse.Namespace) -> int:
                 actor(),
             )
         )
-    key = _need(key, arguments)
+        key = _need(key, arguments, store)
     what = f"new secret of API key `{key['name']}` ({key['keyId']})"
     show_once(what, secret, arguments.format, shape(key) | {"key": secret})
     return 0
@@ -125,14 +125,23 @@ def _revoke(arguments: argparse.Namespace) -> int:
                 transaction, arguments.organisation, arguments.key_id, actor()
             )
         )
-    show([shape(_need(key, arguments))], COLUMNS, arguments.format)
+        key = _need(key, arguments, store)
+    show([shape(key)], COLUMNS, arguments.format)
     return 0
 
 
-def _need(key: dict[str, Any] | None, arguments: argparse.Namespace) -> dict[str, Any]:
-    if key is None:
-        raise CommandError(
-            f"there is no key `{arguments.key_id}` in the organisation `{arguments.organisation}`; "
-            "see `governance keys list`"
-        )
-    return key
+def _need(key: dict[str, Any] | None, arguments: argparse.Namespace, store: Any) -> dict[str, Any]:
+    from api.store import accounts
+
+    if key is not None:
+        return key
+    message = f"there is no key `{arguments.key_id}` in the organisation `{arguments.organisation}`"
+    keys, _ = store.read(accounts.list_keys, arguments.organisation)
+    named = [each for each in keys if each["name"] == arguments.key_id and not each.get("revokedAt")]
+    if not named:
+        raise CommandError(f"{message}; see `governance keys list`")
+    # Names may be shared and an ended key never comes back, so the one that is meant is named by its id.
+    whose = "one key has" if len(named) == 1 else f"{len(named)} keys have"
+    lines = [f"{message}, but {whose} this name; give the id:"]
+    lines += [f"  {each['keyId']}  begins {each['prefix']}, made {each['createdAt']}" for each in named]
+    raise CommandError("\n".join(lines))

@@ -9,12 +9,14 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import shlex
 import signal
 import socket
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from api.cli.terminal import USAGE, CommandError, Subparsers
+from api.cli.terminal import USAGE, CommandError, Subparsers, program
 
 if TYPE_CHECKING:
     from api.first_start import FirstStart
@@ -141,13 +143,24 @@ def banner(settings: Settings, made: FirstStart) -> str:
     if made.admin_password is not None or made.api_key is not None:
         lines += ["  These secrets are kept nowhere and shown only now. Note them.", ""]
     elif not made.made_anything:
+        where = _where(settings)
         lines += [
-            "  Lost the password? governance users password EMAIL",
-            "  Another API key?   governance keys add NAME",
+            f"  Lost the password? {program()} users password EMAIL{where}",
+            f"  Another API key?   {program()} keys add NAME{where}",
             "",
         ]
     lines += [f"  {note}" for note in _notes(settings)]
     return "\n".join(lines)
+
+
+def _where(settings: Settings) -> str:
+    """The flag with which other commands find these data; never an address with a password."""
+    from api.settings import TABLE
+
+    default = next(row.default for row in TABLE if row.field == "data_dir")
+    if settings.database_url or settings.data_dir == Path(default):
+        return ""
+    return f" --data-dir {shlex.quote(str(settings.data_dir))}"
 
 
 def _data(settings: Settings) -> str:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 FAILED: Final = 1
@@ -18,6 +21,12 @@ Subparsers = Any
 
 
 _FRACTION = re.compile(r"(?<=\d\d:\d\d:\d\d)\.\d{6}Z\Z")
+
+
+_COPIED = re.compile(r"(Id|Hash|Broken|email|prefix)\Z")
+"""Columns that one copies from, and which therefore stand on one line."""
+NARROW: Final = 10
+"""Characters that any other column keeps at the least."""
 
 
 class CommandError(Exception):
@@ -42,16 +51,26 @@ def show(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], form: st
     if form == "json":
         print(json.dumps(list(rows), indent=2, ensure_ascii=False))
         return
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in columns.values():
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_cell(row.get(key))) for key in columns))
-    Console().print(table)
+    cells = [[Text(_cell(row.get(key))) for key in columns] for row in rows]
+    whole = not sys.stdout.isatty()
+    needed = 0
+    for number, (key, heading) in enumerate(columns.items()):
+        width = max([cell_len(heading), *(cell_len(line[number].plain) for line in cells)])
+        fixed = whole or bool(_COPIED.search(key))
+        table.add_column(heading, overflow="fold", no_wrap=fixed, min_width=width if fixed else None)
+        needed += (width if fixed else min(width, max(cell_len(heading), NARROW))) + 2
+    for line in cells:
+        table.add_row(*line)
+    console = Console()
+    # A line that is too long for the terminal is broken by the terminal, and copied as one.
+    console.width = max(console.width, needed)
+    console.print(table)
 
 
 def _cell(value: Any) -> str:
@@ -63,6 +82,28 @@ def _cell(value: Any) -> str:
         return ", ".join(map(str, value))
     # Seconds are enough to read; JSON has the rest.
     return _FRACTION.sub("Z", str(value))
+
+
+def program() -> str:
+    """How to call this program from here: `governance` if the shell finds this one, else its path."""
+    called = Path(sys.argv[0])
+    if called.stem != "governance":
+        # `python -m api.cli`, or a test: the one beside this interpreter.
+        called = Path(sys.executable).with_name("governance")
+        if not called.is_file():
+            return f"{shlex.quote(sys.executable)} -m api.cli"
+    found = shutil.which("governance")
+    try:
+        if found is not None and Path(found).samefile(called):
+            return "governance"
+    except OSError:
+        return "governance"
+    path = called.absolute()
+    if path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+        # The shell looks for a bare name on the PATH only.
+        return shlex.quote(str(path) if len(path.parts) > 1 else f"./{path}")
+    return shlex.quote(str(path))
 
 
 def show_once(what: str, secret: str, form: str, record: Mapping[str, Any]) -> None:

@@ -94,7 +94,7 @@ class Worker:
                 raise
             if self.line is not None:
                 self.line.clear()
-            say_error(f"refused to start: {error}")
+            say_error(f"refused to start: {getattr(error, 'told', '') or error}")
             await send({"type": "lifespan.startup.failed", "message": "the service did not start"})
 
 
