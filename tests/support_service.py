@@ -26,10 +26,10 @@ from api.app import Application
 from api.auth import key_digest, key_prefix, new_key
 from api.clock import random_ids
 from api.context import Context
-from api.protocol import BoundedProtocol
 from api.live_rules import open_rules
 from api.service import open_service
 from api.settings import Settings, load
+from api.short_way import EventProtocol
 from api.store import accounts
 from api.store.database import Database
 from api.store.writer import Transaction
@@ -196,7 +196,7 @@ def running(
 
     application = Application(startup)
     config = uvicorn.Config(
-        application.asgi, http=BoundedProtocol, access_log=False, log_level="warning", lifespan="on"
+        application.asgi, http=EventProtocol, access_log=False, log_level="warning", lifespan="on"
     )
     server = uvicorn.Server(config)
     listener = socket.socket()
