@@ -10,6 +10,7 @@ key.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from api import emails, passwords
@@ -43,6 +44,7 @@ class FirstStart:
 
 def prepare(settings: Settings, *, clock: Clock = system_clock, ids: Ids = random_ids) -> FirstStart:
     """Make what is missing. Raises SettingsError, or DatabaseUnavailable."""
+    _need_folder_of_database(settings)
     make_data_folder(settings.data_dir)
     signing_secret(settings)
     store = Database(settings.database)
@@ -60,6 +62,16 @@ def prepare(settings: Settings, *, clock: Clock = system_clock, ids: Ids = rando
         return made
     finally:
         store.close()
+
+
+def _need_folder_of_database(settings: Settings) -> None:
+    """A mistyped address must not start a new, empty service; only the default folder is made."""
+    path = Path(settings.database_url.removeprefix("sqlite:///"))
+    if settings.database_url.startswith("sqlite:") and not path.parent.is_dir():
+        raise SettingsError(
+            f"there is no folder `{path.parent}` for the database `{path}`; make it, or mend --database-url "
+            "or GOVERNANCE_DATABASE_URL"
+        )
 
 
 def _first_admin(settings: Settings) -> tuple[str, str]:

@@ -6,6 +6,7 @@ the variable, the value and what is accepted; nothing is guessed.
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -31,6 +32,11 @@ class Setting:
     @property
     def field(self) -> str:
         return self.name.removeprefix("GOVERNANCE_").lower()
+
+    @property
+    def flag(self) -> str:
+        """How the command line calls it, where it has a flag."""
+        return "--" + self.field.replace("_", "-")
 
 
 def _text(value: str) -> str:
@@ -244,6 +250,11 @@ class Settings:
         return self.frontend_url or self.base_url
 
 
+def _meant(name: str, known: set[str]) -> str:
+    close = difflib.get_close_matches(name, sorted(known), 1, 0.8)
+    return f"did you mean {close[0]}? " if close else ""
+
+
 def load(environment: Mapping[str, str] | None = None, **flags: str | None) -> Settings:
     """Settings from the environment, with command-line flags (by field name) on top.
 
@@ -253,7 +264,7 @@ def load(environment: Mapping[str, str] | None = None, **flags: str | None) -> S
     source = os.environ if environment is None else environment
     known = {setting.name for setting in TABLE}
     problems = [
-        f"{name}: no such setting; see the README's table of settings"
+        f"{name}: no such setting; {_meant(name, known)}see the README's table of settings"
         for name in sorted(source)
         if name.startswith("GOVERNANCE_") and name not in known
     ]
@@ -265,7 +276,8 @@ def load(environment: Mapping[str, str] | None = None, **flags: str | None) -> S
             values[setting.field] = setting.parse(text)
         except SettingsError as error:
             shown = "" if setting.secret else f" is `{text}`"
-            problems.append(f"{setting.name}{shown}: {error}")
+            name = setting.name if flag is None else setting.flag
+            problems.append(f"{name}{shown}: {error}")
     secret = values.get("jwt_secret", "")
     if secret and len(secret.encode()) < 32:
         problems.append("GOVERNANCE_JWT_SECRET: must be 32 bytes or more, so that it cannot be guessed")

@@ -120,6 +120,29 @@ def test_wrong_usage_is_2(words: list[str], capsys: pytest.CaptureFixture[str]) 
     assert "usage: governance" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "usage", "message"),
+    [
+        (["serv"], "usage: governance [", "there is no `serv`; did you mean `serve`?"),
+        (["frobnicate"], "usage: governance [", "write one of audit, backtest,"),
+        (["users", "lst"], "usage: governance users [", "did you mean `list`?"),
+        (["users", "role", "a@b.c", "admn"], "usage: governance users role [", "did you mean `admin`?"),
+        (["serve", "--prot", "1"], "usage: governance serve [", "did you mean `--port`?"),
+        (["serve", "now"], "usage: governance serve [", "`now` is not understood here"),
+        (["users", "list", "--dta-dir=x"], "usage: governance users list [", "did you mean `--data-dir`?"),
+        (["keys", "revoke", "a", "b"], "usage: governance keys revoke [", "`b` is not understood here"),
+    ],
+)
+def test_wrong_words_lead_to_the_right_ones(
+    words: list[str], usage: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(words)
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert error.startswith(usage) and message in error
+
+
 def test_the_command_line_loads_little_at_first() -> None:
     """Agents call it before each tool call, so that what it imports at once is kept in view."""
     script = "import sys, api.cli; api.cli.parser(); print(' '.join(sys.modules))"
@@ -589,7 +612,7 @@ def test_serve_refuses_a_port_in_use(tmp_path: Path) -> None:
     ("words", "environment", "message"),
     [
         ((), {"ENV": "production"}, "GOVERNANCE_JWT_SECRET: must be set"),
-        (("--workers", "many"), {}, "GOVERNANCE_WORKERS is `many`"),
+        (("--workers", "many"), {}, "--workers is `many`"),
         (("--host", "host.invalid"), {}, "`host.invalid` is no address of this machine"),
         (("--host", "192.0.2.1"), {}, "`192.0.2.1` is no address of this machine"),
         (("--policies-dir", "nowhere"), {}, "there is no policies folder `nowhere`"),
@@ -599,7 +622,8 @@ def test_serve_refuses_a_port_in_use(tmp_path: Path) -> None:
             {"DATABASE_URL": "postgresql://127.0.0.1:1/none"},
             "the database `127.0.0.1:1/none` cannot be used",
         ),
-        ((), {"PROT": "1"}, "GOVERNANCE_PROT: no such setting"),
+        ((), {"PROT": "1"}, "did you mean GOVERNANCE_PORT?"),
+        (("--database-url", "sqlite:///nope/x.sqlite"), {}, "there is no folder `nope`"),
     ],
 )
 def test_serve_refuses_in_words(

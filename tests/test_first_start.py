@@ -163,6 +163,15 @@ def test_a_data_folder_that_cannot_be_made_is_refused_in_words(tmp_path: Path) -
         first_start.prepare(load({}, data_dir=str(tmp_path / "file" / "data")))
 
 
+def test_a_mistyped_address_of_a_database_starts_no_new_service(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/nope/dir/x.sqlite"
+    with pytest.raises(SettingsError, match=r"there is no folder `.*nope/dir` for the database"):
+        prepare(tmp_path, database_url=url)
+    assert not list(tmp_path.iterdir())
+    prepare(tmp_path, database_url=f"sqlite:///{tmp_path}/x.sqlite")
+    assert (tmp_path / "x.sqlite").is_file()
+
+
 # Many at once -------------------------------------------------------------------------------------
 
 ONE = """

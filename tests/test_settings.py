@@ -112,6 +112,25 @@ def test_every_problem_is_named_at_once() -> None:
     assert "GOVERNANCE_PROT: no such setting" in text
 
 
+def test_a_misspelt_setting_is_told_what_was_meant() -> None:
+    with pytest.raises(
+        SettingsError, match=r"GOVERNANCE_PROT: no such setting; did you mean GOVERNANCE_PORT\?"
+    ):
+        load({"GOVERNANCE_PROT": "1"})
+    with pytest.raises(SettingsError) as caught:
+        load({"GOVERNANCE_COFFEE": "1"})
+    assert "did you mean" not in str(caught.value)
+
+
+def test_a_wrong_flag_is_named_as_the_flag() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load({"GOVERNANCE_ENV": "prod"}, port="abc", data_dir="x", database_url="mysql://u:hunter2@db/x")
+    text = str(caught.value)
+    assert "--port is `abc`: write a whole number" in text and "GOVERNANCE_PORT" not in text
+    assert "--database-url: write" in text and "hunter2" not in text
+    assert "GOVERNANCE_ENV is `prod`" in text
+
+
 def test_production_needs_a_configured_secret() -> None:
     with pytest.raises(SettingsError, match="GOVERNANCE_JWT_SECRET: must be set"):
         load({"GOVERNANCE_ENV": "production"})

@@ -8,11 +8,13 @@ arguments that returns the exit code. Files are found by themselves; they import
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import os
 import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from api.cli.terminal import FAILED, INTERRUPTED, USAGE, CommandError, say_error
 
@@ -29,7 +31,7 @@ Settings come from GOVERNANCE_* environment variables; flags go before them.
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line, for `--help` and tests too."""
-    made = argparse.ArgumentParser(
+    made = _Parser(
         prog="governance",
         description="Decides, records and explains every tool call of your software agents.",
         epilog=EPILOG,
@@ -42,6 +44,33 @@ def parser() -> argparse.ArgumentParser:
         if register is not None:
             register(commands)
     return made
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what was probably meant, and shows the usage of the command that was called.
+
+    Its subparsers are of this class too.
+    """
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, rest = super().parse_known_args(args, namespace)
+        if rest:
+            # Left to argparse, the outermost parser complains, whose usage says nothing about this command.
+            word = rest[0]
+            meant = self._meant(word.partition("=")[0], self._option_string_actions)
+            self.error(f"`{word}` is not understood here{meant}")
+        return found, rest
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = [str(each) for each in action.choices]
+            meant = self._meant(str(value), known) or "; write one of " + ", ".join(known)
+            raise argparse.ArgumentError(action, f"there is no `{value}`{meant}")
+
+    @staticmethod
+    def _meant(word: str, known: Iterable[str]) -> str:
+        close = difflib.get_close_matches(word, list(known), 1, 0.7)
+        return f"; did you mean `{close[0]}`?" if close else ""
 
 
 class _Version(argparse.Action):

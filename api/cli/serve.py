@@ -58,12 +58,12 @@ def _serve(arguments: argparse.Namespace) -> int:
     from api import first_start
     from api.settings import load
 
-    for name in FLAGS:
-        value = getattr(arguments, name)
+    flags = {name: getattr(arguments, name) for name in FLAGS}
+    settings = load(**flags)
+    for name, value in flags.items():
         if value is not None:
             # Worker processes read the environment alone.
             os.environ[f"GOVERNANCE_{name.upper()}"] = value
-    settings = load()
     _check_policies_folder(settings)
     listener = _listen(settings.host, settings.port)
     try:
