@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -78,8 +79,10 @@ def digest_of(source: bytes) -> str:
 
 
 def slug(name: str) -> str:
-    """A policy id made from a name: lower-case letters, digits and `-`; `policy` when nothing is left."""
-    text = re.sub(r"[^a-z0-9]+", "-", name.lower())[:80].strip("-")
+    """A policy id made from a name: lower-case letters (without accents), digits and `-`; `policy` when
+    nothing is left."""
+    plain = (each for each in unicodedata.normalize("NFKD", name) if not unicodedata.combining(each))
+    text = re.sub(r"[^a-z0-9]+", "-", "".join(plain).casefold())[:80].strip("-")
     text = re.sub(r"_test$", "-test", text)
     return f"policy-{text}" if text in RESERVED_STEMS else text or "policy"
 

@@ -222,7 +222,10 @@ def test_body_that_is_no_object() -> None:
     ("name", "expected"),
     [
         ("Hold mail to outside addresses", "hold-mail-to-outside-addresses"),
-        ("  ÄÖÜ 1/2 ", "1-2"),
+        ("  ÄÖÜ 1/2 ", "aou-1-2"),
+        ("Ünï / 日本", "uni"),
+        ("Straße é", "strasse-e"),
+        ("e\u0301te\u0301", "ete"),
         ("日本", "policy"),
         ("con", "policy-con"),
         ("a_test", "a-test"),
