@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from engine import folder, git, history, notes
+from engine import accepted, folder, git, history, notes
 from engine.archive import Archive, Change, FileRecord, Records
 from engine.cache import DocumentCache
 from engine.disk import Disk, shown
@@ -353,6 +353,7 @@ class Reconciler:
             self._pending = (self._pending - plan.agreed.keys()) | waiting
             self._problems = tuple(plan.problems)
             self._mark()
+            accepted.tell(plan.changes, plan.head.revision)
             return Applied(self._snapshot, plan.changes, self._problems, again)
 
     def _mark(self) -> None:

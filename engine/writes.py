@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from engine import folder, history, notes
+from engine import accepted, folder, history, notes
 from engine.archive import Archive, Change, Records, Source
 from engine.disk import shown
 from engine.documents import digest_of
@@ -141,6 +141,7 @@ class Writes(Reconciler):
 
         job = self.archive.transact(run)
         self._committed(job)
+        accepted.tell(job.changes, job.head.revision)
         return job.changes
 
     def _load_edit_on_disk(self, job: Job, organisation_id: str, policy_id: str) -> None:
