@@ -10,6 +10,7 @@ INVARIANT: readers see one whole snapshot with its rule sets, never a mixture.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,6 +33,9 @@ RESCAN_SECONDS: Final = 30.0
 FOLLOW_SECONDS: Final = 5.0
 READ_ALL_BELOW: Final = 2000
 """With so few files every rescan reads them all; with more, every tenth does."""
+
+PLACES: Final = ("file", "line", "column")
+"""Of a problem, each left out where it is not known."""
 
 Changed = Callable[[Sequence[Change]], None]
 Failed = Callable[[Sequence[Problem]], None]
@@ -96,8 +100,9 @@ class LiveRules:
             "count": live.snapshot.count,
             "stale": bool(problems),
             "errors": [
-                {"file": each.file, "line": each.line, "column": each.column, "message": each.message}
-                for each in problems[:100]
+                {key: each for key in PLACES if (each := getattr(problem, key))}
+                | {"message": problem.message}
+                for problem in problems[:100]
             ],
         }
 
@@ -343,7 +348,7 @@ class LiveRules:
 
     def _unclear(self, path: str) -> bool:
         """True for what may be a folder, so that only a look at all of the disk can tell what changed."""
-        return not ours(path) and not (self.repository.root / path).is_file()
+        return not ours(path) and not os.path.isfile(self.repository.root / path)  # noqa: PTH113 - never raises
 
 
 def _stored(stored: Stored | None, policy_id: str) -> Stored:

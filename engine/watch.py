@@ -5,14 +5,16 @@ Decides what one batch is. It reads no file and knows no document.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import watchfiles
+from watchfiles import Change
 
 from engine import git
 
@@ -21,6 +23,8 @@ log = logging.getLogger("governance.policies")
 QUIET_SECONDS: Final = 0.17
 """After the last event; with the watcher's own delay this makes 200 ms since the change itself."""
 LONGEST_UNREST: Final = 5.0
+LOST_SECONDS: Final = 0.5
+"""Between two tries to watch a folder that is not there."""
 STALE_LOCK_SECONDS: Final = 60.0
 """A git lock as old as this was left behind by a crash."""
 
@@ -76,26 +80,64 @@ class Watcher:
         return paths or set()
 
     def _listen(self) -> None:
-        """Pass on what the operating system says has changed."""
-        root = self._root
+        """Pass on what the operating system says has changed.
+
+        It goes on telling of a folder that was moved away or removed, and never of the one that comes in its
+        place, so the folder is watched anew whenever its path leads elsewhere. What happened in between is
+        unclear, told as the path of the folder itself.
+        """
+        lost = False
+        complained = ""
         while not self._stop.is_set():
             try:
-                for events in watchfiles.watch(
-                    root,
-                    watch_filter=None,
-                    step=20,
-                    debounce=100,
-                    stop_event=self._stop,
-                    rust_timeout=1000,
-                    raise_interrupt=False,
-                    ignore_permission_denied=True,
-                ):
-                    paths = {_relative(root, path) for _, path in events}
-                    if paths := {path for path in paths if not _hidden(path)}:
+                for heard in self._hear():
+                    if lost:  # only from here on everything is heard
+                        lost = False
+                        self._events.put({""})
+                    if paths := {path for path in heard if not _hidden(path)}:
                         self._events.put(paths)
-            except (FileNotFoundError, OSError, RuntimeError) as error:
-                log.debug("the folder cannot be watched now: %s", error)
-                self._stop.wait(1)
+            except FileNotFoundError as error:
+                log.debug("the folder is not there now: %s", error)
+            except (OSError, RuntimeError) as error:
+                if str(error) != complained:
+                    complained = str(error)
+                    log.warning(
+                        "the policies folder cannot be watched, only looked at now and then: %s", error
+                    )
+            if not lost and not self._stop.is_set():
+                lost = True
+                self._events.put({""})
+            self._stop.wait(LOST_SECONDS)
+
+    def _hear(self) -> Iterator[set[str]]:
+        """What changes, and an empty set now and then, until the folder's path leads elsewhere."""
+        root = self._root
+        here = _identity(root)
+        with contextlib.closing(
+            watchfiles.watch(
+                root,
+                watch_filter=None,
+                step=20,
+                debounce=100,
+                stop_event=self._stop,
+                rust_timeout=1000,
+                yield_on_timeout=True,
+                raise_interrupt=False,
+                ignore_permission_denied=True,
+            )
+        ) as watched:
+            for events in watched:
+                yield {_relative(root, path) for _, path in events}
+                # The number may be given again to a folder made anew, but then it was told as deleted.
+                gone = any(kind == Change.deleted and _relative(root, path) == "." for kind, path in events)
+                if gone or _identity(root) != here:
+                    return
+
+
+def _identity(root: Path) -> tuple[int, int]:
+    """Raises OSError when it is not there."""
+    status = root.stat()
+    return status.st_dev, status.st_ino
 
 
 def _relative(root: Path, path: str) -> str:

@@ -19,7 +19,7 @@ from engine.live import LiveRules
 from engine.model import ToolCall
 from engine.ruleset import Ruleset
 from engine.watch import Watcher
-from tests.test_repository import ADMIN, BODY, Folder, document
+from tests.test_repository import ADMIN, BODY, Folder, document, preset
 
 
 class Watched:
@@ -129,6 +129,127 @@ def test_a_folder_that_goes_and_comes_back(folder: Folder, monkeypatch: pytest.M
         assert watched.blocks("wire")
         shutil.move(folder.root.with_name("away"), folder.root)
         watched.until(lambda: not watched.live.health()["stale"])
+
+
+def away_and_back(root: Path) -> None:
+    shutil.move(root, root.with_name("away"))
+    shutil.move(root.with_name("away"), root)
+
+
+def slowly_away_and_back(root: Path) -> None:
+    shutil.move(root, root.with_name("away"))
+    time.sleep(1.5)
+    shutil.move(root.with_name("away"), root)
+
+
+def made_anew(root: Path) -> None:
+    shutil.copytree(root, root.with_name("copy"))
+    shutil.rmtree(root)
+    shutil.copytree(root.with_name("copy"), root)
+
+
+def swapped(root: Path) -> None:
+    shutil.copytree(root, root.with_name("copy"))
+    shutil.move(root, root.with_name("away"))
+    shutil.move(root.with_name("copy"), root)
+
+
+@pytest.mark.parametrize("disturb", [away_and_back, slowly_away_and_back, made_anew, swapped])
+def test_watching_goes_on_after_the_folder_was_replaced(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, disturb: Callable[[Path], None]
+) -> None:
+    monkeypatch.setattr(live_module, "RESCAN_SECONDS", 1000.0)
+    with watching(folder) as watched:
+        disturb(folder.root)
+        folder.write("policies/a.yaml", document("a", value="pay"))
+        watched.until(lambda: watched.blocks("pay"), 5)
+        watched.until(lambda: not watched.live.health()["stale"], 5)
+        time.sleep(1.5)
+        folder.write("policies/b.yaml", document("b", value="mail"))
+        watched.until(lambda: watched.blocks("mail"), 3)
+
+
+def test_a_root_that_is_a_link_is_watched_where_it_leads(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_module, "RESCAN_SECONDS", 1000.0)
+    one, two = folder.root.with_name("one"), folder.root.with_name("two")
+    shutil.move(folder.root, one)
+    shutil.copytree(one, two)
+    (two / "policies/a.yaml").write_text(document("a", value="pay"))
+    folder.root.symlink_to("one")
+    with watching(folder) as watched:
+        folder.root.unlink()
+        folder.root.symlink_to("two")
+        watched.until(lambda: watched.blocks("pay"), 5)
+        time.sleep(1.5)
+        folder.write("policies/a.yaml", document("a", value="mail"))
+        watched.until(lambda: watched.blocks("mail"), 3)
+
+
+def test_a_folder_that_has_gone_is_soon_told(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_module, "RESCAN_SECONDS", 1000.0)
+    with watching(folder) as watched:
+        shutil.move(folder.root, folder.root.with_name("away"))
+        watched.until(lambda: bool(watched.live.health()["stale"]), 2)
+        assert watched.blocks("wire")
+
+
+def test_a_file_that_became_a_link_to_nothing_stays_in_force(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_module, "FOLLOW_SECONDS", 0.2)
+    with watching(folder) as watched:
+        (folder.root / "policies/a.yaml").unlink()
+        (folder.root / "policies/a.yaml").symlink_to("nowhere")
+        watched.until(lambda: bool(watched.live.health()["stale"]))
+        time.sleep(1)
+        assert watched.live.health()["stale"] and watched.blocks("wire")
+        assert watched.live.health()["errors"] == [
+            {"file": "policies/a.yaml", "message": "this cannot be read: no such file or directory"}
+        ], "a line that is not known is not told"
+
+
+def test_what_files_changed_is_logged(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="governance.policies")
+    folder.write("organisations/acme/theirs.yaml", document("theirs"))
+    folder.write("policies/seen.yaml", document("seen", extra="mode: shadow\n"))
+    folder.write("policies/off.yaml", document("off", extra="enabled: false\n"))
+    folder.write("presets/mail/p.yaml", preset("p"))
+    watched = Watched(folder)
+
+    def told() -> list[tuple[str, str]]:
+        lines = [(each.levelname, each.getMessage()) for each in caplog.records]
+        caplog.clear()
+        return lines
+
+    in_force = "is in force, from the policy files"
+    assert told() == [
+        ("INFO", f"revision 1 {in_force}: created `a`, `acme/theirs`, `off`, `seen`, preset `p`")
+    ]
+    folder.write("policies/a.yaml", document("a", value="pay"))
+    folder.write("policies/b.yaml", document("b"))
+    watched.live.reload()
+    assert told() == [("INFO", f"revision 2 {in_force}: created `b`; changed `a`")]
+    (folder.root / "policies/team").mkdir()
+    shutil.move(folder.root / "policies/b.yaml", folder.root / "policies/team/b.yaml")
+    watched.live.reload()
+    assert told() == [("INFO", f"revision 3 {in_force}: moved `b`")]
+    shutil.rmtree(folder.root / "organisations")
+    for path in (folder.root / "policies").glob("*.yaml"):
+        path.unlink()
+    watched.live.reload()
+    assert told() == [
+        ("INFO", f"revision 4 {in_force}: deleted `a`, `acme/theirs`, `off`, `seen`"),
+        (
+            "WARNING",
+            "revision 4: the files of policies that were enforced are gone, and with them the policies: "
+            "`a`, `acme/theirs`",
+        ),
+    ]
+    folder.write("policies/team/b.yaml", document("b", name="Edited"))
+    watched.live.update("default", "b", {"description": "d"}, author=ADMIN)
+    assert told() == [("INFO", f"revision 5 {in_force}: changed `b`")], "the edit a write came upon"
 
 
 def test_the_rescan_finds_what_no_event_told(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
