@@ -153,6 +153,7 @@ def _refuse_packs(head: Snapshot, edits: Mapping[str, Loaded | None]) -> list[Pr
             f"/presets/{index}",
             "unknown_preset",
             pack.file,
+            *pack.places[index],
         )
         for pack in packs
         for index, preset_id in enumerate(pack.presets)

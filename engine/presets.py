@@ -107,6 +107,8 @@ class Pack:
     category: str | None = None
     file: str = ""
     digest: str = ""
+    places: tuple[tuple[int, int], ...] = field(default=(), compare=False)
+    """Line and column of each entry of `presets`."""
 
 
 def instantiate(preset: Preset, parameters: Mapping[str, Json], policy_id: str) -> dict[str, Json]:
@@ -326,6 +328,7 @@ def load_pack(source: bytes, file: str = "") -> Pack:
         findings.append(Finding("/packId", message, "wrong_form"))
     refuse(reading, findings)
     value = reading.root.value
+    nodes = [reading.find(f"/presets/{index}")[0] for index in range(len(value["presets"]))]
     return Pack(
         pack_id=value["packId"],
         name=value["name"],
@@ -334,4 +337,5 @@ def load_pack(source: bytes, file: str = "") -> Pack:
         category=value.get("category"),
         file=file,
         digest=digest_of(source),
+        places=tuple((node.line, node.column) for node in nodes),
     )

@@ -225,8 +225,11 @@ def test_a_pack_needs_its_presets(folder: Folder) -> None:
     (folder.root / "presets/mail/p.yaml").unlink()
     repository.apply_files()
     assert messages(repository) == [
-        "packs/q.yaml: there is no preset `p`; add it, or remove it from the pack"
+        "packs/q.yaml:5:11: there is no preset `p`; add it, or remove it from the pack"
     ]
+    folder.write("packs/q.yaml", "# new\n" + pack("q", "r", "none"))
+    repository.apply_files()
+    assert "packs/q.yaml:6:14: there is no preset `none`" in "".join(messages(repository))
     folder.write("packs/q.yaml", pack("q", "r"))
     folder.write("presets/shell/r.yaml", preset("r", "shell"))
     assert repository.apply_files().problems == ()
