@@ -9,6 +9,7 @@ key.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,14 +43,24 @@ class FirstStart:
         return self.admin_email is not None or self.made_key
 
 
-def prepare(settings: Settings, *, clock: Clock = system_clock, ids: Ids = random_ids) -> FirstStart:
-    """Make what is missing. Raises SettingsError, or DatabaseUnavailable."""
+def prepare(
+    settings: Settings,
+    *,
+    clock: Clock = system_clock,
+    ids: Ids = random_ids,
+    check: Callable[[Database], None] = lambda store: None,
+) -> FirstStart:
+    """Make what is missing. Raises SettingsError, DatabaseUnavailable, or what `check` raises.
+
+    `check` sees the database with its tables before anything is made that is shown only once.
+    """
     _need_folder_of_database(settings)
     make_data_folder(settings.data_dir)
     signing_secret(settings)
     store = Database(settings.database)
     try:
         store.migrate()
+        check(store)
         email, password, hashed = None, None, None
         if store.read_here(accounts.count_admins, ORGANISATION) == 0:
             # Hashed before the transaction, which must be short; the transaction looks again.

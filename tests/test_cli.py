@@ -594,7 +594,9 @@ def refused_to_serve(folder: Path, *words: str, **environment: str) -> str:
     with served(folder, *words, **environment) as service:
         assert service.process.wait(40) == 2, service.said(service.output)
         text = service.said(service.errors)
+        assert service.said(service.output) == "", "no address of what does not serve"
     assert "Traceback" not in text, text
+    assert all(line.startswith("governance: ") for line in text.splitlines()), text
     return text
 
 
@@ -647,3 +649,16 @@ def test_serve_refuses_broken_policies_naming_every_place(tmp_path: Path, worker
     assert "refused to start" in text
     assert re.search(r"broken\.yaml:3:1: .*nmae", text)
     assert re.search(r"worse\.yaml:\d+:\d+: ", text)
+    assert text.count("refused to start") == 1
+    # Nothing was made that is shown only once: the next start, mended, shows it.
+    for file in folder.iterdir():
+        file.unlink()
+    with served(tmp_path, "--workers", workers) as mended:
+        mended.url()
+        assert secret(mended.said(mended.output), "API key").startswith("agk_")
+        assert mended.stop() == 0
+    (folder / "broken.yaml").write_text("apiVersion: [\n")
+    with served(tmp_path, "--workers", workers) as later:
+        later.url()
+        assert later.stop() == 0
+        assert "Traceback" not in later.said(later.errors)

@@ -7,20 +7,28 @@ the address first, so that a second start by mistake changes nothing.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
+import logging
 import os
 import shlex
 import signal
 import socket
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from api.cli.terminal import USAGE, CommandError, Subparsers, program
 
 if TYPE_CHECKING:
     from api.first_start import FirstStart
     from api.settings import Settings
+    from api.store.archive import SqlRecords
+    from api.store.database import Database
+
+T = TypeVar("T")
 
 FLAGS: Final = {
     "host": ("ADDRESS", "address to listen on"),
@@ -55,7 +63,6 @@ def register(commands: Subparsers) -> None:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    from api import first_start
     from api.settings import load
 
     flags = {name: getattr(arguments, name) for name in FLAGS}
@@ -70,11 +77,55 @@ def _serve(arguments: argparse.Namespace) -> int:
         # With port 0 the system has chosen one; links must name it.
         os.environ["GOVERNANCE_PORT"] = str(listener.getsockname()[1])
         settings = load()
-        made = first_start.prepare(settings)
+        made = _prepared(settings)
         print(banner(settings, made), flush=True)
         return _run(settings, listener)
     finally:
         listener.close()
+
+
+def _prepared(settings: Settings) -> FirstStart:
+    """What was missing, made; or the reason why the service does not start, alone."""
+    from api import first_start
+    from api.cli.worker import reason, refused
+
+    def check(store: Database) -> None:
+        _check_policies(settings, store)
+
+    try:
+        return first_start.prepare(settings, check=check)
+    except Exception as error:
+        if not refused(error):
+            raise
+        raise CommandError(f"refused to start: {reason(error)}", USAGE) from None
+
+
+def _check_policies(settings: Settings, store: Database) -> None:
+    """Whether the workers will refuse the folder, which they do while no set was ever in force. They load it
+    themselves; later starts, which may have thousands of files, spare the time."""
+    from api.cli.worker import loading_line
+    from api.clock import iso, random_ids, system_clock
+    from api.store.archive import SqlArchive
+    from engine.repository import Repository
+
+    class LooksOnly(SqlArchive):
+        def transact(self, work: Callable[[SqlRecords], T]) -> T:
+            raise _Loads
+
+    archive = LooksOnly(store, system_clock, random_ids)
+    if archive.view(lambda records: records.head())[0] == 0:
+        repository = Repository(settings.policies_dir, archive, clock=lambda: iso(system_clock()))
+        line = loading_line(sys.stderr, "MainProcess")
+        try:
+            with contextlib.suppress(_Loads):
+                repository.start(line)
+        finally:
+            if line is not None:
+                line.clear()
+
+
+class _Loads(Exception):
+    """The folder is good: it was about to be recorded."""
 
 
 def _check_policies_folder(settings: Settings) -> None:
@@ -226,15 +277,25 @@ def _stopped(_number: int, _frame: FrameType | None) -> NoReturn:
     raise SystemExit(0)
 
 
+class Said(logging.Filter):
+    """Drops the web server's words about a refused start: the reason has been said, in one line less."""
+
+    WORDS: Final = ("Application startup failed", "failed to start, stopping the parent process")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not any(words in record.getMessage() for words in self.WORDS)
+
+
 LOGGING: Final[dict[str, Any]] = {
     "version": 1,
     "disable_existing_loggers": False,
+    "filters": {"said": {"()": "api.cli.serve.Said"}},
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"errors": {"class": "logging.StreamHandler", "formatter": "line"}},
     "loggers": {
         "governance": {"handlers": ["errors"], "level": "INFO", "propagate": False},
         "uvicorn": {"handlers": ["errors"], "level": "WARNING", "propagate": False},
-        "uvicorn.error": {"level": "WARNING"},
+        "uvicorn.error": {"level": "WARNING", "filters": ["said"]},
     },
     "root": {"handlers": ["errors"], "level": "WARNING"},
 }

@@ -94,8 +94,8 @@ class Worker:
                 raise
             if self.line is not None:
                 self.line.clear()
-            say_error(f"refused to start: {getattr(error, 'told', '') or error}")
-            await send({"type": "lifespan.startup.failed", "message": "the service did not start"})
+            say_error(f"refused to start: {reason(error)}")
+            await send({"type": "lifespan.startup.failed", "message": ""})
 
 
 def _settle_memory() -> None:
@@ -113,6 +113,13 @@ def refused(error: Exception) -> bool:
     from engine.errors import EngineError
 
     return isinstance(error, (SettingsError, DatabaseUnavailable, EngineError))
+
+
+def reason(error: Exception) -> str:
+    """Why it was refused, for whoever runs the service."""
+    from api.store.database import DatabaseUnavailable
+
+    return (error.told if isinstance(error, DatabaseUnavailable) else "") or str(error)
 
 
 def _on_stop(let_go: Callable[[], None]) -> None:
