@@ -52,12 +52,34 @@ ENGINE_MAY = {
     "snapshot": {"archive", "presets", "model"},
     "folder": {"archive", "disk", "documents", "presets", "snapshot", "model", "errors"},
     "history": {"archive", "folder", "snapshot", "documents", "model"},
+    "accepted": {"archive"},
     "notes": {"disk"},
     "observe": {"folder", "disk", "documents", "errors"},
     "library": {"archive", "cache", "folder", "observe", "snapshot", "model", "errors"},
-    "reconcile": {"archive", "cache", "disk", "folder", "git", "history", "library", "notes", "observe"}
+    "reconcile": {
+        "accepted",
+        "archive",
+        "cache",
+        "disk",
+        "folder",
+        "git",
+        "history",
+        "library",
+        "notes",
+        "observe",
+    }
     | {"snapshot", "errors"},
-    "writes": {"reconcile", "archive", "disk", "documents", "folder", "history", "notes", "observe"}
+    "writes": {
+        "accepted",
+        "reconcile",
+        "archive",
+        "disk",
+        "documents",
+        "folder",
+        "history",
+        "notes",
+        "observe",
+    }
     | {"snapshot", "errors"},
     "parameters": {"presets", "model"},
     "upgrade": {"parameters", "presets", "documents", "edits", "model", "errors"},
