@@ -15,10 +15,11 @@ from weakref import WeakValueDictionary
 
 from engine.errors import ConditionError
 from engine.expression import Expression, compile_expression
-from engine.fields import Facts, Hint, Path, parse
+from engine.fields import DERIVED, Facts, Hint, Literals, OneOf, Path, Regex, parse, value_key
 from engine.model import Condition, Fault, Json, Verdict
 from engine.operators import OPERATORS, Operator
 from engine.patterns import compile_pattern
+from engine.shell import UNREADABLE
 from engine.texts import shorten
 from engine.values import show
 
@@ -120,11 +121,44 @@ def compile_condition(condition: Condition) -> CompiledCondition:
     compiled.key = key
     compiled.hints = operator.hint(path, condition.value)
     compiled.evaluate = operator.compile(path, condition.value)
+    if path.root == DERIVED and operator.takes_value:
+        compiled.hints = tuple(_or_unreadable(hint) for hint in compiled.hints)
+        compiled.evaluate = _or_fault(path, operator, compiled.evaluate)
     compiled.text = f"{path} {operator.name}"
     if operator.takes_value:
         compiled.text += f" {show(condition.value)}"
     compiled.path, compiled.operator, compiled.expression = path, operator, None
     return _interned.setdefault(key, compiled)
+
+
+def _or_fault(path: Path, operator: Operator, test: Callable[[Facts], Verdict]) -> Callable[[Facts], Verdict]:
+    """Commands that were read only in part prove what they show, never what they do not: that is an ERROR.
+
+    INVARIANT: padding a command beyond the bounds of the reading never makes a condition FALSE.
+    """
+    unproven = operator.negated
+
+    def evaluate(facts: Facts) -> Verdict:
+        verdict = test(facts)
+        if verdict is unproven:
+            values = facts.values(path)
+            if values and values[-1] == UNREADABLE:
+                return Fault("the commands are too many or too intricate to be read whole")
+        return verdict
+
+    return evaluate
+
+
+def _or_unreadable(hint: Hint) -> Hint:
+    """The hint of a condition that may be an ERROR when the commands were read only in part."""
+    match hint:
+        case OneOf(path, keys):
+            return OneOf(path, keys | {value_key(UNREADABLE)})
+        case Literals(path, any_of):
+            return Literals(path, any_of | {UNREADABLE})
+        case Regex(path, pattern):
+            return Regex(path, f"(?:{pattern})|{UNREADABLE}")
+    return hint
 
 
 def _compile_expression(condition: Condition) -> CompiledCondition:

@@ -134,7 +134,7 @@ class ToolCall:
 
     @classmethod
     def of(cls, **roots: Json) -> ToolCall:
-        """A call from keyword roots; the always-present ones get empty defaults (for examples, simulation)."""
+        """A call from keyword roots; the always-present ones get empty defaults."""
         return cls(
             {"toolName": "", "inputPayload": {}, "agentId": "", "runId": "", "toolCallId": ""}
             | {root: value for root, value in roots.items() if value is not None}

@@ -47,8 +47,11 @@ def _part(name: str, call: ToolCall) -> str:
     if name == "payload":
         return _digest(document.get("inputPayload"))
     if name == "userId":
-        user = _member(document.get("user"), "id")
-        return user or _member(document.get("agentContext"), "userId")
+        # What an agent asserts never goes on the count of the user whom the service verified.
+        if user := _member(document.get("user"), "id"):
+            return f"verified {user}"
+        asserted = _member(document.get("agentContext"), "userId")
+        return f"asserted {asserted}" if asserted else ""
     if name == "apiKeyId":
         return _member(document.get("key"), "id")
     return _text(document.get(name))

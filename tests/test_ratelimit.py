@@ -66,7 +66,8 @@ def test_the_verified_user_counts_before_the_asserted_one() -> None:
     rule = policy("userId")
     verified = {"user": {"id": "u1"}}
     assert same(rule, verified, verified | {"agentContext": {"userId": "somebody-else"}, "agentId": "other"})
-    assert same(rule, verified, {"agentContext": {"userId": "u1"}})
+    # What an agent asserts never uses up the limit of the user whom the service verified.
+    assert not same(rule, verified, {"agentContext": {"userId": "u1"}})
     assert same(rule, {"agentContext": {"userId": 7}}, {"agentContext": {"userId": "7"}})
     assert same(rule, {}, {"agentContext": {"goal": "x"}})
     assert same(rule, {}, {"agentContext": {"userId": None}})

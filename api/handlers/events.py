@@ -20,7 +20,7 @@ from api.errors import ApiError, as_api_error, invalid
 from api.exchange import Caller, Reply, Values
 from api.store import accounts
 from api.store.database import DatabaseUnavailable
-from api.store.incoming import Answer, EventBody, Incoming, payload_digest, without_user_token
+from api.store.incoming import Answer, EventBody, Incoming, payload_digest, principal, without_user_token
 from api.user_tokens import verify_user_token
 from engine.model import ToolCall
 
@@ -157,7 +157,7 @@ def _bound_user(caller: Caller) -> dict[str, Any]:
 def _ready(
     caller: Caller, raw: bytes, body: EventBody, metadata: dict[str, Any], facts: dict[str, Any]
 ) -> Incoming:
-    if b"userToken" in raw:
+    if b"userToken" in raw or "userToken" in metadata:
         raw = without_user_token(raw)
     if body.eventType != "tool.called":
         return Incoming(caller, raw, body, metadata, facts=facts)
@@ -174,7 +174,7 @@ def _ready(
     for name in ("actionHint", "reason", "agentContext"):
         if name in metadata:
             document[name] = metadata[name]
-    digest = payload_digest(metadata["toolName"], payload)
+    digest = payload_digest(metadata["toolName"], payload) + principal(facts, caller.scopes)
     return Incoming(caller, raw, body, metadata, ToolCall(document), digest, facts)
 
 

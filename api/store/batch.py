@@ -217,6 +217,21 @@ class Batch:
             (self.transaction.at, completion, output, _encode(call.flags).decode(), call.call_no),
         )
 
+    def completed(self, call: Call) -> bool:
+        """Whether an outcome of the call was recorded before; the first one stays."""
+        self.flush_calls()
+        rows = self.store.rows("SELECT completed_at FROM tool_calls WHERE call_no = ?", (call.call_no,))
+        return rows[0][0] is not None
+
+    def flag(self, call: Call, flag: str) -> None:
+        """Mark a call, leaving its outcome as it is."""
+        if flag not in call.flags:
+            call.flags.append(flag)
+        self.store.rows_changed(
+            "UPDATE tool_calls SET flags = ? WHERE call_no = ?",
+            (_encode(call.flags).decode(), call.call_no),
+        )
+
     def tool_name(self, call: Call) -> str:
         self.flush_calls()
         rows = self.store.rows("SELECT tool_name FROM tool_calls WHERE call_no = ?", (call.call_no,))

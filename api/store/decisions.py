@@ -66,7 +66,7 @@ class Decisions:
         return ApiError(
             "tool_call_conflict",
             f"the tool call `{event.metadata['toolCallId']}` of this run was reported with another"
-            " tool or payload; a changed call needs a new `toolCallId`",
+            " tool or payload, or for another user; a changed call needs a new `toolCallId`",
         )
 
     def decide(
@@ -92,6 +92,12 @@ class Decisions:
             for policy in decision.counted:
                 _count(batch, policy, evaluated.call)
         return self._record(batch, event, evaluated, run, event_no, decision, status, action, reason, halt)
+
+    def halted(self, batch: Batch, event: Incoming, run: Run) -> bool:
+        """Whether a call that was allowed before is stopped by a halt now."""
+        existing = batch.calls.get((run.run_no, event.metadata["toolCallId"]))
+        covered = self._halts.covering(run.organisation_id, run.agent_id, run.run_id) is not None
+        return covered and existing is not None and existing.status == "allowed"
 
     def _repeated(
         self, batch: Batch, event: Incoming, existing: Call, halt: dict[str, Any] | None
@@ -140,7 +146,7 @@ class Decisions:
             "action": action,
             "policyIds": [match.policy.policy_id for match in decision.matched[:50]],
             "policyDigest": ruleset.digest,
-            "payloadDigest": event.digest,
+            "payloadDigest": event.digest.partition(":")[0],
         }
         if approval_id is not None:
             details["approvalId"] = approval_id

@@ -11,7 +11,7 @@ the recorded decision, never a second one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -113,9 +113,18 @@ class Ingestion:
                 headers={"WWW-Authenticate": 'ApiKey realm="governance"'},
             )
         known = batch.known.get(event.event_hash)
-        if known is not None:
-            return _repeated(event, known)
         run = batch.runs.get((organisation_id, body.runId))
+        if known is not None:
+            answer = _repeated(event, known)
+            if isinstance(answer, ApiError) or ready is None or run is None:
+                return answer
+            if self._decisions.conflict(batch, event, run) is not None:
+                return _other_event(event)
+            if not self._decisions.halted(batch, event, run):
+                return answer
+            # The recorded answer says `allowed`; while a halt lasts, nobody gets to act on it.
+            receipt = self._decisions.decide(batch, event, ready, run, 0)
+            return Answer(_receipt(event, receipt), replayed=True)
         if run is not None:
             refused = self._refused(batch, event, run)
             if refused is not None:
@@ -128,7 +137,7 @@ class Ingestion:
             receipt = self._decisions.decide(batch, event, ready, run, event_no)
         else:
             receipt = report(batch, event, run, self._rules_revision())
-        content = _encode({"eventId": body.eventId, "runId": body.runId, "processed": True, **receipt})
+        content = _receipt(event, receipt)
         batch.record(event, event_no, run, content)
         return Answer(content)
 
@@ -144,8 +153,18 @@ class Ingestion:
 def _repeated(event: Incoming, known: Known) -> Answer | ApiError:
     same_id = (known.organisation_id, known.event_id) == (event.caller.organisation_id, event.body.eventId)
     if not same_id or not same_body(known.body, event.raw):
-        return ApiError(
-            "event_id_conflict",
-            f"the event `{event.body.eventId}` was sent before with another body; use a new `eventId`",
-        )
+        return _other_event(event)
     return Answer(known.answer, replayed=True)
+
+
+def _other_event(event: Incoming) -> ApiError:
+    return ApiError(
+        "event_id_conflict",
+        f"the event `{event.body.eventId}` was sent before with another body, or for another user; use a new"
+        " `eventId`",
+    )
+
+
+def _receipt(event: Incoming, receipt: Mapping[str, Any]) -> bytes:
+    body = event.body
+    return _encode({"eventId": body.eventId, "runId": body.runId, "processed": True, **receipt})

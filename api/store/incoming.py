@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -78,6 +79,19 @@ def hash64(organisation_id: str, event_id: str) -> int:
 def payload_digest(tool_name: str, payload: Any) -> str:
     """What an approval is bound to: the tool and the exact payload, by canonical JSON."""
     return sha256(canonical([tool_name, payload])).hexdigest()
+
+
+def principal(facts: Mapping[str, Any], key_scopes: Sequence[str]) -> str:
+    """On whose verified behalf a call is made, as a suffix of its digest; empty when nothing was verified.
+
+    A decision made for one user is not given to another, so it is bound to who asked as well.
+    """
+    user = facts.get("user")
+    chain = (facts.get("delegation") or {}).get("chain")
+    if user is None and not chain and not key_scopes:
+        return ""
+    who = [user and [user["id"], sorted(user["scopes"])], chain, sorted(key_scopes)]
+    return ":" + sha256(canonical(who)).hexdigest()[:32]
 
 
 def same_body(one: bytes, other: bytes) -> bool:

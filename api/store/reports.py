@@ -78,7 +78,10 @@ def _completed(batch: Batch, event: Incoming, run: Run) -> str | None:
     metadata, transaction = event.metadata, batch.transaction
     call = batch.calls.get((run.run_no, metadata["toolCallId"]))
     gap = _gap(batch, call, metadata)
-    if call is not None:
+    again = call is not None and batch.completed(call)
+    if call is not None and again:
+        batch.flag(call, GAP)
+    elif call is not None:
         if gap is not None and GAP not in call.flags:
             call.flags.append(GAP)
         output = _encode(metadata["outputPayload"]).decode() if "outputPayload" in metadata else None
@@ -114,8 +117,12 @@ def _gap(batch: Batch, call: Call | None, metadata: dict[str, Any]) -> str | Non
         return "the tool call ran although it was blocked"
     if call.status == "awaiting_approval":
         return "the tool call ran before its approval was resolved"
+    if batch.completed(call):
+        return "the tool call ran more than once"
+    if "toolName" in metadata and metadata["toolName"] != batch.tool_name(call):
+        return "another tool ran than the one decided on"
     if "inputPayload" in metadata:
-        tool_name = str(metadata["toolName"] if "toolName" in metadata else batch.tool_name(call))
-        if payload_digest(tool_name, metadata["inputPayload"]) != call.digest:
+        decided = call.digest.partition(":")[0]
+        if payload_digest(batch.tool_name(call), metadata["inputPayload"]) != decided:
             return "the tool call ran with another payload than the one decided on"
     return None
