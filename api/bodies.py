@@ -7,6 +7,8 @@ double included), nesting deeper than 64, NUL characters (PostgreSQL cannot stor
 from __future__ import annotations
 
 import json
+import re
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -15,6 +17,8 @@ from api.errors import ApiError, invalid
 from schemas.validation import violations
 
 MOST_NESTED = 64
+_MANY_DIGITS = re.compile(rb"[0-9][0-9.]{15}")
+"""What every fraction that is too exact contains, and few bodies do."""
 MOST_VALUES = 20_000
 """Keys and values of what policies look at in one event; it keeps the longest evaluation bounded."""
 MOST_PROBLEMS = 100
@@ -74,6 +78,24 @@ def check_count(raw: bytes, value: Any, pointer: str) -> None:
                 pointer, f"more than {MOST_VALUES:,} keys and values; send what the tool needs only"
             )
         pending += [member for member in members if isinstance(member, (dict, list))]
+
+
+def check_digits(raw: bytes) -> None:
+    """Refuse a fraction with more digits than a double keeps: what is decided on is what was written."""
+    if _MANY_DIGITS.search(raw) is None:
+        return
+    inexact: list[str] = []
+
+    def read(text: str) -> float:
+        number = float(text)
+        if Decimal(text) != Decimal(repr(number)):
+            inexact.append(text)
+        return number
+
+    msgspec.json.Decoder(float_hook=read).decode(raw)
+    if inexact:
+        message = f"`{inexact[0][:40]}` has more digits than a number keeps; send it as text"
+        raise invalid("/metadata", message)
 
 
 def _children(value: Any) -> list[tuple[str, Any]]:

@@ -60,6 +60,7 @@ def read_event(raw: bytes) -> tuple[EventBody, dict[str, Any]]:
         # A colon more than in what was understood may be a key that stands twice (an escape may hide one).
         bodies.decode_unique(raw)
     bodies.check(raw, {"metadata": metadata})
+    bodies.check_digits(raw)
     if body.eventType in ("tool.called", "run.started"):
         bodies.check_count(raw, metadata, "/metadata")
     if not _well_formed(body, metadata):
@@ -157,7 +158,7 @@ def _bound_user(caller: Caller) -> dict[str, Any]:
 def _ready(
     caller: Caller, raw: bytes, body: EventBody, metadata: dict[str, Any], facts: dict[str, Any]
 ) -> Incoming:
-    if b"userToken" in raw or "userToken" in metadata:
+    if b"userToken" in raw or "userToken" in (body.metadata or {}):
         raw = without_user_token(raw)
     if body.eventType != "tool.called":
         return Incoming(caller, raw, body, metadata, facts=facts)
