@@ -64,9 +64,11 @@ class Load:
     pending: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     numbers: Any = field(default_factory=itertools.count)
+    killed: threading.Event = field(default_factory=threading.Event)
 
     def run(self, seconds: float) -> None:
         """Work until the service is killed, so many seconds after work has begun."""
+        self.killed.clear()
         work = [self._agent] * AGENTS + [self._reviewer] * 2
         threads = [threading.Thread(target=self._until_killed, args=(each,)) for each in work]
         for thread in threads:
@@ -76,6 +78,7 @@ class Load:
             time.sleep(0.01)
         time.sleep(seconds)
         self.node.kill()
+        self.killed.set()
         for thread in threads:
             thread.join(30)
             assert not thread.is_alive()
@@ -85,7 +88,8 @@ class Load:
         base = f"http://127.0.0.1:{self.node.port}"
         with httpx.Client(base_url=base, timeout=20, trust_env=False) as client:
             try:
-                while True:
+                # A reviewer who has nothing to do would not notice the end by a broken connection.
+                while not self.killed.is_set():
                     work(client)
             except httpx.TransportError:
                 return
