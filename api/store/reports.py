@@ -77,8 +77,8 @@ def _completed(batch: Batch, event: Incoming, run: Run) -> str | None:
     """Record the outcome; returns the enforcement gap it reveals."""
     metadata, transaction = event.metadata, batch.transaction
     call = batch.calls.get((run.run_no, metadata["toolCallId"]))
-    gap = _gap(batch, call, metadata)
     again = call is not None and batch.completed(call)
+    gap = _gap(batch, call, metadata, again)
     if call is not None and again:
         batch.flag(call, GAP)
     elif call is not None:
@@ -110,14 +110,14 @@ def _completed(batch: Batch, event: Incoming, run: Run) -> str | None:
     return gap
 
 
-def _gap(batch: Batch, call: Call | None, metadata: dict[str, Any]) -> str | None:
+def _gap(batch: Batch, call: Call | None, metadata: dict[str, Any], again: bool) -> str | None:
     if call is None:
         return "the tool call was never reported before it ran"
     if call.status == "blocked":
         return "the tool call ran although it was blocked"
     if call.status == "awaiting_approval":
         return "the tool call ran before its approval was resolved"
-    if batch.completed(call):
+    if again:
         return "the tool call ran more than once"
     if "toolName" in metadata and metadata["toolName"] != batch.tool_name(call):
         return "another tool ran than the one decided on"
