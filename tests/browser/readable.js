@@ -48,7 +48,7 @@
     if (ratio < needed(getComputedStyle(node))) faint.push(`${ratio.toFixed(2)} ${node.className}: ${text.slice(0, 40)}`);
   }
 
-  const named = (node) => node.ariaLabel || node.labels?.length || (node.matches("button, a") && node.innerText.trim())
+  const named = (node) => node.ariaLabel || node.labels?.length || (node.matches("button, a") && node.textContent.trim())
     || document.getElementById(node.getAttribute("aria-labelledby"));
   const kinds = "button, a, input, textarea, form, aside, nav, article, .items, [role=region], [role=group], [role=log]";
   const nameless = [...document.querySelectorAll(kinds)]
