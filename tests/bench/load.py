@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,10 +48,26 @@ function request()
   end
   return head .. #body .. "\\r\\n\\r\\n" .. body
 end
+"""
+
+_REPEATED = """
+local head = "POST %(path)s HTTP/1.1\\r\\nHost: bench\\r\\nContent-Type: application/json\\r\\n"
+  .. "%(headers)sContent-Length: "
+local requests = {}
+for line in io.lines("%(bodies)s") do
+  requests[#requests + 1] = head .. #line .. "\\r\\n\\r\\n" .. line
+end
+math.randomseed(%(seed)d)
+function request()
+  return requests[math.random(1, #requests)]
+end
+"""
+
+_DONE = """
 function done(summary, latency)
   local e = summary.errors
   io.write(string.format(
-    '\\n{"requests":%%d,"micros":%%d,"p50":%%d,"p99":%%d,"refused":%%d,"broken":%%d}\\n',
+    '\\n{"requests":%d,"micros":%d,"p50":%d,"p99":%d,"refused":%d,"broken":%d}\\n',
     summary.requests, summary.duration, latency:percentile(50), latency:percentile(99), e.status,
     e.connect + e.read + e.write + e.timeout))
 end
@@ -106,11 +123,32 @@ def run(
     seed: int,
     batch: int = 1,
 ) -> Measured:
-    """Load one server for a while. The requests never repeat within a seed."""
-    script = folder / "load.lua"
+    """Load one server with events for a while. The requests never repeat within a seed."""
     path = "/v1/events" if batch == 1 else "/v1/events/batch"
     values = {"bodies": bodies, "key": key, "seed": seed, "runs": RUNS, "batch": batch, "path": path}
-    script.write_text(_SCRIPT % values, encoding="utf-8")
+    return _drive(folder, port, _SCRIPT % values, connections, seconds)
+
+
+def repeat(
+    folder: Path,
+    port: int,
+    path: str,
+    headers: Mapping[str, str],
+    bodies: Path,
+    *,
+    connections: int,
+    seconds: float,
+    seed: int,
+) -> Measured:
+    """Load one server with whole bodies, a line each, drawn again and again."""
+    lines = "".join(f"{name}: {value}\\r\\n" for name, value in headers.items())
+    values = {"bodies": bodies, "path": path, "headers": lines, "seed": seed}
+    return _drive(folder, port, _REPEATED % values, connections, seconds)
+
+
+def _drive(folder: Path, port: int, text: str, connections: int, seconds: float) -> Measured:
+    script = folder / "load.lua"
+    script.write_text(text + _DONE, encoding="utf-8")
     command = [program(), "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "20s", "-s", str(script)]
     if (os.cpu_count() or 1) > 1 and shutil.which("taskset"):
         command = ["taskset", "-c", str(LOAD_CORE), *command]
