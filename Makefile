@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint format demo bench-match bench-http clean
+.PHONY: help serve test lint format demo bench-match bench-http bench-rivals clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,6 +47,9 @@ bench-match: $(VENV)/.bench  ## matching speed against the plain scan and other 
 
 bench-http: $(VENV)/.bench  ## the service under load against a bare ASGI app
 	$(BIN)/python -m tests.bench.http $(ARGS)
+
+bench-rivals: $(VENV)/.bench  ## the service beside other servers, which it installs below a temporary folder
+	$(BIN)/python -m tests.bench.rivals $(ARGS)
 
 clean:  ## remove what the other targets made, but not ./data
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
