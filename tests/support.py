@@ -178,7 +178,7 @@ class Service:
         else:
             self.open_rules = lambda *_: contextlib.nullcontext(FixedRules(policies))
         self.notices: list[tuple[str, dict[str, Any]]] = []
-        """Every webhook event that fell due, and its data."""
+        """Every webhook event that was committed, and its data."""
         self.credentials: dict[str, dict[str, str]] = {"nobody": {}}
         self.callers: dict[str, Caller] = {}
         self._resources = contextlib.AsyncExitStack()
@@ -204,6 +204,8 @@ class Service:
         outbox = self.context.writer.outbox
         assert outbox is not None
         self._rows_of, outbox.rows = outbox.rows, self._noticed  # type: ignore[method-assign]
+        writer = self.context.writer
+        self._transact, writer._transact = writer._transact, self._transacted  # type: ignore[method-assign]
         await self.context.writer.write(self._populate)
         self.context.credentials.load_keys()
         return self
@@ -218,6 +220,14 @@ class Service:
     ) -> list[tuple[Any, ...]]:
         self.notices.append((event, data))
         return self._rows_of(organisation_id, event, data, now)
+
+    def _transacted(self, batch: Any, *, repeatable: bool) -> Any:
+        mark = len(self.notices)
+        try:
+            return self._transact(batch, repeatable=repeatable)
+        except BaseException:
+            del self.notices[mark:]  # nothing of it was committed
+            raise
 
     def _populate(self, transaction: Transaction) -> None:
         for organisation_id in ("default", "other"):

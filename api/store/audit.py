@@ -24,21 +24,6 @@ from api.store.models import Audit
 
 GENESIS = "0" * 64
 MOST_READ = 2_000
-FIELDS = frozenset(
-    {
-        "actor",
-        "agentId",
-        "runId",
-        "toolCallId",
-        "userId",
-        "delegationChain",
-        "toolName",
-        "decision",
-        "reason",
-        "policyRevision",
-        "details",
-    }
-)
 COLUMNS = (
     "organisation_id",
     "sequence",
@@ -53,6 +38,32 @@ COLUMNS = (
     "hash",
 )
 _encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """What a hash covers; see the module."""
+
+    auditId: str  # noqa: N815
+    sequence: int
+    at: str
+    type: str
+    organisationId: str  # noqa: N815
+    previousHash: str  # noqa: N815
+    actor: str | None = None
+    agentId: str | None = None  # noqa: N815
+    runId: str | None = None  # noqa: N815
+    toolCallId: str | None = None  # noqa: N815
+    userId: str | None = None  # noqa: N815
+    delegationChain: list[Any] | None = None  # noqa: N815
+    toolName: str | None = None  # noqa: N815
+    decision: str | None = None
+    reason: str | None = None
+    policyRevision: int | None = None  # noqa: N815
+    details: Mapping[str, Any] | None = None
+
+
+Tip = tuple[int, str]
+"""`sequence` and `hash` of a chain's newest record."""
 
 Spans = Mapping[str, tuple[int, int]]
 """Organisation to the first and last `sequence` of records that belong together."""
@@ -70,7 +81,7 @@ class Chain:
         self._store = store
         self._ids = ids
         self._at = at
-        self._tips: dict[str, tuple[int, str]] = {}
+        self._tips: dict[str, Tip] = {}
         self._before: dict[str, int] = {}
         self._rows: list[tuple[Any, ...]] = []
 
@@ -83,47 +94,41 @@ class Chain:
             if last > self._before[organisation_id]
         }
 
-    def append(self, organisation_id: str, type: str, fields: Mapping[str, Any]) -> str:
-        if not fields.keys() <= FIELDS:
-            raise ValueError(f"no such audit field: {sorted(fields.keys() - FIELDS)}")
-        sequence, previous = self._tips.get(organisation_id) or self._tip(organisation_id)
-        audit_id = self._ids("aud")
-        record = {name: value for name, value in fields.items() if value is not None}
-        record |= {
-            "auditId": audit_id,
-            "sequence": sequence + 1,
-            "at": self._at,
-            "type": type,
-            "organisationId": organisation_id,
-            "previousHash": previous,
-        }
+    def append(self, organisation_id: str, type: str, **fields: Any) -> str:
+        """Append a record of these fields; returns its `auditId`."""
+        sequence, previous = self.tip(organisation_id)
+        sequence += 1
+        record = Record(
+            auditId=self._ids("aud"),
+            sequence=sequence,
+            at=self._at,
+            type=type,
+            organisationId=organisation_id,
+            previousHash=previous,
+            **fields,
+        )
         text = _encode(record)
         digest = sha256(text).hexdigest()
-        self._tips[organisation_id] = (sequence + 1, digest)
+        self._tips[organisation_id] = (sequence, digest)
         self._rows.append(
             (
-                organisation_id,
-                sequence + 1,
-                audit_id,
-                self._at,
-                type,
-                fields.get("agentId"),
-                fields.get("runId"),
-                fields.get("userId"),
-                fields.get("decision"),
-                text.decode(),
-                digest,
+                *(organisation_id, sequence, record.auditId, self._at, type),
+                *(record.agentId, record.runId, record.userId, record.decision, text.decode(), digest),
             )
         )
-        return audit_id
+        return record.auditId
 
-    def _tip(self, organisation_id: str) -> tuple[int, str]:
-        rows = self._store.rows(
-            "SELECT sequence, hash FROM audit WHERE organisation_id = ? ORDER BY sequence DESC LIMIT 1",
-            (organisation_id,),
-        )
-        tip = (int(rows[0][0]), str(rows[0][1])) if rows else (0, GENESIS)
-        self._before[organisation_id] = tip[0]
+    def tip(self, organisation_id: str) -> Tip:
+        """The newest record, of this transaction or before; sequence 0 when there is none."""
+        tip = self._tips.get(organisation_id)
+        if tip is None:
+            rows = self._store.rows(
+                "SELECT sequence, hash FROM audit WHERE organisation_id = ? ORDER BY sequence DESC LIMIT 1",
+                (organisation_id,),
+            )
+            tip = (int(rows[0][0]), str(rows[0][1])) if rows else (0, GENESIS)
+            self._tips[organisation_id] = tip
+            self._before[organisation_id] = tip[0]
         return tip
 
     def mark(self) -> object:

@@ -3,6 +3,9 @@
 `Batch.open` reads in a few statements what the whole batch may need; deciding then happens in memory; `write`
 puts all rows in by `executemany`. It decides nothing.
 
+Hardly any event or call was reported before, so looking for them can be left out: should one be there after
+all, its unique index refuses the rows, and whoever opened the batch makes it again, looking first.
+
 INVARIANT: it lives inside one writing transaction, and those are one at a time over all processes, so what it
 has read stays true and the numbers it gives out are nobody else's.
 """
@@ -10,15 +13,17 @@ has read stays true and the numbers it gives out are nobody else's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import msgspec
 
+from api.store.audit import Tip
 from api.store.database import Database
 from api.store.incoming import Incoming
 from api.store.writer import Transaction
 
+_NO_RUNS: Final[dict[str, Run]] = {}
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
 
@@ -27,9 +32,9 @@ EVENT_COLUMNS = (
     *("body", "answer"),
 )
 CALL_COLUMNS = (
-    *("call_no", "organisation_id", "run_no", "tool_call_id", "event_no", "tool_name", "payload_digest"),
-    *("status", "action", "reason", "matched", "shadow", "policy_revision", "policy_digest", "decided_at"),
-    *("audit_id", "approval_id", "blocked_reason", "facts", "flags"),
+    *("call_no", "organisation_id", "run_no", "tool_call_id", "call_hash", "event_no", "tool_name"),
+    *("payload_digest", "status", "action", "reason", "matched", "shadow", "policy_revision"),
+    *("policy_digest", "decided_at", "audit_id", "approval_id", "blocked_reason", "facts", "flags"),
 )
 APPROVAL_COLUMNS = (
     *("approval_id", "organisation_id", "run_no", "run_id", "agent_id", "call_no", "tool_call_id"),
@@ -47,19 +52,19 @@ _RUNS = (
     " WHERE t.organisation_id = w.column1 AND t.run_id = w.column2"
 )
 _CALLS = (
-    "SELECT t.run_no, t.tool_call_id, t.call_no, t.payload_digest, t.status, t.reason, t.approval_id,"
-    " t.matched, t.shadow, t.flags, t.policy_revision, t.decided_at, t.audit_id, t.blocked_reason"
-    " FROM {keys} CROSS JOIN tool_calls AS t WHERE t.run_no = w.column1 AND t.tool_call_id = w.column2"
+    "SELECT t.run_no, t.call_hash, t.tool_call_id, t.call_no, t.payload_digest, t.status, t.reason,"
+    " t.approval_id, t.matched, t.shadow, t.flags, t.policy_revision, t.decided_at, t.audit_id,"
+    " t.blocked_reason"
+    " FROM {keys} CROSS JOIN tool_calls AS t WHERE t.run_no = w.column1 AND t.call_hash = w.column2"
 )
 _KNOWN = (
     "SELECT t.event_hash, t.organisation_id, t.event_id, t.body, t.answer"
     " FROM {keys} CROSS JOIN events AS t WHERE t.event_hash = w.column1"
 )
-_TOPS = (
-    "SELECT (SELECT MAX(run_no) FROM runs), (SELECT MAX(event_no) FROM events),"
-    " (SELECT MAX(call_no) FROM tool_calls)"
-)
 _LENGTHS = (1, 8, 64, 256, 1024)
+
+MOST_REMEMBERED = 10_000
+"""Runs of one organisation."""
 
 
 class Run(msgspec.Struct):
@@ -79,24 +84,67 @@ class Run(msgspec.Struct):
     key_id: str
     new: bool = False
     dirty: bool = False
+    told: dict[str, Any] | None = None
 
     def facts(self) -> dict[str, Any] | None:
-        """The `run` root of a tool call document."""
-        if self.task is None and self.model is None and self.agent_context is None:
-            return None
-        facts: dict[str, Any] = {}
-        if self.task is not None:
-            facts["task"] = self.task
-        if self.model is not None:
-            facts["model"] = self.model
+        """The `run` root of a tool call document. Once there is one, it does not change."""
+        if self.told is not None:
+            return self.told
+        facts = {"task": self.task, "model": self.model}
+        facts = {name: value for name, value in facts.items() if value is not None}
         if self.agent_context is not None:
             facts["agentContext"] = _decode(self.agent_context)
-        return facts
+        self.told = facts or None
+        return self.told
+
+
+class Memory:
+    """Runs as the last transactions of this process left them, so that a batch need not read them again.
+
+    INVARIANT: runs change only by batches of events, and each leaves audit records. So while the chain of an
+    organisation ends where our last commit left it, its runs here are those of the database. From the moment
+    a transaction may change one until it is committed, none is certain.
+    """
+
+    def __init__(self) -> None:
+        self._runs: dict[str, dict[str, Run]] = {}
+        self._tips: dict[str, Tip] = {}
+
+    def guess(self, organisation_id: str, run_id: str) -> Run | None:
+        """The run as it was last seen."""
+        return self._runs.get(organisation_id, _NO_RUNS).get(run_id)
+
+    def take(self, transaction: Transaction, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Run]:
+        """Those of the wanted runs that are known for certain; the transaction may change them."""
+        taken: dict[tuple[str, str], Run] = {}
+        certain: dict[str, dict[str, Run]] = {}
+        for place in wanted:
+            organisation_id, run_id = place
+            runs = certain.get(organisation_id)
+            if runs is None:
+                tip = self._tips.pop(organisation_id, None)
+                if tip is None or transaction.tip(organisation_id) != tip:
+                    self._runs[organisation_id] = {}
+                runs = certain[organisation_id] = self._runs[organisation_id]
+            if run_id in runs:
+                taken[place] = runs[run_id]
+        return taken
+
+    def keep(self, transaction: Transaction, batch: Batch) -> None:
+        """After the commit: what the batch knows is certain now."""
+        for (organisation_id, run_id), run in batch.runs.items():
+            runs = self._runs[organisation_id]
+            if len(runs) >= MOST_REMEMBERED:
+                runs.clear()
+            run.new = run.dirty = False
+            runs[run_id] = run
+            self._tips[organisation_id] = transaction.tip(organisation_id)
 
 
 class Call(msgspec.Struct):
     """A tool call as known inside a batch."""
 
+    tool_call_id: str
     call_no: int
     digest: str
     status: str
@@ -125,35 +173,55 @@ class Batch:
 
     store: Database
     transaction: Transaction
+    looked: bool
+    """Whether what was reported before this batch is in `calls` and `known`."""
     runs: dict[tuple[str, str], Run]
-    calls: dict[tuple[int, str], Call]
+    calls: dict[tuple[int, int], Call]
+    """By run and hash of the call's id."""
     known: dict[int, Known]
     next_run: int
     next_event: int
     next_call: int
-    counts: dict[str, int]
+    counts: dict[str, int] = field(default_factory=dict)
     """Rate-limit bucket to the calls that count in its window now."""
-    event_types: list[str]
-    statuses: list[str]
+    event_types: list[str] = field(default_factory=list)
+    statuses: list[str] = field(default_factory=list)
     """Of the calls decided for the first time."""
-    event_rows: list[tuple[Any, ...]]
-    call_rows: list[tuple[Any, ...]]
-    approval_rows: list[tuple[Any, ...]]
-    hit_rows: list[tuple[Any, ...]]
+    event_rows: list[tuple[Any, ...]] = field(default_factory=list)
+    call_rows: list[tuple[Any, ...]] = field(default_factory=list)
+    approval_rows: list[tuple[Any, ...]] = field(default_factory=list)
+    hit_rows: list[tuple[Any, ...]] = field(default_factory=list)
 
     @classmethod
-    def open(cls, store: Database, transaction: Transaction, events: Sequence[Incoming]) -> Batch:
-        hashes = {event.event_hash for event in events}
-        known = {
-            row[0]: Known(row[1], row[2], bytes(row[3]), bytes(row[4]))
-            for row in _found(store, _KNOWN, [(each,) for each in hashes])
-        }
+    def open(
+        cls,
+        store: Database,
+        transaction: Transaction,
+        events: Sequence[Incoming],
+        memory: Memory,
+        *,
+        look: bool,
+    ) -> Batch:
+        """Read what the events may need. Unless told to `look`, calls are only looked for that an event
+        tells the end of."""
+        known: dict[int, Known] = {}
+        if look:
+            hashes = {event.event_hash for event in events}
+            for row in _found(store, _KNOWN, [(each,) for each in hashes]):
+                known[row[0]] = Known(row[1], row[2], bytes(row[3]), bytes(row[4]))
         wanted = {(event.caller.organisation_id, event.body.runId) for event in events}
-        runs = {(row[1], row[2]): Run(*row) for row in _found(store, _RUNS, wanted)}
-        calls = _read_calls(store, runs, events)
-        run_no, event_no, call_no = ((top or 0) + 1 for top in store.rows(_TOPS)[0])
+        runs = memory.take(transaction, wanted)
+        runs |= {(row[1], row[2]): Run(*row) for row in _found(store, _RUNS, wanted - runs.keys())}
         return cls(
-            store, transaction, runs, calls, known, run_no, event_no, call_no, {}, [], [], [], [], [], []
+            store,
+            transaction,
+            look,
+            known=known,
+            runs=runs,
+            calls=_read_calls(store, runs, events if look else [each for each in events if not each.call]),
+            next_run=transaction.highest("runs") + 1,
+            next_event=transaction.highest("events") + 1,
+            next_call=transaction.highest("calls") + 1,
         )
 
     def new_run(self, event: Incoming) -> Run:
@@ -175,6 +243,10 @@ class Batch:
         self.next_run += 1
         self.runs[(run.organisation_id, run.run_id)] = run
         return run
+
+    def call(self, run: Run, event: Incoming) -> Call | None:
+        """The call that the event is about, or (the hash being the same) another one that takes its place."""
+        return self.calls.get((run.run_no, event.call_hash))
 
     def record(self, event: Incoming, event_no: int, run: Run, answer: bytes) -> None:
         """Keep an event with its answer; the same event later in the batch finds it."""
@@ -239,11 +311,10 @@ class Batch:
 
     def refresh_calls(self, run: Run) -> None:
         """Calls of a run whose approvals changed underneath are read again."""
-        for (run_no, tool_call_id), call in self.calls.items():
+        for (run_no, _), call in self.calls.items():
             if run_no == run.run_no:
                 status, reason = self.store.rows(
-                    "SELECT status, blocked_reason FROM tool_calls WHERE run_no = ? AND tool_call_id = ?",
-                    (run_no, tool_call_id),
+                    "SELECT status, blocked_reason FROM tool_calls WHERE call_no = ?", (call.call_no,)
                 )[0]
                 if status != call.status:
                     call.status, call.reason = status, reason
@@ -268,18 +339,18 @@ class Batch:
 
 def _read_calls(
     store: Database, runs: dict[tuple[str, str], Run], events: Sequence[Incoming]
-) -> dict[tuple[int, str], Call]:
-    wanted: set[tuple[int, str]] = set()
+) -> dict[tuple[int, int], Call]:
+    wanted: set[tuple[int, int]] = set()
     for event in events:
-        tool_call_id = event.metadata.get("toolCallId")
         run = runs.get((event.caller.organisation_id, event.body.runId))
-        if tool_call_id is not None and run is not None:
-            wanted.add((run.run_no, tool_call_id))
-    calls: dict[tuple[int, str], Call] = {}
+        if run is not None and "toolCallId" in event.metadata:
+            wanted.add((run.run_no, event.call_hash))
+    calls: dict[tuple[int, int], Call] = {}
     for row in _found(store, _CALLS, wanted):
-        (run_no, tool_call_id, call_no, digest, status, reason, approval_id, matched, shadow) = row[:9]
-        flags, revision, decided_at, audit_id, blocked_reason = row[9:]
-        calls[(run_no, tool_call_id)] = Call(
+        (run_no, call_hash, tool_call_id, call_no, digest, status, reason, approval_id) = row[:8]
+        matched, shadow, flags, revision, decided_at, audit_id, blocked_reason = row[8:]
+        calls[(run_no, call_hash)] = Call(
+            tool_call_id=tool_call_id,
             call_no=call_no,
             digest=digest,
             status=status,

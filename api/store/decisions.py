@@ -17,6 +17,7 @@ from api.errors import ApiError
 from api.store.batch import Batch, Call, Run
 from api.store.halts import HaltBook
 from api.store.incoming import Incoming
+from api.store.writer import Transaction
 from engine.decision import decide
 from engine.model import Decision, Evaluation, Match, Policy, ToolCall
 from engine.ratelimit import bucket, is_over, window_start
@@ -60,12 +61,12 @@ class Decisions:
 
     def conflict(self, batch: Batch, event: Incoming, run: Run) -> ApiError | None:
         """The error of a call that was reported before as another one."""
-        existing = batch.calls.get((run.run_no, event.metadata["toolCallId"]))
-        if existing is None or existing.digest == event.digest:
+        existing, tool_call_id = batch.call(run, event), event.metadata["toolCallId"]
+        if existing is None or (existing.digest, existing.tool_call_id) == (event.digest, tool_call_id):
             return None
         return ApiError(
             "tool_call_conflict",
-            f"the tool call `{event.metadata['toolCallId']}` of this run was reported with another"
+            f"the tool call `{tool_call_id}` of this run was reported with another"
             " tool or payload, or for another user; a changed call needs a new `toolCallId`",
         )
 
@@ -74,7 +75,7 @@ class Decisions:
     ) -> dict[str, Any]:
         """Decide and leave the rows; returns the decision's part of the answer."""
         halt = self._halts.covering(run.organisation_id, run.agent_id, run.run_id)
-        existing = batch.calls.get((run.run_no, event.metadata["toolCallId"]))
+        existing = batch.call(run, event)
         if existing is not None:
             return self._repeated(batch, event, existing, halt)
         facts = run.facts()
@@ -95,7 +96,7 @@ class Decisions:
 
     def halted(self, batch: Batch, event: Incoming, run: Run) -> bool:
         """Whether a call that was allowed before is stopped by a halt now."""
-        existing = batch.calls.get((run.run_no, event.metadata["toolCallId"]))
+        existing = batch.call(run, event)
         covered = self._halts.covering(run.organisation_id, run.agent_id, run.run_id) is not None
         return covered and existing is not None and existing.status == "allowed"
 
@@ -108,12 +109,8 @@ class Decisions:
             # What was recorded stays, and holds again when the halt ends.
             status, reason = "blocked", _halted(halt)
             details["haltId"] = halt["haltId"]
-        audit_id = batch.transaction.audit(
-            event.caller.organisation_id,
-            "decision.repeated",
-            **_audit_fields(event, status),
-            policyRevision=existing.policy_revision,
-            details=details,
+        audit_id = _audit(
+            batch.transaction, "decision.repeated", event, status, existing.policy_revision, details
         )
         return {
             **self._answer(status, reason, existing.approval_id, existing.matched, existing.shadow),
@@ -137,7 +134,7 @@ class Decisions:
     ) -> dict[str, Any]:
         transaction, organisation_id, metadata = batch.transaction, run.organisation_id, event.metadata
         tool_call_id, tool_name = metadata["toolCallId"], metadata["toolName"]
-        ruleset = evaluated.ruleset
+        ruleset, at = evaluated.ruleset, transaction.at
         matched = [_match_json(match) for match in decision.matched]
         shadow = [_match_json(match) for match in decision.shadow]
         flags = ["after_run_ended"] if run.status != "running" else []
@@ -154,13 +151,8 @@ class Decisions:
             details["haltId"] = halt["haltId"]
         if flags:
             details["flags"] = flags
-        audit_id = transaction.audit(
-            organisation_id,
-            "decision",
-            **_audit_fields(event, status),
-            reason=reason[:2_000],
-            policyRevision=ruleset.revision,
-            details=details,
+        audit_id = _audit(
+            transaction, "decision", event, status, ruleset.revision, details, reason=reason[:2_000]
         )
         call_no = batch.next_call
         batch.next_call += 1
@@ -168,15 +160,14 @@ class Decisions:
             _ask(batch, event, run, decision, approval_id, call_no)
         batch.call_rows.append(
             (
-                *(call_no, organisation_id, run.run_no, tool_call_id, event_no, tool_name, event.digest),
-                *(status, action, reason, _text(matched), _text(shadow)),
-                *(ruleset.revision, ruleset.digest, transaction.at, audit_id, approval_id),
-                reason if status == "blocked" else None,
-                _text(_recorded_facts(evaluated.call)),
-                _text(flags),
+                *(call_no, organisation_id, run.run_no, tool_call_id, event.call_hash, event_no, tool_name),
+                *(event.digest, status, action, reason, _text(matched), _text(shadow), ruleset.revision),
+                *(ruleset.digest, at, audit_id, approval_id, reason if status == "blocked" else None),
+                *(_text(_recorded_facts(evaluated.call)), _text(flags)),
             )
         )
-        batch.calls[(run.run_no, tool_call_id)] = Call(
+        batch.calls[(run.run_no, event.call_hash)] = Call(
+            tool_call_id=tool_call_id,
             call_no=call_no,
             digest=event.digest,
             status=status,
@@ -186,7 +177,7 @@ class Decisions:
             flags=flags,
             approval_id=approval_id,
             policy_revision=ruleset.revision,
-            decided_at=transaction.at,
+            decided_at=at,
             audit_id=audit_id,
         )
         batch.statuses.append(status)
@@ -204,7 +195,7 @@ class Decisions:
             reason=reason,
         )
         answer = self._answer(status, reason, approval_id, matched, shadow)
-        answer["decidedAt"] = transaction.at
+        answer["decidedAt"] = at
         answer["policyRevision"] = ruleset.revision
         answer["auditId"] = audit_id
         return answer
@@ -322,19 +313,32 @@ def _recorded_facts(call: ToolCall) -> dict[str, Any]:
     return {root: value for root, value in call.document.items() if root not in IN_THE_EVENT}
 
 
-def _audit_fields(event: Incoming, status: str) -> dict[str, Any]:
-    user = event.facts.get("user")
-    delegation = event.facts.get("delegation")
-    return {
-        "actor": event.caller.actor,
-        "agentId": event.body.agentId,
-        "runId": event.body.runId,
-        "toolCallId": event.metadata["toolCallId"],
-        "toolName": event.metadata["toolName"],
-        "userId": user["id"] if user else event.caller.user_id,
-        "delegationChain": delegation["chain"] if delegation else None,
-        "decision": status,
-    }
+def _audit(
+    transaction: Transaction,
+    type: str,
+    event: Incoming,
+    status: str,
+    policy_revision: int,
+    details: dict[str, Any],
+    reason: str | None = None,
+) -> str:
+    caller, body, metadata, facts = event.caller, event.body, event.metadata, event.facts
+    user, delegation = facts.get("user"), facts.get("delegation")
+    return transaction.audit(
+        caller.organisation_id,
+        type,
+        actor=caller.actor,
+        agentId=body.agentId,
+        runId=body.runId,
+        toolCallId=metadata["toolCallId"],
+        toolName=metadata["toolName"],
+        userId=user["id"] if user else caller.user_id,
+        delegationChain=delegation["chain"] if delegation else None,
+        decision=status,
+        reason=reason,
+        policyRevision=policy_revision,
+        details=details,
+    )
 
 
 def _text(value: Any) -> str:

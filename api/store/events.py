@@ -15,23 +15,24 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import peewee
 
 from api import metrics
 from api.errors import ApiError
 from api.exchange import Caller
-from api.store.batch import Batch, Known, Run
+from api.store.batch import Batch, Known, Memory, Run
 from api.store.database import Database
 from api.store.decisions import Decisions, Evaluated
 from api.store.halts import HaltBook
 from api.store.incoming import Answer, Incoming, same_body
 from api.store.reports import report
-from api.store.writer import Transaction
+from api.store.writer import Again, Transaction
 from engine.ruleset import Ruleset
 
 _encode = msgspec.json.encode
 
-MOST_FACTS = 10_000
-"""Runs whose facts are remembered between batches."""
+LOOK = 64
+"""After something was reported a second time, this many batches look first: who repeats, does so again."""
 
 
 class Ingestion:
@@ -58,51 +59,59 @@ class Ingestion:
         self._key_is_active = key_is_active
         self._halts = HaltBook()
         self._decisions = Decisions(rules, self._halts, frontend)
-        self._facts: dict[tuple[str, str], dict[str, Any]] = {}
-        """What runs are about, as far as they said so, as of the last batch that saw them: a guess that
-        `apply` compares with the truth."""
+        self._memory = Memory()
+        self._look = 0
+        """Batches yet to come that look for what was reported before."""
 
     # Before the lock ------------------------------------------------------------------------------
 
     def prepare(self, events: Sequence[Incoming]) -> list[Evaluated | None]:
-        evaluate, facts = self._decisions.evaluate, self._facts
-        return [
-            None
-            if event.call is None
-            else evaluate(event, facts.get((event.caller.organisation_id, event.body.runId)))
-            for event in events
-        ]
+        guess = self._memory.guess
+        prepared: list[Evaluated | None] = []
+        for event in events:
+            if event.call is None:
+                prepared.append(None)
+                continue
+            run = guess(event.caller.organisation_id, event.body.runId)
+            prepared.append(self._decisions.evaluate(event, run.facts() if run is not None else None))
+        return prepared
 
     # Inside the lock ------------------------------------------------------------------------------
 
     def apply(
-        self, transaction: Transaction, events: Sequence[Incoming], prepared: list[Evaluated | None]
+        self,
+        transaction: Transaction,
+        events: Sequence[Incoming],
+        prepared: list[Evaluated | None],
+        *,
+        repeatable: bool,
     ) -> list[Answer | Exception]:
-        self._refresh()
-        batch = Batch.open(self._store, transaction, events)
-        answers = [self._one(batch, event, ready) for event, ready in zip(events, prepared, strict=True)]
-        batch.write()
-        self._remember(batch)
+        """INVARIANT: a batch that did not look, and in which anything but new events is found, is made again:
+        the one that looks words every refusal and gives every recorded answer."""
+        self._refresh(transaction)
+        look = not repeatable or self._look > 0
+        self._look = max(0, self._look - 1)
+        batch = Batch.open(self._store, transaction, events, self._memory, look=look)
+        try:
+            answers = [self._one(batch, event, ready) for event, ready in zip(events, prepared, strict=True)]
+            batch.write()
+        except (peewee.IntegrityError, Again):
+            if look:
+                raise
+            self._look = LOOK
+            raise Again from None
+        transaction.after_commit(lambda: self._memory.keep(transaction, batch))
         transaction.after_commit(lambda: metrics.recorded(batch.event_types, batch.statuses))
         return answers
 
-    def _refresh(self) -> None:
+    def _refresh(self, transaction: Transaction) -> None:
         """Bring rules, keys and halts to what the database says now."""
-        counters = dict(self._store.rows("SELECT name, value FROM counters"))
-        revision = counters.get("policies", 0)
+        revision = transaction.counter("policies")
         if revision > self._rules_revision():
             self._catch_up(revision)
-        if counters.get("keys", 0) != self._keys_version():
+        if transaction.counter("keys") != self._keys_version():
             self._load_keys()
-        self._halts.refresh(counters.get("halts", 0))
-
-    def _remember(self, batch: Batch) -> None:
-        for place, run in batch.runs.items():
-            facts = run.facts()
-            if facts is not None:
-                if len(self._facts) >= MOST_FACTS:
-                    self._facts.clear()
-                self._facts[place] = facts
+        self._halts.refresh(transaction.counter("halts"))
 
     def _one(self, batch: Batch, event: Incoming, ready: Evaluated | None) -> Answer | Exception:
         body, organisation_id = event.body, event.caller.organisation_id
@@ -128,6 +137,8 @@ class Ingestion:
         if run is not None:
             refused = self._refused(batch, event, run)
             if refused is not None:
+                if not batch.looked:
+                    raise Again
                 return refused
         else:
             run = batch.new_run(event)

@@ -33,7 +33,8 @@ class Incoming(msgspec.Struct):
     """One checked event. `call` and `digest` are there for `tool.called` only.
 
     `raw` is the body as it is kept, `metadata` without nulls and tokens, `facts` the verified user and
-    delegation (`user`, `delegation`), as far as there are any.
+    delegation (`user`, `delegation`), as far as there are any. `event_hash` and `call_hash` are what event
+    and tool call are found by.
     """
 
     caller: Caller
@@ -44,9 +45,13 @@ class Incoming(msgspec.Struct):
     digest: str = ""
     facts: dict[str, Any] = {}
     event_hash: int = 0
+    call_hash: int = 0
 
     def __post_init__(self) -> None:
         self.event_hash = hash64(self.caller.organisation_id, self.body.eventId)
+        tool_call_id = self.metadata.get("toolCallId")
+        if tool_call_id is not None:
+            self.call_hash = hash64("", tool_call_id)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -70,9 +75,9 @@ def without_user_token(raw: bytes) -> bytes:
     return canonical(value)
 
 
-def hash64(organisation_id: str, event_id: str) -> int:
-    """What an event is found by: 64 bits, signed. Two ids may share one; rows are compared in full."""
-    digest = sha256(f"{organisation_id}\0{event_id}".encode()).digest()
+def hash64(owner: str, name: str) -> int:
+    """64 bits, signed, for a short index. Two ids may share one; rows are compared in full."""
+    digest = sha256(f"{owner}\0{name}".encode()).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
 
 

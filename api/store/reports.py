@@ -76,7 +76,9 @@ def _end(batch: Batch, event: Incoming, run: Run) -> bool:
 def _completed(batch: Batch, event: Incoming, run: Run) -> str | None:
     """Record the outcome; returns the enforcement gap it reveals."""
     metadata, transaction = event.metadata, batch.transaction
-    call = batch.calls.get((run.run_no, metadata["toolCallId"]))
+    call = batch.call(run, event)
+    if call is not None and call.tool_call_id != metadata["toolCallId"]:
+        call = None
     again = call is not None and batch.completed(call)
     gap = _gap(batch, call, metadata, again)
     if call is not None and again:

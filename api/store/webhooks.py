@@ -94,9 +94,7 @@ class Outbox:
         self._version = -1
         self._subscribed: Mapping[tuple[str, str], Sequence[str]] = {}
 
-    def refresh(self) -> None:
-        found = self._store.rows("SELECT value FROM counters WHERE name = ?", (COUNTER,))
-        version = int(found[0][0]) if found else 0
+    def refresh(self, version: int) -> None:
         if version != self._version:
             self._subscribed = subscriptions()
             self._version = version

@@ -47,6 +47,10 @@ class Overloaded(DatabaseUnavailable):
     """Too much waits for the disk already; nothing was changed."""
 
 
+class Again(Exception):
+    """The transaction came upon something that it has not looked for; it is made again, not repeatable."""
+
+
 class Change(msgspec.Struct, frozen=True):
     """Something that others wait for: published after the commit to waiting requests and streams.
 
@@ -77,8 +81,8 @@ class Outbox(Protocol):
     columns: tuple[str, ...]
     """The first is `webhook_id`."""
 
-    def refresh(self) -> None:
-        """At the start of a transaction: read the subscriptions again if they have changed."""
+    def refresh(self, version: int) -> None:
+        """At the start of a transaction: read the subscriptions again if their counter has moved."""
 
     def rows(
         self, organisation_id: str, event: str, data: dict[str, Any], now: float
@@ -86,6 +90,15 @@ class Outbox(Protocol):
 
     def owed(self, webhook_ids: Iterable[str]) -> None:
         """Deliveries of these are committed and due; called on the writer thread, must not raise."""
+
+
+_STATE = (
+    "SELECT name, value FROM counters"
+    " UNION ALL SELECT '#runs', MAX(run_no) FROM runs"
+    " UNION ALL SELECT '#events', MAX(event_no) FROM events"
+    " UNION ALL SELECT '#calls', MAX(call_no) FROM tool_calls"
+)
+"""What a transaction begins with, in one statement: the counters, and the highest numbers given out."""
 
 
 class Transaction:
@@ -97,9 +110,10 @@ class Transaction:
         self.at = iso(now)
         self.ids = ids
         self.changes: list[Change] = []
+        self._state: dict[str, int] = {name: int(value or 0) for name, value in store.rows(_STATE)}
         self._outbox = outbox
         if outbox is not None:
-            outbox.refresh()
+            outbox.refresh(self.counter("webhooks"))
         self._audit = audit_chain.Chain(store, ids, self.at)
         self._deliveries: list[tuple[Any, ...]] = []
         self._after: list[Callable[[], None]] = []
@@ -107,7 +121,7 @@ class Transaction:
 
     def audit(self, organisation_id: str, type: str, **fields: Any) -> str:
         """Append one record to the organisation's hash chain; returns its `auditId`. See `store/audit.py`."""
-        return self._audit.append(organisation_id, type, fields)
+        return self._audit.append(organisation_id, type, **fields)
 
     def notify(self, organisation_id: str, event: str, data: dict[str, Any]) -> None:
         """Owe this webhook event to everyone subscribed; the rows commit with their cause."""
@@ -132,23 +146,32 @@ class Transaction:
         self._after.append(function)
 
     def counter(self, name: str) -> int:
-        row = Counter.get_or_none(Counter.name == name)
-        return int(row.value) if row else 0
+        """A counter that caches compare with, as of now inside the transaction."""
+        return self._state.get(name, 0)
+
+    def highest(self, table: str) -> int:
+        """The highest number of `runs`, `events` or `calls` when the transaction began; 0: there is none."""
+        return self._state[f"#{table}"]
+
+    def tip(self, organisation_id: str) -> audit_chain.Tip:
+        """The end of an organisation's audit chain, as of now inside the transaction."""
+        return self._audit.tip(organisation_id)
 
     def bump(self, name: str) -> int:
         """Add one to a counter that caches compare with; returns the new value."""
         self.bumped.add(name)
-        value = self.counter(name) + 1
+        value = self._state[name] = self.counter(name) + 1
         Counter.insert(name=name, value=value).on_conflict(
             conflict_target=[Counter.name], update={Counter.value: value}
         ).execute()
         return value
 
-    def mark(self) -> tuple[int, int, int, object]:
-        return len(self.changes), len(self._deliveries), len(self._after), self._audit.mark()
+    def mark(self) -> tuple[int, int, int, dict[str, int], object]:
+        changes, deliveries, after = len(self.changes), len(self._deliveries), len(self._after)
+        return changes, deliveries, after, dict(self._state), self._audit.mark()
 
-    def undo(self, mark: tuple[int, int, int, object]) -> None:
-        changes, deliveries, after, audit = mark
+    def undo(self, mark: tuple[int, int, int, dict[str, int], object]) -> None:
+        changes, deliveries, after, self._state, audit = mark
         del self.changes[changes:], self._deliveries[deliveries:], self._after[after:]
         self._audit.undo(audit)
 
@@ -178,8 +201,11 @@ class Ingest(Protocol):
     def prepare(self, events: Sequence[Any]) -> Any:
         """Outside the lock: evaluate policies against the newest facts."""
 
-    def apply(self, transaction: Transaction, events: Sequence[Any], prepared: Any) -> list[Any]:
-        """Inside the lock: one result per event, an answer or an exception."""
+    def apply(
+        self, transaction: Transaction, events: Sequence[Any], prepared: Any, *, repeatable: bool
+    ) -> list[Any]:
+        """Inside the lock: one result per event, an answer or an exception. A repeatable transaction may
+        raise `Again`."""
 
 
 Job = Callable[[Transaction], Any]
@@ -299,7 +325,10 @@ class Writer:
     def _commit(self, batch: list[_Entry]) -> None:
         begun = perf_counter()
         try:
-            results, changes = self._transact(batch)
+            try:
+                results, changes = self._transact(batch, repeatable=all(entry.job is None for entry in batch))
+            except Again:
+                results, changes = self._transact(batch, repeatable=False)
             metrics.committed(len(batch), perf_counter() - begun)
         except DatabaseUnavailable as error:
             metrics.commit_failed()
@@ -316,7 +345,7 @@ class Writer:
         if changes and self.publish is not None:
             self.publish(changes)
 
-    def _transact(self, batch: list[_Entry]) -> tuple[list[Any], list[Change]]:
+    def _transact(self, batch: list[_Entry], *, repeatable: bool) -> tuple[list[Any], list[Change]]:
         events = [entry.event for entry in batch if entry.job is None]
         prepared = self.ingest.prepare(events) if events and self.ingest is not None else None
         results: list[Any] = []
@@ -334,7 +363,7 @@ class Writer:
                         # INVARIANT: events keep their order among themselves; they go in together at the
                         # place of the first one.
                         assert self.ingest is not None
-                        answered = self.ingest.apply(transaction, events, prepared)
+                        answered = self.ingest.apply(transaction, events, prepared, repeatable=repeatable)
                     results.append(answered[position])
                     position += 1
                 transaction.flush()

@@ -1,0 +1,28 @@
+"""Tool calls are found by a hash of their id, a third of the index that the ids themselves need."""
+
+from api.store.incoming import hash64
+from api.store.models import ToolCall
+
+MOST_AT_ONCE = 10_000
+
+
+def up(migrator, db):  # type: ignore[no-untyped-def]
+    if any(column.name == "call_hash" for column in db.get_columns("tool_calls")):
+        return
+    db.execute_sql("ALTER TABLE tool_calls ADD COLUMN call_hash BIGINT NOT NULL DEFAULT 0")
+    last = 0
+    while rows := _following(last):
+        for call_no, tool_call_id in rows:
+            ToolCall.update(call_hash=hash64("", tool_call_id)).where(ToolCall.call_no == call_no).execute()
+        last = rows[-1][0]
+    for index in db.get_indexes("tool_calls"):
+        if index.columns == ["run_no", "tool_call_id"]:
+            db.execute_sql(f'DROP INDEX "{index.name}"')
+    db.execute_sql(
+        'CREATE UNIQUE INDEX "tool_calls_run_no_call_hash" ON "tool_calls" ("run_no", "call_hash")'
+    )
+
+
+def _following(last):  # type: ignore[no-untyped-def]
+    query = ToolCall.select(ToolCall.call_no, ToolCall.tool_call_id).where(ToolCall.call_no > last)
+    return list(query.order_by(ToolCall.call_no).limit(MOST_AT_ONCE).tuples())

@@ -1,0 +1,232 @@
+"""What the writer leaves out since it is hardly ever needed: looking for repetitions, reading runs again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import peewee
+import pytest
+
+from api.store import batch, incoming
+from api.store.database import Database
+from api.store.events import Ingestion
+from api.store.models import Run, ToolCall
+from tests.support import Service
+from tests.support_sql_archive import opened
+
+BLOCK = {
+    "name": "No wires",
+    "action": "block",
+    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
+}
+
+
+def played(tmp_path: Path, steps: Any) -> None:
+    async def play() -> None:
+        async with Service(tmp_path, [BLOCK]) as service:
+            await steps(service)
+
+    asyncio.run(play())
+
+
+def look_first(service: Service, looking: bool) -> None:
+    """Whether the next batch looks for what was reported before."""
+    ingest: Any = service.context.writer.ingest
+    ingest._look = int(looking)
+
+
+def another_process(service: Service) -> Ingestion:
+    """What decides events in another process: it shares the database and remembers nothing of ours."""
+    context = service.context
+    return Ingestion(
+        context.store,
+        rules=context.live.ruleset,
+        rules_revision=lambda: context.live.revision,
+        catch_up=context.live.catch_up,
+        keys_version=lambda: context.credentials.keys_version,
+        load_keys=context.credentials.load_keys,
+        key_is_active=context.credentials.is_active,
+        frontend="",
+    )
+
+
+async def record_of_run(service: Service) -> Any:
+    return (await service.call("admin", "GET", "/v1/runs/r")).json()
+
+
+async def called(service: Service, number: int, call: str, tool: str = "mail", run: str = "r") -> Any:
+    return await service.report("agent", number, "tool.called", runId=run, toolCallId=call, toolName=tool)
+
+
+def test_new_events_are_recorded_without_looking_and_repeated_ones_by_looking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    found = batch._found
+
+    def noted(store: Database, statement: str, keys: Any) -> Any:
+        if statement is batch._KNOWN:
+            looked.append("events")
+        return found(store, statement, keys)
+
+    monkeypatch.setattr(batch, "_found", noted)
+
+    async def steps(service: Service) -> None:
+        first = await called(service, 1, "c-1", "wire")
+        assert looked == []
+        again = await called(service, 1, "c-1", "wire")
+        assert again.content == first.content
+        assert again.headers["idempotent-replay"] == "true"
+        assert looked == ["events"]
+        await called(service, 2, "c-2")
+        assert looked == ["events", "events"], "who repeats, does so again"
+
+    played(tmp_path, steps)
+
+
+def test_one_repetition_among_many_new_events_spoils_none(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        await called(service, 1, "c-1", "wire")
+        numbers = [*range(2, 40), 1, *range(40, 60)]
+        answers = await asyncio.gather(
+            *(called(service, n, f"c-{n}", "wire" if n == 1 else "mail") for n in numbers)
+        )
+        for number, answer in zip(numbers, answers, strict=True):
+            assert answer.status_code == 200, answer.text
+            assert answer.json()["toolCallStatus"] == ("blocked" if number == 1 else "allowed")
+            assert ("idempotent-replay" in answer.headers) == (number == 1)
+        audit = await service.call("admin", "GET", "/v1/audit?type=decision&limit=200")
+        assert len(audit.json()) == 59
+
+    played(tmp_path, steps)
+
+
+@pytest.mark.parametrize("looking", [False, True])
+def test_refusals_are_the_same_whether_it_looked_or_not(tmp_path: Path, looking: bool) -> None:
+    async def steps(service: Service) -> None:
+        await called(service, 1, "c-1")
+        look_first(service, looking)
+        answers = [
+            await service.report("agent", 1, "tool.called", runId="s", toolCallId="c-1", toolName="mail"),
+            await called(service, 2, "c-1", "wire"),
+            await service.report(
+                "agent", 1, "tool.called", runId="r", agentId="other", toolCallId="c-1", toolName="mail"
+            ),
+        ]
+        for answer in answers:
+            look_first(service, looking)
+            assert answer.status_code == 409
+        assert [answer.json()["code"] for answer in answers] == [
+            *("event_id_conflict", "tool_call_conflict", "event_id_conflict")
+        ]
+
+    played(tmp_path, steps)
+
+
+def test_ids_that_share_a_hash_are_refused_and_not_mixed_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def short(owner: str, name: str) -> int:
+        return len(name)
+
+    async def steps(service: Service) -> None:
+        monkeypatch.setattr(incoming, "hash64", short)
+        first = await called(service, 1, "call-1", "wire")
+        assert first.json()["toolCallStatus"] == "blocked"
+        same_event = await called(service, 2, "another call", "mail")
+        assert same_event.json()["code"] == "event_id_conflict"
+        same_call = await called(service, 100, "call-2", "wire")
+        assert same_call.json()["code"] == "tool_call_conflict"
+        ended = await service.report("agent", 2_000_000, "tool.completed", runId="r", toolCallId="call-3")
+        assert ended.status_code == 200
+        run = await record_of_run(service)
+        assert [(call["toolCallId"], call.get("completedAt")) for call in run["toolCalls"]] == [
+            ("call-1", None)
+        ]
+
+    played(tmp_path, steps)
+
+
+def test_a_run_that_another_process_ended_is_known_to_have_ended(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        await service.report("agent", 1, "run.started", runId="r", task="pay")
+        await called(service, 2, "c-1")
+        ours, service.context.writer.ingest = service.context.writer.ingest, another_process(service)
+        await service.report("agent", 3, "run.completed", runId="r")
+        service.context.writer.ingest = ours
+        await called(service, 4, "c-2")
+        flags = {call["toolCallId"]: call["flags"] for call in (await record_of_run(service))["toolCalls"]}
+        assert flags == {"c-1": [], "c-2": ["after_run_ended"]}
+
+    played(tmp_path, steps)
+
+
+def test_a_run_that_a_failed_transaction_had_ended_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def steps(service: Service) -> None:
+        await called(service, 1, "c-1")
+
+        def broken(*_: Any) -> None:
+            raise peewee.OperationalError("disk I/O error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("api.store.writer.Transaction.flush", broken)
+            failed = await service.report("agent", 2, "run.completed", runId="r")
+            assert failed.status_code == 503
+        await called(service, 3, "c-2")
+        run = await record_of_run(service)
+        assert run["status"] == "running"
+        assert [call["flags"] for call in run["toolCalls"]] == [[], []]
+
+    played(tmp_path, steps)
+
+
+# ---- databases of before ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Database]:
+    made = opened(database_url)
+    yield made
+    made.close()
+
+
+def test_a_database_without_hashes_of_calls_gets_them(store: Database) -> None:
+    names = [f"call-{number}" for number in range(25)]
+    call = {
+        "organisation_id": "default",
+        "event_no": 1,
+        "tool_name": "mail",
+        "payload_digest": "d",
+        "status": "allowed",
+        "action": "allow",
+        "reason": "",
+        "matched": "[]",
+        "shadow": "[]",
+        "policy_revision": 1,
+        "policy_digest": "d",
+        "decided_at": "",
+        "audit_id": "a",
+        "facts": "{}",
+    }
+    with store.transaction():
+        run = Run.create(
+            organisation_id="default", run_id="r", agent_id="a", status="running", started_at="", key_id="k"
+        )
+        for number, name in enumerate(names):
+            ToolCall.create(**call, run_no=run.run_no, tool_call_id=name, call_hash=number)
+        store.rows_changed('DROP INDEX "tool_calls_run_no_call_hash"')
+        store.rows_changed('ALTER TABLE "tool_calls" DROP COLUMN "call_hash"')
+        store.rows_changed('CREATE UNIQUE INDEX "old" ON "tool_calls" ("run_no", "tool_call_id")')
+        store.rows_changed("DELETE FROM schema_migration WHERE name LIKE ?", ("0002%",))
+    store.migrate()
+    hashes = dict(store.rows("SELECT tool_call_id, call_hash FROM tool_calls"))
+    assert hashes == {name: incoming.hash64("", name) for name in names}
+    indexes = [index.columns for index in store.peewee.get_indexes("tool_calls")]
+    assert ["run_no", "call_hash"] in indexes
+    assert ["run_no", "tool_call_id"] not in indexes
+    store.migrate()
