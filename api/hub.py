@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator
 
 from api.store.writer import Change
 
@@ -34,7 +34,7 @@ class Hub:
         """True once the process is stopping; nobody waits any more."""
         return self._closed
 
-    def publish(self, changes: Sequence[Change]) -> None:
+    def publish(self, changes: Iterable[Change]) -> None:
         """Tell everyone concerned; may be called from any thread.
 
         INVARIANT: called after the commit. Whoever begins to wait too late to be seen here reads the state

@@ -195,7 +195,7 @@ def store(database_url: str) -> Iterator[Database]:
     made.close()
 
 
-def test_a_database_without_hashes_of_calls_gets_them(store: Database) -> None:
+def test_a_database_of_before_gets_the_smaller_indexes(store: Database) -> None:
     names = [f"call-{number}" for number in range(25)]
     call = {
         "organisation_id": "default",
@@ -222,6 +222,7 @@ def test_a_database_without_hashes_of_calls_gets_them(store: Database) -> None:
         store.rows_changed('DROP INDEX "tool_calls_run_no_call_hash"')
         store.rows_changed('ALTER TABLE "tool_calls" DROP COLUMN "call_hash"')
         store.rows_changed('CREATE UNIQUE INDEX "old" ON "tool_calls" ("run_no", "tool_call_id")')
+        store.rows_changed('CREATE UNIQUE INDEX "older" ON "audit" ("audit_id")')
         store.rows_changed("DELETE FROM schema_migration WHERE name LIKE ?", ("0002%",))
     store.migrate()
     hashes = dict(store.rows("SELECT tool_call_id, call_hash FROM tool_calls"))
@@ -229,4 +230,5 @@ def test_a_database_without_hashes_of_calls_gets_them(store: Database) -> None:
     indexes = [index.columns for index in store.peewee.get_indexes("tool_calls")]
     assert ["run_no", "call_hash"] in indexes
     assert ["run_no", "tool_call_id"] not in indexes
+    assert ["audit_id"] not in [index.columns for index in store.peewee.get_indexes("audit")]
     store.migrate()

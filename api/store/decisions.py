@@ -17,7 +17,7 @@ from api.errors import ApiError
 from api.store.batch import Batch, Call, Run
 from api.store.halts import HaltBook
 from api.store.incoming import Incoming
-from api.store.writer import Transaction
+from api.store.writer import Decided, Transaction
 from engine.decision import decide
 from engine.model import Decision, Evaluation, Match, Policy, ToolCall
 from engine.ratelimit import bucket, is_over, window_start
@@ -161,9 +161,9 @@ class Decisions:
         batch.call_rows.append(
             (
                 *(call_no, organisation_id, run.run_no, tool_call_id, event.call_hash, event_no, tool_name),
-                *(event.digest, status, action, reason, _text(matched), _text(shadow), ruleset.revision),
+                *(event.digest, status, action, reason, _list(matched), _list(shadow), ruleset.revision),
                 *(ruleset.digest, at, audit_id, approval_id, reason if status == "blocked" else None),
-                *(_text(_recorded_facts(evaluated.call)), _text(flags)),
+                *(_recorded_facts(evaluated.call), _list(flags)),
             )
         )
         batch.calls[(run.run_no, event.call_hash)] = Call(
@@ -183,16 +183,8 @@ class Decisions:
         batch.statuses.append(status)
         if matched or halt is not None:
             _tell(batch, event, status, decision, reason)
-        transaction.publish(organisation_id, "run", run.run_id)
-        transaction.publish(
-            organisation_id,
-            "decision",
-            tool_call_id,
-            runId=run.run_id,
-            agentId=run.agent_id,
-            toolName=tool_name,
-            toolCallStatus=status,
-            reason=reason,
+        transaction.decided.append(
+            Decided(organisation_id, run.run_id, run.agent_id, tool_call_id, tool_name, status, reason)
         )
         answer = self._answer(status, reason, approval_id, matched, shadow)
         answer["decidedAt"] = at
@@ -308,9 +300,10 @@ def _match_json(match: Match) -> dict[str, Any]:
     }
 
 
-def _recorded_facts(call: ToolCall) -> dict[str, Any]:
+def _recorded_facts(call: ToolCall) -> str:
     """What the decision saw beside the payload, which the event itself holds."""
-    return {root: value for root, value in call.document.items() if root not in IN_THE_EVENT}
+    facts = {root: value for root, value in call.document.items() if root not in IN_THE_EVENT}
+    return _encode(facts).decode()
 
 
 def _audit(
@@ -341,5 +334,5 @@ def _audit(
     )
 
 
-def _text(value: Any) -> str:
-    return _encode(value).decode() if value else ("{}" if isinstance(value, dict) else "[]")
+def _list(values: list[Any]) -> str:
+    return _encode(values).decode() if values else "[]"

@@ -228,7 +228,7 @@ class Audit(Table):
 
     organisation_id = TextField()
     sequence = BigIntegerField()
-    audit_id = TextField(unique=True)
+    audit_id = TextField()
     at = TextField()
     type = TextField()
     agent_id = TextField(null=True)

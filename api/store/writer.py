@@ -16,12 +16,12 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import peewee
@@ -61,6 +61,24 @@ class Change(msgspec.Struct, frozen=True):
     topic: str
     key: str
     data: dict[str, Any] = {}
+
+
+class Decided(NamedTuple):
+    """A call was decided, for those who follow its run or all decisions."""
+
+    organisation_id: str
+    run_id: str
+    agent_id: str
+    tool_call_id: str
+    tool_name: str
+    status: str
+    reason: str
+
+    def changes(self) -> Iterator[Change]:
+        yield Change(self.organisation_id, "run", self.run_id)
+        data = {"runId": self.run_id, "agentId": self.agent_id, "toolName": self.tool_name}
+        data |= {"toolCallStatus": self.status, "reason": self.reason}
+        yield Change(self.organisation_id, "decision", self.tool_call_id, data)
 
 
 WORTH_A_HINT = frozenset({"approval", "halt", "policy", "webhook"})
@@ -109,7 +127,8 @@ class Transaction:
         self.now = now
         self.at = iso(now)
         self.ids = ids
-        self.changes: list[Change] = []
+        self.decided: list[Decided] = []
+        self._changes: list[Change] = []
         self._state: dict[str, int] = {name: int(value or 0) for name, value in store.rows(_STATE)}
         self._outbox = outbox
         if outbox is not None:
@@ -139,7 +158,13 @@ class Transaction:
 
     def publish(self, organisation_id: str, topic: str, key: str, **data: Any) -> None:
         """Wake those who wait for this, once the transaction is committed."""
-        self.changes.append(Change(organisation_id, topic, key, data))
+        self._changes.append(Change(organisation_id, topic, key, data))
+
+    def changes(self) -> Iterator[Change]:
+        """What happened. Decisions are many and hardly ever waited for, so theirs are made when asked for."""
+        yield from self._changes
+        for decided in self.decided:
+            yield from decided.changes()
 
     def after_commit(self, function: Callable[[], None]) -> None:
         """Run this once the transaction is committed (on the writer thread); it must not raise."""
@@ -167,18 +192,18 @@ class Transaction:
         return value
 
     def mark(self) -> tuple[int, int, int, dict[str, int], object]:
-        changes, deliveries, after = len(self.changes), len(self._deliveries), len(self._after)
+        changes, deliveries, after = len(self._changes), len(self._deliveries), len(self._after)
         return changes, deliveries, after, dict(self._state), self._audit.mark()
 
     def undo(self, mark: tuple[int, int, int, dict[str, int], object]) -> None:
         changes, deliveries, after, self._state, audit = mark
-        del self.changes[changes:], self._deliveries[deliveries:], self._after[after:]
+        del self._changes[changes:], self._deliveries[deliveries:], self._after[after:]
         self._audit.undo(audit)
 
     def flush(self) -> None:
         """Write what was gathered; called once, before the commit."""
         self._audit.flush()
-        if self.bumped or any(change.topic in WORTH_A_HINT for change in self.changes):
+        if self.bumped or any(change.topic in WORTH_A_HINT for change in self._changes):
             hints.send(self.store)
         if self._deliveries and self._outbox is not None:
             self.store.insert_many("deliveries", self._outbox.columns, self._deliveries)
@@ -232,7 +257,7 @@ class Writer:
         *,
         ingest: Ingest | None = None,
         outbox: Outbox | None = None,
-        publish: Callable[[list[Change]], None] | None = None,
+        publish: Callable[[Iterable[Change]], None] | None = None,
     ) -> None:
         self.store = store
         self.clock = clock
@@ -324,15 +349,18 @@ class Writer:
 
     def _commit(self, batch: list[_Entry]) -> None:
         begun = perf_counter()
+        transaction = None
         try:
             try:
-                results, changes = self._transact(batch, repeatable=all(entry.job is None for entry in batch))
+                results, transaction = self._transact(
+                    batch, repeatable=all(entry.job is None for entry in batch)
+                )
             except Again:
-                results, changes = self._transact(batch, repeatable=False)
+                results, transaction = self._transact(batch, repeatable=False)
             metrics.committed(len(batch), perf_counter() - begun)
         except DatabaseUnavailable as error:
             metrics.commit_failed()
-            results, changes = [error] * len(batch), []
+            results = [error] * len(batch)
         except Exception as error:
             if len(batch) > 1:
                 # One job broke the transaction that all shared: run each in one of its own, so that a bad
@@ -340,12 +368,12 @@ class Writer:
                 for entry in batch:
                     self._commit([entry])
                 return
-            results, changes = [error], []
+            results = [error]
         self._deliver(batch, results)
-        if changes and self.publish is not None:
-            self.publish(changes)
+        if transaction is not None and self.publish is not None:
+            self.publish(transaction.changes())
 
-    def _transact(self, batch: list[_Entry], *, repeatable: bool) -> tuple[list[Any], list[Change]]:
+    def _transact(self, batch: list[_Entry], *, repeatable: bool) -> tuple[list[Any], Transaction]:
         events = [entry.event for entry in batch if entry.job is None]
         prepared = self.ingest.prepare(events) if events and self.ingest is not None else None
         results: list[Any] = []
@@ -375,7 +403,7 @@ class Writer:
                 self.follower.rolled_back(told)
             raise
         self._committed(transaction)
-        return results, transaction.changes
+        return results, transaction
 
     def _committed(self, transaction: Transaction) -> None:
         """What follows a commit. INVARIANT: no failure in here makes the commit look failed."""
