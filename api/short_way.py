@@ -53,6 +53,13 @@ def _lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     return b"".join(b"%b: %b\r\n" % header for header in headers)
 
 
+class _Nobody:
+    """Nobody waits for messages of such an exchange."""
+
+    def set(self) -> None:
+        pass
+
+
 class _Exchange:
     """Stands where the server keeps its request and response; has what the server asks of them."""
 
@@ -60,15 +67,12 @@ class _Exchange:
     response_complete = False
     disconnected = False
     more_body = True
+    message_event = _Nobody()
 
     def __init__(self, headers: dict[bytes, bytes], keep_alive: bool) -> None:
         self.headers = headers
         self.keep_alive = keep_alive
         self.body = bytearray()
-        self.message_event = self
-
-    def set(self) -> None:
-        """Nobody waits for messages here."""
 
 
 class EventProtocol(BoundedProtocol):

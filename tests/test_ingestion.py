@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import peewee
 import pytest
 
+from api import short_way
+from api.handlers.events import checked
 from api.store import batch, incoming
 from api.store.database import Database
 from api.store.events import Ingestion
 from api.store.models import Run, ToolCall
-from tests.support import Service
+from tests.support import Service, event
 from tests.support_sql_archive import opened
 
 BLOCK = {
@@ -181,6 +186,45 @@ def test_a_run_that_a_failed_transaction_had_ended_goes_on(
         run = await record_of_run(service)
         assert run["status"] == "running"
         assert [call["flags"] for call in run["toolCalls"]] == [[], []]
+
+    played(tmp_path, steps)
+
+
+def test_events_leave_no_work_to_the_garbage_collector(tmp_path: Path) -> None:
+    """It would stop the process for tens of milliseconds time and again."""
+
+    async def steps(service: Service) -> None:
+        loop, writer = asyncio.get_running_loop(), service.context.writer
+        key = service.credentials["agent"]["X-API-Key"]
+        caller = service.context.credentials.known(key)
+        assert caller is not None
+
+        async def ingest(first: int) -> None:
+            waiting = []
+            for number in range(first, first + 300):
+                tool = "wire" if number % 3 else "mail"
+                fields = {"toolCallId": f"c-{number}", "toolName": tool, "inputPayload": {"a": [1, {}]}}
+                raw = msgspec.json.encode(event(number, "tool.called", service.clock.text, fields))
+                ready = checked(caller, raw)
+                waiting.append(writer.ingested(ready, loop))
+            await asyncio.gather(*waiting)
+
+        await ingest(0)
+        gc.collect()
+        gc.disable()
+        try:
+            await ingest(1_000)
+            assert gc.collect() < 300
+        finally:
+            gc.enable()
+        exchange = short_way._Exchange({}, True)
+        gone = weakref.finalize(exchange, lambda: None)
+        gc.disable()
+        try:
+            del exchange
+            assert not gone.alive
+        finally:
+            gc.enable()
 
     played(tmp_path, steps)
 

@@ -216,7 +216,8 @@ class Transaction:
     def committed(self) -> None:
         if self._deliveries and self._outbox is not None:
             self._outbox.owed(row[0] for row in self._deliveries)
-        for function in self._after:
+        after, self._after = self._after, []  # they refer to the transaction: leave no cycle behind
+        for function in after:
             function()
 
 
