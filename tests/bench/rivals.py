@@ -102,7 +102,10 @@ class Bench:
         )
         settle(server)
         if found.refused or found.broken:
-            raise Unavailable(f"{found.refused} requests were refused, {found.broken} connections broke")
+            raise Unavailable(
+                f"with {CONNECTIONS} connections {found.refused} of its answers were errors"
+                f" and {found.broken} came late or not at all"
+            )
         return found
 
 
