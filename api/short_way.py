@@ -127,7 +127,10 @@ class EventProtocol(BoundedProtocol):
         if caller is None or len(raw) > context.settings.max_body_bytes:
             return None
         try:
-            return checked(caller, raw)
+            event = checked(caller, raw)
+            if event is not None:
+                context.writer.foresee(event)
+            return event
         except Exception:
             # The ordinary way comes to the same, and finds the words for it.
             return None

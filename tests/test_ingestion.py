@@ -19,6 +19,7 @@ from api.store import batch, incoming
 from api.store.database import Database
 from api.store.events import Ingestion
 from api.store.models import Run, ToolCall
+from engine.ruleset import Ruleset
 from tests.support import Service, event
 from tests.support_sql_archive import opened
 
@@ -31,7 +32,7 @@ BLOCK = {
 
 def played(tmp_path: Path, steps: Any) -> None:
     async def play() -> None:
-        async with Service(tmp_path, [BLOCK]) as service:
+        async with Service(tmp_path, [BLOCK, THIEVES]) as service:
             await steps(service)
 
     asyncio.run(play())
@@ -60,6 +61,13 @@ def another_process(service: Service) -> Ingestion:
 
 async def record_of_run(service: Service) -> Any:
     return (await service.call("admin", "GET", "/v1/runs/r")).json()
+
+
+THIEVES = {
+    "name": "No thieves",
+    "action": "block",
+    "matchConditions": [{"field": "run.task", "operator": "contains", "value": "steal"}],
+}
 
 
 async def called(service: Service, number: int, call: str, tool: str = "mail", run: str = "r") -> Any:
@@ -186,6 +194,40 @@ def test_a_run_that_a_failed_transaction_had_ended_goes_on(
         run = await record_of_run(service)
         assert run["status"] == "running"
         assert [call["flags"] for call in run["toolCalls"]] == [[], []]
+
+    played(tmp_path, steps)
+
+
+def test_what_was_foreseen_does_not_decide_once_the_policies_have_changed(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        writer, ingest = service.context.writer, service.context.writer.ingest
+        assert isinstance(ingest, Ingestion)
+        caller = service.context.credentials.known(service.credentials["agent"]["X-API-Key"])
+        assert caller is not None
+        fields = {"toolCallId": "c-1", "toolName": "wire"}
+        ready = checked(caller, msgspec.json.encode(event(1, "tool.called", service.clock.text, fields)))
+        lax = Ruleset.build([])
+        strict = ingest._decisions._rules("default")
+        ingest._decisions._rules = lambda _: lax
+        writer.foresee(ready)
+        ingest._decisions._rules = lambda _: strict
+        answer = await writer.ingested(ready, asyncio.get_running_loop())
+        assert msgspec.json.decode(answer.content)["toolCallStatus"] == "blocked"
+
+    played(tmp_path, steps)
+
+
+def test_what_was_foreseen_does_not_decide_once_the_run_has_said_more(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        writer = service.context.writer
+        caller = service.context.credentials.known(service.credentials["agent"]["X-API-Key"])
+        assert caller is not None
+        fields = {"toolCallId": "c-1", "toolName": "mail", "runId": "r"}
+        ready = checked(caller, msgspec.json.encode(event(1, "tool.called", service.clock.text, fields)))
+        writer.foresee(ready)
+        await service.report("agent", 2, "run.started", runId="r", task="steal")
+        answer = await writer.ingested(ready, asyncio.get_running_loop())
+        assert msgspec.json.decode(answer.content)["toolCallStatus"] == "blocked"
 
     played(tmp_path, steps)
 

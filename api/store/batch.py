@@ -85,6 +85,7 @@ class Run(msgspec.Struct):
     new: bool = False
     dirty: bool = False
     told: dict[str, Any] | None = None
+    """The facts, once they were asked for."""
 
     def facts(self) -> dict[str, Any] | None:
         """The `run` root of a tool call document. Once there is one, it does not change."""
@@ -110,9 +111,10 @@ class Memory:
         self._runs: dict[str, dict[str, Run]] = {}
         self._tips: dict[str, Tip] = {}
 
-    def guess(self, organisation_id: str, run_id: str) -> Run | None:
-        """The run as it was last seen."""
-        return self._runs.get(organisation_id, _NO_RUNS).get(run_id)
+    def guess(self, organisation_id: str, run_id: str) -> dict[str, Any] | None:
+        """The facts of the run as it was last seen; for any thread."""
+        run = self._runs.get(organisation_id, _NO_RUNS).get(run_id)
+        return None if run is None else run.told
 
     def take(self, transaction: Transaction, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Run]:
         """Those of the wanted runs that are known for certain; the transaction may change them."""
@@ -137,6 +139,7 @@ class Memory:
             if len(runs) >= MOST_REMEMBERED:
                 runs.clear()
             run.new = run.dirty = False
+            run.facts()
             runs[run_id] = run
             self._tips[organisation_id] = transaction.tip(organisation_id)
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,13 +27,31 @@ from playhouse.migrations import Runner
 
 from api.store.models import database
 
+log = logging.getLogger("governance")
+
 T = TypeVar("T")
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 WRITE_LOCK = 0x60BE_4A9C
 """Advisory lock number on PostgreSQL (arbitrary, fixed)."""
 
+_LOCK = "SELECT set_config('lock_timeout', %s, true), pg_advisory_xact_lock(%s)"
+_END_SILENT = (
+    "SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid"
+    " WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 0 AND l.objid = %s"
+    " AND a.datname = current_database() AND a.wait_event = 'ClientRead'"
+    " AND a.state_change < now() - make_interval(secs => %s)"
+)
+
 SQLITE_START = b"SQLite format 3\0"
+
+LOCK_SECONDS = 10.0
+"""How long a transaction waits for the write lock that another process holds."""
+LOCK_SECONDS_AGAIN = 1.0
+"""The same once a wait was in vain, so that a queue of requests is told soon."""
+LOCK_NOT_AVAILABLE = "55P03"
+SILENT_SECONDS = 20
+"""A node that held the lock on PostgreSQL in silence for so long has stopped or is out of reach."""
 
 COPY_FROM = 8
 """Rows from which `COPY` pays on PostgreSQL."""
@@ -126,6 +146,8 @@ class Database:
         scheme = urlsplit(url).scheme
         self.is_sqlite = scheme == "sqlite"
         self._lock_file: int | None = None
+        self._stuck = False
+        """The last wait for the write lock was in vain."""
         self._made = False
         """The tables are there, so from now on there is a file."""
         self._opened = threading.local()
@@ -229,7 +251,12 @@ class Database:
 
     @contextlib.contextmanager
     def write_lock(self) -> Iterator[None]:
-        """The process-wide part of the write lock (SQLite only; PostgreSQL locks in `transaction`)."""
+        """The process-wide part of the write lock (SQLite only; PostgreSQL locks in `transaction`).
+
+        Raises DatabaseUnavailable when it cannot be had in time. INVARIANT: nobody waits for ever: a sibling
+        that was stopped while it held the lock (SIGSTOP, a debugger, a frozen container) would otherwise
+        hang every event of every process, and nobody would be told.
+        """
         if not self.is_sqlite or os.name == "nt":
             yield
             return
@@ -237,11 +264,57 @@ class Database:
 
         if self._lock_file is None:
             self._lock_file = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock_file, fcntl.LOCK_EX)
+        deadline = time.monotonic() + self._patience
+        pause = 0.0002
+        # `flock` knows no time limit, so it is asked again and again; a group commit takes milliseconds.
+        while True:
+            try:
+                fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise self._held() from None
+                time.sleep(pause)
+                pause = min(pause * 1.5, 0.002)
+        self._stuck = False
         try:
             yield
         finally:
             fcntl.flock(self._lock_file, fcntl.LOCK_UN)
+
+    @property
+    def _patience(self) -> float:
+        return LOCK_SECONDS_AGAIN if self._stuck else LOCK_SECONDS
+
+    def _held(self) -> DatabaseUnavailable:
+        made = DatabaseUnavailable("another process holds the database; try again shortly")
+        made.told = f"another process holds `{self.path}.lock` and does not go on; continue it or end it"
+        if not self._stuck:
+            log.warning("%s", made.told)
+        self._stuck = True
+        return made
+
+    def _lock_on_server(self) -> None:
+        """The write lock of all nodes on PostgreSQL, see `write_lock`.
+
+        The server holds the lock of a node that lost its power for hours, so whoever waits in vain ends the
+        session of a holder that has been silent for long; what it had not committed is undone.
+        """
+        try:
+            self.peewee.execute_sql(_LOCK, (f"{self._patience:.0f}s", WRITE_LOCK))
+        except peewee.OperationalError as error:
+            if getattr(getattr(error, "orig", None), "sqlstate", "") == LOCK_NOT_AVAILABLE:
+                self._stuck = True
+                self._end_silent_holder()
+            raise
+        self._stuck = False
+
+    def _end_silent_holder(self) -> None:
+        from psycopg import Error, connect
+
+        with contextlib.suppress(Error), connect(self.url, autocommit=True, connect_timeout=5) as connection:
+            if connection.execute(_END_SILENT, (WRITE_LOCK, SILENT_SECONDS)).fetchall():
+                log.warning("a node that held the database in silence for %s s was cut off", SILENT_SECONDS)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -254,7 +327,7 @@ class Database:
                     yield
             else:
                 with self.peewee.atomic():
-                    self.peewee.execute_sql("SELECT pg_advisory_xact_lock(%s)", (WRITE_LOCK,))
+                    self._lock_on_server()
                     yield
 
     def insert_many(self, table: str, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> None:

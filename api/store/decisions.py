@@ -16,7 +16,7 @@ from api.clock import iso
 from api.errors import ApiError
 from api.store.batch import Batch, Call, Run
 from api.store.halts import HaltBook
-from api.store.incoming import Incoming
+from api.store.incoming import Evaluated, Incoming
 from api.store.writer import Decided, Transaction
 from engine.decision import decide
 from engine.model import Decision, Evaluation, Match, Policy, ToolCall
@@ -33,15 +33,6 @@ UNMATCHED = decide(Evaluation(), lambda policy: False)
 """What most calls come to."""
 
 
-class Evaluated(msgspec.Struct, frozen=True):
-    """What the policies said of one call before the lock; compared again inside it."""
-
-    ruleset: Ruleset
-    run_facts: dict[str, Any] | None
-    call: ToolCall
-    evaluation: Evaluation
-
-
 class Decisions:
     """`rules` gives the newest ruleset of an organisation; `frontend` is the address in approval links."""
 
@@ -51,7 +42,8 @@ class Decisions:
         self._approvals_page = f"{frontend}/approvals?approvalId="
 
     def evaluate(self, event: Incoming, run_facts: dict[str, Any] | None) -> Evaluated:
-        """Ask the policies; the only work that may be done before the lock, and the most of it."""
+        """Ask the policies; the only work that may be done before the lock, and the most of it. For any
+        thread."""
         call = event.call
         assert call is not None
         ruleset = self._rules(event.caller.organisation_id)
@@ -70,16 +62,19 @@ class Decisions:
             " tool or payload, or for another user; a changed call needs a new `toolCallId`",
         )
 
-    def decide(
-        self, batch: Batch, event: Incoming, evaluated: Evaluated, run: Run, event_no: int
-    ) -> dict[str, Any]:
+    def is_current(self, event: Incoming) -> bool:
+        """Whether the newest policies were asked."""
+        evaluated = event.evaluated
+        return evaluated is not None and evaluated.ruleset is self._rules(event.caller.organisation_id)
+
+    def decide(self, batch: Batch, event: Incoming, run: Run, event_no: int) -> dict[str, Any]:
         """Decide and leave the rows; returns the decision's part of the answer."""
         halt = self._halts.covering(run.organisation_id, run.agent_id, run.run_id)
         existing = batch.call(run, event)
         if existing is not None:
             return self._repeated(batch, event, existing, halt)
-        facts = run.facts()
-        if evaluated.ruleset is not self._rules(run.organisation_id) or evaluated.run_facts != facts:
+        facts, evaluated = run.facts(), event.evaluated
+        if evaluated is None or not self.is_current(event) or evaluated.run_facts != facts:
             evaluated = self.evaluate(event, facts)
         found = evaluated.evaluation
         if found.matches or found.shadow:

@@ -1,9 +1,10 @@
 """Deciding and recording events, many in one transaction: the heart of the service.
 
-`prepare` runs before the write lock and asks the policies what matches. `apply` runs inside: it settles what
-other transactions may have changed (revision, keys, halts, duplicates, rate counts), decides, and gathers
-every row - event, tool call, decision, approval, rate counts, audit record, webhook deliveries - to be
-written together.
+`foresee` and `prepare` run before the write lock and ask the policies what matches: the one as soon as an
+event is there, on the thread that read it, while the writer waits for the disk; the other on the writer's
+thread, for what was not foreseen or is out of date. `apply` runs inside the lock: it settles what other
+transactions may have changed (revision, keys, halts, duplicates, rate counts), decides, and gathers all rows -
+event, tool call, decision, approval, rate counts, audit record, webhook deliveries - to be written together.
 
 INVARIANT: an answer is built only from what the same transaction records. A repeated event or tool call gets
 the recorded decision, never a second one.
@@ -22,7 +23,7 @@ from api.errors import ApiError
 from api.exchange import Caller
 from api.store.batch import Batch, Known, Memory, Run
 from api.store.database import Database
-from api.store.decisions import Decisions, Evaluated
+from api.store.decisions import Decisions
 from api.store.halts import HaltBook
 from api.store.incoming import Answer, Incoming, same_body
 from api.store.reports import report
@@ -65,26 +66,21 @@ class Ingestion:
 
     # Before the lock ------------------------------------------------------------------------------
 
-    def prepare(self, events: Sequence[Incoming]) -> list[Evaluated | None]:
-        guess = self._memory.guess
-        prepared: list[Evaluated | None] = []
+    def foresee(self, event: Incoming) -> None:
+        """Ask the policies as they are now; for any thread."""
+        if event.call is not None:
+            guess = self._memory.guess(event.caller.organisation_id, event.body.runId)
+            event.evaluated = self._decisions.evaluate(event, guess)
+
+    def prepare(self, events: Sequence[Incoming]) -> None:
         for event in events:
-            if event.call is None:
-                prepared.append(None)
-                continue
-            run = guess(event.caller.organisation_id, event.body.runId)
-            prepared.append(self._decisions.evaluate(event, run.facts() if run is not None else None))
-        return prepared
+            if not self._decisions.is_current(event):
+                self.foresee(event)
 
     # Inside the lock ------------------------------------------------------------------------------
 
     def apply(
-        self,
-        transaction: Transaction,
-        events: Sequence[Incoming],
-        prepared: list[Evaluated | None],
-        *,
-        repeatable: bool,
+        self, transaction: Transaction, events: Sequence[Incoming], *, repeatable: bool
     ) -> list[Answer | Exception]:
         """INVARIANT: a batch that did not look, and in which anything but new events is found, is made again:
         the one that looks words every refusal and gives every recorded answer."""
@@ -93,7 +89,7 @@ class Ingestion:
         self._look = max(0, self._look - 1)
         batch = Batch.open(self._store, transaction, events, self._memory, look=look)
         try:
-            answers = [self._one(batch, event, ready) for event, ready in zip(events, prepared, strict=True)]
+            answers = [self._one(batch, event) for event in events]
             batch.write()
         except (peewee.IntegrityError, Again):
             if look:
@@ -113,7 +109,7 @@ class Ingestion:
             self._load_keys()
         self._halts.refresh(transaction.counter("halts"))
 
-    def _one(self, batch: Batch, event: Incoming, ready: Evaluated | None) -> Answer | Exception:
+    def _one(self, batch: Batch, event: Incoming) -> Answer | Exception:
         body, organisation_id = event.body, event.caller.organisation_id
         if not self._key_is_active(event.caller):
             return ApiError(
@@ -125,14 +121,14 @@ class Ingestion:
         run = batch.runs.get((organisation_id, body.runId))
         if known is not None:
             answer = _repeated(event, known)
-            if isinstance(answer, ApiError) or ready is None or run is None:
+            if isinstance(answer, ApiError) or event.call is None or run is None:
                 return answer
             if self._decisions.conflict(batch, event, run) is not None:
                 return _other_event(event)
             if not self._decisions.halted(batch, event, run):
                 return answer
             # The recorded answer says `allowed`; while a halt lasts, nobody gets to act on it.
-            receipt = self._decisions.decide(batch, event, ready, run, 0)
+            receipt = self._decisions.decide(batch, event, run, 0)
             return Answer(_receipt(event, receipt), replayed=True)
         if run is not None:
             refused = self._refused(batch, event, run)
@@ -144,8 +140,8 @@ class Ingestion:
             run = batch.new_run(event)
         event_no = batch.next_event
         batch.next_event += 1
-        if ready is not None:
-            receipt = self._decisions.decide(batch, event, ready, run, event_no)
+        if event.call is not None:
+            receipt = self._decisions.decide(batch, event, run, event_no)
         else:
             receipt = report(batch, event, run, self._rules_revision())
         content = _receipt(event, receipt)

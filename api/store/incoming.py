@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from api.exchange import Caller
-from engine.model import ToolCall
+from engine.model import Evaluation, ToolCall
+from engine.ruleset import Ruleset
 
 _decode = msgspec.json.decode
 canonical = msgspec.json.Encoder(order="sorted").encode
@@ -29,6 +30,15 @@ class EventBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     organisationId: str | None = None  # noqa: N815
 
 
+class Evaluated(msgspec.Struct, frozen=True):
+    """What the policies said of one call, and what they were told of its run."""
+
+    ruleset: Ruleset
+    run_facts: dict[str, Any] | None
+    call: ToolCall
+    evaluation: Evaluation
+
+
 class Incoming(msgspec.Struct):
     """One checked event. `call` and `digest` are there for `tool.called` only.
 
@@ -46,6 +56,8 @@ class Incoming(msgspec.Struct):
     facts: dict[str, Any] = {}
     event_hash: int = 0
     call_hash: int = 0
+    evaluated: Evaluated | None = None
+    """What the policies said so far; compared with the truth when the event is decided."""
 
     def __post_init__(self) -> None:
         self.event_hash = hash64(self.caller.organisation_id, self.body.eventId)

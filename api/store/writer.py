@@ -224,12 +224,13 @@ class Transaction:
 class Ingest(Protocol):
     """Decides and records many events at once (`store/events.py`)."""
 
-    def prepare(self, events: Sequence[Any]) -> Any:
-        """Outside the lock: evaluate policies against the newest facts."""
+    def foresee(self, event: Any) -> None:
+        """What can be done for one event as soon as it is there; on any thread."""
 
-    def apply(
-        self, transaction: Transaction, events: Sequence[Any], prepared: Any, *, repeatable: bool
-    ) -> list[Any]:
+    def prepare(self, events: Sequence[Any]) -> None:
+        """What is left to be done outside the lock, on the writer's thread."""
+
+    def apply(self, transaction: Transaction, events: Sequence[Any], *, repeatable: bool) -> list[Any]:
         """Inside the lock: one result per event, an answer or an exception. A repeatable transaction may
         raise `Again`."""
 
@@ -315,6 +316,12 @@ class Writer:
         self._put(_Entry(job, None, None, partial(_settle, future)))
         return future.result()
 
+    def foresee(self, event: Any) -> None:
+        """Do for an event what can be done now, on this thread; it is for the time in which the writer waits
+        for the disk."""
+        if self.ingest is not None:
+            self.ingest.foresee(event)
+
     def ingested(self, event: Any, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
         """Hand over one event; the future holds its answer once committed."""
         future: asyncio.Future[Any] = loop.create_future()
@@ -376,7 +383,8 @@ class Writer:
 
     def _transact(self, batch: list[_Entry], *, repeatable: bool) -> tuple[list[Any], Transaction]:
         events = [entry.event for entry in batch if entry.job is None]
-        prepared = self.ingest.prepare(events) if events and self.ingest is not None else None
+        if events and self.ingest is not None:
+            self.ingest.prepare(events)
         results: list[Any] = []
         told: audit_chain.Spans = {}
         try:
@@ -392,7 +400,7 @@ class Writer:
                         # INVARIANT: events keep their order among themselves; they go in together at the
                         # place of the first one.
                         assert self.ingest is not None
-                        answered = self.ingest.apply(transaction, events, prepared, repeatable=repeatable)
+                        answered = self.ingest.apply(transaction, events, repeatable=repeatable)
                     results.append(answered[position])
                     position += 1
                 transaction.flush()
