@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import threading
@@ -11,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 
+from api.store.database import LOCK_SECONDS, SILENT_SECONDS, WRITE_LOCK
 from tests.support_nodes import KEY, Node, called, nodes
 from tests.support_postgres import Postgres
 
@@ -121,6 +124,66 @@ def test_workers_share_one_database_and_a_killed_one_is_replaced(tmp_path: Path,
         held = [name for name in storm.acknowledged if int(name.partition("-")[2]) % 10 == 0]
         assert {approval["toolCallId"] for approval in pending} >= {f"call-{name}" for name in held}
         assert "database is locked" not in node.log and "Traceback" not in node.log
+
+
+def lock_is_held(database_url: str) -> bool:
+    """Whether somebody holds the write lock now."""
+    if database_url.startswith("sqlite"):
+        handle = os.open(database_url.removeprefix("sqlite:///") + ".lock", os.O_RDWR)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+        return False
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        found = connection.execute("SELECT pg_try_advisory_xact_lock(%s)", (WRITE_LOCK,)).fetchone()
+        return found == (False,)
+
+
+def test_a_sibling_that_stopped_while_it_held_the_lock_hangs_nobody(
+    tmp_path: Path, database_url: str
+) -> None:
+    with nodes(tmp_path, database_url, 2, [HOLD], shared=database_url.startswith("sqlite")) as (one, other):
+        admin = other.admin()
+        storm = Storm(one)
+        for _ in range(200):
+            time.sleep(0.05)
+            os.killpg(one.process.pid, signal.SIGSTOP)
+            if lock_is_held(database_url):
+                time.sleep(0.2)  # a server may still have been at its commit
+                if lock_is_held(database_url):
+                    break
+            os.killpg(one.process.pid, signal.SIGCONT)
+        else:
+            raise AssertionError("it was never stopped with the lock")
+        try:
+            for number, patience in enumerate((LOCK_SECONDS + 5, LOCK_SECONDS + 5)):
+                begun = time.monotonic()
+                answer = other.call(f"meanwhile-{number}")
+                assert answer.status_code == 503 and answer.headers["retry-after"], answer.text
+                assert answer.json()["code"] == "unavailable"
+                assert time.monotonic() - begun < patience
+            assert other.http.get("/v1/approvals", headers=admin).status_code == 200
+            assert other.http.get("/health/live").status_code == 200
+            if database_url.startswith("postgresql"):
+                # Its session is ended, so that a node out of reach stops the others for a while only.
+                deadline = time.monotonic() + SILENT_SECONDS + LOCK_SECONDS
+                while other.call("before it goes on").status_code != 200:
+                    assert time.monotonic() < deadline
+        finally:
+            os.killpg(one.process.pid, signal.SIGCONT)
+        deadline = time.monotonic() + 10
+        while other.call("after").status_code != 200:
+            assert time.monotonic() < deadline
+        time.sleep(0.5)
+        storm.stop()
+        # What was in the transaction when it stopped went in late, or was refused; nobody was misled.
+        assert set(storm.statuses) <= {200, 503} and all(storm.headers), storm.statuses
+        storm.check(other)
+        assert valid(other, admin)
+        assert "Traceback" not in one.log + other.log
 
 
 @pytest.mark.postgres

@@ -49,7 +49,6 @@ LOCK_SECONDS = 10.0
 """How long a transaction waits for the write lock that another process holds."""
 LOCK_SECONDS_AGAIN = 1.0
 """The same once a wait was in vain, so that a queue of requests is told soon."""
-LOCK_NOT_AVAILABLE = "55P03"
 SILENT_SECONDS = 20
 """A node that held the lock on PostgreSQL in silence for so long has stopped or is out of reach."""
 
@@ -303,7 +302,7 @@ class Database:
         try:
             self.peewee.execute_sql(_LOCK, (f"{self._patience:.0f}s", WRITE_LOCK))
         except peewee.OperationalError as error:
-            if getattr(getattr(error, "orig", None), "sqlstate", "") == LOCK_NOT_AVAILABLE:
+            if getattr(getattr(error, "orig", None), "sqlstate", "") == "55P03":  # lock not available
                 self._stuck = True
                 self._end_silent_holder()
             raise
