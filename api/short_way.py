@@ -27,6 +27,7 @@ from api.hot import FIXED, PATH
 from api.protocol import BoundedProtocol
 from api.store.database import DatabaseUnavailable
 from api.store.incoming import Answer, Incoming
+from api.store.writer import PATIENCE
 
 STATE: Final = "context"
 """Under this name the application leaves its context in the state of the server."""
@@ -78,6 +79,15 @@ class _Exchange:
 class EventProtocol(BoundedProtocol):
     """One connection; see the module."""
 
+    def data_received(self, data: bytes) -> None:
+        context: Context | None = self.app_state.get(STATE)
+        taken = context is not None and context.writer.turn.acquire(timeout=PATIENCE)
+        try:
+            super().data_received(data)
+        finally:
+            if taken and context is not None:
+                context.writer.turn.release()
+
     def on_headers_complete(self) -> None:
         before: Any = self.cycle
         if self.url == _PATH and (before is None or before.response_complete):
@@ -127,10 +137,7 @@ class EventProtocol(BoundedProtocol):
         if caller is None or len(raw) > context.settings.max_body_bytes:
             return None
         try:
-            event = checked(caller, raw)
-            if event is not None:
-                context.writer.foresee(event)
-            return event
+            return checked(caller, raw)
         except Exception:
             # The ordinary way comes to the same, and finds the words for it.
             return None

@@ -198,7 +198,7 @@ def test_a_run_that_a_failed_transaction_had_ended_goes_on(
     played(tmp_path, steps)
 
 
-def test_what_was_foreseen_does_not_decide_once_the_policies_have_changed(tmp_path: Path) -> None:
+def test_what_was_asked_before_does_not_decide_once_the_policies_have_changed(tmp_path: Path) -> None:
     async def steps(service: Service) -> None:
         writer, ingest = service.context.writer, service.context.writer.ingest
         assert isinstance(ingest, Ingestion)
@@ -208,8 +208,9 @@ def test_what_was_foreseen_does_not_decide_once_the_policies_have_changed(tmp_pa
         ready = checked(caller, msgspec.json.encode(event(1, "tool.called", service.clock.text, fields)))
         lax = Ruleset.build([])
         strict = ingest._decisions._rules("default")
+        assert ready is not None
         ingest._decisions._rules = lambda _: lax
-        writer.foresee(ready)
+        ingest.prepare([ready])
         ingest._decisions._rules = lambda _: strict
         answer = await writer.ingested(ready, asyncio.get_running_loop())
         assert msgspec.json.decode(answer.content)["toolCallStatus"] == "blocked"
@@ -217,17 +218,31 @@ def test_what_was_foreseen_does_not_decide_once_the_policies_have_changed(tmp_pa
     played(tmp_path, steps)
 
 
-def test_what_was_foreseen_does_not_decide_once_the_run_has_said_more(tmp_path: Path) -> None:
+def test_what_was_asked_before_does_not_decide_once_the_run_has_said_more(tmp_path: Path) -> None:
     async def steps(service: Service) -> None:
         writer = service.context.writer
         caller = service.context.credentials.known(service.credentials["agent"]["X-API-Key"])
         assert caller is not None
         fields = {"toolCallId": "c-1", "toolName": "mail", "runId": "r"}
         ready = checked(caller, msgspec.json.encode(event(1, "tool.called", service.clock.text, fields)))
-        writer.foresee(ready)
+        assert isinstance(writer.ingest, Ingestion) and ready is not None
+        writer.ingest.prepare([ready])
         await service.report("agent", 2, "run.started", runId="r", task="steal")
         answer = await writer.ingested(ready, asyncio.get_running_loop())
         assert msgspec.json.decode(answer.content)["toolCallStatus"] == "blocked"
+
+    played(tmp_path, steps)
+
+
+def test_a_turn_that_is_never_given_back_stops_nothing(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        turn = service.context.writer.turn
+        assert turn.acquire(timeout=10)
+        try:
+            answer = await asyncio.wait_for(called(service, 1, "c-1", "wire"), 20)
+            assert answer.json()["toolCallStatus"] == "blocked"
+        finally:
+            turn.release()
 
     played(tmp_path, steps)
 

@@ -184,7 +184,6 @@ async def post_event(caller: Caller, raw: bytes, context: Context) -> Answer:
     """One event, decided and durable when this returns."""
     begun = perf_counter()
     event = await incoming(caller, raw, context)
-    context.writer.foresee(event)
     answer: Answer = await context.writer.ingested(event, asyncio.get_running_loop())
     metrics.answered(perf_counter() - begun)
     return answer

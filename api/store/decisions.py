@@ -42,8 +42,7 @@ class Decisions:
         self._approvals_page = f"{frontend}/approvals?approvalId="
 
     def evaluate(self, event: Incoming, run_facts: dict[str, Any] | None) -> Evaluated:
-        """Ask the policies; the only work that may be done before the lock, and the most of it. For any
-        thread."""
+        """Ask the policies; the only work that may be done before the lock, and the most of it."""
         call = event.call
         assert call is not None
         ruleset = self._rules(event.caller.organisation_id)

@@ -1,10 +1,9 @@
 """Deciding and recording events, many in one transaction: the heart of the service.
 
-`foresee` and `prepare` run before the write lock and ask the policies what matches: the one as soon as an
-event is there, on the thread that read it, while the writer waits for the disk; the other on the writer's
-thread, for what was not foreseen or is out of date. `apply` runs inside the lock: it settles what other
-transactions may have changed (revision, keys, halts, duplicates, rate counts), decides, and gathers all rows -
-event, tool call, decision, approval, rate counts, audit record, webhook deliveries - to be written together.
+`prepare` runs before the write lock and asks the policies what matches, of many calls in a row, which keeps
+what it needs in the processor's caches. `apply` runs inside: it settles what other transactions may have
+changed (revision, keys, halts, duplicates, rate counts), decides, and gathers every row - event, tool call,
+decision, approval, rate counts, audit record, webhook deliveries - to be written together.
 
 INVARIANT: an answer is built only from what the same transaction records. A repeated event or tool call gets
 the recorded decision, never a second one.
@@ -66,16 +65,11 @@ class Ingestion:
 
     # Before the lock ------------------------------------------------------------------------------
 
-    def foresee(self, event: Incoming) -> None:
-        """Ask the policies as they are now; for any thread."""
-        if event.call is not None:
-            guess = self._memory.guess(event.caller.organisation_id, event.body.runId)
-            event.evaluated = self._decisions.evaluate(event, guess)
-
     def prepare(self, events: Sequence[Incoming]) -> None:
         for event in events:
-            if not self._decisions.is_current(event):
-                self.foresee(event)
+            if event.call is not None and not self._decisions.is_current(event):
+                guess = self._memory.guess(event.caller.organisation_id, event.body.runId)
+                event.evaluated = self._decisions.evaluate(event, guess)
 
     # Inside the lock ------------------------------------------------------------------------------
 

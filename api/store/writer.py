@@ -5,6 +5,10 @@ which arrives only after the commit. While one commit waits for the disk, the ne
 next commit; there is no fixed window, so an idle service answers at once and a busy one pays one fsync for
 many. Events are jobs too, but are handed over together, so that their rows go in by `executemany`.
 
+Two threads that both compute fight for the interpreter at every statement and every request, which costs more
+than it gains. So the writer and the event loop take turns by a lock: the loop for what has arrived on a
+connection, the writer for what it computes between waiting for other processes and waiting for the disk.
+
 INVARIANT: a result is delivered only after its transaction is committed, and a failed commit fails every job
 in it; nothing is ever half done. A job that raises is undone alone, by its savepoint.
 """
@@ -41,6 +45,10 @@ MOST_BYTES_IN_ONE_COMMIT = 32 * 2**20
 MOST_WAITING = 10_000
 MOST_BYTES_WAITING = 256 * 2**20
 """Beyond either, a newcomer is told to come back: a disk that cannot keep up must not fill the memory."""
+
+
+PATIENCE = 0.05
+"""Seconds after which either thread goes on though it is not its turn: the turns are a courtesy."""
 
 
 class Overloaded(DatabaseUnavailable):
@@ -224,11 +232,8 @@ class Transaction:
 class Ingest(Protocol):
     """Decides and records many events at once (`store/events.py`)."""
 
-    def foresee(self, event: Any) -> None:
-        """What can be done for one event as soon as it is there; on any thread."""
-
     def prepare(self, events: Sequence[Any]) -> None:
-        """What is left to be done outside the lock, on the writer's thread."""
+        """What can be done outside the lock."""
 
     def apply(self, transaction: Transaction, events: Sequence[Any], *, repeatable: bool) -> list[Any]:
         """Inside the lock: one result per event, an answer or an exception. A repeatable transaction may
@@ -271,6 +276,8 @@ class Writer:
         self.on_bump: dict[str, Callable[[], None]] = {}
         """Counter -> what to refresh on the writer thread after a commit of ours that moved it, before
         anybody gets an answer."""
+        self.turn = threading.Lock()
+        """Held by whichever of the writer and the event loop computes; see the module."""
         self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
         self._bytes_waiting = 0
         self._counting = threading.Lock()
@@ -315,12 +322,6 @@ class Writer:
         future: Future[T] = Future()
         self._put(_Entry(job, None, None, partial(_settle, future)))
         return future.result()
-
-    def foresee(self, event: Any) -> None:
-        """Do for an event what can be done now, on this thread; it is for the time in which the writer waits
-        for the disk."""
-        if self.ingest is not None:
-            self.ingest.foresee(event)
 
     def ingested(self, event: Any, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
         """Hand over one event; the future holds its answer once committed."""
@@ -384,26 +385,28 @@ class Writer:
     def _transact(self, batch: list[_Entry], *, repeatable: bool) -> tuple[list[Any], Transaction]:
         events = [entry.event for entry in batch if entry.job is None]
         if events and self.ingest is not None:
-            self.ingest.prepare(events)
+            with self._own_turn(repeatable):
+                self.ingest.prepare(events)
         results: list[Any] = []
         told: audit_chain.Spans = {}
         try:
             with self.store.transaction():
-                transaction = Transaction(self.store, self.clock(), self.ids, self.outbox)
-                position = 0
-                answered: list[Any] | None = None
-                for entry in batch:
-                    if entry.job is not None:
-                        results.append(self._job(transaction, entry.job))
-                        continue
-                    if answered is None:
-                        # INVARIANT: events keep their order among themselves; they go in together at the
-                        # place of the first one.
-                        assert self.ingest is not None
-                        answered = self.ingest.apply(transaction, events, repeatable=repeatable)
-                    results.append(answered[position])
-                    position += 1
-                transaction.flush()
+                with self._own_turn(repeatable):
+                    transaction = Transaction(self.store, self.clock(), self.ids, self.outbox)
+                    position = 0
+                    answered: list[Any] | None = None
+                    for entry in batch:
+                        if entry.job is not None:
+                            results.append(self._job(transaction, entry.job))
+                            continue
+                        if answered is None:
+                            # INVARIANT: events keep their order among themselves; they go in together at the
+                            # place of the first one.
+                            assert self.ingest is not None
+                            answered = self.ingest.apply(transaction, events, repeatable=repeatable)
+                        results.append(answered[position])
+                        position += 1
+                    transaction.flush()
                 if self.follower is not None:
                     told = transaction.audited
                     self.follower.about_to_commit(told)
@@ -413,6 +416,16 @@ class Writer:
             raise
         self._committed(transaction)
         return results, transaction
+
+    @contextlib.contextmanager
+    def _own_turn(self, only_events: bool) -> Iterator[None]:
+        """Jobs may take long, and with PostgreSQL the writer mostly waits: both leave the loop alone."""
+        taken = only_events and self.store.is_sqlite and self.turn.acquire(timeout=PATIENCE)
+        try:
+            yield
+        finally:
+            if taken:
+                self.turn.release()
 
     def _committed(self, transaction: Transaction) -> None:
         """What follows a commit. INVARIANT: no failure in here makes the commit look failed."""
@@ -443,7 +456,7 @@ class Writer:
                 loops.setdefault(entry.loop, []).append((entry.settle, result))
         for loop, settled in loops.items():
             with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
-                loop.call_soon_threadsafe(_settle_all, settled)
+                loop.call_soon_threadsafe(_settle_all, settled, self.turn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,12 +475,17 @@ def _settle(future: Future[Any] | asyncio.Future[Any], result: Any) -> None:
         future.set_result(result)
 
 
-def _settle_all(settled: list[tuple[Callable[[Any], None], Any]]) -> None:
-    for settle, result in settled:
-        try:
-            settle(result)
-        except Exception:
-            log.exception("an answer could not be given")
+def _settle_all(settled: list[tuple[Callable[[Any], None], Any]], turn: threading.Lock) -> None:
+    taken = turn.acquire(timeout=PATIENCE)
+    try:
+        for settle, result in settled:
+            try:
+                settle(result)
+            except Exception:
+                log.exception("an answer could not be given")
+    finally:
+        if taken:
+            turn.release()
 
 
 def canonical(value: Any) -> bytes:
