@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from engine.model import STATUS, Action, Decision, Evaluation, Match, Policy
+from engine.model import STATUS, STRENGTH, Action, Decision, Evaluation, Match, Policy
 
 NOTHING_MATCHED: Final = "no policy matched"
 EXPLAINED: Final = 3
 """How many policies a reason explains; it names all of them."""
+
+_STRENGTH: Final = STRENGTH.__getitem__
 
 _OPENING: Final[dict[Action, str]] = {
     "block": "blocked by",
@@ -33,13 +35,12 @@ def decide(evaluation: Evaluation, over_limit: Callable[[Policy], bool]) -> Deci
     """
     matched = _effective(evaluation.matches, over_limit)
     shadow = _effective(evaluation.shadow, over_limit)
-    action: Action = min(matched, key=lambda match: match.order).policy.action if matched else "allow"
+    action: Action = min((match.policy.action for match in matched), key=_STRENGTH, default="allow")
     status = STATUS[action]
-    counted = tuple(
-        match.policy
-        for match in (*evaluation.matches, *evaluation.shadow)
-        if match.policy.rate_limit is not None and status != "blocked"
-    )
+    counted: tuple[Policy, ...] = ()
+    if status != "blocked":
+        limited = [match.policy for match in (*evaluation.matches, *evaluation.shadow)]
+        counted = tuple(policy for policy in limited if policy.rate_limit is not None)
     return Decision(action, status, explain(matched), matched, shadow, counted)
 
 
@@ -58,8 +59,6 @@ def explain(matched: Sequence[Match]) -> str:
 
 
 def _effective(matches: Sequence[Match], over_limit: Callable[[Policy], bool]) -> tuple[Match, ...]:
-    if all(match.policy.rate_limit is None for match in matches):
-        return tuple(matches)
     effective = []
     for match in matches:
         limit = match.policy.rate_limit

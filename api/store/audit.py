@@ -43,12 +43,13 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
     """What a hash covers; see the module."""
 
-    auditId: str  # noqa: N815
-    sequence: int
-    at: str
     type: str
     organisationId: str  # noqa: N815
-    previousHash: str  # noqa: N815
+    auditId: str = ""  # noqa: N815
+    sequence: int = 0
+    at: str = ""
+    previousHash: str = ""  # noqa: N815
+    """These four are given to it when it is appended."""
     actor: str | None = None
     agentId: str | None = None  # noqa: N815
     runId: str | None = None  # noqa: N815
@@ -94,29 +95,23 @@ class Chain:
             if last > self._before[organisation_id]
         }
 
-    def append(self, organisation_id: str, type: str, **fields: Any) -> str:
-        """Append a record of these fields; returns its `auditId`."""
-        sequence, previous = self.tip(organisation_id)
-        sequence += 1
-        record = Record(
-            auditId=self._ids("aud"),
-            sequence=sequence,
-            at=self._at,
-            type=type,
-            organisationId=organisation_id,
-            previousHash=previous,
-            **fields,
-        )
+    def append(self, record: Record) -> str:
+        """Append a record; returns its `auditId`."""
+        organisation_id = record.organisationId
+        sequence, record.previousHash = self.tip(organisation_id)
+        audit_id = record.auditId = self._ids("aud")
+        record.sequence = sequence = sequence + 1
+        record.at = self._at
         text = _encode(record)
         digest = sha256(text).hexdigest()
         self._tips[organisation_id] = (sequence, digest)
         self._rows.append(
             (
-                *(organisation_id, sequence, record.auditId, self._at, type),
+                *(organisation_id, sequence, audit_id, self._at, record.type),
                 *(record.agentId, record.runId, record.userId, record.decision, text.decode(), digest),
             )
         )
-        return record.auditId
+        return audit_id
 
     def tip(self, organisation_id: str) -> Tip:
         """The newest record, of this transaction or before; sequence 0 when there is none."""

@@ -14,6 +14,7 @@ import msgspec
 
 from api.clock import iso
 from api.errors import ApiError
+from api.store.audit import Record
 from api.store.batch import Batch, Call, Run
 from api.store.halts import HaltBook
 from api.store.incoming import Evaluated, Incoming
@@ -311,20 +312,22 @@ def _audit(
 ) -> str:
     caller, body, metadata, facts = event.caller, event.body, event.metadata, event.facts
     user, delegation = facts.get("user"), facts.get("delegation")
-    return transaction.audit(
-        caller.organisation_id,
-        type,
-        actor=caller.actor,
-        agentId=body.agentId,
-        runId=body.runId,
-        toolCallId=metadata["toolCallId"],
-        toolName=metadata["toolName"],
-        userId=user["id"] if user else caller.user_id,
-        delegationChain=delegation["chain"] if delegation else None,
-        decision=status,
-        reason=reason,
-        policyRevision=policy_revision,
-        details=details,
+    return transaction.append(
+        Record(
+            type=type,
+            organisationId=caller.organisation_id,
+            actor=caller.actor,
+            agentId=body.agentId,
+            runId=body.runId,
+            toolCallId=metadata["toolCallId"],
+            toolName=metadata["toolName"],
+            userId=user["id"] if user else caller.user_id,
+            delegationChain=delegation["chain"] if delegation else None,
+            decision=status,
+            reason=reason,
+            policyRevision=policy_revision,
+            details=details,
+        )
     )
 
 

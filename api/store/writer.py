@@ -142,13 +142,14 @@ class Transaction:
         if outbox is not None:
             outbox.refresh(self.counter("webhooks"))
         self._audit = audit_chain.Chain(store, ids, self.at)
+        self.append = self._audit.append
         self._deliveries: list[tuple[Any, ...]] = []
         self._after: list[Callable[[], None]] = []
         self.bumped: set[str] = set()
 
     def audit(self, organisation_id: str, type: str, **fields: Any) -> str:
         """Append one record to the organisation's hash chain; returns its `auditId`. See `store/audit.py`."""
-        return self._audit.append(organisation_id, type, **fields)
+        return self._audit.append(audit_chain.Record(type=type, organisationId=organisation_id, **fields))
 
     def notify(self, organisation_id: str, event: str, data: dict[str, Any]) -> None:
         """Owe this webhook event to everyone subscribed; the rows commit with their cause."""
