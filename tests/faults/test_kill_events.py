@@ -1,223 +1,140 @@
-"""`kill -9` of the service in the middle of events and resolutions: whatever it acknowledged is there.
+"""`kill -9` under load, of the service and of PostgreSQL: whatever was acknowledged is there, and stays true.
 
-Agents and reviewers work against a real `governance serve` until it dies under them, again and again. After
-each restart every answer that they had got must still be true, word for word.
+Agents and reviewers work against a real `governance serve` until it, or its database, dies under them, again
+and again. After each recovery the ledger asks for everything it was told: answers word for word, approvals,
+resolutions, rate counts, audit links; at the end a receiver that outlived it all has every webhook owed.
+
+`make test-kills` runs 50 rounds of each kind; `KILL_ROUNDS` sets any other number.
 """
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import json
 import os
 import random
-import threading
+import subprocess
+import sys
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
-from tests.support_nodes import KEY, Node, nodes
+from tests.faults.ledger import HOOKED, POLICIES, Inbox, Ledger
+from tests.faults.load import Load
+from tests.support_nodes import ROOT, SECRET, Node, nodes
+from tests.support_postgres import Postgres
 
 pytestmark = pytest.mark.slow
 
-ROUNDS = 10 if os.environ.get("CI_REQUIRE_ALL") else 3
-AGENTS = 5
-LIMIT = 60
-AGENT = {"X-API-Key": KEY}
-POLICIES = [
-    {
-        "policyId": "hold-payments",
-        "name": "Hold payments",
-        "action": "require_approval",
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-    },
-    {
-        "policyId": "block-wires",
-        "name": "Block wires",
-        "action": "block",
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
-    },
-    {
-        "policyId": "limit-mails",
-        "name": "Limit mails",
-        "action": "block",
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "mail"}],
-        "rateLimit": {"limit": LIMIT, "windowSeconds": 86_400, "per": ["toolName"]},
-    },
-]
+ROUNDS = int(os.environ.get("KILL_ROUNDS", "5" if os.environ.get("CI_REQUIRE_ALL") else "3"))
+RETRIES = ",".join(["0", "0.3", *["1"] * 18])
+ARRIVAL_SECONDS = 150
+"""A lease of half a minute, taken just before the last kill, must run out first."""
 
 
-@dataclass
-class Load:
-    """Agents and reviewers, and what they were told."""
+class Scene:
+    """A service with a webhook, and the ledger of what it acknowledged."""
 
-    node: Node
-    admin: dict[str, str]
-    events: dict[str, tuple[dict[str, Any], bytes]] = field(default_factory=dict)
-    """eventId -> what was sent, and the answer to it."""
-    unanswered: dict[str, dict[str, Any]] = field(default_factory=dict)
-    resolutions: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """approvalId -> the approval as answered."""
-    pending: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    numbers: Any = field(default_factory=itertools.count)
-    killed: threading.Event = field(default_factory=threading.Event)
+    def __init__(self, node: Node, inbox: Inbox, database: str) -> None:
+        self.node, self.inbox, self.database = node, inbox, database
+        self.admin = node.admin()
+        self.ledger = Ledger()
+        self.chance = random.Random()
+        self.begun = time.monotonic()
+        hook = {"url": inbox.receiver.url, "events": list(HOOKED)}
+        made = node.http.post("/v1/webhooks", json=hook, headers=self.admin)
+        assert made.status_code == 201, made.text
+        inbox.secret = made.json()["secret"]
 
-    def run(self, seconds: float) -> None:
-        """Work until the service is killed, so many seconds after work has begun."""
-        self.killed.clear()
-        work = [self._agent] * AGENTS + [self._reviewer] * 2
-        threads = [threading.Thread(target=self._until_killed, args=(each,)) for each in work]
-        for thread in threads:
-            thread.start()
-        enough, deadline = len(self.events) + 20, time.monotonic() + 30
-        while len(self.events) < enough and time.monotonic() < deadline:
-            time.sleep(0.01)
-        time.sleep(seconds)
-        self.node.kill()
-        self.killed.set()
-        for thread in threads:
-            thread.join(30)
-            assert not thread.is_alive()
-        assert self.problems == []
-
-    def _until_killed(self, work: Any) -> None:
-        base = f"http://127.0.0.1:{self.node.port}"
-        with httpx.Client(base_url=base, timeout=20, trust_env=False) as client:
-            try:
-                # A reviewer who has nothing to do would not notice the end by a broken connection.
-                while not self.killed.is_set():
-                    work(client)
-            except httpx.TransportError:
-                return
-            except Exception as error:
-                self.problems.append(repr(error))
-
-    def _agent(self, client: httpx.Client) -> None:
-        number = next(self.numbers)
-        tool = random.choice(["read", "read", "wire", "mail", "pay", "pay"])
-        for kind in ("tool.called", "tool.completed") if tool == "read" else ("tool.called",):
-            event = {
-                "eventId": f"{kind}-{number}",
-                "runId": f"run-{number % 7}",
-                "agentId": f"agent-{number % 7}",
-                "timestamp": "2026-01-31T09:30:00Z",
-                "eventType": kind,
-                "metadata": {"toolCallId": f"call-{number}", "toolName": tool, "inputPayload": {"n": number}},
-            }
-            self.unanswered[event["eventId"]] = event
-            answer = client.post("/v1/events", json=event, headers=AGENT)
-            self._note(event, answer)
-            if kind == "tool.called" and "approvalId" in answer.json():
-                self.pending.append(answer.json()["approvalId"])
-
-    def _note(self, event: dict[str, Any], answer: httpx.Response) -> None:
-        assert answer.status_code == 200, answer.text
-        self.events[event["eventId"]] = (event, answer.content)
-        self.unanswered.pop(event["eventId"], None)
-
-    def _reviewer(self, client: httpx.Client) -> None:
-        try:
-            approval_id = self.pending.pop(0)
-        except IndexError:
-            time.sleep(0.01)
-            return
-        way = random.choice(["approve", "reject"])
-        answer = client.post(f"/v1/approvals/{approval_id}/{way}", headers=self.admin, json={"reason": way})
-        if answer.status_code == 200:
-            self.resolutions[approval_id] = answer.json()
-        else:
-            # Resolved just before a kill, and tried again after it.
-            assert answer.json()["code"] == "approval_not_pending", answer.text
-
-    # After a restart --------------------------------------------------------------------------------
+    def load(self, *, unavailable: bool) -> Load:
+        self.ledger.round += 1
+        now = time.gmtime(time.time() - 1)
+        self.ledger.starts[self.ledger.round] = time.strftime("%Y-%m-%dT%H:%M:%SZ", now)
+        return Load(self.node.port, self.admin, self.ledger, unavailable=unavailable)
 
     def check(self) -> None:
-        http = self.node.http
-        known = list(self.events.values())
-        for event, content in known[-50:]:
-            again = http.post("/v1/events", json=event, headers=AGENT)
-            assert again.status_code == 200 and again.headers["idempotent-replay"] == "true", again.text
-            assert again.content == content
-        for start in range(0, len(known), 500):
-            part = known[start : start + 500]
-            batch = {"events": [event for event, _ in part]}
-            results = http.post("/v1/events/batch", json=batch, headers=AGENT).json()["results"]
-            for (_, content), result in zip(part, results, strict=True):
-                assert result == {"status": 200, "answer": json.loads(content), "replayed": True}
-        for approval_id, approval in self.resolutions.items():
-            found = http.get(f"/v1/approvals/{approval_id}", headers=self.admin).json()
-            assert {name: found[name] for name in approval} == approval
-        self._check_calls()
-        self._check_record()
-        # What was on its way when it died was recorded wholly or not at all; now it is.
-        for event in list(self.unanswered.values()):
-            self._note(event, http.post("/v1/events", json=event, headers=AGENT))
+        self.ledger.check(self.node, self.admin, self.chance)
+        assert self.inbox.problems == []
 
-    def _check_calls(self) -> None:
-        """The runs tell the same as the answers did."""
-        calls: dict[str, dict[str, Any]] = {}
-        for run in self.node.http.get("/v1/runs", headers=self.admin).json():
-            whole = self.node.http.get(f"/v1/runs/{run['runId']}", headers=self.admin).json()
-            calls |= {call["toolCallId"]: call for call in whole["toolCalls"]}
-        for event, content in self.events.values():
-            call = calls[event["metadata"]["toolCallId"]]
-            if event["eventType"] == "tool.completed":
-                assert call["completedAt"]
-                continue
-            told = json.loads(content)
-            resolved = self.resolutions.get(told.get("approvalId"))
-            if resolved is not None:
-                assert call["status"] == {"approved": "allowed", "rejected": "blocked"}[resolved["status"]]
-            elif told["toolCallStatus"] != "awaiting_approval":
-                assert call["status"] == told["toolCallStatus"]
-        mails = [
-            call for call in calls.values() if call["toolName"] == "mail" and call["status"] == "allowed"
-        ]
-        assert len(mails) <= LIMIT
-
-    def _check_record(self) -> None:
-        verified = self.node.http.get("/v1/audit/verify", headers=self.admin).json()
-        assert verified["valid"] and verified["firstBroken"] is None, verified
-        exported = self.node.http.get("/v1/audit?format=jsonl", headers=self.admin).text
-        records = {record["auditId"]: record for record in map(json.loads, exported.splitlines())}
-        assert [record["sequence"] for record in records.values()] == list(range(1, len(records) + 1))
-        for event, content in self.events.values():
-            told = json.loads(content)
-            record = records[told["auditId"]]
-            assert record["runId"] == event["runId"]
-            if event["eventType"] == "tool.called":
-                assert record["decision"] == told["toolCallStatus"]
-        resolved = {
-            r["details"].get("approvalId") for r in records.values() if r["type"].startswith("approval.")
-        }
-        assert self.resolutions.keys() <= resolved
+    def finish(self) -> None:
+        ledger = self.ledger
+        owed = ledger.wait_for_owed(self.inbox, ARRIVAL_SECONDS)
+        ledger.check_all(self.node, self.admin)
+        assert ledger.resolutions
+        assert verified(self.node, self.database) > len(ledger.events)
+        print(
+            f"\n{ledger.round} rounds in {time.monotonic() - self.begun:.0f} s: {len(ledger.events)} events "
+            f"and {len(ledger.resolutions)} resolutions acknowledged, {owed} webhooks owed and accepted in "
+            f"{self.inbox.posts} posts"
+        )
 
 
-def test_everything_acknowledged_survives_kills(tmp_path: Path, database_url: str) -> None:
-    random.seed(20_260_131)
-    with nodes(tmp_path, database_url, 1, POLICIES) as (node,):
-        load = Load(node, node.admin())
+def verified(node: Node, database: str) -> int:
+    """The number of records, once the command line has found every link whole."""
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "GOVERNANCE_JWT_SECRET": SECRET}
+    command = [sys.executable, "-m", "api.cli", "audit", "verify", "--format", "json"]
+    where = ["--database-url", database, "--data-dir", str(node.folder / "data")]
+    done = subprocess.run([*command, *where], cwd=ROOT, env=environment, capture_output=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = json.loads(done.stdout)
+    assert all(result["valid"] for result in results)
+    return max(int(result["count"]) for result in results)
+
+
+@contextlib.contextmanager
+def scene(folder: Path, database: str) -> Iterator[Scene]:
+    inbox = Inbox()
+    with (
+        inbox.receiver,
+        nodes(
+            folder,
+            database,
+            1,
+            POLICIES,
+            GOVERNANCE_WEBHOOK_ALLOW=inbox.receiver.place,
+            GOVERNANCE_WEBHOOK_RETRY=RETRIES,
+        ) as (node,),
+    ):
+        yield Scene(node, inbox, database)
+
+
+def test_everything_acknowledged_survives_kills_of_the_service(tmp_path: Path, database_url: str) -> None:
+    with scene(tmp_path, database_url) as play:
         for _ in range(ROUNDS):
-            before = len(load.events)
-            load.run(random.uniform(0, 1.2))
-            assert len(load.events) > before
-            node.restart()
-            load.check()
-        assert load.resolutions
-        # Exactly so many mails pass, as if nothing had happened.
-        for number in range(LIMIT + 5):
-            answer = node.call(f"mail-{number}", "mail", run="run-mails")
-            assert answer.status_code == 200
-        runs = [run["runId"] for run in node.http.get("/v1/runs", headers=load.admin).json()]
-        calls = [
-            call
-            for run in runs
-            for call in node.http.get(f"/v1/runs/{run}", headers=load.admin).json()["toolCalls"]
-        ]
-        allowed = [call for call in calls if call["toolName"] == "mail" and call["status"] == "allowed"]
-        assert len(allowed) == LIMIT
-        assert "Traceback" not in node.log
+            load = play.load(unavailable=False)
+            load.wait_for(20)
+            time.sleep(play.chance.uniform(0, 1.2))
+            play.node.kill()
+            load.stop()
+            if play.chance.random() < 0.3:
+                # And again, while it starts: it may be replaying its log.
+                play.node.process = play.node._start()
+                time.sleep(play.chance.uniform(0, 2))
+                play.node.kill()
+            play.node.restart()
+            play.check()
+        play.finish()
+        assert "Traceback" not in play.node.log
+
+
+@pytest.mark.postgres
+def test_everything_acknowledged_survives_kills_of_postgresql(
+    tmp_path: Path, postgres: Postgres, postgres_url: str
+) -> None:
+    with scene(tmp_path, postgres_url) as play:
+        for _ in range(ROUNDS):
+            load = play.load(unavailable=True)
+            load.wait_for(20)
+            time.sleep(play.chance.uniform(0, 1.2))
+            postgres.crash()
+            time.sleep(play.chance.uniform(0, 0.5))
+            postgres.start()
+            # The same process goes on as soon as the database is back; nobody restarts it.
+            load.wait_for(20)
+            load.stop()
+            assert load.refused, "nobody noticed"
+            play.check()
+        assert play.node.process.poll() is None
+        play.finish()
