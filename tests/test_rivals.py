@@ -19,7 +19,6 @@ from tests.bench.load import Measured
 from tests.bench.rules import HELD, Call, calls, held, rules
 
 Answer = dict[str, Any]
-README = Path(__file__).parent.parent / "README.md"
 
 
 def measured(requests: int) -> Measured:
@@ -79,14 +78,28 @@ def test_answers_are_read(name: str, holding: Answer, free: Answer, tmp_path: Pa
 def test_the_report_names_the_measured_and_the_missing(tmp_path: Path) -> None:
     chosen = [kind(tmp_path) for kind in CONTENDERS]
     pair = rivals.Pair(measured(20_000), measured(5_000))
-    rows = [rivals.row(chosen[0], 1_000, [pair])]
+    rows = [rivals.Row.of(chosen[0], 1_000, [pair])]
     given = ["--seconds", "2", "--installed", str(tmp_path), "--write"]
     text = rivals.report(given, chosen, rows, {chosen[1].name: "pip install failed: no such thing"})
-    assert "| this service | durable | 1,000 | 2,500 | 0.250 | 1.5 | 9.0 | 10,000 |" in text
+    assert "| this service | durable | 1,000 | 2,500 | 0.250 | 1.5 | 9.0 | 0 | 10,000 |" in text
     assert "pip install failed: no such thing" in text
     assert all(name in text for name in rivals.ABSENT)
     assert '`make bench-rivals ARGS="--seconds 2 --write"`' in text
     assert str(tmp_path) not in text
+
+
+def test_the_readme_gets_a_line_for_each_server(tmp_path: Path) -> None:
+    first, second, *_ = (kind(tmp_path) for kind in CONTENDERS)
+    pair = rivals.Pair(measured(20_000), measured(5_000))
+    worse = rivals.Pair(measured(20_000), Measured(500, 2_000_000, 1_500, 9_000, refused=100, broken=0))
+    rows = [rivals.Row.of(first, count, [pair]) for count in (0, 100)] + [rivals.Row.of(second, 0, [worse])]
+    short = rivals.summary(rows, [0, 100])
+    assert short.split("\n")[2] == (
+        "| this service (this folder) | durable | 2,500 (0.250) | 2,500 (0.250) | 1.5 | 9.0 |"
+    )
+    assert short.split("\n")[3].endswith("| durable | 200 (0.020) |  |  |  |")
+    before = "Text.\n\n| server | keeps | old |\n|---|---|---|\n| x | y | z |\n\nMore.\n"
+    assert rivals.into(before, short) == f"Text.\n\n{short}\n\nMore.\n"
 
 
 def test_a_slow_server_is_loaded_for_longer() -> None:
@@ -117,8 +130,9 @@ def test_an_interpreter_that_is_too_new_for_this_machine_is_named() -> None:
 
 def test_the_results_and_the_readme_name_every_server() -> None:
     results = rivals.RESULTS.read_text(encoding="utf-8")
-    readme = README.read_text(encoding="utf-8")
+    readme = rivals.README.read_text(encoding="utf-8")
     for name in [kind.name for kind in CONTENDERS] + list(rivals.ABSENT):
         assert name in results, name
         assert name in readme, name
     assert "make bench-rivals" in readme
+    assert readme.count("| server | keeps |") == 1
