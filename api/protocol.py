@@ -31,6 +31,8 @@ class BoundedProtocol(HttpToolsProtocol):
     _between = True
     """Between two requests, or at the beginning of one."""
     _data = _rest = b""
+    _idle_since: float | None = None
+    """When the last answer was complete; None while a request is under way."""
 
     def data_received(self, data: bytes) -> None:
         between, self._between = self._between, False
@@ -56,6 +58,40 @@ class BoundedProtocol(HttpToolsProtocol):
             return  # the body is still to come, see below
         self._spent, self._between = 0, True
         super().on_message_complete()
+
+    # One timer watches over an idle connection for all of its requests, instead of a new one after each.
+
+    def _unset_keepalive_if_required(self) -> None:
+        self._idle_since = None
+
+    def on_response_complete(self) -> None:
+        if self.transport.is_closing() or self.pipeline:
+            super().on_response_complete()
+            return
+        self.server_state.total_requests += 1
+        self.flow.resume_reading()
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._watch(self.timeout_keep_alive)
+
+    def _watch(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.timeout_keep_alive_task = None
+        if self._idle_since is None:
+            return  # the next answer sets the timer again
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self._watch(left)
+        else:
+            super().timeout_keep_alive_handler()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+            self.timeout_keep_alive_task = None
 
     def _unsupported_upgrade_warning(self) -> None:
         """The parser has stopped behind the head of a request that offers an upgrade: a new one goes on."""

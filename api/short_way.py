@@ -35,7 +35,6 @@ STATE: Final = "context"
 _PATH = PATH.encode()
 
 
-_NOTHING: Final[dict[str, str]] = {}
 _opened: tuple[object, bytes] = (None, b"")
 """The server's headers of this second, and the lines that every good answer begins with then."""
 
@@ -152,7 +151,10 @@ class EventProtocol(BoundedProtocol):
         if exchange.disconnected or self.transport.is_closing():
             return
         sent = exchange.headers.get(b"x-request-id")
-        request_id = request_id_of({"x-request-id": sent.decode("latin-1")} if sent else _NOTHING, context)
+        if sent is None:
+            request_id = context.ids("req")
+        else:
+            request_id = request_id_of({"x-request-id": sent.decode("latin-1")}, context)
         end = b"" if exchange.keep_alive else b"connection: close\r\n"
         if isinstance(result, Answer):
             content = result.content

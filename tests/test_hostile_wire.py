@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
+from uvicorn.config import Config
+from uvicorn.server import ServerState
 
 from api import bodies
 from api.endpoint import PROBLEM
-from api.protocol import MOST_HEAD
+from api.protocol import MOST_HEAD, BoundedProtocol
 from tests.support_service import Service, running
 
 HOST = b"Host: service.example\r\n"
@@ -216,3 +220,28 @@ def test_half_requests_leave_nothing_behind(service: Service) -> None:
         with socket.create_connection(("127.0.0.1", service.http.base_url.port or 0)) as wire:
             wire.sendall(LOGIN + b"Content-Length: 1000\r\n\r\n{")
     assert service.request("GET", "/health").json()["status"] == "ok"
+
+
+def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
+    async def answered(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.sleep(0.4)  # longer than a connection may be idle
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async def play() -> None:
+        config = Config(answered, http=BoundedProtocol, lifespan="off", timeout_keep_alive=0.2)  # type: ignore[arg-type]
+        config.load()
+        state = ServerState()
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: BoundedProtocol(config, state, {}), "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        for _ in range(3):
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
+            assert head.startswith(b"HTTP/1.1 204")
+        assert await asyncio.wait_for(reader.read(), 20) == b"", "it was not closed"
+        assert state.total_requests == 3
+        writer.close()
+        server.close()
+
+    asyncio.run(play())
