@@ -167,8 +167,8 @@ class Reconciler:
         if not trust:
             self._observer.forget()
         with self._lock:
-            for path in list(self._to_undo):
-                self._put_back(path, self._to_undo.pop(path))
+            for path in [*self._to_undo]:
+                self._undo_left_over(path)
         return self._settle(self._look(hints, None))
 
     def _put_back(self, path: str, before: bytes | None) -> None:
@@ -179,8 +179,15 @@ class Reconciler:
             else:
                 self.disk.replace(path, before)
         except StorageError:
+            # The note stays: should we die, it is completed as its author's, not taken for an edit.
             self._to_undo[path] = before
+        else:
+            notes.forget_intent(self.disk, path)
         self._pending.add(path)
+
+    def _undo_left_over(self, path: str) -> None:
+        if path in self._to_undo:
+            self._put_back(path, self._to_undo.pop(path))
 
     def _look(self, hints: Iterable[str] | None, progress: Progress | None) -> Observed:
         with self._lock:

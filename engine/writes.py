@@ -148,6 +148,7 @@ class Writes(Reconciler):
         """Raises _EditFirst when a person has edited the file, PolicyFileInvalid when it does not load."""
         stored = job.head.of(organisation_id).get(policy_id)
         path = stored.file.path if stored else folder.path_for(organisation_id, policy_id)
+        self._undo_left_over(path)
         if path in self._to_undo:
             raise StorageError(
                 f"`{shown(path)}` is not yet put right after a failed write; try again shortly"
@@ -221,7 +222,6 @@ class Writes(Reconciler):
             for path in touched:
                 if path in self._unsettled:
                     self._put_back(path, self._unsettled.pop(path))
-                    notes.forget_intent(self.disk, path)
 
     def _commit_to_git(self, author: str, touched: list[str], changes: list[Change]) -> None:
         if self._commit is None:

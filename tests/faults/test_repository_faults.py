@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from engine.disk import Disk
-from engine.errors import EngineError
+from engine.errors import EngineError, StorageError
 from engine.repository import Repository
 from tests.support_archive import MemoryArchive
 from tests.test_repository import ADMIN, BODY, Folder, document
@@ -166,6 +166,55 @@ def test_a_write_that_died_gives_way_to_one_that_was_acknowledged(tmp_path: Path
     again = folder.started()
     assert [each.created_by for each in again.versions("default", "a")] == ["bob", "file"]
     assert folder.read("policies/a.yaml") == other.read("policies/a.yaml")
+
+
+class BreakingDisk(Disk):
+    """From some moment on nothing can be changed any more, not even back."""
+
+    broken = False
+
+    def rename(self, source: Path, target: Path) -> None:
+        if self.broken:
+            raise disk_full()
+        super().rename(source, target)
+
+
+def failed_for_good(root: Path) -> tuple[Folder, Repository, BreakingDisk]:
+    """A write of `a` whose commit failed, and whose file could not be put back."""
+    folder = Folder(root)
+    folder.write("policies/a.yaml", document("a"))
+    disk = BreakingDisk(folder.root)
+    repository = folder.open(disk=disk)
+    repository.start()
+    before = folder.read("policies/a.yaml")
+
+    def gone() -> None:
+        disk.broken = True
+        raise DatabaseGone
+
+    folder.archive.before_commit = gone
+    with pytest.raises(DatabaseGone):
+        update(folder, repository)
+    folder.archive.before_commit = lambda: None
+    assert folder.read("policies/a.yaml") != before
+    assert state(repository)[("default", "a")] == (1, "Hold")
+    return folder, repository, disk
+
+
+def test_a_write_that_could_not_be_undone_is_undone_before_the_next_one(tmp_path: Path) -> None:
+    _, repository, disk = failed_for_good(tmp_path)
+    with pytest.raises(StorageError, match="not yet put right"):
+        repository.update("default", "a", {"description": "more"}, author="bob")
+    disk.broken = False
+    written = repository.update("default", "a", {"description": "more"}, author="bob")
+    assert written.stored is not None and written.stored.policy.name == "Hold"
+    assert [each.created_by for each in repository.versions("default", "a")] == ["bob", "file"]
+
+
+def test_a_write_that_could_not_be_undone_before_the_process_died_is_its_authors(tmp_path: Path) -> None:
+    folder, _, _ = failed_for_good(tmp_path)
+    newest = folder.started().versions("default", "a")[0]
+    assert (newest.version, newest.source, newest.created_by) == (2, "api", ADMIN)
 
 
 def state(repository: Repository) -> dict[tuple[str, str], tuple[int, str]]:
