@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -25,6 +25,9 @@ so its signature is not trusted (git calls this racy)."""
 
 Signature = tuple[int, int, int, int]
 """Inode, size, time of the last write, time of the last change; the latter cannot be set by users."""
+
+LastLook = Callable[[], None]
+"""Raises when a file is not any more what it was when it was decided to change it."""
 
 
 @dataclass(slots=True)
@@ -159,10 +162,11 @@ class Disk:
 
     # ---- writing ---------------------------------------------------------------------------------------
 
-    def replace(self, relative: str, content: bytes) -> None:
+    def replace(self, relative: str, content: bytes, last_look: LastLook = lambda: None) -> None:
         """Put content into a file in one rename; after it returns, the content survives a power cut.
 
-        Raises StorageError, with nothing changed.
+        `last_look` is taken when all that takes time is done, right before the rename. Raises StorageError,
+        or what `last_look` raises, with nothing changed.
         """
         target = self.root / relative
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
@@ -171,17 +175,21 @@ class Disk:
             self.write_temporary(temporary, content)
             with contextlib.suppress(FileNotFoundError):
                 temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+            last_look()
             self.rename(temporary, target)
-        except OSError as error:
+        except Exception as error:
             with contextlib.suppress(OSError):
                 temporary.unlink()
+            if not isinstance(error, OSError):
+                raise
             raise StorageError(f"`{shown(relative)}` cannot be written: {reason(error)}") from error
         with contextlib.suppress(OSError):
             self.sync_folder(target.parent)
 
-    def remove(self, relative: str) -> None:
-        """Remove a file if it is there. Raises StorageError."""
+    def remove(self, relative: str, last_look: LastLook = lambda: None) -> None:
+        """Remove a file if it is there. Raises StorageError, or what `last_look` raises."""
         target = self.root / relative
+        last_look()
         try:
             self.unlink(target)
         except FileNotFoundError:
@@ -232,6 +240,13 @@ class Disk:
             temporary.write_bytes(content)
             temporary.replace(target)
 
+    def notes(self, relative: str) -> list[str]:
+        """The names of the notes in a folder of ours; none where it cannot be read."""
+        try:
+            return [each.name for each in (self.root / relative).iterdir()]
+        except OSError:
+            return []
+
     def forget(self, relative: str) -> None:
         """Remove a note."""
         with contextlib.suppress(OSError):
@@ -240,8 +255,8 @@ class Disk:
     def clean(self, folders: Iterable[str]) -> None:
         """Remove temporary files that a crash left behind, in these folders of ours."""
         for folder in folders:
-            for left in (self.root / folder).glob(".*.yaml.*.tmp"):
-                with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):
+                for left in (self.root / folder).glob(".*.yaml.*.tmp"):
                     left.unlink()
 
 

@@ -67,10 +67,11 @@ def forget_intent(disk: Disk, path: str) -> None:
 
 def forget_intents(disk: Disk, settled: Collection[str]) -> None:
     """Forget what was settled, for instance the intents of writes that died before they changed anything."""
-    for left in (disk.root / FOLDER).glob("write-*.json"):
-        path = _read(disk, f"{FOLDER}/{left.name}").get("path")
-        if path is None or path in settled:
-            disk.forget(f"{FOLDER}/{left.name}")
+    for name in disk.notes(FOLDER):
+        if name.startswith("write-") and name.endswith(".json"):
+            path = _read(disk, f"{FOLDER}/{name}").get("path")
+            if path is None or path in settled:
+                disk.forget(f"{FOLDER}/{name}")
 
 
 def _name(path: str) -> str:

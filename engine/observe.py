@@ -71,6 +71,12 @@ class Observer:
         with self._lock:
             self._known.clear()
 
+    @property
+    def barred(self) -> bool:
+        """True while a folder could not be looked into, so that only a look at all of the disk tells more."""
+        with self._lock:
+            return any(not folder.ours(path) for path in self._standing)
+
     def observe(
         self, hints: Iterable[str] | None, expected: set[str], progress: Progress | None = None
     ) -> Observed:
@@ -178,6 +184,11 @@ class Observer:
         except OSError as error:
             raise StorageError(f"`{shown(path)}` cannot be read: {reason(error)}") from error
         return Seen(None if content is None else digest_of(content), found, content)
+
+    def still(self, path: str, digest: str | None) -> None:
+        """Raises Again when the file is not this any more, StorageError, PolicyFileInvalid."""
+        if self.now(path).digest != digest:
+            raise Again
 
 
 def _covered(path: str, refused: Mapping[str, Problem]) -> bool:

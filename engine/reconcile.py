@@ -1,9 +1,9 @@
 """Disk against archive: what a difference means, and what is done about it.
 
-Three things are compared for each path: what the disk says, what the archive says is in force, and the
-`base`, that is what disk and archive last agreed on. Equal disk and archive: nothing to do. Only the disk
-left the base: somebody edited the file, which becomes a version. Only the archive left it: the file is stale
-and gets the archive's bytes. Both left it: a conflict, reported, and nothing is overwritten.
+Three things are compared for each path: what the disk says, what the archive says is in force, and what the
+two last `agreed` on. Equal disk and archive: nothing to do. Only the disk left what was agreed: somebody
+edited the file, which becomes a version. Only the archive left it: the file is stale and gets the archive's
+bytes. Both left it: a conflict, reported, and nothing is overwritten.
 
 A batch of edits applies wholly or not at all. Everything that changes history or brings files up to date
 happens inside `Archive.transact`, so writers of all threads, processes and nodes stand in one line. A crash
@@ -21,14 +21,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from engine import accepted, folder, git, history, notes
+from engine.agreed import Agreed
 from engine.archive import Archive, Change, FileRecord, Records
 from engine.cache import DocumentCache
 from engine.disk import Disk, shown
-from engine.errors import DocumentError, Problem, RefusedToStart, StorageError
+from engine.errors import DocumentError, PolicyFileInvalid, Problem, RefusedToStart, StorageError
 from engine.history import Origin, Put
 from engine.library import Library
 from engine.notes import Marker
@@ -62,6 +64,16 @@ class Plan:
     changes: tuple[Change, ...] = ()
 
 
+@dataclass(slots=True, eq=False)
+class Undo:
+    """A write to a file that is not committed yet: what was there before it, and the digest of what it puts
+    there (None: no file)."""
+
+    path: str
+    before: bytes | None
+    ours: str | None
+
+
 class Reconciler:
     """One folder and one archive. Safe to use from several threads."""
 
@@ -89,12 +101,12 @@ class Reconciler:
         self._lock = threading.RLock()
         self._snapshot = Snapshot()
         self._problems: tuple[Problem, ...] = ()
-        self._base: dict[str, str | None] | None = None
+        self._agreed = Agreed()
         self._pending: set[str] = set()
-        # What files were before an API write that is not committed yet, and before one that failed and could
-        # not be undone yet. INVARIANT: what stands in such a file is never taken for an edit.
-        self._unsettled: dict[str, bytes | None] = {}
-        self._to_undo: dict[str, bytes | None] = {}
+        # The API writes that are not committed yet, oldest first, and those that failed and could not be
+        # undone yet. INVARIANT: what they put into a file is never taken for an edit.
+        self._unsettled: dict[str, list[Undo]] = {}
+        self._to_undo: dict[str, Undo] = {}
         self._marked = -1
 
     @property
@@ -125,7 +137,8 @@ class Reconciler:
             self._snapshot = self.archive.view(
                 lambda records: self._library.restored(records, contents, progress)
             )
-            self._base = self.archive.view(self._read_marker)
+            marker = notes.read_marker(self.disk)
+            self._agreed = self.archive.view(lambda records: Agreed.by(marker, records))
             # Only now it is known which files could be missing.
             self._observer.expect(self._snapshot.files, observed)
         self.disk.clean(observed.folders)
@@ -143,19 +156,6 @@ class Reconciler:
         self._cache.save(record.digest for record in applied.snapshot.files.values())
         return applied
 
-    def _read_marker(self, records: Records) -> dict[str, str | None] | None:
-        """What disk and archive last agreed on, by path, or None when that is not known."""
-        marker = notes.read_marker(self.disk)
-        if marker is None or records.recorded_at(marker.revision) != marker.recorded_at:
-            return None
-        base: dict[str, str | None] = {path: record.digest for path, record in records.files().items()}
-        for path in records.changed_since(marker.revision):
-            base[path] = None
-            for at, digest in records.history(path):
-                if at <= marker.revision:
-                    base[path] = digest
-        return base
-
     # ---- looking at the disk ---------------------------------------------------------------------------
 
     def apply_files(self, hints: Iterable[str] | None = None, *, trust: bool = True) -> Applied:
@@ -167,29 +167,29 @@ class Reconciler:
         if not trust:
             self._observer.forget()
         with self._lock:
-            for path in [*self._to_undo]:
-                self._undo_left_over(path)
+            for path in list(self._to_undo):
+                self._put_back(self._to_undo.pop(path))
         return self._settle(self._look(hints, None))
 
-    def _put_back(self, path: str, before: bytes | None) -> None:
-        """Undo what a failed write did to a file, now or at the next look at the disk."""
+    def _put_back(self, undo: Undo) -> None:
+        """Undo what a failed write did to a file, now or at the next look at the disk. What somebody has
+        written there since stays: it is an edit."""
+        last_look = partial(self._observer.still, undo.path, undo.ours)
+        self._pending.add(undo.path)
         try:
-            if before is None:
-                self.disk.remove(path)
+            last_look()
+            if undo.before is None:
+                self.disk.remove(undo.path, last_look)
             else:
-                self.disk.replace(path, before)
-        except StorageError:
-            # The note stays: should we die, it is completed as its author's, not taken for an edit.
-            self._to_undo[path] = before
-        else:
-            notes.forget_intent(self.disk, path)
-        self._pending.add(path)
-
-    def _undo_left_over(self, path: str) -> None:
-        if path in self._to_undo:
-            self._put_back(path, self._to_undo.pop(path))
+                self.disk.replace(undo.path, undo.before, last_look)
+        except Again:
+            return
+        except (StorageError, PolicyFileInvalid):
+            self._to_undo[undo.path] = undo
 
     def _look(self, hints: Iterable[str] | None, progress: Progress | None) -> Observed:
+        if self._observer.barred:
+            hints = None
         with self._lock:
             expected = set(self._pending) if hints is not None else {*self._snapshot.files, *self._pending}
         return self._observer.observe(hints, expected, progress)
@@ -268,12 +268,14 @@ class Reconciler:
         if intent is not None and seen.digest == intent.after:
             # An API write that died before its commit: it is completed, unless others came first.
             return "edit" if now == intent.before else "stale"
-        past = {digest for _, digest in records.history(path)}
-        if self._base is not None:
-            base = self._base.get(path)
-            if seen.digest == base:
+        told = records.history(path)
+        past = {digest for _, digest in told}
+        if self._agreed.known:
+            agreed, since = self._agreed.on(path), self._agreed.at(path)
+            # What the archive has said since may be what another process brought this file up to.
+            if seen.digest == agreed or any(at > since and digest == seen.digest for at, digest in told):
                 return "stale"
-            if now == base:
+            if now == agreed:
                 return "edit"
         elif (
             seen.digest is not None
@@ -327,12 +329,13 @@ class Reconciler:
                 plan.agreed[path] = None if put is None else put.digest
             for path in plan.stale:
                 record = plan.head.files.get(path)
+                last_look = partial(self._observer.still, path, observed.disk[path].digest)
                 try:
                     if record is None:
-                        self.disk.remove(path)
+                        self.disk.remove(path, last_look)
                     else:
-                        self.disk.replace(path, records.blob(record.digest))
-                except StorageError as error:
+                        self.disk.replace(path, records.blob(record.digest), last_look)
+                except (StorageError, PolicyFileInvalid) as error:
                     plan.problems.append(Problem(str(error), "", "not_written", shown(path)))
                 else:
                     plan.agreed[path] = None if record is None else record.digest
@@ -352,10 +355,10 @@ class Reconciler:
             notes.forget_intents(self.disk, plan.agreed)
             outdated = self._outdated(plan.head)
             self._publish(plan.head)
-            if self._base is not None:
-                self._base.update(plan.agreed)
+            if self._agreed.known:
+                self._agreed.add(plan.agreed, plan.head.revision)
             elif full and not plan.problems and plan.agreed.keys() >= plan.waiting:
-                self._base = dict(plan.agreed)
+                self._agreed.begin(plan.agreed, plan.head.revision)
             waiting = (plan.waiting | outdated) - plan.agreed.keys()
             self._pending = (self._pending - plan.agreed.keys()) | waiting
             self._problems = tuple(plan.problems)
@@ -387,15 +390,11 @@ class Reconciler:
         """The paths whose file here is older than a newer head says."""
         if head.revision <= self._snapshot.revision:
             return set()
-        base = self._base or {}
-        newer = {path for path, record in head.files.items() if base.get(path) != record.digest}
-        return newer | {path for path in self._snapshot.files if path not in head.files and base.get(path)}
+        agreed = self._agreed.on
+        newer = {path for path, record in head.files.items() if agreed(path) != record.digest}
+        return newer | {path for path in self._snapshot.files if path not in head.files and agreed(path)}
 
     def _publish(self, snapshot: Snapshot) -> None:
         mine = self._snapshot
         if snapshot.revision > mine.revision or snapshot.recorded_at != mine.recorded_at:
             self._snapshot = snapshot
-
-
-def _from_file(current: FileRecord | None) -> bool:
-    return current is None or current.source == "file"

@@ -210,8 +210,7 @@ class Repository(Writes):
             if stored is None:
                 return
             path = stored.file.path
-            self._touch(job, path, None)
-            self.disk.remove(path)
+            self.disk.remove(path, self._touch(job, path, None))
             self._record(job, {path: None})
 
         return _written(*self._write(author, work))

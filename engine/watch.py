@@ -129,7 +129,7 @@ class Watcher:
             for events in watched:
                 yield {_relative(root, path) for _, path in events}
                 # The number may be given again to a folder made anew, but then it was told as deleted.
-                gone = any(kind == Change.deleted and _relative(root, path) == "." for kind, path in events)
+                gone = any(kind == Change.deleted and Path(path) == root for kind, path in events)
                 if gone or _identity(root) != here:
                     return
 
@@ -141,10 +141,12 @@ def _identity(root: Path) -> tuple[int, int]:
 
 
 def _relative(root: Path, path: str) -> str:
+    """The path below the folder; empty for the folder itself, and for what is not below it."""
     try:
-        return Path(path).relative_to(root).as_posix()
+        relative = Path(path).relative_to(root).as_posix()
     except ValueError:
         return ""
+    return "" if relative == "." else relative
 
 
 def _hidden(path: str) -> bool:

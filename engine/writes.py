@@ -11,18 +11,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from engine import accepted, folder, history, notes
-from engine.archive import Archive, Change, Records, Source
-from engine.disk import shown
+from engine.archive import Archive, Change, Records
+from engine.disk import LastLook, shown
 from engine.documents import digest_of
 from engine.errors import DocumentError, PolicyFileInvalid, StorageError
-from engine.history import Put
+from engine.history import Origin, Put
 from engine.notes import Intent
 from engine.observe import Again, Seen
-from engine.reconcile import Reconciler
+from engine.reconcile import Reconciler, Undo
 from engine.snapshot import Snapshot, Stored
 
 log = logging.getLogger("governance.policies")
@@ -36,13 +37,13 @@ Commit = Callable[[Path, str, str, str], object]
 
 @dataclass(slots=True)
 class Job:
-    """One write while it runs; `touched` are the paths whose files it has changed."""
+    """One write while it runs; `touched` is what it has done to files."""
 
     records: Records
     head: Snapshot
     author: str
     changes: list[Change]
-    touched: list[str]
+    touched: list[Undo]
 
 
 class _EditFirst(Exception):
@@ -78,7 +79,7 @@ class Writes(Reconciler):
         raise StorageError("the file changes on disk all the time; try again shortly")
 
     def _try_to_write(self, author: str, work: Callable[[Job], T]) -> tuple[Job, T]:
-        touched: list[str] = []
+        touched: list[Undo] = []
         try:
             job, result = self.archive.transact(lambda records: self._run(records, author, touched, work))
         except Exception:
@@ -90,19 +91,19 @@ class Writes(Reconciler):
 
     def _committed(self, job: Job) -> None:
         with self._lock:
-            self._pending |= self._outdated(job.head) - set(job.touched)
+            self._pending |= self._outdated(job.head) - {undo.path for undo in job.touched}
             self._publish(job.head)
-            for path in job.touched:
-                self._unsettled.pop(path, None)
+            changed = {each.path: each.after.digest if each.after else None for each in job.changes}
+            self._agreed.add(changed, job.head.revision)
+            for undo in job.touched:
+                self._settled(undo)
+            for path in {*changed, *(undo.path for undo in job.touched)}:
                 notes.forget_intent(self.disk, path)
-            for change in job.changes:
-                if self._base is not None:
-                    self._base[change.path] = change.after.digest if change.after else None
-                self._pending.discard(change.path)
+            self._pending -= changed.keys()
             self._mark()
 
     def _run(
-        self, records: Records, author: str, touched: list[str], work: Callable[[Job], T]
+        self, records: Records, author: str, touched: list[Undo], work: Callable[[Job], T]
     ) -> tuple[Job, T]:
         if missing := self._observer.missing_folder():
             # Writing would make the folder again, with all other policies gone from it.
@@ -128,15 +129,16 @@ class Writes(Reconciler):
         return applied.changes
 
     def _adopt(self, path: str) -> list[Change]:
-        """Make what a person did to a file a version of its own. Raises PolicyFileInvalid."""
-        author = self._authors(self.root, [path]).get(path) or "file"
+        """Make what a person, or a write that died, did to a file a version of its own. Raises
+        PolicyFileInvalid."""
+        authors = self._authors(self.root, [path])
 
         def run(records: Records) -> Job:
             with self._lock:
-                job = Job(records, self._library.at_head(records, self._snapshot), author, [], [])
+                job = Job(records, self._library.at_head(records, self._snapshot), "", [], [])
                 put = self._edit_on_disk(job, path)
                 if put is not None:
-                    self._record(job, {path: put}, "file")
+                    self._record(job, {path: put}, self._origin(path, put, authors))
                 return job
 
         job = self.archive.transact(run)
@@ -148,7 +150,6 @@ class Writes(Reconciler):
         """Raises _EditFirst when a person has edited the file, PolicyFileInvalid when it does not load."""
         stored = job.head.of(organisation_id).get(policy_id)
         path = stored.file.path if stored else folder.path_for(organisation_id, policy_id)
-        self._undo_left_over(path)
         if path in self._to_undo:
             raise StorageError(
                 f"`{shown(path)}` is not yet put right after a failed write; try again shortly"
@@ -186,47 +187,61 @@ class Writes(Reconciler):
             raise DocumentError(problems)
         if self.disk.is_link(path):
             raise StorageError(f"`{shown(path)}` is a link, which is not replaced; edit the file it leads to")
-        self._touch(job, path, put.digest)
-        self.disk.replace(path, content)
+        self.disk.replace(path, content, self._touch(job, path, put.digest))
         self._record(job, {path: put})
         return job.head.of(organisation_id)[policy_id]
 
-    def _touch(self, job: Job, path: str, after: str | None) -> None:
-        """Remember what the file was, before this transaction first changes it. Raises Again when somebody
-        changed it since we compared it with the archive."""
+    def _touch(self, job: Job, path: str, after: str | None) -> LastLook:
+        """Remember what the file was, before it is changed; returns the last look to be taken then. Raises
+        Again when somebody changed it since we compared it with the archive."""
         current = job.head.files.get(path)
         seen = self._observer.now(path)
-        known = {current.digest if current else None}
-        if self._base is not None:
-            known.add(self._base.get(path))
+        known = {current.digest if current else None, self._agreed.on(path)}
         if seen.digest not in known and seen.digest not in {d for _, d in job.records.history(path)}:
             raise Again
-        self._unsettled.setdefault(path, seen.content)
-        job.touched.append(path)
+        undo = Undo(path, seen.content, after)
+        self._unsettled.setdefault(path, []).append(undo)
+        job.touched.append(undo)
         notes.write_intent(self.disk, Intent(path, current.digest if current else None, after, job.author))
+        return partial(self._observer.still, path, seen.digest)
 
-    def _record(self, job: Job, edits: Mapping[str, Put | None], source: Source = "api") -> None:
+    def _record(self, job: Job, edits: Mapping[str, Put | None], origin: Origin | None = None) -> None:
+        made_by = origin or ("api", job.author)
         head, changes = history.record(
-            job.records,
-            job.head,
-            edits,
-            origin=lambda _path: (source, job.author),
-            at=self._clock(),
+            job.records, job.head, edits, origin=lambda _path: made_by, at=self._clock()
         )
         job.head = head
         job.changes += changes
 
-    def _undo(self, touched: list[str]) -> None:
+    def _undo(self, touched: list[Undo]) -> None:
         """Put back what the files were before the transaction that failed."""
         with self._lock:
-            for path in touched:
-                if path in self._unsettled:
-                    self._put_back(path, self._unsettled.pop(path))
+            for undo in reversed(touched):
+                later = self._settled(undo)
+                if later is None:
+                    continue
+                if later:  # another write, that shares the transaction, was made on top of ours
+                    later[0].before = undo.before
+                    continue
+                self._put_back(undo)
+                notes.forget_intent(self.disk, undo.path)
 
-    def _commit_to_git(self, author: str, touched: list[str], changes: list[Change]) -> None:
+    def _settled(self, undo: Undo) -> list[Undo] | None:
+        """Forget one write; returns the unsettled ones that were made on top of it, None when it is forgotten
+        already."""
+        writes = self._unsettled.get(undo.path, [])
+        if undo not in writes:
+            return None
+        at = writes.index(undo)
+        writes.pop(at)
+        if not writes:
+            del self._unsettled[undo.path]
+        return writes[at:]
+
+    def _commit_to_git(self, author: str, touched: list[Undo], changes: list[Change]) -> None:
         if self._commit is None:
             return
-        for path in dict.fromkeys(touched):
+        for path in dict.fromkeys(undo.path for undo in touched):
             after = next((change.after for change in reversed(changes) if change.path == path), None)
             what = f"version {after.version}" if after else "deleted"
             name = path.rpartition("/")[2].removesuffix(".yaml")

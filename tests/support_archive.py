@@ -127,8 +127,13 @@ class MemoryArchive:
             result = work(MemoryRecords(state))
             self.before_commit()
             self.state = state
-            self.after_commit()
-            return result
+        self.after_commit()
+        return result
+
+    @property
+    def busy(self) -> bool:
+        """True while a transaction is open."""
+        return self._writing.locked()
 
     def view(self, work: Callable[[MemoryRecords], T]) -> T:
         return work(MemoryRecords(self.state))

@@ -23,6 +23,11 @@ class HookedSqlArchive(SqlArchive):
         self.before_commit: Callable[[], None] = lambda: None
         self.after_commit: Callable[[], None] = lambda: None
 
+    @property
+    def busy(self) -> bool:
+        """True while this thread has a transaction open."""
+        return self.store.peewee.in_transaction()
+
     def transact(self, work: Callable[[SqlRecords], T]) -> T:
         with self.store.transaction():
             transaction = Transaction(self.store, system_clock(), random_ids, None)

@@ -18,7 +18,7 @@ from api.store.writer import Writer
 from tests.support_archive import MemoryArchive
 from tests.support_sql_archive import HookedSqlArchive, emptied, opened
 from tests.test_repository import ADMIN, BODY, Folder, document, pack, preset
-from tests.test_repository_model import ThreeNodes, ThreeWorkers
+from tests.test_repository_model import OneNode, ThreeNodes, ThreeWorkers, walk
 
 POLICIES = (("default", "a"), ("acme", "hold-wires"), ("x", "y"))
 
@@ -113,7 +113,7 @@ def test_a_view_cannot_record(store: Database) -> None:
         SqlRecords(store, None).record(1, "", [], {})
 
 
-@pytest.mark.parametrize("machine", [ThreeWorkers, ThreeNodes], ids=lambda machine: machine.__name__)
+@pytest.mark.parametrize("machine", [OneNode, ThreeWorkers, ThreeNodes], ids=lambda machine: machine.__name__)
 def test_random_interleavings(machine: Any, store: Database) -> None:
     """The model test of the repository over the real archive."""
 
@@ -130,3 +130,5 @@ def test_random_interleavings(machine: Any, store: Database) -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
+    for seed in range(4):
+        walk(OverSql, seed, 40)

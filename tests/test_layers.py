@@ -64,10 +64,12 @@ ENGINE_MAY = {
     "history": {"archive", "folder", "snapshot", "documents", "model"},
     "accepted": {"archive"},
     "notes": {"disk"},
+    "agreed": {"archive", "notes"},
     "observe": {"folder", "disk", "documents", "errors"},
     "library": {"archive", "cache", "folder", "observe", "snapshot", "model", "errors"},
     "reconcile": {
         "accepted",
+        "agreed",
         "archive",
         "cache",
         "disk",

@@ -89,6 +89,9 @@ class Folder:
     def read(self, path: str) -> str:
         return (self.root / path).read_text(encoding="utf-8")
 
+    def disk_has(self, path: str) -> bool:
+        return (self.root / path).exists()
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
