@@ -21,7 +21,7 @@ from api.retention import Retention, keep_clean
 from api.rules import Rules
 from api.settings import Settings
 from api.signing_secret import signing_secret
-from api.store import approvals
+from api.store import approvals, counters
 from api.store.database import Database, DatabaseUnavailable
 from api.store.events import Ingestion
 from api.store.webhooks import Outbox
@@ -103,9 +103,9 @@ async def open_service(
 
 def _catch_up(store: Database, rules: Rules) -> None:
     """Bring the rules to what other processes have committed."""
-    found = store.read_here(store.rows, "SELECT value FROM counters WHERE name = 'policies'")
-    if found and found[0][0] > rules.revision:
-        rules.catch_up(int(found[0][0]))
+    revision = store.read_here(counters.value, "policies")
+    if revision > rules.revision:
+        rules.catch_up(revision)
 
 
 async def _sweep(context: Context) -> None:

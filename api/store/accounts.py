@@ -12,6 +12,7 @@ from typing import Any
 import peewee
 
 from api.emails import same_email
+from api.store import counters
 from api.store.models import ApiKey, Organisation, User, database
 from api.store.writer import Transaction
 
@@ -176,8 +177,7 @@ def count_admins(organisation_id: str) -> int:
 
 def keys_version() -> int:
     """The `keys` counter: it moves with every change to keys or to what they stand for."""
-    row = _first("SELECT value FROM counters WHERE name = ?", "keys")
-    return int(row[0]) if row else 0
+    return counters.value("keys")
 
 
 def active_keys() -> tuple[int, dict[str, dict[str, Any]]]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from api.store.models import Counter
+from api.store.models import database
 
 
 def value(name: str) -> int:
-    """The counter's value; 0 before it was first moved."""
-    row = Counter.get_or_none(Counter.name == name)
-    return int(row.value) if row else 0
+    """The counter's value; 0 before it was first moved. Many requests ask: it builds no query."""
+    statement = f"SELECT value FROM counters WHERE name = {database.param}"
+    row = database.execute_sql(statement, (name,)).fetchone()
+    return int(row[0]) if row else 0
