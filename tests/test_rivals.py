@@ -94,10 +94,8 @@ def test_the_readme_gets_a_line_for_each_server(tmp_path: Path) -> None:
     worse = rivals.Pair(measured(20_000), Measured(500, 2_000_000, 1_500, 9_000, refused=100, broken=0))
     rows = [rivals.Row.of(first, count, [pair]) for count in (0, 100)] + [rivals.Row.of(second, 0, [worse])]
     short = rivals.summary(rows, [0, 100])
-    assert short.split("\n")[2] == (
-        "| this service (this folder) | durable | 2,500 (0.250) | 2,500 (0.250) | 1.5 | 9.0 |"
-    )
-    assert short.split("\n")[3].endswith("| durable | 200 (0.020) |  |  |  |")
+    assert short.split("\n")[2] == ("| this service | durable | 0.250 (2,500) | 0.250 (2,500) | 1.5 | 9.0 |")
+    assert short.split("\n")[3].endswith("| durable | 0.020 (200) |  |  |  |")
     before = "Text.\n\n| server | keeps | old |\n|---|---|---|\n| x | y | z |\n\nMore.\n"
     assert rivals.into(before, short) == f"Text.\n\n{short}\n\nMore.\n"
 

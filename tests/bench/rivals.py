@@ -195,11 +195,12 @@ def summary(rows: Sequence[Row], counts: Sequence[int]) -> str:
         found = {row.policies: row for row in rows if row.server is server}
         shown = found.get(counts[0] if server.always else middle)
         rates = [
-            f"{found[count].rate:,.0f} ({found[count].ratio:.3f})" if count in found else ""
+            f"{found[count].ratio:.3f} ({found[count].rate:,.0f})" if count in found else ""
             for count in counts
         ]
         times = [f"{shown.p50:,.1f}", f"{shown.p99:,.1f}"] if shown else ["", ""]
-        lines.append([f"{server.name} ({server.version})", server.durable, *rates, *times])
+        name = f"{server.name} ({server.version})" if server.packages else server.name
+        lines.append([name, server.durable, *rates, *times])
     return table(headings, lines, 2)
 
 
