@@ -1,32 +1,39 @@
-"""Three real processes write the same policies through one database; some are killed while they do.
+"""Real processes - one, three workers of one folder, three nodes - watch and write the same policies through
+one database, while people edit, break, delete and check out files with git, and processes are killed.
 
-Every write that was answered is in the history, versions have no gaps, and all folders end up equal.
+Every write that was answered is in the history, versions have no gaps, all folders end up equal, and each
+process asks its compiled rules all the time whether the policy that nobody touches still blocks.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from engine.repository import Repository
 from tests.support_sql_archive import HookedSqlArchive, opened
-from tests.test_repository import Folder, document
+from tests.test_repository import Folder, document, run_git
 
 PROGRAM = """
-import sys
+import sys, threading, time
 from pathlib import Path
 from api.clock import iso, random_ids, system_clock
 from api.store.archive import SqlArchive
 from api.store.database import Database
 from api.store.writer import Writer
 from engine.errors import EngineError
+from engine.live import LiveRules
+from engine.model import ToolCall
 from engine.repository import Repository
 
 url, root, name, count = sys.argv[1:]
@@ -34,16 +41,34 @@ store = Database(url)
 writer = Writer(store, system_clock, random_ids)
 writer.start()
 archive = SqlArchive(store, system_clock, random_ids, writer)
-repository = Repository(Path(root), archive, clock=lambda: iso(system_clock()))
-repository.start()
+live = LiveRules(Repository(Path(root), archive, clock=lambda: iso(system_clock())))
+live.start()
+launch, done, asked = ToolCall.of(toolName="launch"), threading.Event(), 0
+
+def guard():
+    global asked
+    while not done.is_set():
+        found = live.ruleset("default").evaluate(launch).matches
+        if [(match.policy.policy_id, match.policy.action) for match in found] != [("guard", "block")]:
+            print("unguarded", live.revision, flush=True)
+        asked += 1
+        time.sleep(0.002)
+
+watching = threading.Thread(target=guard)
+watching.start()
+live.watch()
 for number in range(int(count)):
     policy_id = "ab"[number % 2]
     try:
-        stored = repository.update("default", policy_id, {"name": f"{name} {number}"}, author=name).stored
-        print(policy_id, stored.policy.version, stored.policy.name, flush=True)
+        stored = live.update("default", policy_id, {"name": f"{name} {number}"}, author=name)
+        print("answered", policy_id, stored.policy.version, stored.policy.name, flush=True)
     except EngineError as error:
-        print("refused", error, flush=True)
-    repository.apply_files(())
+        print("refused", str(error).splitlines()[0], flush=True)
+    time.sleep(0.05)
+done.set()
+watching.join()
+print("asked", asked, flush=True)
+live.close()
 writer.close()
 store.close()
 """
@@ -58,58 +83,125 @@ def started(url: str, folder: Path, name: str, count: int) -> subprocess.Popen[s
     )
 
 
+class People(threading.Thread):
+    """Work in the folders with editors and git, until told to stop."""
+
+    def __init__(self, roots: list[Path], seed: int) -> None:
+        super().__init__()
+        self.roots = roots
+        self.draw = random.Random(seed)
+        self.over = threading.Event()
+        self.acts = 0
+
+    def run(self) -> None:
+        while not self.over.wait(self.draw.random() * 0.2):
+            self.acts += 1
+            root = self.draw.choice(self.roots)
+            path = root / "policies" / f"{self.draw.choice('abc')}.yaml"
+            # Git refuses what collides with an edit or another command; people try again.
+            with contextlib.suppress(subprocess.CalledProcessError, FileNotFoundError):
+                self.draw.choice([self.edits, self.breaks, self.deletes, self.commits, self.goes_back])(path)
+
+    def edits(self, path: Path) -> None:
+        aside = path.with_name(f".{path.name}.swp")
+        aside.write_text(document(path.stem, name=f"person {self.acts}"))
+        aside.replace(path)
+
+    def breaks(self, path: Path) -> None:
+        path.write_text("half a fi")
+        time.sleep(self.draw.random() * 0.4)
+        self.edits(path)
+
+    def deletes(self, path: Path) -> None:
+        (path.parent / "c.yaml").unlink()
+
+    def commits(self, path: Path) -> None:
+        run_git(path.parent, "add", "--all", ".")
+        run_git(path.parent, "commit", "--quiet", "-m", f"{self.acts}")
+
+    def goes_back(self, path: Path) -> None:
+        run_git(path.parent, "checkout", "--quiet", self.draw.choice(["HEAD", "HEAD~1", "HEAD~2"]), "--", ".")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("shared", [True, False], ids=["workers", "nodes"])
-@pytest.mark.parametrize("kills", [0, 4])
-def test_three_processes(database_url: str, tmp_path: Path, shared: bool, kills: int) -> None:
-    rng = random.Random(kills)
+@pytest.mark.parametrize("count, shared", [(1, True), (3, True), (3, False)], ids=["one", "workers", "nodes"])
+def test_processes_and_people(database_url: str, tmp_path: Path, count: int, shared: bool) -> None:
+    rng = random.Random(count)
     first = Folder(tmp_path / "node0")
-    for name in ("a", "b", "guard"):
+    for name in ("a", "b", "c"):
         first.write(f"policies/{name}.yaml", document(name))
+    first.write("policies/guard.yaml", document("guard", value="launch"))
     store = opened(database_url)
     first.archive = HookedSqlArchive(store)  # type: ignore[assignment]
     first.started()
-    roots = [first.root]
-    for number in (1, 2):
-        roots.append(first.root if shared else tmp_path / f"node{number}")
-        if not shared:
-            shutil.copytree(first.root, roots[-1])
+    run_git(first.root, "init", "--quiet")
+    for message in ("one", "two", "three"):
+        first.write("policies/c.yaml", document("c", name=message))
+        run_git(first.root, "add", ".")
+        run_git(first.root, "commit", "--quiet", "-m", message)
+    roots = [first.root if shared or number == 0 else tmp_path / f"node{number}" for number in range(count)]
+    for root in roots:
+        if root != first.root:
+            shutil.copytree(first.root, root)
     acknowledged: list[tuple[str, int, str]] = []
-    for round_number in range(kills + 1):
+    asked = 0
+    for round_number in range(3):
         processes = [started(database_url, root, f"p{round_number}.{n}", 12) for n, root in enumerate(roots)]
-        if round_number < kills:
-            time.sleep(0.9 + rng.random() * 0.5)
-            processes[rng.randrange(3)].send_signal(signal.SIGKILL)
+        people = People(sorted(set(roots)), round_number)
+        people.start()
+        if round_number:
+            time.sleep(1.5 + rng.random())
+            processes[rng.randrange(count)].send_signal(signal.SIGKILL)
         for process in processes:
             output, _ = process.communicate(timeout=120)
             assert process.returncode in (0, -signal.SIGKILL)
             for line in output.splitlines():
-                word, _, rest = line.partition(" ")
-                if word in "ab" and rest.count(" ") == 3 - 1:
-                    version, _, name = rest.partition(" ")
-                    acknowledged.append((word, int(version), name))
-                else:
-                    assert word == "refused" or process.returncode == -signal.SIGKILL, line
-    assert acknowledged
-    snapshots = []
-    for _ in range(2):
-        for root in dict.fromkeys(roots):
-            node = Folder.__new__(Folder)
-            node.root, node.archive, node.times = root, first.archive, first.times
-            repository = node.open()
-            applied = repository.start()
-            assert applied.problems == ()
-            snapshots.append(repository.snapshot)
-    assert snapshots[-1].policies == snapshots[-2].policies
-    for policy_id in "ab":
-        versions = repository.versions("default", policy_id)
+                match line.split(" ", 3):
+                    case ["answered", policy_id, version, name]:
+                        acknowledged.append((policy_id, int(version), name))
+                    case ["asked", times]:
+                        asked += int(times)
+                    case [word, *_]:
+                        assert word == "refused" or process.returncode == -signal.SIGKILL, line
+                        assert word != "unguarded", line
+        people.over.set()
+        people.join()
+        assert people.acts > 3
+    assert len(acknowledged) > 10 and asked > 300
+    repositories = at_rest(first, sorted(set(roots)))
+    assert all(each.snapshot.policies == repositories[0].snapshot.policies for each in repositories)
+    for policy_id in "abc":
+        versions = repositories[0].versions("default", policy_id)
         assert [each.version for each in versions] == list(range(len(versions), 0, -1))
         names = {each.version: each.state["name"] for each in versions}
         for who, version, name in acknowledged:
             if who == policy_id:
                 assert names[version] == name
-    assert [each.version for each in repository.versions("default", "guard")] == [1]
+    assert [each.version for each in repositories[0].versions("default", "guard")] == [1]
     records = store.read_here(store.rows, "SELECT record FROM audit ORDER BY sequence")
-    told = [json.loads(text)["details"]["version"] for (text,) in records if '"policyId":"a"' in text]
-    assert sorted(told) == list(range(1, len(repository.versions("default", "a")) + 1))
+    details = [json.loads(text)["details"] for (text,) in records if '"policyId":"a"' in text]
+    told = [each["version"] for each in details if each["change"] != "deleted"]
+    assert told == list(range(1, len(repositories[0].versions("default", "a")) + 1))
     store.close()
+
+
+def at_rest(first: Folder, roots: list[Path]) -> list[Repository]:
+    """All folders opened again, after people have removed what is refused."""
+    repositories = []
+    for root in roots:
+        node = Folder.__new__(Folder)
+        node.root, node.archive, node.times = root, first.archive, first.times
+        repository = node.open()
+        repository.start()
+        for _ in range(5):
+            for problem in repository.problems:
+                (root / problem.file).unlink(missing_ok=True)
+            repository.follow()
+            repository.apply_files()
+        assert repository.problems == ()
+        repositories.append(repository)
+    for _ in range(2):
+        for repository in repositories:
+            repository.follow()
+            repository.apply_files()
+    return repositories
