@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-kills lint format demo bench-match bench-http bench-rivals clean
+.PHONY: help serve test test-faults lint format demo bench-match bench-http bench-rivals clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,8 +42,9 @@ format: $(VENV)/.dev  ## let ruff format and mend the code
 test: lint  ## lint, strict types, all tests (ARGS="-k approvals" narrows)
 	$(BIN)/pytest -n $(JOBS) --dist worksteal $(ARGS)
 
-test-kills: $(VENV)/.dev  ## fifty kill -9 under load of the service and fifty of PostgreSQL (20 minutes)
-	KILL_ROUNDS=50 $(BIN)/pytest -s tests/faults/test_kill_events.py $(ARGS)
+test-faults: $(VENV)/.dev  ## fifty kill -9 under load of service and database; a disk failing at every step (an hour)
+	KILL_ROUNDS=50 EVERY_STEP=1 $(BIN)/pytest -s tests/faults/test_kill_events.py tests/faults/test_disk_faults.py \
+	  tests/faults/test_disk_recovery.py $(ARGS)
 
 bench-match: $(VENV)/.bench  ## matching speed against the plain scan and other engines
 	$(BIN)/python -m tests.bench.match $(ARGS)

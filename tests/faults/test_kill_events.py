@@ -4,7 +4,7 @@ Agents and reviewers work against a real `governance serve` until it, or its dat
 and again. After each recovery the ledger asks for everything it was told: answers word for word, approvals,
 resolutions, rate counts, audit links; at the end a receiver that outlived it all has every webhook owed.
 
-`make test-kills` runs 50 rounds of each kind; `KILL_ROUNDS` sets any other number.
+`make test-faults` runs 50 rounds of each kind; `KILL_ROUNDS` sets any other number.
 """
 
 from __future__ import annotations
