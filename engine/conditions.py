@@ -8,91 +8,174 @@ was not meant for. Knows nothing of the index or of actions.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
 from difflib import get_close_matches
 from typing import Final
 from weakref import WeakValueDictionary
 
 from engine.errors import ConditionError
 from engine.expression import Expression, compile_expression
-from engine.fields import DERIVED, Facts, Hint, Literals, OneOf, Path, Regex, parse, value_key
+from engine.facts import Facts
+from engine.fields import DERIVED, Hint, Literals, OneOf, Path, Regex, parse
 from engine.model import Condition, Fault, Json, Verdict
 from engine.operators import OPERATORS, Operator
 from engine.patterns import compile_pattern
 from engine.shell import UNREADABLE
 from engine.texts import shorten
-from engine.values import show
+from engine.values import check_pattern, show
 
 LONGEST_PATTERN_SHOWN: Final = 40
 
 
-class CompiledCondition:
+class CompiledCondition(ABC):
     """A condition ready to be evaluated. Equal `key`s mean the same behaviour, and then the same object.
 
     `path` and `operator` are None for an expression, `expression` is None for the field form. `hints` are
     all necessary for any verdict but FALSE.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "condition",
-        "evaluate",
-        "expression",
-        "hints",
-        "key",
-        "operator",
-        "path",
-        "text",
-    )
+    __slots__ = ("__weakref__", "condition", "expression", "hints", "key", "operator", "path")
 
     condition: Condition
     key: Hashable
     hints: tuple[Hint, ...]
-    evaluate: Callable[[Facts], Verdict]
-    """The verdict on a call; never raises."""
-    text: str
-    """The condition on one line, for people."""
     path: Path | None
     operator: Operator | None
     expression: Expression | None
 
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """The condition on one line, for people."""
+
+    @abstractmethod
+    def evaluate(self, facts: Facts) -> Verdict:
+        """The verdict on a call; never raises."""
+
+    @abstractmethod
+    def words(self, facts: Facts, verdict: Verdict) -> str:
+        """Why that is the verdict: the condition and the value that was seen."""
+
     def describe(self, facts: Facts) -> str:
-        """Why the verdict is what it is: the condition and the value that was seen."""
-        verdict = self.evaluate(facts)
-        if isinstance(verdict, Fault):
-            return f"`{self.text}` cannot be evaluated: {verdict.message}"
-        if self.path is None or self.operator is None:
-            return f"`{self.text}` {'holds' if verdict is True else 'does not hold'}"
-        operator, value = self.operator, self.condition.value
-        if not operator.takes_value:
-            return self._presence(facts, verdict)
-        seen = operator.witness(facts, self.path, value) if verdict is True else facts.first(self.path)
-        if verdict is True and operator.name == "equals":
-            return f"`{self.path}` {self._verb(facts, seen)} {show(seen)}"
-        relation = operator.phrase.replace("%s", self._expected())
-        if verdict is False:
-            relation = relation.removeprefix("not ") if operator.negated else f"not {relation}"
-        return f"`{self.path}` {self._verb(facts, seen)} {show(seen)}, {relation}"
-
-    def _expected(self) -> str:
-        """The condition's own value; a long pattern says nothing to a reviewer, so it is not recited."""
-        value = self.condition.value
-        if self.condition.operator in ("matches", "not_matches") and len(value) > LONGEST_PATTERN_SHOWN:
-            return "the policy's pattern"
-        return show(value)
-
-    def _verb(self, facts: Facts, seen: Json) -> str:
-        """An object or list is not the text that was found in it; it has it."""
-        first = facts.first(self.path) if self.path else None
-        return "has" if isinstance(first, (dict, list)) and not isinstance(seen, (dict, list)) else "is"
-
-    def _presence(self, facts: Facts, verdict: bool) -> str:
-        if self.path is not None and verdict is (self.condition.operator == "exists"):
-            return f"`{self.path}` is present ({show(facts.first(self.path))})"
-        return f"`{self.path}` is missing"
+        """The verdict in words."""
+        return self.words(facts, self.evaluate(facts))
 
     def __repr__(self) -> str:
         return f"<condition {self.text}>"
+
+
+class _OfField(CompiledCondition):
+    """`field`, `operator` and `value`."""
+
+    __slots__ = ("_relation", "_test", "_wanted")
+
+    path: Path
+    operator: Operator
+
+    def __init__(self, condition: Condition, path: Path, operator: Operator, key: Hashable) -> None:
+        self.condition = condition
+        self.key = key
+        self.hints = operator.hint(path, condition.value)
+        self.path, self.operator, self.expression = path, operator, None
+        self._test, self._wanted = operator.test, operator.prepare(condition.value)
+        self._relation: str | None = None
+
+    @property
+    def text(self) -> str:
+        shown = f" {show(self.condition.value)}" if self.operator.takes_value else ""
+        return f"{self.path} {self.operator.name}{shown}"
+
+    def evaluate(self, facts: Facts) -> Verdict:
+        return self._test(facts.at(self.path), self._wanted)
+
+    def words(self, facts: Facts, verdict: Verdict) -> str:
+        if isinstance(verdict, Fault):
+            return f"`{self.text}` cannot be evaluated: {verdict.message}"
+        view, operator = facts.at(self.path), self.operator
+        first = view.first()
+        seen = operator.witness(view, self.condition.value) if verdict else first
+        if seen is first:
+            found = view.said
+            if found is None:
+                found = view.said = f"`{self.path.text}` is {show(first)}"
+        else:
+            # An object or list is not the text that was found in it; it has it.
+            within = isinstance(first, (dict, list)) and not isinstance(seen, (dict, list))
+            found = f"`{self.path.text}` {'has' if within else 'is'} {show(seen)}"
+        if verdict:
+            return found if operator.name == "equals" else f"{found}, {self._wished()}"
+        if operator.negated:
+            return f"{found}, {self._wished().removeprefix('not ')}"
+        return f"{found}, not {self._wished()}"
+
+    def _wished(self) -> str:
+        """How the value has to be. A long pattern says nothing to a reviewer, so it is not recited."""
+        relation = self._relation
+        if relation is None:
+            value, operator = self.condition.value, self.operator
+            long = operator.accepts is check_pattern and len(value) > LONGEST_PATTERN_SHOWN
+            relation = operator.phrase.replace("%s", "the policy's pattern" if long else show(value))
+            self._relation = relation  # most conditions never match, and those that do will again
+        return relation
+
+
+class _OfPresence(_OfField):
+    """`exists` and `not_exists`."""
+
+    __slots__ = ()
+
+    def words(self, facts: Facts, verdict: Verdict) -> str:
+        view = facts.at(self.path)
+        return f"`{self.path}` is {f'present ({show(view.first())})' if view.ends else 'missing'}"
+
+
+class _OfCommands(_OfField):
+    """What reads derived commands. Where they were read only in part they prove what they show, never what
+    they do not: that is an ERROR.
+
+    INVARIANT: padding a command beyond the bounds of the reading never makes a condition FALSE.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, condition: Condition, path: Path, operator: Operator, key: Hashable) -> None:
+        super().__init__(condition, path, operator, key)
+        self.hints = tuple(map(_or_unreadable, self.hints))
+
+    def evaluate(self, facts: Facts) -> Verdict:
+        verdict = super().evaluate(facts)
+        if verdict is self.operator.negated:
+            values = facts.at(self.path).values()
+            if values and values[-1] == UNREADABLE:
+                return Fault("the commands are too many or too intricate to be read whole")
+        return verdict
+
+
+class _OfExpression(CompiledCondition):
+    """`expression`."""
+
+    __slots__ = ()
+
+    expression: Expression
+
+    def __init__(self, expression: Expression, key: Hashable) -> None:
+        self.condition = Condition(expression=expression.text)
+        self.key = key
+        self.hints = expression.hints
+        self.path, self.operator, self.expression = None, None, expression
+
+    @property
+    def text(self) -> str:
+        return shorten(self.expression.text, 200)
+
+    def evaluate(self, facts: Facts) -> Verdict:
+        return self.expression.evaluate(facts.document)
+
+    def words(self, facts: Facts, verdict: Verdict) -> str:
+        if isinstance(verdict, Fault):
+            return f"`{self.text}` cannot be evaluated: {verdict.message}"
+        return f"`{self.text}` {'holds' if verdict else 'does not hold'}"
 
 
 _interned: Final[WeakValueDictionary[Hashable, CompiledCondition]] = WeakValueDictionary()
@@ -116,44 +199,19 @@ def compile_condition(condition: Condition) -> CompiledCondition:
     known = _interned.get(key)
     if known is not None:
         return known
-    compiled = CompiledCondition()
-    compiled.condition = Condition(path.text, operator.name, condition.value)
-    compiled.key = key
-    compiled.hints = operator.hint(path, condition.value)
-    compiled.evaluate = operator.compile(path, condition.value)
-    if path.root == DERIVED and operator.takes_value:
-        compiled.hints = tuple(_or_unreadable(hint) for hint in compiled.hints)
-        compiled.evaluate = _or_fault(path, operator, compiled.evaluate)
-    compiled.text = f"{path} {operator.name}"
-    if operator.takes_value:
-        compiled.text += f" {show(condition.value)}"
-    compiled.path, compiled.operator, compiled.expression = path, operator, None
-    return _interned.setdefault(key, compiled)
-
-
-def _or_fault(path: Path, operator: Operator, test: Callable[[Facts], Verdict]) -> Callable[[Facts], Verdict]:
-    """Commands that were read only in part prove what they show, never what they do not: that is an ERROR.
-
-    INVARIANT: padding a command beyond the bounds of the reading never makes a condition FALSE.
-    """
-    unproven = operator.negated
-
-    def evaluate(facts: Facts) -> Verdict:
-        verdict = test(facts)
-        if verdict is unproven:
-            values = facts.values(path)
-            if values and values[-1] == UNREADABLE:
-                return Fault("the commands are too many or too intricate to be read whole")
-        return verdict
-
-    return evaluate
+    form = _OfField if path.root != DERIVED else _OfCommands
+    if not operator.takes_value:
+        form = _OfPresence
+    if condition.field != path.text:
+        condition = Condition(path.text, operator.name, condition.value)
+    return _interned.setdefault(key, form(condition, path, operator, key))
 
 
 def _or_unreadable(hint: Hint) -> Hint:
     """The hint of a condition that may be an ERROR when the commands were read only in part."""
     match hint:
         case OneOf(path, keys):
-            return OneOf(path, keys | {value_key(UNREADABLE)})
+            return OneOf(path, keys | {UNREADABLE})
         case Literals(path, any_of):
             return Literals(path, any_of | {UNREADABLE})
         case Regex(path, pattern):
@@ -170,21 +228,9 @@ def _compile_expression(condition: Condition) -> CompiledCondition:
             )
     if condition.value is not None:
         raise ConditionError("an expression takes no `value`; write it into the expression", part="value")
-    text = condition.expression or ""
-    expression = compile_expression(text)
-    key = ("expression", text)
-    known = _interned.get(key)
-    if known is not None:
-        return known
-    evaluate = expression.evaluate
-    compiled = CompiledCondition()
-    compiled.condition = Condition(expression=text)
-    compiled.key = key
-    compiled.hints = expression.hints
-    compiled.evaluate = lambda facts: evaluate(facts.document)
-    compiled.text = shorten(text, 200)
-    compiled.path, compiled.operator, compiled.expression = None, None, expression
-    return _interned.setdefault(key, compiled)
+    expression = compile_expression(condition.expression or "")
+    key = ("expression", expression.text)
+    return _interned.get(key) or _interned.setdefault(key, _OfExpression(expression, key))
 
 
 _OTHER_NAMES: Final = {
@@ -231,8 +277,11 @@ def _operator(name: str | None) -> Operator:
 def _identity(operator: Operator, value: Json) -> str:
     """A text that two values share exactly when the operator treats them alike."""
     if operator.name in ("in", "not_in"):
-        return "\n".join(sorted({json.dumps(choice, sort_keys=True) for choice in value}))
-    return json.dumps(value, sort_keys=True)
+        return "\n".join(sorted(set(map(_in_order, value))))
+    return _in_order(value)
+
+
+_in_order: Final = json.JSONEncoder(sort_keys=True).encode
 
 
 # ---- which policies are unsafe -----------------------------------------------------------------------

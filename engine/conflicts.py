@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.conditions import CompiledCondition
-from engine.fields import Facts
+from engine.facts import Facts
 from engine.matcher import Rule
 from engine.model import READING_HINTS, Json
 from engine.proofs import OPEN, TRUE, Claim, Level, claims, every_text, excludes, implies

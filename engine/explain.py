@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.conditions import CompiledCondition
-from engine.fields import Facts
+from engine.facts import Facts
 from engine.flips import Flip, failed, flip
 from engine.matcher import Rule
 from engine.model import STRENGTH, Condition, Fault, Json, Policy, ToolCall
@@ -83,7 +83,7 @@ def _condition(condition: CompiledCondition, call: ToolCall) -> ConditionExplana
     actual: Json = None
     missing = False
     if condition.path is not None:
-        ends = facts.ends(condition.path)
+        ends = facts.at(condition.path).ends
         missing = not ends
         actual = ends[0] if len(ends) == 1 else list(ends[:MOST_ACTUAL])
     else:

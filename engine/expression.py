@@ -41,10 +41,11 @@ from engine.cel_tree import (
 )
 from engine.cel_values import CelError, Spent, kind
 from engine.errors import ConditionError
-from engine.fields import Hint, Literals, OneOf, Path, Present, Regex, value_key
+from engine.fields import Hint, Literals, OneOf, Path, Present, Regex
 from engine.fields import parse as parse_field
 from engine.model import ALWAYS_PRESENT, ROOTS, Fault, Json, Verdict
 from engine.patterns import compile_pattern
+from engine.texts import keys_of
 
 Key = tuple[str, ...]
 """A path as the tree has it: a name and keys."""
@@ -292,10 +293,10 @@ def _term_hints(term: Node, known: frozenset[Key]) -> tuple[Hint, ...]:
             | Binary(operator="==", left=read, right=Literal(value=value))
         ):
             path = _readable(read, known)
-            return (OneOf(path, frozenset({value_key(value)})),) if path else ()
+            return (OneOf(path, keys_of([value])),) if path else ()
         case Binary(operator="in", left=read, right=ListOf(items=items)):
             path = _readable(read, known)
-            keys = frozenset(value_key(each.value) for each in items if isinstance(each, Literal))
+            keys = keys_of(each.value for each in items if isinstance(each, Literal))
             constant = all(isinstance(each, Literal) for each in items)
             return (OneOf(path, keys),) if path and constant else ()
         case Call(

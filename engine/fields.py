@@ -18,12 +18,10 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final
 
-from engine.commands import shell_commands
 from engine.errors import ConditionError
-from engine.model import ROOTS, Json
+from engine.model import ROOTS
 from engine.texts import number_of as number_of
 from engine.texts import text_of as text_of
-from engine.texts import value_key as value_key
 from engine.texts import whole
 
 MAX_PATH_LENGTH: Final = 1024
@@ -175,170 +173,12 @@ def _refuse(message: str) -> ConditionError:
     return ConditionError(whole(message), part="field")
 
 
-# ---- values ------------------------------------------------------------------------------------------
-
-
-class _Missing:
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "MISSING"
-
-
-MISSING: Final = _Missing()
-"""Stands for "there is no such value", where None would be JSON's null."""
-
-
-class Facts:
-    """What one tool call offers to conditions; made once per evaluation, remembers what paths led to.
-
-    INVARIANT: nothing here raises for any JSON document, of any depth.
-    INVARIANT: `derived` comes from the payload alone, worked out once, when a condition first reads it.
-    """
-
-    __slots__ = ("_derived", "_encoded", "_ends", "_joined", "_numbers", "_texts", "_values", "document")
-
-    def __init__(self, document: Mapping[str, Json]) -> None:
-        self.document = document
-        self._derived: Mapping[str, Json] | None = None
-        self._ends: dict[str, tuple[Json, ...]] = {}
-        self._values: dict[str, tuple[Json, ...]] = {}
-        self._texts: dict[str, tuple[str, ...]] = {}
-        self._encoded: dict[str, tuple[bytes, ...]] = {}
-        self._joined: dict[str, bytes] = {}
-        self._numbers: dict[str, tuple[tuple[int | float, ...], bool]] = {}
-
-    def ends(self, path: Path) -> tuple[Json, ...]:
-        """Where the path ends, arrays unopened; () when missing."""
-        found = self._ends.get(path.text)
-        if found is None:
-            document = self.document if path.root != DERIVED else self._worked_out()
-            found = self._ends[path.text] = resolve(document, path)
-        return found
-
-    def _worked_out(self) -> Mapping[str, Json]:
-        derived = self._derived
-        if derived is None:
-            commands = shell_commands(self.document)
-            derived = self._derived = {DERIVED: {"shellCommands": list(commands)} if commands else {}}
-        return derived
-
-    def first(self, path: Path) -> Json:
-        """The first value the path leads to; MISSING when it leads nowhere."""
-        ends = self.ends(path)
-        return ends[0] if ends else MISSING
-
-    def values(self, path: Path) -> tuple[Json, ...]:
-        """Every value at the path: where it ends, and each element of an array there; () when missing."""
-        found = self._values.get(path.text)
-        if found is None:
-            found = self.ends(path)
-            if any(isinstance(end, list) for end in found):
-                opened: list[Json] = []
-                for end in found:
-                    opened.append(end)
-                    if isinstance(end, list):
-                        opened.extend(end)
-                found = tuple(opened)
-            self._values[path.text] = found
-        return found
-
-    def texts(self, path: Path) -> tuple[str, ...]:
-        """The texts that text operators test: of a scalar its text, of an object or array every key and
-        every scalar at any depth. Null has no text. Every text can be written as UTF-8."""
-        found = self._texts.get(path.text)
-        if found is None:
-            found = self._texts[path.text] = tuple(map(whole, _texts(self.ends(path))))
-        return found
-
-    def encoded(self, path: Path) -> tuple[bytes, ...]:
-        """`texts` as UTF-8."""
-        found = self._encoded.get(path.text)
-        if found is None:
-            found = self._encoded[path.text] = tuple(text.encode() for text in self.texts(path))
-        return found
-
-    def joined(self, path: Path) -> bytes:
-        """All of `encoded`, joined by line feeds."""
-        found = self._joined.get(path.text)
-        if found is None:
-            found = self._joined[path.text] = b"\n".join(self.encoded(path))
-        return found
-
-    def text_at(self, path: Path, position: int) -> bytes:
-        """That one of `encoded` in which a position in `joined` lies."""
-        end = -1
-        for text in self.encoded(path):
-            end += len(text) + 1
-            if position <= end:
-                return text
-        return b""
-
-    def numbers(self, path: Path) -> tuple[tuple[int | float, ...], bool]:
-        """The numbers at the path (numeric text counts; of an array its elements), and whether a value
-        that is not a number is there too."""
-        found = self._numbers.get(path.text)
-        if found is None:
-            numbers: list[int | float] = []
-            others = False
-            for end in self.ends(path):
-                for value in end if isinstance(end, list) else (end,):
-                    number = number_of(value)
-                    if number is None:
-                        others = True
-                    else:
-                        numbers.append(number)
-            found = self._numbers[path.text] = (tuple(numbers), others)
-        return found
-
-
-def resolve(document: Mapping[str, Json], path: Path) -> tuple[Json, ...]:
-    """Where `path` ends in `document`, in document order; () when nowhere."""
-    value = document.get(path.root, MISSING)
-    if value is MISSING:
-        return ()
-    here: list[Json] = [value]
-    for key, index in path.steps:
-        there: list[Json] = []
-        for value in here:
-            if isinstance(value, dict):
-                if key in value:
-                    there.append(value[key])
-            elif isinstance(value, list):
-                if index is not None and index < len(value):
-                    there.append(value[index])
-                there.extend(item[key] for item in value if isinstance(item, dict) and key in item)
-        if not there:
-            return ()
-        here = there
-    return tuple(here)
-
-
-def _texts(ends: tuple[Json, ...]) -> list[str]:
-    texts: list[str] = []
-    stack: list[Json] = list(reversed(ends))
-    while stack:
-        value = stack.pop()
-        if isinstance(value, str):
-            texts.append(value)
-        elif isinstance(value, dict):
-            # Keys are texts like any other, so they go through the same stack, each before its value.
-            for key in reversed(value):
-                stack.append(value[key])
-                stack.append(key)
-        elif isinstance(value, list):
-            stack.extend(reversed(value))
-        elif value is not None:
-            texts.append(text_of(value))
-    return texts
-
-
 # ---- hints: what must be so for a condition to be anything but FALSE -----------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Some value at `path` has its `value_key` among `keys`."""
+    """Some value at `path` has one of its `value_keys` among `keys`."""
 
     path: Path
     keys: frozenset[str]

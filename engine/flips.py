@@ -19,7 +19,8 @@ from typing import Final
 
 from engine.conditions import CompiledCondition
 from engine.errors import ConditionError
-from engine.fields import DERIVED, Facts, Path, canonical, parse, text_of
+from engine.facts import Facts
+from engine.fields import DERIVED, Path, canonical, parse, text_of
 from engine.literals import sample
 from engine.model import ALWAYS_PRESENT, Fault, Json
 from engine.patterns import compile_pattern
@@ -169,7 +170,7 @@ def _for_operator(
     name: str, value: Json, path: Path, document: Mapping[str, Json], positive: bool
 ) -> Iterator[Json]:
     """New values for the path that may make (`positive`) or unmake `path name value`."""
-    seen = Facts(document).first(path)
+    seen = Facts(document).at(path).first()
     text = seen if isinstance(seen, str) else None
     if name == "equals":
         yield from [value] if positive else _others([value])
@@ -262,7 +263,7 @@ def _changed(document: Mapping[str, Json], path: Path, value: Json) -> Mapping[s
     steps = (path.root, *path.segments)
     if value is REMOVED and len(steps) == 1:
         return {key: kept for key, kept in document.items() if key != path.root}
-    if callable(value) and not Facts(document).ends(path):
+    if callable(value) and not Facts(document).at(path).ends:
         return None
     changed = _within(dict(document), steps, value)
     return changed if isinstance(changed, dict) else None
@@ -293,10 +294,10 @@ def _within(old: Json, steps: tuple[str, ...], value: Json) -> Json:
 
 
 def _change(path: Path, before: Mapping[str, Json], after: Mapping[str, Json]) -> Change:
-    ends = Facts(after).ends(path)
+    ends = Facts(after).at(path).ends
     if not ends:
         return Change(path.text, removed=True)
-    old = Facts(before).ends(path)
+    old = Facts(before).at(path).ends
     return Change(path.text, next((new for new, was in zip(ends, old, strict=False) if new != was), ends[0]))
 
 

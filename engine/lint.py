@@ -19,7 +19,8 @@ from typing import Final, Literal
 from engine import conflicts, witness
 from engine.conditions import CompiledCondition
 from engine.examples import call_of
-from engine.fields import DERIVED, Facts
+from engine.facts import Facts
+from engine.fields import DERIVED
 from engine.matcher import Rule
 from engine.model import ALWAYS_PRESENT, STRENGTH, Json, Policy, ToolCall
 from engine.operators import OPERATORS
@@ -158,7 +159,7 @@ def _only_lists(rule: Rule, call: ToolCall) -> Iterator[Finding]:
     for path, found in by_path.items():
         if len(found) < 2 or not conflicts.needs_list([condition for _, condition in found]):
             continue
-        value = Facts(call.document).first(found[0][1].path) if found[0][1].path else None
+        value = Facts(call.document).at(found[0][1].path).first() if found[0][1].path else None
         if not isinstance(value, list) or rule.verdict(Facts(call.document)) is not True:
             continue
         texts = " and ".join(f"`{condition.text}`" for _, condition in found)
@@ -183,7 +184,7 @@ def _missing(rule: Rule, call: ToolCall) -> Iterator[Finding]:
             continue
         left_out = witness.without(call, path)
         matches = rule.verdict(Facts(left_out.document)) is True
-        pinned = any(not Facts(each.document).ends(path) and _is(rule, each) is matches for each in shown)
+        pinned = any(not Facts(each.document).at(path).ends and _is(rule, each) is matches for each in shown)
         if pinned:
             continue
         if matches and all(OPERATORS[name].negated for name in names):

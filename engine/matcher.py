@@ -25,20 +25,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.conditions import CompiledCondition, check_policy, compile_condition
-from engine.fields import Facts
+from engine.facts import Facts
 from engine.index import Index
 from engine.layered import Layered
-from engine.model import ROOTS, Json, Match, Policy, ToolCall, Verdict
-from engine.probe import Probe
+from engine.model import Match, Policy, ToolCall, Verdict
 
 RECENT: Final = 16
 """Changes that are simply evaluated; more of them become a tier."""
 
 TIER: Final = 64
 """A tier below this size is merged with the next, so that one change stays cheap."""
-
-_OBJECTS: Final = tuple(root for root, kind in ROOTS.items() if kind == "object")
-_EMPTY: Final[dict[str, Json]] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,15 +67,14 @@ class Rule:
                 fault = verdict
         return fault
 
-    def match(self, facts: Facts, verdict: Verdict, told: dict[CompiledCondition, str]) -> Match:
-        """The match in words, for a verdict that is not FALSE. `told` keeps the words of each condition."""
+    def match(self, facts: Facts, verdict: Verdict) -> Match:
+        """The match in words, for a verdict that is not FALSE."""
         reasons: list[str] = []
         faults: list[str] = []
         for condition in self.conditions:
-            words = told.get(condition)
-            if words is None:
-                words = told[condition] = condition.describe(facts)
-            if verdict is not True and condition.evaluate(facts) is not True:
+            met = True if verdict is True else condition.evaluate(facts)
+            words = condition.words(facts, met)
+            if met is not True:
                 faults.append(words)
                 words += ", which counts as met"
             reasons.append(words)
@@ -112,7 +107,7 @@ class Matcher:
     def matching(self, call: ToolCall, most: int | None = None) -> list[Rule] | None:
         """The rules that `match` speaks of, without the words; None where more than `most` would have to be
         asked."""
-        facts, reads = Facts(call.document), call.just_reads
+        facts = Facts(call.document)
         candidates = self._candidates(facts)
         if most is not None and len(candidates) > most:
             return None
@@ -120,7 +115,7 @@ class Matcher:
             rule
             for rule in candidates
             if rule.policy.enabled
-            and not (reads and rule.actions_only)
+            and not (rule.actions_only and call.just_reads)
             and (verdict := rule.verdict(facts)) is not False
             and (verdict is True or not rule.tolerant)
         ]
@@ -129,31 +124,26 @@ class Matcher:
         """What the index proposes; for tests and statistics."""
         return self._candidates(Facts(call.document))
 
-    def _candidates(self, facts: Facts) -> set[Rule]:
-        document = facts.document
-        for root in _OBJECTS:
-            if document.get(root, _EMPTY).__class__ is not dict:
-                return set(self.rules.values())  # no caller makes such a call, and no hint is made for it
-        found = set(self._recent)
-        probe = Probe(facts)
-        self._base.collect(probe, found)
-        for tier, _ in self._tiers:
-            tier.collect(probe, found)
-        if self._gone:
-            found -= self._gone
+    def _candidates(self, facts: Facts) -> Collection[Rule]:
+        if facts.document.get("inputPayload").__class__ is not dict:
+            return list(self.rules.values())  # no caller makes such a call, and no hint is made for it
+        found = self._base.candidates(facts)
+        if self._tiers or self._recent or self._gone:
+            found += self._recent
+            for tier, _ in self._tiers:
+                found += tier.candidates(facts)
+            found = list(set(found) - self._gone)
         return found
 
     @staticmethod
     def _decide(rules: Iterable[Rule], call: ToolCall, facts: Facts) -> list[Match]:
-        reads = call.just_reads
         matches: list[Match] = []
-        told: dict[CompiledCondition, str] = {}
         for rule in rules:
             verdict = rule.verdict(facts)
             if verdict is False or (rule.tolerant and verdict is not True):
                 continue
-            if rule.policy.enabled and not (reads and rule.actions_only):
-                matches.append(rule.match(facts, verdict, told))
+            if rule.policy.enabled and not (rule.actions_only and call.just_reads):
+                matches.append(rule.match(facts, verdict))
         return matches
 
     # ---- changes ---------------------------------------------------------------------------------------

@@ -13,22 +13,14 @@ from dataclasses import dataclass
 from operator import ge, gt, le, lt
 from typing import Any, Final
 
-from engine.fields import (
-    MISSING,
-    Facts,
-    Hint,
-    Literals,
-    OneOf,
-    Path,
-    Present,
-    Regex,
-    Threshold,
-)
+from engine.facts import MISSING, View
+from engine.fields import Hint, Literals, OneOf, Path, Present, Regex, Threshold
 from engine.model import Fault, Json, Verdict
-from engine.patterns import compile_pattern
-from engine.texts import number_of, value_key
+from engine.patterns import Pattern, compile_pattern, in_characters
+from engine.texts import keys_of, number_of
 from engine.values import (
     Check,
+    Choices,
     check_any,
     check_list,
     check_nothing,
@@ -36,26 +28,25 @@ from engine.values import (
     check_pattern,
     check_text,
     excerpt,
-    one_of,
     show,
 )
-
-Test = Callable[[Facts], Verdict]
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator; `compile`, `hint` and `witness` want a checked value.
+    """One operator; everything here wants a checked value.
 
-    `witness` gives the value that speaks for TRUE (of `not_x`: the value that was seen), MISSING if none.
-    `phrase` completes "`field` is <value>, ..." for people; `%s` in it is the condition's own value.
+    `prepare` brings the value into the form that `test` wants it in. `witness` gives the value that speaks
+    for a verdict of TRUE (of `not_x`: the value that was seen). `phrase` completes "`field` is <value>, ..."
+    for people; `%s` in it is the condition's own value.
     """
 
     name: str
     accepts: Check
-    compile: Callable[[Path, Json], Test]
+    prepare: Callable[[Json], Any]
+    test: Callable[[View, Any], Verdict]
     hint: Callable[[Path, Json], tuple[Hint, ...]]
-    witness: Callable[[Facts, Path, Json], Json]
+    witness: Callable[[View, Json], Json]
     phrase: str
     meaning: str
     negated: bool = False
@@ -69,41 +60,40 @@ class Operator:
         self.accepts(self.name, value)
 
 
+def _as_it_is(value: Json) -> Json:
+    return value
+
+
 # ---- equality ----------------------------------------------------------------------------------------
 
 
-def _compile_equals(path: Path, value: Json) -> Test:
-    return _any_value(path, one_of([value]))
+def _choice(value: Json) -> Choices:
+    return Choices((value,))
 
 
-def _compile_in(path: Path, value: Json) -> Test:
-    return _any_value(path, one_of(value))
-
-
-def _any_value(path: Path, holds: Callable[[Json], bool]) -> Test:
-    def test(facts: Facts) -> Verdict:
-        for value in facts.values(path):  # noqa: SIM110 - a generator would cost more than the test itself
-            if holds(value):
-                return True
-        return False
-
-    return test
+def _test_in(view: View, wanted: Choices) -> Verdict:
+    for value in view.values():  # noqa: SIM110 - a generator would cost more than the test itself
+        if wanted.hold(value):
+            return True
+    return False
 
 
 def _hint_equals(path: Path, value: Json) -> tuple[Hint, ...]:
-    return (OneOf(path, frozenset({value_key(value)})),)
+    return (OneOf(path, keys_of([value])),)
 
 
 def _hint_in(path: Path, value: Json) -> tuple[Hint, ...]:
-    return (OneOf(path, frozenset(map(value_key, value))),)
+    return (OneOf(path, keys_of(value)),)
 
 
-def _witness_equals(facts: Facts, path: Path, value: Json) -> Json:
-    return next(filter(one_of([value]), facts.values(path)), MISSING)
+def _witness_equals(view: View, value: Json) -> Json:
+    values = view.values()
+    return values[0] if len(values) == 1 else next(filter(_choice(value).hold, values), MISSING)
 
 
-def _witness_in(facts: Facts, path: Path, value: Json) -> Json:
-    return next(filter(one_of(value), facts.values(path)), MISSING)
+def _witness_in(view: View, value: Json) -> Json:
+    values = view.values()
+    return values[0] if len(values) == 1 else next(filter(Choices(value).hold, values), MISSING)
 
 
 # ---- text --------------------------------------------------------------------------------------------
@@ -119,82 +109,73 @@ def _has(text: str, part: str) -> bool:
 
 
 def _on_texts(name: str, holds: Callable[[str, str], bool], phrase: str, meaning: str) -> Operator:
-    def compile_(path: Path, value: Json) -> Test:
-        def test(facts: Facts) -> Verdict:
-            texts = facts.texts(path)
-            if len(texts) > MANY and value.encode() not in facts.joined(path):
-                return False
-            for text in texts:  # noqa: SIM110 - see _any_value
-                if holds(text, value):
-                    return True
+    def test(view: View, wanted: str) -> Verdict:
+        texts = view.texts()
+        if len(texts) > MANY and wanted.encode() not in view.joined():
             return False
-
-        return test
+        for text in texts:  # noqa: SIM110 - see _test_in
+            if holds(text, wanted):
+                return True
+        return False
 
     def hint(path: Path, value: Json) -> tuple[Hint, ...]:
         return (Literals(path, frozenset({value.casefold()})),)
 
-    def witness(facts: Facts, path: Path, value: Json) -> Json:
-        for text in facts.texts(path):
-            if holds(text, value):
+    def witness(view: View, value: Json) -> Json:
+        texts = view.texts()
+        for text in texts:
+            if len(texts) == 1 or holds(text, value):
                 start = len(text) - len(value) if holds is str.endswith else text.find(value)
                 return excerpt(text, start, start + len(value))
         return MISSING
 
-    return Operator(name, check_text, compile_, hint, witness, phrase, meaning)
+    return Operator(name, check_text, _as_it_is, test, hint, witness, phrase, meaning)
 
 
-def _compile_matches(path: Path, value: Json) -> Test:
-    pattern = compile_pattern(value)
-    search = pattern.search_bytes
-
-    def test(facts: Facts) -> Verdict:
-        verdict: Verdict = False
-        texts = facts.encoded(path)
-        if len(texts) > MANY:
-            # One search over all tells where to look, or that there is nothing to look for.
-            at = pattern.search_joined(facts.joined(path))
-            if at is None:
-                return False
-            if at >= 0 and search(facts.text_at(path, at)) is True:
-                return True
-        for text in texts:
-            found = search(text)
-            if found is True:
-                return True
-            if found is not False:
-                verdict = found
-        return verdict
-
-    return test
+def _test_matches(view: View, pattern: Pattern) -> Verdict:
+    verdict: Verdict = False
+    texts = view.encoded()
+    if len(texts) > MANY:
+        # One search over all tells where to look, or that there is nothing to look for.
+        at = pattern.search_joined(view.joined())
+        if at is None:
+            return False
+        if at >= 0:
+            texts = (view.text_at(at), *texts)
+    for text in texts:
+        span = pattern.span(text)
+        if isinstance(span, tuple):
+            view.hit = (pattern, text, span)
+            return True
+        if span is not None:
+            verdict = span
+    return verdict
 
 
 def _hint_matches(path: Path, value: Json) -> tuple[Hint, ...]:
     return (Regex(path, compile_pattern(value).required),)
 
 
-def _witness_matches(facts: Facts, path: Path, value: Json) -> Json:
+def _witness_matches(view: View, value: Json) -> Json:
     pattern = compile_pattern(value)
-    for text in facts.texts(path):
-        span = pattern.find(text)
-        if span is not None:
-            return excerpt(text, *span)
-    return MISSING
+    if view.hit is None or view.hit[0] is not pattern:
+        _test_matches(view, pattern)  # what it found has made room for what another pattern did
+    if view.hit is None:
+        return MISSING
+    _, text, span = view.hit
+    return excerpt(text.decode(), *in_characters(text, span))
 
 
 # ---- numbers -----------------------------------------------------------------------------------------
 
 
 def _on_numbers(name: str, compare: Callable[[Any, Any], bool], above: bool, words: str) -> Operator:
-    def compile_(path: Path, value: Json) -> Test:
-        def test(facts: Facts) -> Verdict:
-            numbers, others = facts.numbers(path)
-            for number in numbers:
-                if compare(number, value):
-                    return True
-            return _not_a_number(facts, path) if others else False
-
-        return test
+    def test(view: View, bound: int | float) -> Verdict:
+        numbers, others = view.numbers()
+        for number in numbers:
+            if compare(number, bound):
+                return True
+        return _not_a_number(view) if others else False
 
     def hint(path: Path, value: Json) -> tuple[Hint, ...]:
         bound = float(value)
@@ -202,34 +183,37 @@ def _on_numbers(name: str, compare: Callable[[Any, Any], bool], above: bool, wor
             bound = math.nextafter(bound, -math.inf if above else math.inf)
         return (Threshold(path, above, bound),)
 
-    def witness(facts: Facts, path: Path, value: Json) -> Json:
-        return next((number for number in facts.numbers(path)[0] if compare(number, value)), MISSING)
+    def witness(view: View, value: Json) -> Json:
+        numbers, _ = view.numbers()
+        if len(numbers) == 1:
+            return numbers[0]
+        return next((number for number in numbers if compare(number, value)), MISSING)
 
     meaning = f"is a number, or the text of one, {words} this; any other value that is there is an error"
-    return Operator(name, check_number, compile_, hint, witness, f"{words} %s", meaning)
+    return Operator(name, check_number, _as_it_is, test, hint, witness, f"{words} %s", meaning)
 
 
-def _not_a_number(facts: Facts, path: Path) -> Fault:
-    for end in facts.ends(path):
+def _not_a_number(view: View) -> Fault:
+    for end in view.ends:
         for value in end if isinstance(end, list) else (end,):
             if number_of(value) is None:
-                return Fault(f"`{path}` is {show(value)}, which is not a number")
-    return Fault(f"`{path}` is not a number")
+                return Fault(f"`{view.path}` is {show(value)}, which is not a number")
+    return Fault(f"`{view.path}` is not a number")
 
 
 # ---- presence and negation ---------------------------------------------------------------------------
 
 
-def _compile_exists(path: Path, value: Json) -> Test:
-    return lambda facts: facts.ends(path) != ()
+def _test_exists(view: View, wanted: None) -> Verdict:
+    return view.ends != ()
 
 
 def _hint_exists(path: Path, value: Json) -> tuple[Hint, ...]:
     return (Present(path),)
 
 
-def _first(facts: Facts, path: Path, value: Json) -> Json:
-    return facts.first(path)
+def _first(view: View, value: Json) -> Json:
+    return view.first()
 
 
 def _no_hint(path: Path, value: Json) -> tuple[Hint, ...]:
@@ -237,21 +221,19 @@ def _no_hint(path: Path, value: Json) -> tuple[Hint, ...]:
 
 
 def _not(positive: Operator) -> Operator:
-    def compile_(path: Path, value: Json) -> Test:
-        test = positive.compile(path, value)
+    holds = positive.test
 
-        def negation(facts: Facts) -> Verdict:
-            verdict = test(facts)
-            if verdict is True:
-                return False
-            return True if verdict is False else verdict
-
-        return negation
+    def test(view: View, wanted: Any) -> Verdict:
+        verdict = holds(view, wanted)
+        if verdict is True:
+            return False
+        return True if verdict is False else verdict
 
     return Operator(
         f"not_{positive.name}",
         positive.accepts,
-        compile_,
+        positive.prepare,
+        test,
         _no_hint,
         _first,
         f"not {positive.phrase}",
@@ -265,14 +247,15 @@ def _not(positive: Operator) -> Operator:
 _EQUALS = Operator(
     "equals",
     check_any,
-    _compile_equals,
+    _choice,
+    _test_in,
     _hint_equals,
     _witness_equals,
     "equal to %s",
     "is this value; a text also equals the number, boolean or null that reads the same",
 )
 _IN = Operator(
-    "in", check_list, _compile_in, _hint_in, _witness_in, "one of %s", "equals one of the listed values"
+    "in", check_list, Choices, _test_in, _hint_in, _witness_in, "one of %s", "equals one of the listed values"
 )
 _CONTAINS = _on_texts(
     "contains",
@@ -285,7 +268,8 @@ _ENDS_WITH = _on_texts("ends_with", str.endswith, "ending with %s", "ends with t
 _MATCHES = Operator(
     "matches",
     check_pattern,
-    _compile_matches,
+    compile_pattern,
+    _test_matches,
     _hint_matches,
     _witness_matches,
     "matching %s",
@@ -294,7 +278,8 @@ _MATCHES = Operator(
 _EXISTS = Operator(
     "exists",
     check_nothing,
-    _compile_exists,
+    _as_it_is,
+    _test_exists,
     _hint_exists,
     _first,
     "present",

@@ -101,6 +101,10 @@ _REASONS: Final = {
 }
 
 
+Span = tuple[int, int]
+"""Where something starts in a text, and where it ends."""
+
+
 class Pattern:
     """A compiled pattern. `text` is as written; `required` is a pattern that matches whatever `search` does
     not answer FALSE for: the relaxed one where counts are large, else `text` itself. Texts of up to
@@ -131,18 +135,21 @@ class Pattern:
     def find(self, subject: str) -> tuple[int, int] | None:
         """Where the first match is, in characters; None when there is none or it would take too long."""
         encoded = whole(subject).encode()
-        found = self._search(encoded) if len(encoded) <= self.exact_bytes else None
-        if found is None:
-            return None
-        start, end = found.span()
-        return len(encoded[:start].decode(errors="replace")), len(encoded[:end].decode(errors="replace"))
+        span = self.span(encoded)
+        return None if span is None or isinstance(span, Fault) else in_characters(encoded, span)
 
     def search_bytes(self, subject: bytes) -> Verdict:
-        """`search` on text that is UTF-8 already (see `Facts.encoded`)."""
+        """`search` on text that is UTF-8 already."""
+        span = self.span(subject)
+        return span if isinstance(span, Fault) else span is not None
+
+    def span(self, subject: bytes) -> Span | Fault | None:
+        """Where the first match is in UTF-8; None for a verdict of FALSE."""
         if len(subject) <= self.exact_bytes:
-            return self._search(subject) is not None
+            found = self._search(subject)
+            return None if found is None else found.span()
         if self._relaxed(subject) is None:
-            return False
+            return None
         return Fault(
             f"a text of {len(subject):,} bytes is too long for the repetition counts of the pattern"
             f" `{shorten(self.text)}`, which is searched up to {self.exact_bytes:,} bytes"
@@ -161,6 +168,14 @@ class Pattern:
             self._across = _compile(f"(?m){self.required}").search
         found = self._across(joined)
         return None if found is None else int(found.start())
+
+
+def in_characters(text: bytes, span: Span) -> tuple[int, int]:
+    """A span of UTF-8, told in characters."""
+    start, end = span
+    if text.isascii():
+        return span
+    return len(text[:start].decode(errors="replace")), len(text[:end].decode(errors="replace"))
 
 
 @lru_cache(maxsize=65536)

@@ -25,7 +25,7 @@ from engine.cel_tree import Literal as Constant
 from engine.conditions import CompiledCondition, compile_condition
 from engine.errors import ConditionError
 from engine.expression import Term
-from engine.fields import Facts
+from engine.facts import Facts
 from engine.model import ROOTS, Condition, Json, Verdict
 from engine.patterns import compile_pattern
 from engine.texts import number_of, text_of, whole

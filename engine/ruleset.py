@@ -213,10 +213,10 @@ def _evaluation(matches: list[Match]) -> Evaluation:
         return _NOTHING
     if len(matches) > 1:
         matches.sort(key=lambda match: match.order)
-    return Evaluation(
-        tuple(match for match in matches if match.policy.mode == "enforce"),
-        tuple(match for match in matches if match.policy.mode == "shadow"),
-    )
+    shadow = tuple([match for match in matches if match.policy.mode == "shadow"])
+    if shadow:
+        matches = [match for match in matches if match.policy.mode == "enforce"]
+    return Evaluation(tuple(matches), shadow)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ Both may open too many buckets, never too few. Nothing here knows what a bucket 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import ahocorasick_rs
@@ -44,7 +44,7 @@ _search_set: Final[Any] = re2.Set.SearchSet
 class Words(Generic[Bucket]):
     """Literal (casefolded) -> bucket."""
 
-    __slots__ = ("_automatons", "_buckets", "_overlap", "_single")
+    __slots__ = ("_buckets", "_overlap", "_searches", "_single")
 
     def __init__(self, buckets: Mapping[str, Bucket]) -> None:
         self._buckets = dict(buckets)
@@ -55,72 +55,74 @@ class Words(Generic[Bucket]):
             self._single = []
         if self._single:
             together = [literal for literal in together if literal not in self._single]
-        self._automatons: tuple[Any, ...] = tuple(
-            ahocorasick_rs.AhoCorasick(together[start : start + SHARD], store_patterns=True)
-            for start in range(0, len(together), SHARD)
+        self._searches: tuple[Any, ...] = tuple(
+            ahocorasick_rs.AhoCorasick(together[at : at + SHARD], store_patterns=True).find_matches_as_strings
+            for at in range(0, len(together), SHARD)
         )
 
     def find(self, folded: str) -> Iterable[Bucket]:
         """Buckets of all literals that occur in a casefolded text without lone surrogates."""
-        buckets = self._buckets
-        hits = [literal for literal in self._single if literal in folded]
+        hits: list[str] = []
+        for literal in self._single:
+            if literal in folded:
+                hits.append(literal)
         if len(folded) > PIECE:
             hits += self._in_pieces(folded)
         else:
-            for automaton in self._automatons:
-                hits += automaton.find_matches_as_strings(folded, overlapping=True)
-        if not hits:
-            return ()
-        return [buckets[literal] for literal in (set(hits) if len(hits) > 1 else hits)]
+            for search in self._searches:
+                hits += search(folded, True)
+        return map(self._buckets.__getitem__, set(hits)) if hits else ()
 
     def _in_pieces(self, folded: str) -> set[str]:
         found: set[str] = set()
         for start in range(0, len(folded), PIECE):
             piece = folded[start : start + PIECE + self._overlap]
-            for automaton in self._automatons:
-                found.update(automaton.find_matches_as_strings(piece, overlapping=True))
+            for search in self._searches:
+                found.update(search(piece, True))
         return found
 
 
 class Shapes(Generic[Bucket]):
     """Pattern -> bucket, for patterns that RE2 accepts."""
 
-    __slots__ = ("_buckets", "_sets")
+    __slots__ = ("_all", "_sets")
 
     def __init__(self, buckets: Mapping[str, Bucket]) -> None:
-        self._buckets = list(buckets.values())
-        self._sets = [_compiled(list(buckets)[start : start + SET]) for start in range(0, len(buckets), SET)]
+        patterns, behind = list(buckets), list(buckets.values())
+        self._all = frozenset(behind)
+        self._sets = tuple(
+            (_matching(patterns[at : at + SET]), behind[at : at + SET]) for at in range(0, len(behind), SET)
+        )
 
     def find(self, texts: Sequence[bytes]) -> Iterable[Bucket]:
         """Buckets of all patterns that match one of the texts (UTF-8), each by itself."""
-        opened: set[int] = set()
+        opened: set[Bucket] = set()
         for text in texts if len(texts) == 1 else set(texts):
-            if len(text) > SET_LONGEST or len(opened) == len(self._buckets):
-                return self._buckets
-            start = 0
-            for compiled in self._sets:
-                matched = (compiled.Match(text) if compiled is not None else None) or ()
-                if 0 not in matched:
-                    # The first member matches everything: without it the set ran out of memory.
-                    opened.update(range(start, min(start + SET, len(self._buckets))))
-                elif len(matched) > 1:
-                    opened.update(start + member - 1 for member in matched if member)
-                start += SET
-        return [self._buckets[member] for member in opened] if opened else ()
+            if len(text) > SET_LONGEST or len(opened) == len(self._all):
+                return self._all
+            for matching, buckets in self._sets:
+                found = matching(text)
+                if found is None or 0 not in found:
+                    opened.update(buckets)  # without its first member the set ran out of memory
+                elif len(found) > 1:
+                    opened.update([buckets[member - 1] for member in found if member])
+        return opened
 
 
-def _compiled(patterns: Sequence[str]) -> Any:
-    """An RE2 set behind a first member that always matches; None if it does not fit into its memory."""
+def _matching(patterns: Sequence[str]) -> Callable[[bytes], list[int] | None]:
+    """The search of an RE2 set behind a first member that always matches, at the end. Answers None, or
+    without that member, where the set does not fit into its memory."""
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True
     options.max_mem = SET_MEMORY
     made: Any = _search_set(options)
-    made.Add("")
+    made.Add(r"\z")
     try:
         for pattern in patterns:
             made.Add(pattern)
         made.Compile()
     except re2.error:
-        return None
-    return made
+        return lambda text: None
+    matching: Callable[[bytes], list[int] | None] = made.Match
+    return matching

@@ -1,4 +1,4 @@
-"""What a JSON value reads as: its text, its number, the key under which equal values meet.
+"""What a JSON value reads as: its text, its number, the keys under which equal values meet.
 
 Knows nothing of paths, calls or operators.
 """
@@ -6,6 +6,7 @@ Knows nothing of paths, calls or operators.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from engine.model import Json
@@ -30,28 +31,26 @@ def text_of(scalar: Json) -> str:
         return hex(scalar)
 
 
-def value_key(value: Json) -> str:
-    """A text that two values share whenever `equals` holds between them (and sometimes when it does not).
+def value_keys(value: Json) -> tuple[str, ...]:
+    """Texts of which two values share one whenever `equals` holds between them (and sometimes when not).
 
-    A number's key is its shortest form, so 1 and 1.0 meet; a text that reads like the JSON text of a number
-    meets that number. All objects share one key, and all arrays.
+    A text is its own key. A number has its text, and a whole one that of its integer, so that 1 and 1.0 meet.
+    All objects share one key, and all arrays.
     """
     if isinstance(value, str):
-        if 0 < len(value) <= 25 and "0" <= value[-1] <= "9" and (value[0] == "-" or "0" <= value[0] <= "9"):
-            try:
-                number = float(value)
-            except ValueError:
-                return value
-            if repr(number) == value:
-                return value_key(number)
-        return value
+        return (value,)
     if isinstance(value, float) and value.is_integer():
-        return str(int(value))
+        return (text_of(value), str(int(value)))
     if isinstance(value, dict):
-        return "{}"
+        return ("{}",)
     if isinstance(value, list):
-        return "[]"
-    return text_of(value)
+        return ("[]",)
+    return (text_of(value),)
+
+
+def keys_of(values: Iterable[Json]) -> frozenset[str]:
+    """The `value_keys` of all values."""
+    return frozenset(key for value in values for key in value_keys(value))
 
 
 def number_of(value: Json) -> int | float | None:

@@ -6,11 +6,11 @@ Knows nothing of paths, calls or what the operators do; only what each wants for
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Final
 
 from engine.errors import ConditionError
-from engine.fields import MISSING
+from engine.facts import MISSING
 from engine.model import Json
 from engine.patterns import compile_pattern
 from engine.texts import number_of, shorten, text_of, whole
@@ -46,36 +46,47 @@ def json_equal(expected: Json, actual: Json) -> bool:
     return type(expected) is type(actual) and bool(expected == actual)
 
 
-def one_of(choices: Iterable[Json]) -> Callable[[Json], bool]:
-    """The test whether a value equals one of `choices`. When exactly one of the two is a text, it is
-    compared with the JSON text of the other, if that is a number, boolean or null."""
-    strings: set[str] = set()
-    texts: set[str] = set()
-    numbers: set[int | float] = set()
-    others: list[Json] = []
-    for choice in choices:
-        if isinstance(choice, str):
-            strings.add(choice)
-        elif isinstance(choice, (list, dict)):
-            others.append(choice)
-        else:
-            texts.add(text_of(choice))
-            if isinstance(choice, (int, float)) and not isinstance(choice, bool):
-                numbers.add(choice)
-            else:
+class Choices:
+    """Values that another may equal. When exactly one of the two is a text, it is compared with the JSON text
+    of the other, if that is a number, boolean or null."""
+
+    __slots__ = ("_numbers", "_others", "_strings", "_texts")
+
+    def __init__(self, choices: Iterable[Json]) -> None:
+        strings: set[str] = set()
+        texts: set[str] = set()
+        numbers: set[int | float] = set()
+        others: list[Json] = []
+        for choice in choices:
+            if isinstance(choice, str):
+                strings.add(choice)
+            elif isinstance(choice, (list, dict)):
                 others.append(choice)
-    texts |= strings
+            else:
+                texts.add(text_of(choice))
+                if isinstance(choice, (int, float)) and not isinstance(choice, bool):
+                    numbers.add(choice)
+                else:
+                    others.append(choice)
+        self._strings = _compact(strings)
+        self._texts = _compact(strings | texts) if texts else self._strings
+        self._numbers = _compact(numbers)
+        self._others = tuple(others)
 
-    def holds(value: Json) -> bool:
+    def hold(self, value: Json) -> bool:
+        """Whether the value equals one of them."""
         if isinstance(value, str):
-            return value in texts
+            return value in self._texts
         if isinstance(value, (list, dict)):
-            return any(json_equal(choice, value) for choice in others)
+            return any(json_equal(choice, value) for choice in self._others)
         if isinstance(value, bool) or value is None:
-            return text_of(value) in strings or any(choice is value for choice in others)
-        return value in numbers or (bool(strings) and text_of(value) in strings)
+            return text_of(value) in self._strings or any(choice is value for choice in self._others)
+        return value in self._numbers or (bool(self._strings) and text_of(value) in self._strings)
 
-    return holds
+
+def _compact(values: set[Any]) -> Collection[Any]:
+    """The same values; a few take less room in a tuple."""
+    return tuple(values) if len(values) <= 4 else frozenset(values)
 
 
 # ---- what each operator takes ------------------------------------------------------------------------

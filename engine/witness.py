@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from engine.cel_parser import parse as parse_expression
 from engine.conditions import CompiledCondition
-from engine.fields import DERIVED, MEMBERS, Facts, parse
+from engine.facts import Facts, View
+from engine.fields import DERIVED, MEMBERS, parse
 from engine.fields import Path as Path
 from engine.matcher import Rule
 from engine.model import ALWAYS_PRESENT, READING_HINTS, ROOTS, Json, ToolCall
@@ -317,11 +318,10 @@ def _test(operator: str, frozen: Any) -> Callable[[Any], bool]:
     known = OPERATORS[operator.removeprefix("not_") if negated else operator]
     if negated and not known.takes_value:
         value = None
-    compiled = known.compile(_PROBE, value)
+    wanted = known.prepare(value)
 
     def holds(candidate: Any) -> bool:
-        verdict = compiled(Facts({"inputPayload": {"v": candidate}}))
-        return verdict is (not negated)
+        return known.test(View(_PROBE, (candidate,)), wanted) is (not negated)
 
     return holds
 

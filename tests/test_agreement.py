@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine import index, matcher, textindex, ways
+from engine import doors, index, matcher, textindex, ways
 from engine.decision import decide
 from engine.errors import ConditionError
 from engine.matcher import Rule
@@ -41,8 +41,9 @@ def sizes(request: pytest.FixtureRequest) -> Iterator[None]:
         if request.param == "tiny":
             for module, name, size in (
                 (index, "FULL", 1),
-                (index, "BLOCK", 2),
-                (index, "FEW_SHAPES", 1),
+                (doors, "BLOCK", 2),
+                (doors, "MANY_KEYS", 1),
+                (index, "MANY_KEYS", 1),
                 (ways, "LEARN_FROM", 2),
                 (index, "MOST_COPIES", 8),
                 (textindex, "FEW", 0),

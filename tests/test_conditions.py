@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from engine.conditions import CompiledCondition, compile_condition
 from engine.errors import ConditionError
-from engine.fields import Facts, Hint, Literals, OneOf, Present, Regex, Threshold, value_key
+from engine.facts import Facts
+from engine.fields import Hint, Literals, OneOf, Present, Regex, Threshold
 from engine.model import Condition, Fault
 from engine.operators import OPERATORS
 from engine.patterns import WORK_LIMIT, compile_pattern
+from engine.texts import value_keys
 from tests.support_json import FIELDS, calls, condition_values
 
 conditions = st.sampled_from(sorted(OPERATORS)).flatmap(
@@ -27,18 +29,18 @@ def hint_holds(hint: Hint, facts: Facts) -> bool:
     """The meaning of a hint, spelt out by its docstring and apart from operators and index."""
     match hint:
         case OneOf(path, keys):
-            return any(value_key(value) in keys for value in facts.values(path))
+            return any(not keys.isdisjoint(value_keys(value)) for value in facts.at(path).values())
         case Literals(path, any_of):
-            folded = [text.casefold() for text in facts.texts(path)]
+            folded = [text.casefold() for text in facts.at(path).texts()]
             return any(literal in text for literal in any_of for text in folded)
         case Threshold(path, above, bound):
-            numbers, others = facts.numbers(path)
+            numbers, others = facts.at(path).numbers()
             return others or any(n >= bound if above else n <= bound for n in numbers)
         case Present(path):
-            return facts.values(path) != ()
+            return facts.at(path).values() != ()
         case Regex(path, pattern):
             search = compile_pattern(pattern).search
-            return any(search(text) is True for text in facts.texts(path))
+            return any(search(text) is True for text in facts.at(path).texts())
     raise AssertionError(hint)
 
 

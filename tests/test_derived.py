@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from engine import fields
+from engine import facts
 from engine.commands import shell_commands
 from engine.conditions import compile_condition
 from engine.documents import policy_from_json
 from engine.errors import ConditionError
-from engine.fields import Facts, parse
+from engine.facts import Facts
+from engine.fields import parse
 from engine.flips import flip
 from engine.matcher import Rule
 from engine.model import Condition, Policy, ToolCall
@@ -26,7 +27,7 @@ def call(payload: Any, **roots: Any) -> ToolCall:
 
 
 def commands(payload: Any) -> tuple[str, ...]:
-    return Facts(call(payload).document).texts(PATH)
+    return Facts(call(payload).document).at(PATH).texts()
 
 
 @pytest.mark.parametrize(
@@ -65,29 +66,29 @@ def test_prose_and_words_of_one_command_are_not_commands(payload: Any) -> None:
 
 def test_nothing_in_the_payload_is_missing_not_empty() -> None:
     facts = Facts(call({"n": 1, "empty": ""}).document)
-    assert facts.ends(PATH) == ()
+    assert facts.at(PATH).ends == ()
     assert compile_condition(Condition("derived.shellCommands", "not_exists")).evaluate(facts) is True
 
 
 @pytest.mark.parametrize("payload", [None, "rm x", ["rm", "x"], 7, {"a": None}, {"a": [[["x"]]]}])
 def test_any_payload_can_be_read(payload: Any) -> None:
     assert isinstance(shell_commands({"inputPayload": payload}), tuple)
-    Facts({"inputPayload": payload}).texts(PATH)
+    Facts({"inputPayload": payload}).at(PATH).texts()
 
 
 def test_a_payload_of_any_depth_can_be_read() -> None:
     payload: Any = "rm x"
     for _ in range(50_000):
         payload = [payload]
-    assert "rm x" in Facts({"inputPayload": {"a": payload}}).texts(PATH)
+    assert "rm x" in Facts({"inputPayload": {"a": payload}}).at(PATH).texts()
 
 
 def test_a_caller_can_neither_send_nor_shadow_it() -> None:
     sent = call(
         {"command": "ls", "derived": {"shellCommands": ["rm x"]}}, derived={"shellCommands": ["git status"]}
     )
-    assert "git status" not in Facts(sent.document).texts(PATH)
-    assert "ls" in Facts(sent.document).texts(PATH)
+    assert "git status" not in Facts(sent.document).at(PATH).texts()
+    assert "ls" in Facts(sent.document).at(PATH).texts()
     policy = Policy("p", "p", "block", (Condition("derived.shellCommands", "equals", "git status"),))
     assert Ruleset.build([policy]).evaluate(sent).matches == ()
 
@@ -99,7 +100,7 @@ def test_it_is_worked_out_once_and_only_when_it_is_read(monkeypatch: pytest.Monk
         times.append(1)
         return shell_commands(document)
 
-    monkeypatch.setattr(fields, "shell_commands", counted)
+    monkeypatch.setattr(facts, "shell_commands", counted)
     rules = [
         Policy(
             f"p{number}",

@@ -18,9 +18,11 @@ from engine.cel_parser import parse
 from engine.cel_values import CelError
 from engine.errors import ConditionError
 from engine.expression import Expression, compile_expression
-from engine.fields import Facts, Literals, OneOf, Present, Regex, value_key
+from engine.facts import Facts
+from engine.fields import Literals, OneOf, Present, Regex
 from engine.model import ROOTS, Fault, ToolCall
 from engine.patterns import compile_pattern
+from engine.texts import value_keys
 
 CASES = Path(__file__).parent / "cases" / "expressions"
 
@@ -153,7 +155,7 @@ def hints_of(text: str) -> list[str]:
         ("inputPayload.a == 1 && has(inputPayload.a)", ["inputPayload.a in ['1']", "inputPayload.a there"]),
         (
             'has(inputPayload.a) && inputPayload.a in ["x", 1.0]',
-            ["inputPayload.a there", "inputPayload.a in ['1', 'x']"],
+            ["inputPayload.a there", "inputPayload.a in ['1', '1.0', 'x']"],
         ),
         ("has(inputPayload.a) && inputPayload.a > 1", ["inputPayload.a there"]),
         ('has(inputPayload.a) && inputPayload.a.contains("x")', ["inputPayload.a there"]),
@@ -173,13 +175,13 @@ def holds(hint: Any, facts: Facts) -> bool:
     """What a hint promises, in the plainest words."""
     match hint:
         case OneOf(path=path, keys=keys):
-            return any(value_key(value) in keys for value in facts.values(path))
+            return any(not keys.isdisjoint(value_keys(value)) for value in facts.at(path).values())
         case Literals(path=path, any_of=any_of):
-            return any(each in text.casefold() for text in facts.texts(path) for each in any_of)
+            return any(each in text.casefold() for text in facts.at(path).texts() for each in any_of)
         case Regex(path=path, pattern=pattern):
-            return any(compile_pattern(pattern).search(text) is True for text in facts.texts(path))
+            return any(compile_pattern(pattern).search(text) is True for text in facts.at(path).texts())
         case Present(path=path):
-            return facts.values(path) != ()
+            return facts.at(path).values() != ()
     raise AssertionError(hint)
 
 

@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import ConditionError
-from engine.fields import MAX_PATH_LENGTH, Facts, canonical, parse
-from engine.texts import number_of, text_of, value_key, whole
-from engine.values import json_equal, one_of
+from engine.facts import Facts
+from engine.fields import MAX_PATH_LENGTH, canonical, parse
+from engine.texts import number_of, text_of, value_keys, whole
+from engine.values import Choices, json_equal
 from tests.support_json import scalars, texts, values
 
 
 def values_at(path: str, payload: Any) -> tuple[Any, ...]:
-    return Facts({"inputPayload": payload}).values(parse(path))
+    return Facts({"inputPayload": payload}).at(parse(path)).values()
 
 
 def test_a_path_has_one_spelling() -> None:
@@ -75,7 +76,7 @@ def test_values_follow_mongodb() -> None:
 
 @given(values)
 def test_texts_are_every_key_and_scalar(value: Any) -> None:
-    found = Facts({"inputPayload": {"v": value}}).texts(parse("inputPayload.v"))
+    found = Facts({"inputPayload": {"v": value}}).at(parse("inputPayload.v")).texts()
 
     def expected(value: Any) -> list[str]:
         if isinstance(value, dict):
@@ -92,15 +93,15 @@ def test_texts_are_every_key_and_scalar(value: Any) -> None:
 @given(scalars | values, scalars | values)
 def test_equal_values_share_a_key(one: Any, two: Any) -> None:
     assert json_equal(one, two) == json_equal(two, one)
-    if one_of([one])(two):
-        assert value_key(one) == value_key(two)
+    if Choices([one]).hold(two):
+        assert set(value_keys(one)) & set(value_keys(two))
 
 
 @given(scalars)
 def test_a_scalar_equals_its_own_text(value: Any) -> None:
-    assert one_of([value])(value)
-    assert one_of([text_of(value)])(value)
-    assert one_of([value])(text_of(value))
+    assert Choices([value]).hold(value)
+    assert Choices([text_of(value)]).hold(value)
+    assert Choices([value]).hold(text_of(value))
 
 
 @pytest.mark.parametrize(

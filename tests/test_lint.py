@@ -17,7 +17,7 @@ from engine.conditions import compile_condition
 from engine.decision import decide
 from engine.documents import condition_from_json
 from engine.errors import ConditionError
-from engine.fields import Facts
+from engine.facts import Facts
 from engine.lint import CODES, Finding, lint
 from engine.matcher import Rule
 from engine.model import STRENGTH, Condition, Example, Policy, RateLimit, ToolCall

@@ -1,0 +1,236 @@
+"""One tool call as conditions and the index see it: what it shows at each path, each thing worked out once.
+
+Decides which values a path reaches (`resolve`) and what of them an operator or a lookup gets to see: values,
+texts, numbers, keys. What a predicate tests and what the index looks up come from the same `View`, so the
+two cannot disagree about a call. Knows nothing of operators, policies or the index.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from engine.commands import shell_commands
+from engine.fields import DERIVED, Path
+from engine.model import Json
+from engine.texts import keys_of, number_of, text_of, value_keys, whole
+
+
+class _Missing:
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = _Missing()
+"""Stands for "there is no such value", where None would be JSON's null."""
+
+
+class View:
+    """What a call shows at one path: `ends` is where it ends, arrays unopened, () when it is missing."""
+
+    __slots__ = (
+        *("_encoded", "_folded", "_joined", "_keys", "_numbers", "_texts", "_values"),
+        *("ends", "hit", "path", "said"),
+    )
+
+    def __init__(self, path: Path, ends: tuple[Json, ...]) -> None:
+        self.path = path
+        self.ends = ends
+        self.hit: tuple[Any, bytes, tuple[int, int]] | None = None
+        """The pattern that was found last in one of `encoded`, in which, and where."""
+        self.said: str | None = None
+        """`first` in words, once somebody has found them."""
+        self._values: tuple[Json, ...] | None = None
+        self._keys: Collection[str] | None = None
+        self._texts: tuple[str, ...] | None = None
+        self._folded: str | None = None
+        self._encoded: tuple[bytes, ...] | None = None
+        self._joined: bytes | None = None
+        self._numbers: tuple[tuple[int | float, ...], bool] | None = None
+
+    def first(self) -> Json:
+        """The first value; MISSING when there is none."""
+        return self.ends[0] if self.ends else MISSING
+
+    def values(self) -> tuple[Json, ...]:
+        """Every value: where the path ends, and each element of an array there."""
+        values = self._values
+        if values is None:
+            values = self.ends
+            for end in self.ends:
+                if isinstance(end, list):
+                    values = _opened(self.ends)
+                    break
+            self._values = values
+        return values
+
+    def keys(self) -> Collection[str]:
+        """The `value_keys` of all values, each once."""
+        keys = self._keys
+        if keys is None:
+            values = self.values()
+            keys = self._keys = value_keys(values[0]) if len(values) == 1 else keys_of(values)
+        return keys
+
+    def texts(self) -> tuple[str, ...]:
+        """The texts that text operators test: of a scalar its text, of an object or array every key and
+        every scalar at any depth. Null has no text. Every text can be written as UTF-8."""
+        texts = self._texts
+        if texts is None:
+            ends = self.ends
+            plain = len(ends) == 1 and ends[0].__class__ is str and ends[0].isascii()
+            texts = self._texts = ends if plain else tuple(map(whole, _texts(ends)))
+        return texts
+
+    def folded(self) -> str:
+        """All texts in one, casefolded. Joining them cannot hide what one of them contains."""
+        folded = self._folded
+        if folded is None:
+            folded = self._folded = "\n".join(self.texts()).casefold()
+        return folded
+
+    def encoded(self) -> tuple[bytes, ...]:
+        """`texts` as UTF-8."""
+        encoded = self._encoded
+        if encoded is None:
+            encoded = self._encoded = tuple(map(str.encode, self.texts()))
+        return encoded
+
+    def joined(self) -> bytes:
+        """All of `encoded`, joined by line feeds."""
+        joined = self._joined
+        if joined is None:
+            joined = self._joined = b"\n".join(self.encoded())
+        return joined
+
+    def text_at(self, position: int) -> bytes:
+        """That one of `encoded` in which a position in `joined` lies."""
+        end = -1
+        for text in self.encoded():
+            end += len(text) + 1
+            if position <= end:
+                return text
+        return b""
+
+    def numbers(self) -> tuple[tuple[int | float, ...], bool]:
+        """The numbers (numeric text counts; of an array its elements), and whether a value that is not a
+        number is there too."""
+        found = self._numbers
+        if found is None:
+            ends = self.ends
+            plain = len(ends) == 1 and ends[0].__class__ is int
+            found = self._numbers = (ends, False) if plain else _numbers(ends)
+        return found
+
+    def least(self) -> float:
+        """The least number; everything is below something that is no number, nothing where nothing is."""
+        numbers, others = self.numbers()
+        return -math.inf if others else min(numbers, default=math.inf)
+
+    def greatest(self) -> float:
+        """The greatest number; everything is above something that is no number, nothing where nothing is."""
+        numbers, others = self.numbers()
+        return math.inf if others else max(numbers, default=-math.inf)
+
+
+class Facts:
+    """What one tool call offers to conditions; made once per evaluation, remembers its views.
+
+    INVARIANT: nothing here raises for any JSON document, of any depth.
+    INVARIANT: `derived` comes from the payload alone, worked out once, when a condition first reads it.
+    """
+
+    __slots__ = ("_derived", "_views", "document")
+
+    def __init__(self, document: Mapping[str, Json]) -> None:
+        self.document = document
+        self._derived: Mapping[str, Json] | None = None
+        self._views: dict[str, View] = {}
+
+    def at(self, path: Path) -> View:
+        """What the call shows at a path."""
+        view = self._views.get(path.text)
+        if view is None:
+            document = self.document if path.root != DERIVED else self._worked_out()
+            view = self._views[path.text] = View(path, resolve(document, path))
+        return view
+
+    def _worked_out(self) -> Mapping[str, Json]:
+        derived = self._derived
+        if derived is None:
+            commands = shell_commands(self.document)
+            derived = self._derived = {DERIVED: {"shellCommands": list(commands)} if commands else {}}
+        return derived
+
+
+def resolve(document: Mapping[str, Json], path: Path) -> tuple[Json, ...]:
+    """Where `path` ends in `document`, in document order; () when nowhere."""
+    value = document.get(path.root, MISSING)
+    for key in path.segments:
+        if value.__class__ is not dict:
+            return _through(document, path)
+        value = value.get(key, MISSING)
+    return () if value is MISSING else (value,)
+
+
+def _through(document: Mapping[str, Json], path: Path) -> tuple[Json, ...]:
+    """The same through anything, arrays too."""
+    here: list[Json] = [document.get(path.root, MISSING)]
+    for key, index in path.steps:
+        there: list[Json] = []
+        for value in here:
+            if isinstance(value, dict):
+                if key in value:
+                    there.append(value[key])
+            elif isinstance(value, list):
+                if index is not None and index < len(value):
+                    there.append(value[index])
+                there.extend(item[key] for item in value if isinstance(item, dict) and key in item)
+        if not there:
+            return ()
+        here = there
+    return tuple(here)
+
+
+def _opened(ends: tuple[Json, ...]) -> tuple[Json, ...]:
+    opened: list[Json] = []
+    for end in ends:
+        opened.append(end)
+        if isinstance(end, list):
+            opened.extend(end)
+    return tuple(opened)
+
+
+def _numbers(ends: tuple[Json, ...]) -> tuple[tuple[int | float, ...], bool]:
+    numbers: list[int | float] = []
+    others = False
+    for end in ends:
+        for value in end if isinstance(end, list) else (end,):
+            number = number_of(value)
+            if number is None:
+                others = True
+            else:
+                numbers.append(number)
+    return tuple(numbers), others
+
+
+def _texts(ends: tuple[Json, ...]) -> list[str]:
+    texts: list[str] = []
+    stack: list[Json] = list(reversed(ends))
+    while stack:
+        value = stack.pop()
+        if isinstance(value, str):
+            texts.append(value)
+        elif isinstance(value, dict):
+            # Keys are texts like any other, so they go through the same stack, each before its value.
+            for key in reversed(value):
+                stack.append(value[key])
+                stack.append(key)
+        elif isinstance(value, list):
+            stack.extend(reversed(value))
+        elif value is not None:
+            texts.append(text_of(value))
+    return texts
