@@ -250,7 +250,7 @@ def test_no_more_attempts_at_once_than_the_limits_allow(database_url: str) -> No
                 if all(record["status"] == "delivered" for record in found):
                     return most
 
-    with Receiver([Answer(delay=0.03)]) as receiver:
+    with Receiver([Answer(delay=0.2)]) as receiver:
         assert 4 <= run(work(receiver)) <= 8
         assert len(receiver.requests) == 40
 

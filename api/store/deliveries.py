@@ -144,44 +144,49 @@ def sweep(store: Any, now: float) -> dict[str, float]:
     return {str(webhook_id): float(due) for webhook_id, due in found if due is not None}
 
 
+_HOOK = (
+    "SELECT enabled, url, secret, previous_secret, previous_secret_until FROM webhooks WHERE webhook_id = ?"
+)
+_OPEN = (
+    " FROM deliveries WHERE status = 'pending' AND webhook_id = ? AND leased_until <= ?"
+    " AND next_attempt_at <= ? ORDER BY next_attempt_at, delivery_no LIMIT ?"
+)
+_DUE = "SELECT delivery_no, delivery_id, payload, attempt_count" + _OPEN
+_NEXT = "SELECT next_attempt_at" + _OPEN
+_EVER = 1e12
+
+
 def claim(
     transaction: Transaction, webhook_id: str, limit: int, lease_seconds: float
 ) -> tuple[list[Claimed], float | None]:
     """Take up to `limit` due deliveries of one webhook, oldest first; and when it is next due, if ever."""
-    now = transaction.now
-    hook = Webhook.get_or_none(Webhook.webhook_id == webhook_id)
-    if hook is None or not hook.enabled:
+    now, store = transaction.now, transaction.store
+    hooks = store.rows(_HOOK, (webhook_id,))
+    if not hooks or not hooks[0][0]:
         # An event of the very transaction that switched it off may have left a row behind.
         webhooks.end_pending(webhook_id)
         return [], None
-    open_rows = (
-        " FROM deliveries WHERE status = 'pending' AND webhook_id = ? AND leased_until <= ?"
-        " AND next_attempt_at <= ? ORDER BY next_attempt_at, delivery_no LIMIT ?"
-    )
-    lock = "" if transaction.store.is_sqlite else " FOR UPDATE SKIP LOCKED"
-    rows = transaction.store.rows(
-        "SELECT delivery_no, delivery_id, payload, attempt_count" + open_rows + lock,
-        (webhook_id, now, now, limit),
-    )
+    _, url, secret, previous, until = hooks[0]
+    lock = "" if store.is_sqlite else " FOR UPDATE SKIP LOCKED"
+    rows = store.rows(_DUE + lock, (webhook_id, now, now, limit))
     lease = now + lease_seconds
     if rows:
         taken = [row[0] for row in rows]
-        Delivery.update(leased_until=lease).where(Delivery.delivery_no.in_(taken)).execute()
-    secrets = _secrets(hook, now)
+        store.rows_changed(
+            f"UPDATE deliveries SET leased_until = ? WHERE delivery_no IN ({_marks(taken)})", (lease, *taken)
+        )
+    both = previous and until and seconds(until) > now
+    secrets = (secret, previous) if both else (secret,)
     claimed = [
-        Claimed(int(no), str(delivery_id), webhook_id, hook.url, secrets, str(payload), int(attempts), lease)
+        Claimed(int(no), str(delivery_id), webhook_id, url, secrets, str(payload), int(attempts), lease)
         for no, delivery_id, payload, attempts in rows
     ]
-    rest = transaction.store.rows(
-        "SELECT next_attempt_at" + open_rows.replace("next_attempt_at <= ?", "next_attempt_at <= 1e12"),
-        (webhook_id, now, 1),
-    )
+    rest = store.rows(_NEXT, (webhook_id, now, _EVER, 1))
     return claimed, float(rest[0][0]) if rest else None
 
 
-def _secrets(hook: Webhook, now: float) -> tuple[str, ...]:
-    old, until = hook.previous_secret, hook.previous_secret_until
-    return (hook.secret, old) if old and until and seconds(until) > now else (hook.secret,)
+def _marks(values: Sequence[Any]) -> str:
+    return ", ".join("?" * len(values))
 
 
 def release(transaction: Transaction, claimed: Iterable[Claimed]) -> None:
@@ -192,22 +197,60 @@ def release(transaction: Transaction, claimed: Iterable[Claimed]) -> None:
         ).execute()
 
 
+@dataclass(slots=True)
+class _Row:
+    """A delivery as it is while outcomes are written down."""
+
+    attempts: str
+    status: str
+    attempt_count: int
+    next_attempt_at: float | None
+    leased_until: float
+
+
+_ROWS = (
+    "SELECT delivery_no, attempts, status, attempt_count, next_attempt_at, leased_until FROM deliveries"
+    " WHERE delivery_no IN ({})"
+)
+_WRITE = (
+    "UPDATE deliveries SET attempts = ?, status = ?, attempt_count = ?, next_attempt_at = ?, leased_until = ?"
+    " WHERE delivery_no = ?"
+)
+_FAILING = "SELECT webhook_id, failing_since FROM webhooks WHERE webhook_id IN ({})"
+
+
 def record(transaction: Transaction, outcomes: Sequence[Outcome], disable_after: float) -> None:
-    """Write down attempts and what follows from them, for the deliveries and for their webhooks."""
-    for outcome in outcomes:
-        _record(outcome)
-        _judge(transaction, outcome, disable_after)
+    """Write down attempts and what follows from them, for the deliveries and for their webhooks.
 
-
-def _record(outcome: Outcome) -> None:
-    this = Delivery.delivery_no == outcome.claimed.delivery_no
-    row = (
-        Delivery.select(Delivery.attempts, Delivery.status, Delivery.leased_until, Delivery.next_attempt_at)
-        .where(this)
-        .first()
-    )
-    if row is None:
+    In plain statements: every delivery comes by here, and a model instance a row costs ten times as much.
+    """
+    if not outcomes:
         return
+    store = transaction.store
+    numbers = list({outcome.claimed.delivery_no for outcome in outcomes})
+    hooks = list({outcome.claimed.webhook_id for outcome in outcomes})
+    failing: dict[str, str | None] = dict(store.rows(_FAILING.format(_marks(hooks)), hooks))
+    rows = _rows(store, numbers)
+    for outcome in outcomes:
+        claimed = outcome.claimed
+        row = rows.get(claimed.delivery_no)
+        if row is not None:
+            _record(row, outcome)
+            now = (row.attempts, row.status, row.attempt_count, row.next_attempt_at, row.leased_until)
+            store.rows_changed(_WRITE, (*now, claimed.delivery_no))
+        if claimed.webhook_id not in failing:
+            continue
+        why = _judge(outcome, failing, disable_after)
+        if why is not None:
+            webhooks.disable(transaction, claimed.webhook_id, why)
+            rows = _rows(store, numbers)  # what was pending has ended
+
+
+def _rows(store: Any, numbers: Sequence[int]) -> dict[int, _Row]:
+    return {row[0]: _Row(*row[1:]) for row in store.rows(_ROWS.format(_marks(numbers)), numbers)}
+
+
+def _record(row: _Row, outcome: Outcome) -> None:
     attempt = {
         "at": iso(outcome.at),
         "responseStatus": outcome.status,
@@ -216,31 +259,31 @@ def _record(outcome: Outcome) -> None:
         "error": outcome.error,
     }
     attempts = [*msgspec.json.decode(row.attempts), attempt][-MOST_ATTEMPTS_KEPT:]
-    changes: dict[str, Any] = {"attempts": msgspec.json.encode(attempts).decode()}
+    row.attempts = msgspec.json.encode(attempts).decode()
     if outcome.delivered:
-        changes |= {"status": "delivered", "next_attempt_at": None, "leased_until": 0.0}
+        row.status, row.next_attempt_at, row.leased_until = "delivered", None, 0.0
     elif row.status == "pending" and row.leased_until == outcome.claimed.lease:
-        changes |= {"leased_until": 0.0, "attempt_count": outcome.claimed.attempts + 1}
-        asked_again_meanwhile = row.next_attempt_at > outcome.at
+        row.leased_until, row.attempt_count = 0.0, outcome.claimed.attempts + 1
+        asked_again_meanwhile = row.next_attempt_at is not None and row.next_attempt_at > outcome.at
         if not asked_again_meanwhile:
             ended = outcome.gone or outcome.next_at is None
-            changes |= {"status": "failed" if ended else "pending"}
-            changes |= {"next_attempt_at": None if ended else outcome.next_at}
-    Delivery.update(changes).where(this).execute()
+            row.status = "failed" if ended else "pending"
+            row.next_attempt_at = None if ended else outcome.next_at
 
 
-def _judge(transaction: Transaction, outcome: Outcome, disable_after: float) -> None:
-    hook = Webhook.get_or_none(Webhook.webhook_id == outcome.claimed.webhook_id)
-    if hook is None:
-        return
-    if outcome.delivered:
-        if hook.failing_since is not None:
-            Webhook.update(failing_since=None).where(Webhook.webhook_id == hook.webhook_id).execute()
-        return
-    if outcome.gone and hook.url == outcome.claimed.url:
-        webhooks.disable(transaction, hook.webhook_id, "the receiver answered 410: it is gone")
-    elif hook.failing_since is None:
-        Webhook.update(failing_since=iso(outcome.at)).where(Webhook.webhook_id == hook.webhook_id).execute()
-    elif outcome.at - seconds(hook.failing_since) >= disable_after:
-        days = round(disable_after / 86400)
-        webhooks.disable(transaction, hook.webhook_id, f"every attempt failed for {days} days")
+def _judge(outcome: Outcome, failing: dict[str, str | None], disable_after: float) -> str | None:
+    """Why the outcome ends its webhook, or None; keeps since when it has been failing."""
+    webhook_id = outcome.claimed.webhook_id
+    since = failing[webhook_id]
+    if outcome.gone:
+        hook = Webhook.get_or_none(Webhook.webhook_id == webhook_id)
+        if hook is not None and hook.url == outcome.claimed.url:
+            return "the receiver answered 410: it is gone"
+    if not outcome.delivered and since is not None:
+        too_long = outcome.at - seconds(since) >= disable_after
+        return f"every attempt failed for {round(disable_after / 86400)} days" if too_long else None
+    now = None if outcome.delivered else iso(outcome.at)
+    if now != since:
+        failing[webhook_id] = now
+        Webhook.update(failing_since=now).where(Webhook.webhook_id == webhook_id).execute()
+    return None
