@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from api.delivery import address
-from api.delivery.dial import Answer, Resolver, Sender, SystemResolver
-from api.delivery.wire import MOST_BODY_BYTES
+from api.delivery.dial import MOST_BODY_BYTES, Answer, Resolver, Sender, SystemResolver
 from tests.support_receiver import Answer as Reply
 from tests.support_receiver import Certificate, Receiver
 
@@ -139,13 +138,15 @@ def test_odd_spellings_of_loopback_are_refused_by_what_they_mean() -> None:
 @pytest.fixture
 def dialled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What sockets are asked to connect to; nobody answers."""
+    import anyio
+
     seen: list[str] = []
 
-    async def connect(_loop: Any, _protocol: Any, host: str, port: int, **_: Any) -> Any:
-        seen.append(host)
+    async def connect(remote_host: str, remote_port: int, **_: Any) -> Any:
+        seen.append(remote_host)
         raise OSError(111, "connection refused")
 
-    monkeypatch.setattr(asyncio.BaseEventLoop, "create_connection", connect)
+    monkeypatch.setattr(anyio, "connect_tcp", connect)
     return seen
 
 

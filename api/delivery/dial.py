@@ -1,8 +1,8 @@
 """One attempt over the network: resolve the name, check the addresses, dial, post, read some of the answer.
 
-The check sits where a connection is dialled: the resolver's addresses are filtered by `address.refusal`, and
-only an accepted address is handed to the socket, so a name that changes its mind (DNS rebinding) gains
-nothing. No redirects, cookies, proxies, environment or decompression. Knows nothing of webhooks or tables.
+The check sits in the connection itself: the resolver's addresses are filtered by `address.refusal`, and only
+an accepted address is handed to the socket, so a name that changes its mind (DNS rebinding) gains nothing.
+No redirects, cookies, proxies, environment or decompression. Knows nothing of webhooks or tables.
 """
 
 from __future__ import annotations
@@ -12,23 +12,21 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from typing import Final, NamedTuple
-from urllib.parse import urlsplit
+from typing import Any, Final
 
 import certifi
+import httpcore
 
 from api.delivery.address import place, refusal
-from api.delivery.wire import Broken, Connection, Response, request
 
 SECONDS: Final = 15.0
 """For one attempt, from the name to the end of the answer."""
 
-MOST_KEPT: Final = 64
-KEPT_SECONDS: Final = 5.0
+MOST_BODY_BYTES: Final = 2048
 MOST_DIALLED: Final = 4
 """Addresses of one name that are tried."""
 
@@ -55,16 +53,6 @@ class AddressRefused(Exception):
     """Every address of the name is one that must not be dialled."""
 
 
-class CannotConnect(Exception):
-    """No accepted address could be dialled; the cause says why."""
-
-
-class _Place(NamedTuple):
-    scheme: str
-    host: str
-    port: int
-
-
 class NameNotFound(Exception):
     """The name has no address."""
 
@@ -86,131 +74,30 @@ class SystemResolver:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-@cache
-def trusted() -> ssl.SSLContext:
-    """Certificates are checked against the usual authorities and the system's own."""
-    context = ssl.create_default_context()
-    context.load_verify_locations(certifi.where())
-    return context
+class _Guarded(httpcore.AsyncNetworkBackend):
+    """Opens connections to accepted addresses only."""
 
-
-class Sender:
-    """Posts to receivers; one per process. `allowed` comes from `address.places`.
-
-    Connections are kept for a few seconds, each for the scheme, host and port that it was dialled for.
-    """
-
-    def __init__(
-        self,
-        resolve: Resolver,
-        allowed: frozenset[str],
-        *,
-        tls: ssl.SSLContext | None = None,
-        seconds: float = SECONDS,
-    ) -> None:
+    def __init__(self, resolve: Resolver, allowed: frozenset[str]) -> None:
         self._resolve = resolve
         self._allowed = allowed
-        self._tls = tls or trusted()
-        self._seconds = seconds
-        self._idle: dict[Connection, tuple[_Place, asyncio.TimerHandle]] = {}
-        self._kept: dict[_Place, list[Connection]] = {}
+        self._dial = httpcore.AnyIOBackend()
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        """One attempt; never raises for what a receiver or the network does."""
-        started = time.monotonic()
-        response = Response()
-        error: str | None = None
-        try:
-            async with asyncio.timeout(self._seconds):
-                await self._exchange(url, dict(headers), body, response)
-        except Exception as caught:
-            error = self._told(caught).encode("utf-8", "replace").decode()
-        if response.status is not None:
-            # The status line is the acknowledgement; what becomes of the body afterwards is not.
-            redirect = 300 <= response.status < 400
-            error = "redirects are not followed; register the final address" if redirect else None
-        text = response.body.decode("utf-8", "replace").replace("\0", "\ufffd")
-        asked = next((value for name, value in response.headers if name == b"retry-after"), None)
-        return Answer(
-            response.status,
-            text,
-            error,
-            None if asked is None else asked.decode("latin-1"),
-            round((time.monotonic() - started) * 1000),
-        )
-
-    async def _exchange(self, url: str, headers: dict[str, str], body: bytes, response: Response) -> None:
-        parts = urlsplit(url)
-        host, usual = parts.hostname or "", 443 if parts.scheme == "https" else 80
-        place_ = _Place(parts.scheme, host, parts.port or usual)
-        named = f"[{host}]" if ":" in host else host
-        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        sent = request(target, named if place_.port == usual else f"{named}:{place_.port}", headers, body)
-        connection = self._take(place_)
-        if connection is not None:
-            try:
-                await self._on(connection, place_, sent, response)
-                return
-            except (Broken, OSError):
-                # The receiver let go of a kept connection just when it was used; that is no failure of its.
-                if not connection.silent:
-                    raise
-        try:
-            connection = await self._dial(place_)
-        except OSError as error:
-            raise CannotConnect from error
-        await self._on(connection, place_, sent, response)
-
-    async def _on(self, connection: Connection, place_: _Place, sent: bytes, response: Response) -> None:
-        await connection.exchange(sent, response)
-        if connection.reusable and len(self._idle) < MOST_KEPT:
-            later = asyncio.get_running_loop().call_later(KEPT_SECONDS, connection.close)
-            self._idle[connection] = (place_, later)
-            self._kept.setdefault(place_, []).append(connection)
-        else:
-            connection.close()
-
-    def _take(self, place_: _Place) -> Connection | None:
-        """The connection to this place that was used last."""
-        kept = self._kept.get(place_)
-        if not kept:
-            return None
-        connection = kept[-1]
-        self._forget(connection)
-        return connection
-
-    def _forget(self, connection: Connection) -> None:
-        found = self._idle.pop(connection, None)
-        if found is None:
-            return
-        place_, later = found
-        later.cancel()
-        self._kept[place_].remove(connection)
-        if not self._kept[place_]:
-            del self._kept[place_]
-
-    async def _dial(self, place_: _Place) -> Connection:
-        """INVARIANT: the socket gets an address that was accepted here, never a name to look up again."""
-        addresses = await self._accepted(place_.host, place_.port)
-        each = self._seconds / len(addresses)
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        addresses = await self._accepted(host, port)
+        each = None if timeout is None else timeout / len(addresses)
         for address in addresses[:-1]:
             try:
-                async with asyncio.timeout(each):
-                    return await self._open(address, place_)
-            except OSError:  # a timeout is one
+                return await self._dial.connect_tcp(address, port, each, local_address, socket_options)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout):
                 continue
-        return await self._open(addresses[-1], place_)
-
-    async def _open(self, address: str, place_: _Place) -> Connection:
-        secure = place_.scheme == "https"
-        _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: Connection(self._forget),
-            address,
-            place_.port,
-            ssl=self._tls if secure else None,
-            server_hostname=place_.host if secure else None,
-        )
-        return connection
+        return await self._dial.connect_tcp(addresses[-1], port, each, local_address, socket_options)
 
     async def _accepted(self, host: str, port: int) -> Sequence[str]:
         try:
@@ -227,6 +114,72 @@ class Sender:
             raise AddressRefused(next(why for why in refusals.values() if why is not None))
         return accepted[:MOST_DIALLED]
 
+
+@cache
+def trusted() -> ssl.SSLContext:
+    """Certificates are checked against the usual authorities and the system's own."""
+    context = ssl.create_default_context()
+    context.load_verify_locations(certifi.where())
+    return context
+
+
+class Sender:
+    """Posts to receivers; one per process. `allowed` comes from `address.places`."""
+
+    def __init__(
+        self,
+        resolve: Resolver,
+        allowed: frozenset[str],
+        *,
+        tls: ssl.SSLContext | None = None,
+        seconds: float = SECONDS,
+    ) -> None:
+        self._seconds = seconds
+        self._pool = httpcore.AsyncConnectionPool(
+            ssl_context=tls or trusted(),
+            max_connections=None,  # the worker bounds how many attempts run at once
+            max_keepalive_connections=64,
+            keepalive_expiry=5.0,
+            network_backend=_Guarded(resolve, allowed),
+        )
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        """One attempt; never raises for what a receiver or the network does."""
+        started = time.monotonic()
+        answer = await self._bounded(url, headers, body)
+        return Answer(
+            answer.status,
+            answer.body,
+            answer.error,
+            answer.retry_after,
+            round((time.monotonic() - started) * 1000),
+        )
+
+    async def _bounded(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        parts = bytearray()
+        status: int | None = None
+        asked: str | None = None
+        error: str | None = None
+        try:
+            async with asyncio.timeout(self._seconds):
+                timeout = {"connect": self._seconds}
+                async with self._pool.stream(
+                    "POST", url, headers=list(headers.items()), content=body, extensions={"timeout": timeout}
+                ) as response:
+                    status = response.status
+                    asked = _header(response.headers, b"retry-after")
+                    async for part in response.aiter_stream():
+                        parts += part
+                        if len(parts) >= MOST_BODY_BYTES:
+                            break
+        except Exception as caught:
+            error = self._told(caught).encode("utf-8", "replace").decode()
+        if status is not None:
+            # The status line is the acknowledgement; what becomes of the body afterwards is not.
+            error = "redirects are not followed; register the final address" if 300 <= status < 400 else None
+        text = parts[:MOST_BODY_BYTES].decode("utf-8", "replace").replace("\0", "\ufffd")
+        return Answer(status, text, error, asked)
+
     def _told(self, error: Exception) -> str:
         """The error in words for the delivery record."""
         match error:
@@ -234,19 +187,25 @@ class Sender:
                 return f"refused: {error}"
             case NameNotFound():
                 return f"the name `{error}` has no address"
-            case CannotConnect():
-                return f"cannot connect: {_reason(error)}"
-            case TimeoutError():
+            case TimeoutError() | httpcore.TimeoutException():
                 return f"no answer within {self._seconds:g} s"
-            case Broken():
-                return str(error)
-            case OSError():
+            case httpcore.ConnectError():
+                return f"cannot connect: {_reason(error)}"
+            case httpcore.RemoteProtocolError() | httpcore.LocalProtocolError():
+                return "the answer is not HTTP, or broke off"
+            case httpcore.NetworkError():
                 return "the connection broke"
         return f"the attempt failed: {_reason(error)}"
 
     async def close(self) -> None:
-        for connection in list(self._idle):
-            connection.close()
+        await self._pool.aclose()
+
+
+def _header(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> str | None:
+    for key, value in headers:
+        if key.lower() == name:
+            return value.decode("latin-1")
+    return None
 
 
 def _reason(error: BaseException) -> str:
