@@ -17,8 +17,9 @@ class Agreed:
 
     def __init__(self) -> None:
         self.known = False
-        # A path that is not in it was agreed to have no file, at `_revision`.
-        self._paths: dict[str, tuple[str | None, int]] = {}
+        self._said: dict[str, str | None] = {}
+        self._at: dict[str, int] = {}
+        # A path that is in neither was agreed to have no file, at this revision.
         self._revision = 0
 
     @classmethod
@@ -38,18 +39,19 @@ class Agreed:
 
     def begin(self, said: Mapping[str, str | None], revision: int) -> None:
         """All of the disk was compared at this revision, and all was the same."""
-        self.known, self._revision, self._paths = True, revision, {}
+        self.known, self._revision, self._said, self._at = True, revision, {}, {}
         self.add(said, revision)
 
     def add(self, said: Mapping[str, str | None], revision: int) -> None:
         """These paths were the same at this revision; ignored as long as nothing is known of the others."""
         if self.known:
-            self._paths.update({path: (digest, revision) for path, digest in said.items()})
+            self._said.update(said)
+            self._at.update(dict.fromkeys(said, revision))
 
     def on(self, path: str) -> str | None:
         """What the file was."""
-        return self._paths.get(path, (None, 0))[0]
+        return self._said.get(path)
 
     def at(self, path: str) -> int:
         """The revision at which that was so."""
-        return self._paths.get(path, (None, self._revision))[1]
+        return self._at.get(path, self._revision)

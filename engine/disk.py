@@ -26,6 +26,12 @@ so its signature is not trusted (git calls this racy)."""
 Signature = tuple[int, int, int, int]
 """Inode, size, time of the last write, time of the last change; the latter cannot be set by users."""
 
+Pause = Callable[[], None]
+"""Called now and then during long work; what it raises ends the work."""
+
+EVERY: Final = 100
+"""Files between two pauses, or two words on progress."""
+
 LastLook = Callable[[], None]
 """Raises when a file is not any more what it was when it was decided to change it."""
 
@@ -55,15 +61,19 @@ class Disk:
 
     # ---- reading ---------------------------------------------------------------------------------------
 
-    def scan(self) -> Listing:
+    def scan(self, pause: Pause = lambda: None) -> Listing:
         """Walk the folder. Never follows a linked folder, never opens anything."""
         listing = Listing()
+        met = 0
         pending = [""]
         while pending:
             folder = pending.pop()
             try:
                 with os.scandir(self.root / folder) as entries:
                     for entry in sorted(entries, key=lambda each: each.name):
+                        if met % EVERY == 0:
+                            pause()
+                        met += 1
                         if entry.name.startswith((".", "_")):
                             continue
                         relative = f"{folder}/{entry.name}" if folder else entry.name

@@ -11,10 +11,11 @@ from dataclasses import replace
 from engine import folder
 from engine.archive import FileRecord, Records
 from engine.cache import DocumentCache
+from engine.disk import EVERY
 from engine.errors import DocumentError, Problem, RefusedToStart, RepositoryError
 from engine.folder import Loaded
 from engine.model import Policy
-from engine.observe import EVERY, Progress
+from engine.observe import Progress
 from engine.snapshot import Document, Snapshot
 
 

@@ -31,8 +31,10 @@ log = logging.getLogger("governance.policies")
 
 RESCAN_SECONDS: Final = 30.0
 FOLLOW_SECONDS: Final = 5.0
-READ_ALL_BELOW: Final = 2000
-"""With so few files every rescan reads them all; with more, every tenth does."""
+READ_AGAIN: Final = 2000
+"""Files of which a rescan reads the content, whatever their times say; the next one reads others."""
+GIVES_WAY: Final = 10
+"""Rescans that may be missed because changes came in their way."""
 
 PLACES: Final = ("file", "line", "column")
 """Of a problem, each left out where it is not known."""
@@ -72,7 +74,9 @@ class LiveRules:
         self._empty = Ruleset.build(())
         self._swapping = threading.Lock()
         self._compacting: set[str] = set()
+        self._reporting = threading.Lock()
         self._reported: tuple[Problem, ...] = ()
+        self._rescans = 0
         self._watcher = Watcher(repository.root, monotonic)
         self._thread: threading.Thread | None = None
 
@@ -217,10 +221,10 @@ class LiveRules:
         if self.revision < revision:
             raise StorageError(f"revision {revision} of the policies is not there yet")
 
-    def reload(self, hints: Iterable[str] | None = None, *, trust: bool = True) -> None:
+    def reload(self, hints: Iterable[str] | None = None) -> None:
         """Look at the disk (at all of it without hints) and put into force what is good."""
         for _ in range(10):
-            applied = self.repository.apply_files(hints, trust=trust)
+            applied = self.repository.apply_files(hints)
             self._swap()
             self._report(applied.problems)
             if applied.changes:
@@ -291,9 +295,10 @@ class LiveRules:
 
     def _report(self, problems: tuple[Problem, ...]) -> None:
         """Log, count and tell of each set of problems once."""
-        if problems == self._reported:
-            return
-        self._reported = problems
+        with self._reporting:
+            if problems == self._reported:
+                return
+            self._reported = problems
         if not problems:
             log.info("the policy files are good again; revision %s is in force", self.revision)
             return
@@ -323,32 +328,54 @@ class LiveRules:
 
     def _work(self) -> None:
         """Wait for changes to settle, for the next rescan, or for other writers."""
-        hints: set[str] | None = None  # something may have changed before the watching began
-        rescan = self._monotonic() + RESCAN_SECONDS
-        scans = 0
+        hints: set[str] | None = set()
+        rescan = self._monotonic()  # something may have changed before the watching began
         while not self._watcher.stopped():
             try:
                 paths = self._watcher.settled(min(FOLLOW_SECONDS, max(0.0, rescan - self._monotonic())))
                 if self._watcher.stopped():
                     return
                 hints = None if hints is None or any(map(self._unclear, paths)) else hints | paths
-                if self._monotonic() >= rescan:
-                    rescan = self._monotonic() + RESCAN_SECONDS
-                    scans += 1
-                    few = len(self.snapshot.files) < READ_ALL_BELOW
-                    self.reload(trust=not few and scans % 10 != 0)
-                else:
+                late = self._monotonic() - rescan
+                if late < 0 or hints != set():
                     self.repository.follow()
                     self._swap()
                     self.reload(hints)
-                hints = set()
+                    hints = set()
+                if late >= 0 and self._rescan(late):
+                    rescan = self._monotonic() + RESCAN_SECONDS
             except Exception:
                 log.exception("looking at the policy files failed; it is tried again")
                 self._watcher.wait(1)
 
+    def _rescan(self, late: float) -> bool:
+        """Look at all of the disk for what nothing told of; False when it is to be begun again. A change that
+        somebody waits for comes first, unless it is so many seconds `late` because many did."""
+
+        def give_way() -> None:
+            if self._watcher.waiting() and late < GIVES_WAY * RESCAN_SECONDS:
+                raise _Changed
+
+        parts = len(self.snapshot.files) // READ_AGAIN + 1
+        try:
+            found = self.repository.differing((self._rescans % parts, parts), give_way)
+        except _Changed:
+            return False
+        self._rescans += 1
+        if found:
+            self._watcher.tell(found)  # so that it settles like any other change
+        else:
+            self._swap()
+            self._report(self.repository.problems)
+        return True
+
     def _unclear(self, path: str) -> bool:
         """True for what may be a folder, so that only a look at all of the disk can tell what changed."""
         return not ours(path) and not os.path.isfile(self.repository.root / path)  # noqa: PTH113 - never raises
+
+
+class _Changed(Exception):
+    """A file has changed during a rescan."""
 
 
 def _stored(stored: Stored | None, policy_id: str) -> Stored:

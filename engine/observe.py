@@ -10,18 +10,17 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from engine import folder
-from engine.disk import Disk, Signature, reason, settled, shown, unreadable
+from engine.disk import EVERY, Disk, Pause, Signature, reason, settled, shown, unreadable
 from engine.documents import digest_of
 from engine.errors import DocumentError, PolicyFileInvalid, Problem, StorageError
 
 Progress = Callable[[str, int, int], None]
 """Told now and then of long work: what is being done, how many of how many are through it."""
 
-EVERY: Final = 100
-"""Documents between two words on progress."""
+Part = tuple[int, int]
+"""One of how many parts of all files: `(0, 1)` is all of them, `(2, 10)` the third tenth."""
 
 
 @dataclass(slots=True)
@@ -66,10 +65,12 @@ class Observer:
         # INVARIANT: a problem stays here until its path, or all of the disk, is looked at again.
         self._standing: dict[str, Problem] = {}
 
-    def forget(self) -> None:
-        """Read every file again next time."""
+    def forget(self, part: Part) -> None:
+        """Read this part of the files again next time, whatever their times say."""
+        number, parts = part
         with self._lock:
-            self._known.clear()
+            for path in [each for each in self._known if hash(each) % parts == number]:
+                del self._known[path]
 
     @property
     def barred(self) -> bool:
@@ -78,12 +79,16 @@ class Observer:
             return any(not folder.ours(path) for path in self._standing)
 
     def observe(
-        self, hints: Iterable[str] | None, expected: set[str], progress: Progress | None = None
+        self,
+        hints: Iterable[str] | None,
+        expected: set[str],
+        progress: Progress | None = None,
+        pause: Pause = lambda: None,
     ) -> Observed:
         """Look at the hinted paths, or at all; `expected` paths that are not there are reported as gone."""
         seen = Observed(hints is None, no_folder=self.missing_folder())
         if hints is None:
-            listing = self._disk.scan()
+            listing = self._disk.scan(pause)
             seen.refused, seen.folders = listing.refused, listing.folders
             found = {path: each for path, each in listing.files.items() if not folder.ignored(path)}
             wanted = {path for path in expected - found.keys() if not _covered(path, seen.refused)}
@@ -96,7 +101,7 @@ class Observer:
             wanted = {path for path in paths if folder.ours(path) and not folder.ignored(path)}
             seen.refused = {path: each for path, each in standing.items() if path not in wanted}
             self._find(wanted, found, seen)
-        self._read(found, seen, progress)
+        self._read(found, seen, progress, pause)
         with self._lock:
             if not seen.full:
                 standing = {path: each for path, each in self._standing.items() if path not in wanted}
@@ -124,8 +129,16 @@ class Observer:
             else:
                 found[path] = each
 
-    def _read(self, found: dict[str, Signature], seen: Observed, progress: Progress | None) -> None:
+    def _read(
+        self,
+        found: dict[str, Signature],
+        seen: Observed,
+        progress: Progress | None,
+        pause: Pause = lambda: None,
+    ) -> None:
         for number, (path, signature) in enumerate(sorted(found.items()), 1):
+            if number % EVERY == 0:
+                pause()
             try:
                 seen.disk[path] = self._look(path, signature)
             except OSError as error:

@@ -29,13 +29,14 @@ from engine import accepted, folder, git, history, notes
 from engine.agreed import Agreed
 from engine.archive import Archive, Change, FileRecord, Records
 from engine.cache import DocumentCache
-from engine.disk import Disk, shown
+from engine.disk import EVERY, Disk, Pause, shown
 from engine.errors import DocumentError, PolicyFileInvalid, Problem, RefusedToStart, StorageError
 from engine.history import Origin, Put
 from engine.library import Library
 from engine.notes import Marker
-from engine.observe import EVERY, Again, Observed, Observer, Progress, Seen
+from engine.observe import Again, Observed, Observer, Part, Progress, Seen
 from engine.snapshot import Snapshot
+from engine.unsettled import Unsettled
 
 Authors = Callable[[Path, Iterable[str]], Mapping[str, str]]
 
@@ -62,16 +63,6 @@ class Plan:
     problems: list[Problem] = field(default_factory=list)
     waiting: set[str] = field(default_factory=set)
     changes: tuple[Change, ...] = ()
-
-
-@dataclass(slots=True, eq=False)
-class Undo:
-    """A write to a file that is not committed yet: what was there before it, and the digest of what it puts
-    there (None: no file)."""
-
-    path: str
-    before: bytes | None
-    ours: str | None
 
 
 class Reconciler:
@@ -103,10 +94,7 @@ class Reconciler:
         self._problems: tuple[Problem, ...] = ()
         self._agreed = Agreed()
         self._pending: set[str] = set()
-        # The API writes that are not committed yet, oldest first, and those that failed and could not be
-        # undone yet. INVARIANT: what they put into a file is never taken for an edit.
-        self._unsettled: dict[str, list[Undo]] = {}
-        self._to_undo: dict[str, Undo] = {}
+        self._unsettled = Unsettled(self.disk, self._observer)
         self._marked = -1
 
     @property
@@ -158,41 +146,44 @@ class Reconciler:
 
     # ---- looking at the disk ---------------------------------------------------------------------------
 
-    def apply_files(self, hints: Iterable[str] | None = None, *, trust: bool = True) -> Applied:
+    def apply_files(self, hints: Iterable[str] | None = None) -> Applied:
         """Bring the archive up to the disk, and stale files up to the archive; all edits are one batch.
 
-        `hints` are paths that may have changed, None looks at all; `trust=False` reads all files again,
-        whatever their times say. Raises what the archive raises; then nothing has changed.
+        `hints` are paths that may have changed, None looks at all. Raises what the archive raises; then
+        nothing has changed.
         """
-        if not trust:
-            self._observer.forget()
         with self._lock:
-            for path in list(self._to_undo):
-                self._put_back(self._to_undo.pop(path))
+            self._pending |= self._unsettled.retry()
         return self._settle(self._look(hints, None))
 
-    def _put_back(self, undo: Undo) -> None:
-        """Undo what a failed write did to a file, now or at the next look at the disk. What somebody has
-        written there since stays: it is an edit."""
-        last_look = partial(self._observer.still, undo.path, undo.ours)
-        self._pending.add(undo.path)
-        try:
-            last_look()
-            if undo.before is None:
-                self.disk.remove(undo.path, last_look)
-            else:
-                self.disk.replace(undo.path, undo.before, last_look)
-        except Again:
-            return
-        except (StorageError, PolicyFileInvalid):
-            self._to_undo[undo.path] = undo
+    def differing(self, reread: Part, pause: Pause = lambda: None) -> set[str]:
+        """Look at all of the disk in passing: the paths that are not as in force. Nothing of them is applied,
+        since it may be half of a batch.
 
-    def _look(self, hints: Iterable[str] | None, progress: Progress | None) -> Observed:
+        `reread` is the part of the files that is read again whatever their times say. Raises what the archive
+        or `pause` raises.
+        """
+        self._observer.forget(reread)
+        observed = self._look(None, None, pause)
+        files = self._snapshot.files
+        found = {
+            path
+            for path, seen in observed.disk.items()
+            if seen.digest != (files[path].digest if path in files else None)
+        }
+        found |= observed.refused.keys() | ({""} if observed.no_folder else set())
+        if not found:
+            self._settle(observed)
+        return found
+
+    def _look(
+        self, hints: Iterable[str] | None, progress: Progress | None, pause: Pause = lambda: None
+    ) -> Observed:
         if self._observer.barred:
             hints = None
         with self._lock:
             expected = set(self._pending) if hints is not None else {*self._snapshot.files, *self._pending}
-        return self._observer.observe(hints, expected, progress)
+        return self._observer.observe(hints, expected, progress, pause)
 
     # ---- deciding --------------------------------------------------------------------------------------
 
@@ -229,7 +220,7 @@ class Reconciler:
                 plan.agreed[path] = seen.digest
                 continue
             plan.waiting.add(path)
-            if path in self._unsettled or path in self._to_undo:
+            if path in self._unsettled:
                 continue
             try:
                 verdict = self.classify(records, path, seen, current)

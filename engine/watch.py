@@ -22,6 +22,8 @@ log = logging.getLogger("governance.policies")
 
 QUIET_SECONDS: Final = 0.17
 """After the last event; with the watcher's own delay this makes 200 ms since the change itself."""
+SETUP_SECONDS: Final = 2.0
+"""That a start waits at most until everything that happens is heard; what comes before is looked for."""
 LONGEST_UNREST: Final = 5.0
 LOST_SECONDS: Final = 0.5
 """Between two tries to watch a folder that is not there."""
@@ -38,13 +40,18 @@ class Watcher:
         self._stop = threading.Event()
         self._events: queue.SimpleQueue[set[str] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._listen, name="policies-listen", daemon=True)
+        # Not everything was heard for a while: what has happened is unclear.
+        self._lost = False
+        self._heard = threading.Event()
 
     def stopped(self) -> bool:
         return self._stop.is_set()
 
     def start(self) -> None:
+        """Returns once what happens from now on is heard, or it takes too long."""
         logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it would tell of every event
         self._thread.start()
+        self._lost = not self._heard.wait(SETUP_SECONDS)
 
     def stop(self) -> None:
         """Wake whoever waits in `settled`, and end the thread."""
@@ -58,6 +65,14 @@ class Watcher:
         """Sleep, unless it is stopped."""
         self._stop.wait(seconds)
 
+    def tell(self, paths: set[str]) -> None:
+        """Something has changed there, as somebody else has found out."""
+        self._events.put(paths)
+
+    def waiting(self) -> bool:
+        """True when something has changed that `settled` would tell of."""
+        return not self._events.empty()
+
     def settled(self, seconds: float) -> set[str]:
         """The paths that changed, once nothing has changed for a while and git is done."""
         try:
@@ -65,6 +80,7 @@ class Watcher:
         except queue.Empty:
             return set()
         begun = self._monotonic()
+        locked = False
         while paths is not None and not self._stop.is_set():
             try:
                 more = self._events.get(timeout=QUIET_SECONDS)
@@ -72,8 +88,10 @@ class Watcher:
                     break
                 paths |= more
             except queue.Empty:
+                # What git did last may not be told yet when it unlocks: once more it must be quiet.
+                was_locked, locked = locked, git.locked(self._root)
                 waited = self._monotonic() - begun
-                if not git.locked(self._root) or waited > STALE_LOCK_SECONDS:
+                if not (locked or was_locked) or waited > STALE_LOCK_SECONDS:
                     break
             if self._monotonic() - begun > LONGEST_UNREST and not git.locked(self._root):
                 break
@@ -86,14 +104,10 @@ class Watcher:
         place, so the folder is watched anew whenever its path leads elsewhere. What happened in between is
         unclear, told as the path of the folder itself.
         """
-        lost = False
         complained = ""
         while not self._stop.is_set():
             try:
                 for heard in self._hear():
-                    if lost:  # only from here on everything is heard
-                        lost = False
-                        self._events.put({""})
                     if paths := {path for path in heard if not _hidden(path)}:
                         self._events.put(paths)
             except FileNotFoundError as error:
@@ -104,10 +118,18 @@ class Watcher:
                     log.warning(
                         "the policies folder cannot be watched, only looked at now and then: %s", error
                     )
-            if not lost and not self._stop.is_set():
-                lost = True
+            if not self._lost and not self._stop.is_set():
+                self._lost = True
                 self._events.put({""})
             self._stop.wait(LOST_SECONDS)
+
+    def listens(self) -> bool:
+        """Called by the operating system's listener while it hears everything; False ends it."""
+        if self._lost:
+            self._lost = False
+            self._events.put({""})
+        self._heard.set()
+        return not self._stop.is_set()
 
     def _hear(self) -> Iterator[set[str]]:
         """What changes, and an empty set now and then, until the folder's path leads elsewhere."""
@@ -119,7 +141,7 @@ class Watcher:
                 watch_filter=None,
                 step=20,
                 debounce=100,
-                stop_event=self._stop,
+                stop_event=_Listening(self),
                 rust_timeout=1000,
                 yield_on_timeout=True,
                 raise_interrupt=False,
@@ -132,6 +154,16 @@ class Watcher:
                 gone = any(kind == Change.deleted and Path(path) == root for kind, path in events)
                 if gone or _identity(root) != here:
                     return
+
+
+class _Listening:
+    """What the listener asks, from its first moment on, whether it is to stop."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+
+    def is_set(self) -> bool:
+        return not self._watcher.listens()
 
 
 def _identity(root: Path) -> tuple[int, int]:

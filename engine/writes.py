@@ -23,8 +23,9 @@ from engine.errors import DocumentError, PolicyFileInvalid, StorageError
 from engine.history import Origin, Put
 from engine.notes import Intent
 from engine.observe import Again, Seen
-from engine.reconcile import Reconciler, Undo
+from engine.reconcile import Reconciler
 from engine.snapshot import Snapshot, Stored
+from engine.unsettled import Undo
 
 log = logging.getLogger("governance.policies")
 
@@ -96,7 +97,7 @@ class Writes(Reconciler):
             changed = {each.path: each.after.digest if each.after else None for each in job.changes}
             self._agreed.add(changed, job.head.revision)
             for undo in job.touched:
-                self._settled(undo)
+                self._unsettled.settled(undo)
             for path in {*changed, *(undo.path for undo in job.touched)}:
                 notes.forget_intent(self.disk, path)
             self._pending -= changed.keys()
@@ -150,7 +151,7 @@ class Writes(Reconciler):
         """Raises _EditFirst when a person has edited the file, PolicyFileInvalid when it does not load."""
         stored = job.head.of(organisation_id).get(policy_id)
         path = stored.file.path if stored else folder.path_for(organisation_id, policy_id)
-        if path in self._to_undo:
+        if self._unsettled.failed(path):
             raise StorageError(
                 f"`{shown(path)}` is not yet put right after a failed write; try again shortly"
             )
@@ -200,7 +201,7 @@ class Writes(Reconciler):
         if seen.digest not in known and seen.digest not in {d for _, d in job.records.history(path)}:
             raise Again
         undo = Undo(path, seen.content, after)
-        self._unsettled.setdefault(path, []).append(undo)
+        self._unsettled.begin(undo)
         job.touched.append(undo)
         notes.write_intent(self.disk, Intent(path, current.digest if current else None, after, job.author))
         return partial(self._observer.still, path, seen.digest)
@@ -216,27 +217,7 @@ class Writes(Reconciler):
     def _undo(self, touched: list[Undo]) -> None:
         """Put back what the files were before the transaction that failed."""
         with self._lock:
-            for undo in reversed(touched):
-                later = self._settled(undo)
-                if later is None:
-                    continue
-                if later:  # another write, that shares the transaction, was made on top of ours
-                    later[0].before = undo.before
-                    continue
-                self._put_back(undo)
-                notes.forget_intent(self.disk, undo.path)
-
-    def _settled(self, undo: Undo) -> list[Undo] | None:
-        """Forget one write; returns the unsettled ones that were made on top of it, None when it is forgotten
-        already."""
-        writes = self._unsettled.get(undo.path, [])
-        if undo not in writes:
-            return None
-        at = writes.index(undo)
-        writes.pop(at)
-        if not writes:
-            del self._unsettled[undo.path]
-        return writes[at:]
+            self._pending |= self._unsettled.undo(reversed(touched))
 
     def _commit_to_git(self, author: str, touched: list[Undo], changes: list[Change]) -> None:
         if self._commit is None:

@@ -23,11 +23,10 @@ ENGINE_MAY = {
     "shell": {"shell_state", "shell_words", "shell_scan", "shell_starts", "shell_code", "shell_output"}
     | {"shell_text"},
     "commands": {"shell", "texts", "model"},
-    "fields": {"model", "texts", "errors"},
-    "facts": {"commands", "fields", "model", "texts"},
+    "fields": {"commands", "model", "texts", "errors"},
     "patterns": {"model", "texts", "errors"},
-    "values": {"model", "facts", "patterns", "texts", "errors"},
-    "operators": {"model", "facts", "fields", "patterns", "values", "texts", "errors"},
+    "values": {"model", "fields", "patterns", "texts", "errors"},
+    "operators": {"model", "fields", "patterns", "values", "texts", "errors"},
     "cel_tree": {"fields", "model"},
     "cel_values": {"model"},
     "cel_logic": {"cel_values", "model"},
@@ -37,13 +36,12 @@ ENGINE_MAY = {
     "cel_functions": {"cel_tree", "cel_values", "cel_logic", "cel_closures", "model", "patterns", "errors"},
     "expression": {
         *("cel_tree", "cel_values", "cel_closures", "cel_parser", "cel_functions"),
-        *("model", "fields", "patterns", "texts", "errors"),
+        *("model", "fields", "patterns", "errors"),
     },
     "conditions": {
         "model",
         "operators",
         "expression",
-        "facts",
         "fields",
         "patterns",
         "values",
@@ -52,7 +50,7 @@ ENGINE_MAY = {
         "shell",
     },
     "yaml_nodes": {"model", "errors"},
-    "examples": {"conditions", "facts", "model"},
+    "examples": {"conditions", "fields", "model"},
     "shapes": set(),
     "documents": {"schemas", "shapes", "yaml_nodes", "examples", "conditions", "model", "errors"},
     "presets": {"schemas", "yaml_nodes", "documents", "model", "errors"},
@@ -68,7 +66,8 @@ ENGINE_MAY = {
     "notes": {"disk"},
     "agreed": {"archive", "notes"},
     "observe": {"folder", "disk", "documents", "errors"},
-    "library": {"archive", "cache", "folder", "observe", "snapshot", "model", "errors"},
+    "unsettled": {"notes", "observe", "disk", "errors"},
+    "library": {"archive", "cache", "folder", "observe", "disk", "snapshot", "model", "errors"},
     "reconcile": {
         "accepted",
         "agreed",
@@ -81,6 +80,7 @@ ENGINE_MAY = {
         "library",
         "notes",
         "observe",
+        "unsettled",
     }
     | {"snapshot", "errors"},
     "writes": {
@@ -93,6 +93,7 @@ ENGINE_MAY = {
         "history",
         "notes",
         "observe",
+        "unsettled",
     }
     | {"snapshot", "errors"},
     "parameters": {"presets", "model"},
@@ -103,45 +104,25 @@ ENGINE_MAY = {
     "literals": set(),
     "textindex": set(),
     "layered": set(),
+    "probe": {"fields", "model"},
     "ways": {"literals", "textindex", "fields"},
-    "doors": {"ways", "textindex", "facts", "fields", "model"},
-    "index": {"doors", "ways", "facts", "fields", "model"},
-    "matcher": {"index", "layered", "conditions", "facts", "model"},
-    "flips": {"conditions", "facts", "fields", "literals", "patterns", "values", "model", "errors"},
-    "explain": {"flips", "matcher", "conditions", "facts", "model"},
+    "index": {"ways", "probe", "textindex", "fields"},
+    "matcher": {"index", "probe", "layered", "conditions", "fields", "model"},
+    "flips": {"conditions", "fields", "literals", "patterns", "values", "model", "errors"},
+    "explain": {"flips", "matcher", "conditions", "fields", "model"},
     "decision": {"model"},
     "ratelimit": {"model"},
     "ruleset": {"matcher", "explain", "model", "errors"},
     "samples": {"patterns", "errors"},
     "wishes": {"cel_tree", "model"},
-    "witness": {
-        "cel_parser",
-        "conditions",
-        "facts",
-        "fields",
-        "matcher",
-        "operators",
-        "samples",
-        "wishes",
-        "model",
-    },
-    "proofs": {"cel_parser", "cel_tree", "conditions", "expression", "facts", "patterns"}
+    "witness": {"cel_parser", "conditions", "fields", "matcher", "operators", "samples", "wishes", "model"},
+    "proofs": {"cel_parser", "cel_tree", "conditions", "expression", "fields", "patterns"}
     | {"texts", "model", "errors"},
-    "conflicts": {"proofs", "conditions", "facts", "matcher", "texts", "values", "model"},
-    "lint": {
-        "conflicts",
-        "witness",
-        "conditions",
-        "examples",
-        "facts",
-        "fields",
-        "matcher",
-        "operators",
-        "ruleset",
-    }
+    "conflicts": {"proofs", "conditions", "fields", "matcher", "texts", "values", "model"},
+    "lint": {"conflicts", "witness", "conditions", "examples", "fields", "matcher", "operators", "ruleset"}
     | {"model"},
     "policytest": {"decision", "documents", "ruleset", "model"},
-    "mutation": {"conflicts", "witness", "conditions", "decision", "documents", "examples", "facts"}
+    "mutation": {"conflicts", "witness", "conditions", "decision", "documents", "examples", "fields"}
     | {"matcher", "policytest", "ruleset", "values", "model", "errors"},
     "differences": {"lint", "witness", "conditions", "decision", "documents", "examples", "matcher"}
     | {"ruleset", "values", "model"},
@@ -149,7 +130,8 @@ ENGINE_MAY = {
     "checkout": {"disk", "documents", "folder", "presets", "snapshot", "yaml_nodes", "model", "errors"},
     "backtest": {"ruleset", "decision", "ratelimit", "model", "errors"},
     "watch": {"git"},
-    "live": {"repository", "observe", "archive", "folder", "watch", "snapshot", "ruleset", "model", "errors"},
+    "live": {"repository", "observe", "archive", "folder", "watch", "snapshot", "ruleset"}
+    | {"model", "errors"},
 }
 FORBIDDEN_IN_ENGINE = {"starlette", "uvicorn", "peewee", "playhouse", "sqlite3", "psycopg", "httpx", "jwt"}
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc"}

@@ -35,7 +35,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from api.store.database import DatabaseUnavailable
 from engine.archive import Change
-from engine.disk import Listing, Signature
+from engine.disk import Listing, Pause, Signature
 from engine.errors import EngineError, Problem
 from engine.live import LiveRules
 from engine.model import ToolCall
@@ -49,7 +49,7 @@ IDS = st.sampled_from(["a", "b", "c"])
 NODES = st.integers(0, 2)
 NAMES = st.sampled_from(["One", "Two", "Three"])
 STEPS = st.integers(0, 40)
-WORKS = st.integers(0, 6)
+WORKS = st.integers(0, 7)
 
 GUARDED = ToolCall.of(toolName="launch")
 TOOLS = ("launch", "wire", "pay", "x")
@@ -88,9 +88,9 @@ class Stage(Plug):
 class StagedDisk(FailingDisk):
     """Looking, reading and taking notes are steps, too. A note that fails is not taken."""
 
-    def scan(self) -> Listing:
+    def scan(self, pause: Pause = lambda: None) -> Listing:
         self.plug.step("looking")
-        return super().scan()
+        return super().scan(pause)
 
     def look(self, relative: str) -> Signature | Problem | None:
         self.plug.step("looking")
@@ -331,6 +331,14 @@ class Policies(RuleBasedStateMachine):
         assert on_disk == in_force
 
     @rule(node=NODES)
+    def node_looks_in_passing(self, node: int) -> None:
+        """As every 30 seconds: what is found is looked at once it has settled."""
+        live = self.process(node)
+        found = live.repository.differing((0, 1))
+        if found:
+            live.reload(found)
+
+    @rule(node=NODES)
     def node_restarts(self, node: int) -> None:
         self.running[node % self.nodes] = None
         self.process(node)
@@ -344,6 +352,7 @@ class Policies(RuleBasedStateMachine):
             lambda: self.process(node).reload(),
             lambda: self.process(node).catch_up(self.head().head()[0]),
             lambda: self.opened(node).start(),
+            lambda: self.node_looks_in_passing(node),
         ]
 
     @rule(node=NODES, at=STEPS, policy_id=IDS, name=NAMES, what=WORKS, dies=st.booleans())
@@ -535,7 +544,7 @@ DRAWN: dict[str, Callable[[random.Random], Any]] = {
     "version": lambda draw: draw.randint(1, 5),
     "hinted": lambda draw: draw.random() < 0.5,
     "at": lambda draw: draw.randrange(draw.choice([8, 20, 45])),
-    "what": lambda draw: draw.randrange(7),
+    "what": lambda draw: draw.randrange(8),
     "theirs": lambda draw: draw.randrange(6),
     "dies": lambda draw: draw.random() < 0.5,
     "how": lambda draw: draw.choice([0, 0, 0, 1, 2]),
