@@ -42,7 +42,7 @@ class Limits:
     """How much runs at once in one process, and for how long (seconds)."""
 
     attempts: int = 256
-    per_webhook: int = 16
+    per_webhook: int = 8
     quick_seconds: float = 2.0
     """A webhook is quick while its newest attempt was acknowledged within this time."""
     lease: float = 2 * SECONDS
