@@ -229,7 +229,7 @@ def test_addresses_that_proxies_pass_on_are_addresses(world: World) -> None:
 def test_a_fault_of_ours_tells_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(*_arguments: object) -> None:
+    def broken(*_arguments: object, **_options: object) -> None:
         raise ZeroDivisionError("the secret is 42")
 
     writer = world.service.context.writer
