@@ -52,6 +52,7 @@ CODES: Final[Mapping[str, tuple[Level, str]]] = {
     "missing-evades": ("note", "a call that omits or renames the field does not match"),
     "allow-is-void": ("note", "an `allow` loosens nothing"),
     "disabled": ("note", "it is switched off"),
+    "not-compared": ("note", "too many policies match its calls to compare it with each of them"),
 }
 """Every finding's code, its level, and what it says in general."""
 
@@ -248,6 +249,8 @@ class _Others:
     def __init__(self, ruleset: Ruleset) -> None:
         self._ruleset = ruleset
         self._left = EFFORT
+        self.left_out = False
+        """Some policies were not looked at since this was last set to False, so silence says even less."""
 
     def matching(self, call: ToolCall) -> list[Rule] | None:
         """The policies that match; None where asking them would take too long, so nothing is claimed."""
@@ -255,6 +258,7 @@ class _Others:
         if found is None and self._left > 0:
             self._left -= len(self._ruleset.rules)
             found = self._ruleset.matching(call)
+        self.left_out = self.left_out or found is None
         return found
 
 
@@ -283,7 +287,15 @@ def _among(
         return
     if call is None or policy.mode != "enforce":
         return
+    among.left_out = False
     covering = _covering(rule, call, among)
+    if covering is None and among.left_out:
+        message = (
+            "so many policies match its calls that it was not compared with each of them; whether another "
+            "one makes it needless, or stops what it allows, is not known"
+        )
+        yield Finding("not-compared", message, policy)
+        return
     if policy.action == "allow":
         yield from _of_allow(rule, call, among, covering)
     elif covering is not None:
@@ -312,6 +324,7 @@ def _covering(rule: Rule, call: ToolCall, among: _Others) -> Rule | None:
     for other in found[:MOST_COVERING]:
         if conflicts.covers(other, rule) and not _mutual(rule, other):
             return other
+    among.left_out = among.left_out or len(found) > MOST_COVERING
     return None
 
 

@@ -83,9 +83,26 @@ def test_case(path: Path) -> None:
 
 def test_every_code_has_a_case_and_a_line_of_help() -> None:
     seen = {each["code"] for path in CASES for each in yaml.safe_load(path.read_text("utf-8"))["expect"]}
-    assert seen | {"no-examples"} == CODES.keys()
+    assert seen | {"no-examples", "not-compared"} == CODES.keys()
     for code, (level, text) in CODES.items():
         assert any(line.split() == [code, level, *text.split()] for line in command.EPILOG.splitlines()), code
+
+
+@pytest.mark.parametrize("action", ["block", "allow"])
+def test_what_was_not_looked_at_is_said(action: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = [{"field": "toolName", "operator": "contains", "value": "wire"}]
+    shapes = [{"name": f"p{number}", "action": "block", "matchConditions": where} for number in range(3)]
+    shapes += [{"name": "q", "action": action, "matchConditions": [{**where[0], "value": "wire_x"}]}]
+    policies = [policy_of(shape) for shape in shapes]
+
+    def codes() -> set[str]:
+        found = (each for each in lint(policies, only={"q"}) if each is not None)
+        return {each.code for each in found} - {"no-examples", "missing-evades"}
+
+    assert codes() == {"contradictory" if action == "allow" else "shadowed"}
+    monkeypatch.setattr("engine.lint.ALWAYS_ASKED", 1)
+    monkeypatch.setattr("engine.lint.EFFORT", 0)
+    assert codes() == {"not-compared"}
 
 
 # ---- random policies and calls ---------------------------------------------------------------------------

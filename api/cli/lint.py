@@ -41,6 +41,7 @@ findings:
   missing-evades       note     a call that omits or renames the field does not match
   allow-is-void        note     an `allow` loosens nothing
   disabled             note     it is switched off
+  not-compared         note     too many policies match its calls to compare it with each of them
 Documents that do not load are errors, each with its own code.
 
 Each claim about calls comes with one, on which the engine was asked; a finding without a call follows from
