@@ -54,6 +54,7 @@ async def open_service(
         writer.on_bump["keys"] = credentials.load_keys
         writer.start()
         async with contextlib.AsyncExitStack() as stack:
+            stack.callback(store.leave)
             stack.callback(credentials.close)
             stack.push_async_callback(asyncio.to_thread, writer.close)
             opening = open_rules(settings, store, writer)

@@ -27,7 +27,6 @@ from api.hot import FIXED, PATH
 from api.protocol import BoundedProtocol
 from api.store.database import DatabaseUnavailable
 from api.store.incoming import Answer, Incoming
-from api.store.writer import PATIENCE
 
 STATE: Final = "context"
 """Under this name the application leaves its context in the state of the server."""
@@ -78,14 +77,11 @@ class _Exchange:
 class EventProtocol(BoundedProtocol):
     """One connection; see the module."""
 
-    def data_received(self, data: bytes) -> None:
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
         context: Context | None = self.app_state.get(STATE)
-        taken = context is not None and context.writer.turn.acquire(timeout=PATIENCE)
-        try:
-            super().data_received(data)
-        finally:
-            if taken and context is not None:
-                context.writer.turn.release()
+        if context is not None:
+            context.writer.arrivals.connected()
 
     def on_headers_complete(self) -> None:
         before: Any = self.cycle

@@ -221,10 +221,10 @@ class Service:
         self.notices.append((event, data))
         return self._rows_of(organisation_id, event, data, now)
 
-    def _transacted(self, batch: Any, *, repeatable: bool) -> Any:
+    def _transacted(self, batch: Any, **how: bool) -> Any:
         mark = len(self.notices)
         try:
-            return self._transact(batch, repeatable=repeatable)
+            return self._transact(batch, **how)
         except BaseException:
             del self.notices[mark:]  # nothing of it was committed
             raise

@@ -234,17 +234,6 @@ def test_what_was_asked_before_does_not_decide_once_the_run_has_said_more(tmp_pa
     played(tmp_path, steps)
 
 
-def test_a_turn_that_is_never_given_back_stops_nothing(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
-        turn = service.context.writer.turn
-        assert turn.acquire(timeout=10)
-        try:
-            answer = await asyncio.wait_for(called(service, 1, "c-1", "wire"), 20)
-            assert answer.json()["toolCallStatus"] == "blocked"
-        finally:
-            turn.release()
-
-    played(tmp_path, steps)
 
 
 def test_events_leave_no_work_to_the_garbage_collector(tmp_path: Path) -> None:

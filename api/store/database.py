@@ -249,7 +249,7 @@ class Database:
             self._opened.file = identity
 
     @contextlib.contextmanager
-    def write_lock(self) -> Iterator[None]:
+    def write_lock(self, *, wait: bool = True) -> Iterator[None]:
         """The process-wide part of the write lock (SQLite only; PostgreSQL locks in `transaction`).
 
         Raises DatabaseUnavailable when it cannot be had in time. INVARIANT: nobody waits for ever: a sibling
@@ -263,7 +263,7 @@ class Database:
 
         if self._lock_file is None:
             self._lock_file = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + (self._patience if wait else 0)
         pause = 0.0002
         # `flock` knows no time limit, so it is asked again and again; a group commit takes milliseconds.
         while True:
@@ -271,6 +271,8 @@ class Database:
                 fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
+                if not wait:
+                    raise DatabaseUnavailable("another process writes; try again shortly") from None
                 if time.monotonic() >= deadline:
                     raise self._held() from None
                 time.sleep(pause)
@@ -316,12 +318,17 @@ class Database:
                 log.warning("a node that held the database in silence for %s s was cut off", SILENT_SECONDS)
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[None]:
-        """The one writing transaction: commits at the end, rolls back on any error."""
-        with self.guarded(), self.write_lock():
+    def transaction(self, *, wait: bool = True) -> Iterator[None]:
+        """The one writing transaction: commits at the end, rolls back on any error.
+
+        With `wait=False` (SQLite) it fails at once where it would wait for another process.
+        """
+        with self.guarded(), self.write_lock(wait=wait):
             if self.peewee.is_closed():
                 self.peewee.connect()
             if self.is_sqlite:
+                if not wait:
+                    self.peewee.execute_sql("PRAGMA busy_timeout = 0")
                 with self.peewee.atomic("IMMEDIATE"):
                     yield
             else:
@@ -391,10 +398,14 @@ class Database:
         except DatabaseUnavailable:
             return False
 
-    def close(self) -> None:
-        self._readers.shutdown(wait=True)
+    def leave(self) -> None:
+        """Close the connection of this thread."""
         if not self.peewee.is_closed():
             self.peewee.close()
+
+    def close(self) -> None:
+        self._readers.shutdown(wait=True)
+        self.leave()
         if self._lock_file is not None:
             os.close(self._lock_file)
             self._lock_file = None

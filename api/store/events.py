@@ -78,7 +78,7 @@ class Ingestion:
     ) -> list[Answer | Exception]:
         """INVARIANT: a batch that did not look, and in which anything but new events is found, is made again:
         the one that looks words every refusal and gives every recorded answer."""
-        self._refresh(transaction)
+        self._refresh(transaction, repeatable)
         look = not repeatable or self._look > 0
         self._look = max(0, self._look - 1)
         batch = Batch.open(self._store, transaction, events, self._memory, look=look)
@@ -94,12 +94,16 @@ class Ingestion:
         transaction.after_commit(lambda: metrics.recorded(batch.event_types, batch.statuses))
         return answers
 
-    def _refresh(self, transaction: Transaction) -> None:
-        """Bring rules, keys and halts to what the database says now."""
+    def _refresh(self, transaction: Transaction, repeatable: bool) -> None:
+        """Bring rules, keys and halts to what the database says now. Reading policies and keys may take long,
+        so it is left to the transaction that is not repeatable."""
         revision = transaction.counter("policies")
+        new_keys = transaction.counter("keys") != self._keys_version()
+        if repeatable and (revision > self._rules_revision() or new_keys):
+            raise Again
         if revision > self._rules_revision():
             self._catch_up(revision)
-        if transaction.counter("keys") != self._keys_version():
+        if new_keys:
             self._load_keys()
         self._halts.refresh(transaction.counter("halts"))
 

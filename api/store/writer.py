@@ -5,9 +5,8 @@ which arrives only after the commit. While one commit waits for the disk, the ne
 next commit; there is no fixed window, so an idle service answers at once and a busy one pays one fsync for
 many. Events are jobs too, but are handed over together, so that their rows go in by `executemany`.
 
-Two threads that both compute fight for the interpreter at every statement and every request, which costs more
-than it gains. So the writer and the event loop take turns by a lock: the loop for what has arrived on a
-connection, the writer for what it computes between waiting for other processes and waiting for the disk.
+The writer is a thread, since a job may take long, and other processes, the network or the disk may keep it
+waiting. Events that need none of that are committed on the event loop, see `arrivals.py`.
 
 INVARIANT: a result is delivered only after its transaction is committed, and a failed commit fails every job
 in it; nothing is ever half done. A job that raises is undone alone, by its savepoint.
@@ -34,6 +33,7 @@ from api import metrics
 from api.clock import Clock, Ids, iso
 from api.store import audit as audit_chain
 from api.store import hints
+from api.store.arrivals import Arrivals
 from api.store.database import Database, DatabaseUnavailable
 from api.store.models import Counter
 
@@ -45,10 +45,6 @@ MOST_BYTES_IN_ONE_COMMIT = 32 * 2**20
 MOST_WAITING = 10_000
 MOST_BYTES_WAITING = 256 * 2**20
 """Beyond either, a newcomer is told to come back: a disk that cannot keep up must not fill the memory."""
-
-
-PATIENCE = 0.05
-"""Seconds after which either thread goes on though it is not its turn: the turns are a courtesy."""
 
 
 class Overloaded(DatabaseUnavailable):
@@ -245,7 +241,7 @@ Job = Callable[[Transaction], Any]
 
 
 @dataclass(slots=True)
-class _Entry:
+class Entry:
     job: Job | None
     event: Any
     loop: asyncio.AbstractEventLoop | None
@@ -277,9 +273,10 @@ class Writer:
         self.on_bump: dict[str, Callable[[], None]] = {}
         """Counter -> what to refresh on the writer thread after a commit of ours that moved it, before
         anybody gets an answer."""
-        self.turn = threading.Lock()
-        """Held by whichever of the writer and the event loop computes; see the module."""
-        self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
+        self.writing = threading.Lock()
+        """Held by whoever writes: the thread, or the event loop."""
+        self.arrivals = Arrivals(self)
+        self._queue: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
         self._bytes_waiting = 0
         self._counting = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -297,11 +294,18 @@ class Writer:
             self._thread.join()
             self._thread = None
 
-    def _put(self, entry: _Entry) -> None:
+    def _put(self, entry: Entry) -> None:
+        self._refuse_if_full()
+        self._queue_up(entry)
+
+    def _refuse_if_full(self) -> None:
         if self._closed:
             raise DatabaseUnavailable("the service is stopping; try again shortly")
-        if self._queue.qsize() >= MOST_WAITING or self._bytes_waiting > MOST_BYTES_WAITING:
+        waiting = self._queue.qsize() + len(self.arrivals)
+        if waiting >= MOST_WAITING or self._bytes_waiting + self.arrivals.size > MOST_BYTES_WAITING:
             raise Overloaded("too many requests wait for the disk; try again shortly")
+
+    def _queue_up(self, entry: Entry) -> None:
         self._weigh(entry.size)
         self._queue.put(entry)
 
@@ -313,7 +317,7 @@ class Writer:
         """Run a job in the next transaction; returns its result once committed."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._put(_Entry(job, None, loop, partial(_settle, future)))
+        self._put(Entry(job, None, loop, partial(_settle, future)))
         return await future
 
     def write_here(self, job: Callable[[Transaction], T]) -> T:
@@ -321,7 +325,7 @@ class Writer:
         if self._thread is threading.current_thread():
             raise RuntimeError("a job must not wait for another job")
         future: Future[T] = Future()
-        self._put(_Entry(job, None, None, partial(_settle, future)))
+        self._put(Entry(job, None, None, partial(_settle, future)))
         return future.result()
 
     def ingested(self, event: Any, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
@@ -332,7 +336,53 @@ class Writer:
 
     def ingest_then(self, event: Any, loop: asyncio.AbstractEventLoop, settle: Callable[[Any], None]) -> None:
         """Hand over one event; `settle` gets its answer, or an exception, on the loop once committed."""
-        self._put(_Entry(None, event, loop, settle, len(event.raw)))
+        entry = Entry(None, event, loop, settle, len(event.raw))
+        if self.store.is_sqlite:
+            self._refuse_if_full()
+            self.arrivals.add(entry, loop)
+        else:
+            self._put(entry)
+
+    # For `arrivals.py` ----------------------------------------------------------------------------
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing is queued for the thread."""
+        return self._queue.empty() and not self._closed
+
+    def take(self, entries: Iterable[Entry]) -> None:
+        """Events that the loop has not written."""
+        for entry in entries:
+            if self._closed:
+                entry.settle(DatabaseUnavailable("the service is stopping; try again shortly"))
+            else:
+                self._queue_up(entry)
+
+    def commit_at_once(self, batch: list[Entry]) -> bool:
+        """Commit events on this thread, without waiting for other processes; False: nothing was done.
+
+        INVARIANT: it succeeds or leaves no trace; whoever sent an event is told by the thread, which tries again.
+        """
+        begun = perf_counter()
+        try:
+            results, transaction = self._transact(batch, repeatable=True, wait=False)
+        except (Again, DatabaseUnavailable):
+            return False
+        except Exception:
+            log.exception("events could not be written together; they are tried again")
+            return False
+        metrics.committed(len(batch), perf_counter() - begun)
+        _settle_all([(entry.settle, result) for entry, result in zip(batch, results, strict=True)])
+        if self.publish is not None:
+            self.publish(transaction.changes())
+        return True
+
+    @staticmethod
+    def call_on(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
+            loop.call_soon_threadsafe(function, *arguments)
+
+    # The thread -----------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while True:
@@ -350,14 +400,16 @@ class Writer:
                         break
                     batch.append(following)
                     size += following.size
-            self._commit(batch)
+            with self.writing:
+                self._commit(batch)
             self._weigh(-size)
+            self.arrivals.wake()
             if stop:
                 break
         with contextlib.suppress(Exception):
             self.store.peewee.close()
 
-    def _commit(self, batch: list[_Entry]) -> None:
+    def _commit(self, batch: list[Entry]) -> None:
         begun = perf_counter()
         transaction = None
         try:
@@ -383,31 +435,31 @@ class Writer:
         if transaction is not None and self.publish is not None:
             self.publish(transaction.changes())
 
-    def _transact(self, batch: list[_Entry], *, repeatable: bool) -> tuple[list[Any], Transaction]:
+    def _transact(
+        self, batch: list[Entry], *, repeatable: bool, wait: bool = True
+    ) -> tuple[list[Any], Transaction]:
         events = [entry.event for entry in batch if entry.job is None]
         if events and self.ingest is not None:
-            with self._own_turn(repeatable):
-                self.ingest.prepare(events)
+            self.ingest.prepare(events)
         results: list[Any] = []
         told: audit_chain.Spans = {}
         try:
-            with self.store.transaction():
-                with self._own_turn(repeatable):
-                    transaction = Transaction(self.store, self.clock(), self.ids, self.outbox)
-                    position = 0
-                    answered: list[Any] | None = None
-                    for entry in batch:
-                        if entry.job is not None:
-                            results.append(self._job(transaction, entry.job))
-                            continue
-                        if answered is None:
-                            # INVARIANT: events keep their order among themselves; they go in together at the
-                            # place of the first one.
-                            assert self.ingest is not None
-                            answered = self.ingest.apply(transaction, events, repeatable=repeatable)
-                        results.append(answered[position])
-                        position += 1
-                    transaction.flush()
+            with self.store.transaction(wait=wait):
+                transaction = Transaction(self.store, self.clock(), self.ids, self.outbox)
+                position = 0
+                answered: list[Any] | None = None
+                for entry in batch:
+                    if entry.job is not None:
+                        results.append(self._job(transaction, entry.job))
+                        continue
+                    if answered is None:
+                        # INVARIANT: events keep their order among themselves; they go in together at the
+                        # place of the first one.
+                        assert self.ingest is not None
+                        answered = self.ingest.apply(transaction, events, repeatable=repeatable)
+                    results.append(answered[position])
+                    position += 1
+                transaction.flush()
                 if self.follower is not None:
                     told = transaction.audited
                     self.follower.about_to_commit(told)
@@ -417,16 +469,6 @@ class Writer:
             raise
         self._committed(transaction)
         return results, transaction
-
-    @contextlib.contextmanager
-    def _own_turn(self, only_events: bool) -> Iterator[None]:
-        """Jobs may take long, and with PostgreSQL the writer mostly waits: both leave the loop alone."""
-        taken = only_events and self.store.is_sqlite and self.turn.acquire(timeout=PATIENCE)
-        try:
-            yield
-        finally:
-            if taken:
-                self.turn.release()
 
     def _committed(self, transaction: Transaction) -> None:
         """What follows a commit. INVARIANT: no failure in here makes the commit look failed."""
@@ -448,7 +490,7 @@ class Writer:
             transaction.undo(mark)
             return _Failure(error)
 
-    def _deliver(self, batch: list[_Entry], results: list[Any]) -> None:
+    def _deliver(self, batch: list[Entry], results: list[Any]) -> None:
         loops: dict[asyncio.AbstractEventLoop, list[tuple[Callable[[Any], None], Any]]] = {}
         for entry, result in zip(batch, results, strict=True):
             if entry.loop is None:
@@ -456,8 +498,7 @@ class Writer:
             else:
                 loops.setdefault(entry.loop, []).append((entry.settle, result))
         for loop, settled in loops.items():
-            with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
-                loop.call_soon_threadsafe(_settle_all, settled, self.turn)
+            self.call_on(loop, _settle_all, settled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,17 +517,12 @@ def _settle(future: Future[Any] | asyncio.Future[Any], result: Any) -> None:
         future.set_result(result)
 
 
-def _settle_all(settled: list[tuple[Callable[[Any], None], Any]], turn: threading.Lock) -> None:
-    taken = turn.acquire(timeout=PATIENCE)
-    try:
-        for settle, result in settled:
-            try:
-                settle(result)
-            except Exception:
-                log.exception("an answer could not be given")
-    finally:
-        if taken:
-            turn.release()
+def _settle_all(settled: list[tuple[Callable[[Any], None], Any]]) -> None:
+    for settle, result in settled:
+        try:
+            settle(result)
+        except Exception:
+            log.exception("an answer could not be given")
 
 
 def canonical(value: Any) -> bytes:

@@ -1,0 +1,129 @@
+"""Events that have arrived and are not written yet: the event loop writes them itself, or leaves them.
+
+To hand an event to the writer's thread and its answer back costs more than a good disk lets one wait. So with
+SQLite the loop commits what it has read since it last looked, as one group, while the thread rests. Whatever
+is unusual is left to the thread: the database held by another process, a cache out of date, an event that
+was reported before, much to read, and for a while everything once a commit was slow.
+
+INVARIANT: an event is in one place at a time - here, in the thread's queue, or in a transaction - and events
+leave in the order in which they came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from api.store.writer import Entry, Writer
+
+MOST: Final = 128
+"""Events of one commit on the loop: between two commits it serves its connections."""
+MOST_BYTES: Final = 256 * 2**10
+SLOW: Final = 0.05
+"""Seconds from which a commit keeps others of the loop waiting for too long."""
+SHARE: Final = 0.05
+"""At most this part of the loop's time goes into slow commits."""
+ROUNDS: Final = 100
+"""Of the loop, for which a commit is put off while clients connect: uvloop lets in one a round."""
+
+
+class Arrivals:
+    """One per writer, used on one event loop; only `wake` may be called by the writer's thread."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._entries: list[Entry] = []
+        self.size = 0
+        """Bytes of the events that are here."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waits = False
+        """The thread was writing; it is to wake the loop when it has done so."""
+        self._not_before = 0.0
+        """Of `perf_counter`: until then everything is left to the thread."""
+        self._connected = False
+        """Somebody has connected since the last look, and others may be waiting to."""
+        self._put_off = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, entry: Entry, loop: asyncio.AbstractEventLoop) -> None:
+        self._entries.append(entry)
+        self.size += entry.size
+        if len(self._entries) == 1:
+            self._loop = loop
+            loop.call_soon(self._look)
+
+    def connected(self) -> None:
+        """Somebody has connected."""
+        self._connected = True
+
+    def wake(self) -> None:
+        """The thread has written; called after it has let go of `Writer.writing`."""
+        if self._waits and self._loop is not None:
+            self._waits = False
+            self._writer.call_on(self._loop, self._look, True)
+
+    def _look(self, woken: bool = False) -> None:
+        """Write what is there, leave it to the thread, or wait for the thread."""
+        if not self._entries or self._loop is None:
+            return
+        if self._connected and self._put_off < ROUNDS:
+            self._connected = False
+            self._put_off += 1
+            self._loop.call_soon(self._look, woken)
+            return
+        self._put_off = 0
+        if perf_counter() < self._not_before:
+            self._leave(len(self._entries))
+            return
+        # INVARIANT: the wish comes before the look at the lock, so the thread that lets go of it sees it.
+        self._waits = not woken
+        if not self._writer.writing.acquire(blocking=False):
+            if woken:
+                # It has gone on with other work already: these go along with it.
+                self._leave(len(self._entries))
+            return
+        self._waits = False
+        try:
+            self._write()
+        finally:
+            self._writer.writing.release()
+        if self._entries:
+            self._loop.call_soon(self._look)
+
+    def _write(self) -> None:
+        count = self._group()
+        if count == 0 or not self._writer.rests:
+            self._leave(max(count, 1))
+            return
+        group = self._off(count)
+        begun = perf_counter()
+        written = self._writer.commit_at_once(group)
+        took = perf_counter() - begun
+        if took > SLOW:
+            self._not_before = begun + took / SHARE
+        if not written:
+            self._writer.take(group)
+
+    def _group(self) -> int:
+        """How many of the entries make one commit on the loop."""
+        count = size = 0
+        for entry in self._entries:
+            size += entry.size
+            if size > MOST_BYTES or count == MOST:
+                break
+            count += 1
+        return count
+
+    def _leave(self, count: int) -> None:
+        self._writer.take(self._off(count))
+
+    def _off(self, count: int) -> list[Entry]:
+        """Take the first ones off."""
+        group = self._entries[:count]
+        del self._entries[:count]
+        self.size -= sum(entry.size for entry in group)
+        return group
