@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import sqlite3
 import threading
@@ -79,14 +80,25 @@ async def intact(service: Service) -> None:
 
 
 class Faults:
-    """Makes the nth statement, or the commit, of the writer fail."""
+    """Makes the nth statement, or the commit, of a transaction fail: on the event loop, which writes events
+    first, and again on the writer's thread, which then tries. `on` narrows that to one of them."""
 
     def __init__(self, service: Service) -> None:
         self.store = service.context.store
         self.database = self.store.peewee
-        self.at: int | None = None
+        self.on = {"MainThread", "store-writer"}
+        self._left: dict[str, int] = {}
         self.error: Exception = peewee.OperationalError("disk I/O error")
         self.reached = False
+
+    @property
+    def at(self) -> int | None:
+        """The step that fails next; None: none does."""
+        return min(self._left.values(), default=None)
+
+    @at.setter
+    def at(self, step: int | None) -> None:
+        self._left = {} if step is None else dict.fromkeys(self.on, step)
 
     @contextlib.contextmanager
     def installed(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
@@ -94,15 +106,17 @@ class Faults:
         execute, commit = self.database.execute_sql, self.database.commit
 
         def step() -> None:
-            if self.at is None or not _is_writer():
+            who = threading.current_thread().name
+            if who not in self._left:
                 return
-            self.at -= 1
-            if self.at < 0:
-                self.reached, self.at = True, None
+            self._left[who] -= 1
+            if self._left[who] < 0:
+                self.reached = True
+                del self._left[who]
                 raise self.error
 
         def execute_sql(sql: Any, *arguments: Any, **named: Any) -> Any:
-            if "ROLLBACK" not in str(sql).upper():
+            if not re.match("ROLLBACK|PRAGMA", str(sql)):
                 step()
             return execute(sql, *arguments, **named)
 
@@ -122,7 +136,7 @@ class Faults:
 
 
 def _is_writer() -> bool:
-    return threading.current_thread().name == "store-writer"
+    return threading.current_thread().name in ("store-writer", "MainThread")
 
 
 ERRORS = {
@@ -160,6 +174,33 @@ def test_a_fault_at_every_step_leaves_nothing(
                 else:
                     raise AssertionError("there is no end to the steps")
                 assert step >= 5
+            await intact(running)
+
+    asyncio.run(play())
+
+
+def test_what_fails_on_the_event_loop_is_written_by_the_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        async with service(tmp_path) as running:
+            faults = Faults(running)
+            faults.on = {"MainThread"}
+            with faults.installed(monkeypatch):
+                for step in range(200):
+                    faults.error, _ = list(ERRORS.values())[step % len(ERRORS)]
+                    before = await rows(running)
+                    faults.at, faults.reached = step, False
+                    answer = await post(running, payment(step))
+                    faults.at = None
+                    assert answer.json()["toolCallStatus"] == "awaiting_approval"
+                    after = await rows(running)
+                    assert all(
+                        after[table] == before[table] + 1 for table in ("events", "tool_calls", "audit")
+                    )
+                    if not faults.reached:
+                        break
+                assert 5 <= step < 199
             await intact(running)
 
     asyncio.run(play())
@@ -234,7 +275,8 @@ def test_a_full_database_is_507_until_there_is_room(tmp_path: Path) -> None:
 
 
 async def _reconnect(running: Service) -> None:
-    """Let the writer drop its connection, as it does after any fault."""
+    """Let those who write drop their connections, as after any fault."""
+    running.context.store.leave()
     answer = await running.call("agent", "POST", "/v1/events", payment("reconnect"))
     assert answer.status_code in (200, 507)
 
