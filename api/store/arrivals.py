@@ -3,7 +3,8 @@
 To hand an event to the writer's thread and its answer back costs more than a good disk lets one wait. So with
 SQLite the loop commits what it has read since it last looked, as one group, while the thread rests. Whatever
 is unusual is left to the thread: the database held by another process, a cache out of date, an event that
-was reported before, much to read, and for a while everything once a commit was slow.
+was reported before, much to read, and for a while everything once a commit was slow. With PostgreSQL the
+thread writes, and waits for the server most of the time; meanwhile the loop asks the policies.
 
 INVARIANT: an event is in one place at a time - here, in the thread's queue, or in a transaction - and events
 leave in the order in which they came.
@@ -12,6 +13,7 @@ leave in the order in which they came.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
@@ -77,36 +79,48 @@ class Arrivals:
             return
         self._put_off = 0
         if perf_counter() < self._not_before:
-            self._leave(len(self._entries))
-            return
+            self._writer.take(self._off(len(self._entries)))
+        elif self._writer.store.is_sqlite:
+            self._write_or_wait(woken)
+        else:
+            self._prepare()
+        if self._entries and not self._waits:
+            self._loop.call_soon(self._look)
+
+    def _write_or_wait(self, woken: bool) -> None:
         # INVARIANT: the wish comes before the look at the lock, so the thread that lets go of it sees it.
         self._waits = not woken
-        if not self._writer.writing.acquire(blocking=False):
-            if woken:
-                # It has gone on with other work already: these go along with it.
-                self._leave(len(self._entries))
-            return
-        self._waits = False
-        try:
-            self._write()
-        finally:
-            self._writer.writing.release()
-        if self._entries:
-            self._loop.call_soon(self._look)
+        if self._writer.writing.acquire(blocking=False):
+            self._waits = False
+            try:
+                self._write()
+            finally:
+                self._writer.writing.release()
+        elif woken:
+            # It has gone on with other work already: these go along with it.
+            self._writer.take(self._off(len(self._entries)))
 
     def _write(self) -> None:
         count = self._group()
-        if count == 0 or not self._writer.rests:
-            self._leave(max(count, 1))
-            return
-        group = self._off(count)
+        group = self._off(count or 1)
+        if not count or not self._writer.rests or not self._timed(self._writer.commit_at_once, group):
+            self._writer.take(group)
+
+    def _prepare(self) -> None:
+        """Ask the policies already, while the thread waits for the server."""
+        count = self._group()
+        group = self._off(count or 1)
+        if count:
+            self._timed(self._writer.prepare, group)
+        self._writer.take(group)
+
+    def _timed(self, work: Callable[[list[Entry]], bool], group: list[Entry]) -> bool:
         begun = perf_counter()
-        written = self._writer.commit_at_once(group)
+        done = work(group)
         took = perf_counter() - begun
         if took > SLOW:
             self._not_before = begun + took / SHARE
-        if not written:
-            self._writer.take(group)
+        return done
 
     def _group(self) -> int:
         """How many of the entries make one commit on the loop."""
@@ -117,9 +131,6 @@ class Arrivals:
                 break
             count += 1
         return count
-
-    def _leave(self, count: int) -> None:
-        self._writer.take(self._off(count))
 
     def _off(self, count: int) -> list[Entry]:
         """Take the first ones off."""
