@@ -302,7 +302,7 @@ def _among(
         other = covering.policy
         does = {"block": "blocks", "require_approval": "holds", "warn": "warns about"}[other.action]
         message = f"`{other.name}` ({other.policy_id}) already {does} every call that this policy matches"
-        outcome = f"both match this call, and `{other.policy_id}` decides"
+        outcome = f"both match this call, and `{other.policy_id}` is stronger"
         if other.action == policy.action:
             outcome = "both match this call"
         yield Finding(
@@ -350,7 +350,9 @@ def _of_allow(rule: Rule, call: ToolCall, among: _Others, covering: Rule | None)
         message = (
             f"it can never win: `{other.name}` ({other.policy_id}) {_stops(other)} every call that it allows"
         )
-        outcome = f"both match this call, which is {_done(other)}"
+        # A third policy may match the call as well, and be stronger.
+        strongest = _strongest(among.matching(call) or [covering])
+        outcome = f"both match this call, which is {_done(strongest or other)}"
         yield Finding(
             "contradictory", message, policy, "/action", witness.shown(call), outcome, (other.policy_id,)
         )
@@ -384,17 +386,22 @@ def _stopping(rule: Rule, call: ToolCall, among: _Others) -> tuple[Policy, ToolC
             return None
         if rule not in matching:
             continue
-        stopping = [
-            other.policy
-            for other in matching
-            if other.policy.mode == "enforce"
-            and other.policy.rate_limit is None
-            and other.policy.action in ("block", "require_approval")
-        ]
-        if stopping:
-            best = min(stopping, key=lambda each: (STRENGTH[each.action], each.name, each.policy_id))
+        best = _strongest(matching)
+        if best is not None:
             return best, each
     return None
+
+
+def _strongest(matching: Iterable[Rule]) -> Policy | None:
+    """Of policies that match a call, the one that stops it."""
+    stopping = [
+        each.policy
+        for each in matching
+        if each.policy.mode == "enforce"
+        and each.policy.rate_limit is None
+        and each.policy.action in ("block", "require_approval")
+    ]
+    return min(stopping, key=lambda each: (STRENGTH[each.action], each.name, each.policy_id), default=None)
 
 
 def _stops(policy: Policy) -> str:

@@ -128,7 +128,7 @@ def test_lint_names_file_line_column_and_a_call(shell: Shell) -> None:
     assert code == 1
     expected = (
         f"{shell.folder}/policies/wires.yaml:5:1: warning: `Every wire` (all) already blocks every call that "
-        "this policy matches [shadowed]\n    both match this call, and `all` decides: "
+        "this policy matches [shadowed]\n    both match this call, and `all` is stronger: "
         '{"toolName": "wire", "inputPayload": {"amount": 101}}\n'
     )
     assert expected in output

@@ -234,8 +234,6 @@ def test_what_was_asked_before_does_not_decide_once_the_run_has_said_more(tmp_pa
     played(tmp_path, steps)
 
 
-
-
 def test_events_leave_no_work_to_the_garbage_collector(tmp_path: Path) -> None:
     """It would stop the process for tens of milliseconds time and again."""
 

@@ -33,7 +33,7 @@ MANY = bool(os.environ.get("CI_REQUIRE_ALL"))
 
 
 def often(share: float = 1.0) -> Any:
-    return settings(max_examples=int((5_000 if MANY else 400) * share), deadline=None)
+    return settings(max_examples=int((2_000 if MANY else 400) * share), deadline=None)
 
 
 def policy_of(shape: dict[str, Any]) -> Policy:

@@ -17,7 +17,7 @@ from engine.operators import OPERATORS
 from engine.patterns import compile_pattern
 
 ALL = bool(os.environ.get("CI_REQUIRE_ALL"))
-EXAMPLES = 30_000 if ALL else 2_000
+EXAMPLES = 12_000 if ALL else 2_000
 
 
 def options() -> re2.Options:

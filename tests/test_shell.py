@@ -247,7 +247,7 @@ texts = st.lists(pieces, max_size=40).flatmap(
 )
 
 
-@settings(max_examples=20_000 if ALL else 1500, deadline=None)
+@settings(max_examples=10_000 if ALL else 1500, deadline=None)
 @given(texts | st.text(max_size=60))
 @example("((" * 100)
 @example("a=" + "$a" * 50)

@@ -151,6 +151,8 @@ class Story:
     prepare: Prepare = lambda _world, _name: None
     loosens: bool = False
     """Half of it might decide something else."""
+    twice: bool = False
+    """Events: what fails on the event loop is done again by the writer's thread."""
 
 
 def event_of(kind: str) -> Callable[[str], dict[str, Any]]:
@@ -212,11 +214,11 @@ def made(path: str, body: dict[str, Any], identifier: str) -> Prepare:
 
 HOOK = {"url": "https://hooks.example/NAME", "events": ["tool.blocked"]}
 STORIES = (
-    Story("a held call", lambda w, name, _: w.event(name, "pay")),
-    Story("a blocked call", lambda w, name, _: w.event(name, "wire")),
-    Story("a batch", batch),
-    Story("a completion", finish_call, lambda w, name: w.event(name, "read")),
-    Story("the end of a run", finish_run, lambda w, name: w.approval(name)),
+    Story("a held call", lambda w, name, _: w.event(name, "pay"), twice=True),
+    Story("a blocked call", lambda w, name, _: w.event(name, "wire"), twice=True),
+    Story("a batch", batch, twice=True),
+    Story("a completion", finish_call, lambda w, name: w.event(name, "read"), twice=True),
+    Story("the end of a run", finish_run, lambda w, name: w.approval(name), twice=True),
     Story("an approval", lambda w, _, apr: w.post(f"/v1/approvals/{apr}/approve"), World.approval),
     Story("a rejection", lambda w, _, apr: w.post(f"/v1/approvals/{apr}/reject"), World.approval),
     Story(
@@ -343,4 +345,7 @@ def tell(w: World, story: Story, kind: str, stays: bool) -> None:
         again = settled(lambda: story.act(w, name, prepared))  # noqa: B023 - called at once
         assert "idempotent-replay" not in again.headers, where
         assert grown(before, w.state()) == whole, where
-    assert refusals >= (1 if kind == "short" and not stays else 2), f"{story.title}: {refusals} refusals"
+    least = 2 if stays or kind != "short" else 1
+    if story.twice and not stays:
+        least = 0
+    assert refusals >= least, f"{story.title}: {refusals} refusals"
