@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("sizes")
 
 def settled(share: float) -> Any:
     """Examples of one property; where everything is required, over 20,000 in all."""
-    return settings(max_examples=int((2_500 if ALL else 600) * share), deadline=None)
+    return settings(max_examples=int((4_500 if ALL else 600) * share), deadline=None)
 
 
 @pytest.fixture(scope="module", params=["production", "tiny"])
