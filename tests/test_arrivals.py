@@ -21,12 +21,11 @@ from tests.test_ingestion import BLOCK, called
 Steps = Callable[[Service, list[str]], Awaitable[None]]
 
 
-def played(tmp_path: Path, steps: Steps, database: str = "") -> None:
+def played(tmp_path: Path, steps: Steps) -> None:
     """`steps` gets the service and a list of who wrote: `loop` or `thread`, with the number of events."""
-    environment = {"GOVERNANCE_DATABASE_URL": database} if database else {}
 
     async def play() -> None:
-        async with Service(tmp_path, [BLOCK], environment=environment) as service:
+        async with Service(tmp_path, [BLOCK]) as service:
             writer: Any = service.context.writer
             wrote: list[str] = []
             at_once, commit = writer.commit_at_once, writer._commit
@@ -224,25 +223,3 @@ def test_what_has_arrived_when_the_service_stops_is_refused(tmp_path: Path) -> N
         assert wrote == []
 
     played(tmp_path, steps)
-
-
-@pytest.mark.postgres
-def test_with_a_server_the_loop_asks_the_policies_and_the_thread_writes(
-    tmp_path: Path, postgres_url: str
-) -> None:
-    async def steps(service: Service, wrote: list[str]) -> None:
-        asked: list[str] = []
-        ingest: Any = service.context.writer.ingest
-        evaluate = ingest._decisions.evaluate
-
-        def noted(*arguments: Any) -> Any:
-            asked.append(threading.current_thread().name)
-            return evaluate(*arguments)
-
-        ingest._decisions.evaluate = noted
-        await called(service, 1, "c-1", "wire")
-        await many(service, 2, 20)
-        assert asked == ["MainThread"] * 21
-        assert sum(int(each.removeprefix("thread ")) for each in wrote) == 21
-
-    played(tmp_path, steps, postgres_url)

@@ -1,10 +1,10 @@
 """Events that have arrived and are not written yet: the event loop writes them itself, or leaves them.
 
-To hand an event to the writer's thread and its answer back costs more than a good disk lets one wait. So with
-SQLite the loop commits what it has read since it last looked, as one group, while the thread rests. Whatever
-is unusual is left to the thread: the database held by another process, a cache out of date, an event that
-was reported before, much to read, and for a while everything once a commit was slow. With PostgreSQL the
-thread writes, and waits for the server most of the time; meanwhile the loop asks the policies.
+To hand an event to the writer's thread and its answer back costs more than a good disk lets one wait. So the
+loop commits what it has read since it last looked, as one group, while the thread rests. Whatever is unusual
+is left to the thread: the database held by another process, a cache out of date, an event that was reported
+before, much to read, and for a while everything once a commit was slow. PostgreSQL, at the other end of a
+network, is all the thread's.
 
 INVARIANT: an event is in one place at a time - here, in the thread's queue, or in a transaction - and events
 leave in the order in which they came.
@@ -13,7 +13,6 @@ leave in the order in which they came.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
@@ -80,10 +79,8 @@ class Arrivals:
         self._put_off = 0
         if perf_counter() < self._not_before:
             self._writer.take(self._off(len(self._entries)))
-        elif self._writer.store.is_sqlite:
-            self._write_or_wait(woken)
         else:
-            self._prepare()
+            self._write_or_wait(woken)
         if self._entries and not self._waits:
             self._loop.call_soon(self._look)
 
@@ -103,24 +100,15 @@ class Arrivals:
     def _write(self) -> None:
         count = self._group()
         group = self._off(count or 1)
-        if not count or not self._writer.rests or not self._timed(self._writer.commit_at_once, group):
+        written = False
+        if count and self._writer.rests:
+            begun = perf_counter()
+            written = self._writer.commit_at_once(group)
+            took = perf_counter() - begun
+            if took > SLOW:
+                self._not_before = begun + took / SHARE
+        if not written:
             self._writer.take(group)
-
-    def _prepare(self) -> None:
-        """Ask the policies already, while the thread waits for the server."""
-        count = self._group()
-        group = self._off(count or 1)
-        if count:
-            self._timed(self._writer.prepare, group)
-        self._writer.take(group)
-
-    def _timed(self, work: Callable[[list[Entry]], bool], group: list[Entry]) -> bool:
-        begun = perf_counter()
-        done = work(group)
-        took = perf_counter() - begun
-        if took > SLOW:
-            self._not_before = begun + took / SHARE
-        return done
 
     def _group(self) -> int:
         """How many of the entries make one commit on the loop."""

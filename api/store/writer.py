@@ -337,8 +337,11 @@ class Writer:
     def ingest_then(self, event: Any, loop: asyncio.AbstractEventLoop, settle: Callable[[Any], None]) -> None:
         """Hand over one event; `settle` gets its answer, or an exception, on the loop once committed."""
         entry = Entry(None, event, loop, settle, len(event.raw))
-        self._refuse_if_full()
-        self.arrivals.add(entry, loop)
+        if self.store.is_sqlite:
+            self._refuse_if_full()
+            self.arrivals.add(entry, loop)
+        else:
+            self._put(entry)
 
     # For `arrivals.py` ----------------------------------------------------------------------------
 
@@ -346,16 +349,6 @@ class Writer:
     def rests(self) -> bool:
         """Whether nothing is queued for the thread."""
         return self._queue.empty() and not self._closed
-
-    def prepare(self, entries: list[Entry]) -> bool:
-        """Ask the policies about events, outside any transaction."""
-        assert self.ingest is not None
-        try:
-            self.ingest.prepare([entry.event for entry in entries])
-        except Exception:
-            log.exception("events could not be prepared; they are tried again")
-            return False
-        return True
 
     def take(self, entries: Iterable[Entry]) -> None:
         """Events that the loop has not written."""
