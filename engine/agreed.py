@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from engine.archive import Records
+from engine.archive import FileRecord, Records
 from engine.notes import Marker
 
 
@@ -23,12 +23,12 @@ class Agreed:
         self._revision = 0
 
     @classmethod
-    def by(cls, marker: Marker | None, records: Records) -> Agreed:
-        """What the marker of a folder stands for, if the archive knows it."""
+    def by(cls, marker: Marker | None, records: Records, files: Mapping[str, FileRecord]) -> Agreed:
+        """What the marker of a folder stands for, if the archive knows it; `files` are those at its head."""
         agreed = cls()
         if marker is None or records.recorded_at(marker.revision) != marker.recorded_at:
             return agreed
-        said: dict[str, str | None] = {path: record.digest for path, record in records.files().items()}
+        said: dict[str, str | None] = {path: record.digest for path, record in files.items()}
         for path in records.changed_since(marker.revision):
             said[path] = None
             for at, digest in records.history(path):

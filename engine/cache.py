@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from engine.documents import policy_as_json, policy_from_state
 from engine.model import Policy
@@ -40,15 +41,15 @@ class DocumentCache:
         self._fresh: dict[str, Policy] = {}
         if self._path is not None:
             with contextlib.suppress(OSError, ValueError):
-                states = json.loads(self._path.read_bytes())
+                states = msgspec.json.decode(self._path.read_bytes())
                 self._states = states if isinstance(states, dict) else {}
 
-    def get(self, digest: str, policy_id: str, organisation_id: str) -> Policy | None:
+    def get(self, digest: str, policy_id: str, organisation_id: str, version: int) -> Policy | None:
         """A policy that was checked before; the same bytes under another name are another policy."""
         state = self._states.get(digest)
         if state is None or state.get("policyId") != policy_id:
             return None
-        return policy_from_state(state, organisation_id)
+        return policy_from_state(state, organisation_id, version)
 
     def put(self, digest: str, policy: Policy) -> None:
         if self._path is not None and digest not in self._states:
@@ -64,7 +65,7 @@ class DocumentCache:
             with contextlib.suppress(OSError, ValueError):
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 aside.touch(mode=0o600)
-                aside.write_bytes(json.dumps(states).encode())
+                aside.write_bytes(msgspec.json.encode(states))
                 aside.replace(self._path)
                 for old in self._path.parent.glob("policies-*.json"):
                     if old != self._path:

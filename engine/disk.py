@@ -154,7 +154,7 @@ class Disk:
     def read(self, relative: str) -> bytes | None:
         """The bytes of a file, one more than allowed at most; None when there is none. Raises OSError."""
         try:
-            handle = os.open(self.root / relative, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            handle = os.open(f"{self.root}/{relative}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
             return None
         try:

@@ -11,7 +11,7 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -166,12 +166,13 @@ def condition_from_json(entry: Json) -> Condition:
     return Condition(entry["field"], entry["operator"], entry.get("value"))
 
 
-def policy_from_state(state: Mapping[str, Json], organisation_id: str) -> Policy:
-    """The policy of a state that `policy_as_json` made; it is not checked again."""
-    return replace(_policy(state, state["policyId"], organisation_id), version=state.get("version", 0))
+def policy_from_state(state: Mapping[str, Json], organisation_id: str, version: int | None = None) -> Policy:
+    """The policy of a state that `policy_as_json` made, unchecked. `version`: if not its own."""
+    number = state.get("version", 0) if version is None else version
+    return _policy(state, state["policyId"], organisation_id, number)
 
 
-def _policy(body: Mapping[str, Json], policy_id: str, organisation_id: str) -> Policy:
+def _policy(body: Mapping[str, Json], policy_id: str, organisation_id: str, version: int = 0) -> Policy:
     limit, approval = body.get("rateLimit"), body.get("approval")
     return Policy(
         policy_id=policy_id,
@@ -193,6 +194,7 @@ def _policy(body: Mapping[str, Json], policy_id: str, organisation_id: str) -> P
             Example(entry["match"], {root: value for root, value in entry.items() if root != "match"})
             for entry in body.get("examples", ())
         ),
+        version=version,
         organisation_id=organisation_id,
     )
 

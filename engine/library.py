@@ -53,9 +53,10 @@ class Library:
     def document(self, records: Records, record: FileRecord, content: bytes | None = None) -> Document:
         """The document of a record; `content` saves asking the archive. Raises DocumentError."""
         if record.kind == "policy":
-            cached = self._cache.get(record.digest, record.document_id, record.organisation_id)
+            key = (record.digest, record.document_id, record.organisation_id)
+            cached = self._cache.get(*key, record.version)
             if cached is not None:
-                return replace(cached, version=record.version)
+                return cached
         document = self.load(record.path, content or records.blob(record.digest), record.digest).document
         return replace(document, version=record.version) if isinstance(document, Policy) else document
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 from engine.archive import Change, VersionRecord
 from engine.errors import DocumentError, EngineError, PolicyNotFound, Problem, StorageError
 from engine.folder import ours
+from engine.gently import gently
 from engine.model import Json, Policy
 from engine.observe import Progress
 from engine.repository import Offer, Repository
@@ -200,10 +201,11 @@ class LiveRules:
 
     def start(self, progress: Progress | None = None) -> None:
         """Load what is in force. Raises RefusedToStart."""
-        applied = self.repository.start(progress)
-        if progress is not None:
-            progress("compiling", 0, applied.snapshot.count)
-        self._swap()
+        with gently(lambda: self.repository.snapshot.count):
+            applied = self.repository.start(progress)
+            if progress is not None:
+                progress("compiling", 0, applied.snapshot.count)
+            self._swap()
         self._report(applied.problems)
         if applied.changes:
             self._on_changed(applied.changes)

@@ -122,11 +122,13 @@ class Reconciler:
         observed = self._look(None, progress)
         contents = {seen.digest: seen.content for seen in observed.disk.values() if seen.content}
         with self._lock:
-            self._snapshot = self.archive.view(
-                lambda records: self._library.restored(records, contents, progress)
-            )
             marker = notes.read_marker(self.disk)
-            self._agreed = self.archive.view(lambda records: Agreed.by(marker, records))
+
+            def restore(records: Records) -> tuple[Snapshot, Agreed]:
+                snapshot = self._library.restored(records, contents, progress)
+                return snapshot, Agreed.by(marker, records, snapshot.files)
+
+            self._snapshot, self._agreed = self.archive.view(restore)
             # Only now it is known which files could be missing.
             self._observer.expect(self._snapshot.files, observed)
         self.disk.clean(observed.folders)

@@ -9,13 +9,11 @@ Knows nothing of files, of what a revision means, of precedence or of rate limit
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -23,14 +21,13 @@ import msgspec
 
 from engine.errors import ConditionError, DocumentError, Problem
 from engine.explain import Explanation, explain
+from engine.gently import gently
 from engine.matcher import Matcher, Rule
 from engine.model import Evaluation, Match, Policy, ToolCall
 
 COMPACT_FROM: Final = 256
 """So many changes make every evaluation dearer by some 10 µs, which is worth a rebuild."""
 
-LARGE: Final = 10_000
-"""Policies from which on building them concerns the garbage collector, see `_gently`."""
 
 OFTEN: Final = 0.0002
 """Seconds after which a rebuild in the background hands the interpreter to whoever waits for it."""
@@ -65,7 +62,7 @@ class Ruleset:
         Raises DocumentError with a problem for every policy that does not compile.
         """
         by_id = {policy.policy_id: policy for policy in policies}
-        with _gently(len(by_id)):
+        with gently(by_id.__len__):
             total = sum(map(fingerprint, by_id.values())) % _MODULUS
             return cls(Matcher(_compiled(by_id)), total, revision)
 
@@ -124,7 +121,7 @@ class Ruleset:
         rules = self._matcher.rules
         sys.setswitchinterval(OFTEN)  # other threads need not wait their usual 5 ms for every turn
         try:
-            with _gently(len(rules)):
+            with gently(rules.__len__):
                 made = Ruleset(Matcher(rules.flat()), self._total, self.revision)
         finally:
             sys.setswitchinterval(_USUAL)
@@ -217,23 +214,3 @@ def _evaluation(matches: list[Match]) -> Evaluation:
     if shadow:
         matches = [match for match in matches if match.policy.mode == "enforce"]
     return Evaluation(tuple(matches), shadow)
-
-
-@contextmanager
-def _gently(size: int) -> Iterator[None]:
-    """For building a large set, which makes millions of objects that stay and no garbage: meanwhile only the
-    young are searched for cycles, and in the end all that lives is taken out of the search for good.
-
-    Otherwise the collector would go through all of it time and again, stalling every thread for as long.
-    What is out of its sight is still freed when nothing refers to it any more.
-    """
-    if size < LARGE:
-        yield
-        return
-    young, middle, old = gc.get_threshold()
-    gc.set_threshold(young, middle, 1 << 30)
-    try:
-        yield
-    finally:
-        gc.set_threshold(young, middle, old if old < 1 << 30 else 10)
-        gc.freeze()

@@ -114,7 +114,8 @@ ENGINE_MAY = {
     "explain": {"flips", "matcher", "conditions", "facts", "model"},
     "decision": {"model"},
     "ratelimit": {"model"},
-    "ruleset": {"matcher", "explain", "model", "errors"},
+    "gently": set(),
+    "ruleset": {"matcher", "explain", "gently", "model", "errors"},
     "samples": {"patterns", "errors"},
     "wishes": {"cel_tree", "model"},
     "witness": {
@@ -153,7 +154,7 @@ ENGINE_MAY = {
     "backtest": {"ruleset", "decision", "ratelimit", "model", "errors"},
     "watch": {"git"},
     "live": {"repository", "observe", "archive", "folder", "watch", "snapshot", "ruleset"}
-    | {"model", "errors"},
+    | {"gently", "model", "errors"},
 }
 FORBIDDEN_IN_ENGINE = {"starlette", "uvicorn", "peewee", "playhouse", "sqlite3", "psycopg", "httpx", "jwt"}
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc"}

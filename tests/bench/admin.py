@@ -1,7 +1,9 @@
-"""What admins wait for: `python -m tests.bench.admin [--quick] [--only reload|commands] [--write]`.
+"""What admins wait for: `python -m tests.bench.admin [--quick] [--only reload|starts|commands] [--write]`.
 
 Reload: the time from writing a file until the compiled rules decide by it, twenty changes one after another
 from the moment the service has started, and again with every change meeting a rescan of the whole folder.
+Starts: `governance serve` from the command until it says that it is ready: with files it has never seen, with
+the same files again, and with one of them changed meanwhile.
 Commands: `governance lint` and `test` over ten thousand policies with examples, in processes of their own.
 
 A machine that is busy with other things makes all of it slower; the load is noted beside each row.
@@ -10,9 +12,11 @@ A machine that is busy with other things makes all of it slower; the load is not
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -20,9 +24,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 import engine.live
 from api.clock import iso, random_ids, system_clock
@@ -65,7 +70,7 @@ class Told(Repository):
         return super().differing(*arguments)
 
 
-@contextmanager
+@contextlib.contextmanager
 def started(size: int) -> Iterator[tuple[Path, LiveRules]]:
     """Live rules over so many files, watching from this moment on."""
     home = Path(tempfile.mkdtemp(prefix="governance-bench-"))
@@ -123,6 +128,64 @@ def reload(sizes: list[int]) -> Iterator[str]:
             )
 
 
+def starts(size: int) -> Iterator[str]:
+    yield "| start | policy files | until ready | memory | load |"
+    yield "|---|---:|---:|---:|---:|"
+    home = Path(tempfile.mkdtemp(prefix="governance-bench-"))
+    root = home / "policies.d"
+    files = []
+    for number, sample in enumerate(Company(size).samples):
+        body = {"apiVersion": "governance/v1", "kind": "Policy"} | policy_as_json(sample.policy)
+        body.pop("version", None)
+        path = root / "policies" / f"team{number // 500}" / f"{sample.policy.policy_id}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(dump(body))
+        files.append(path)
+    try:
+        for what in ("with files never seen", "with the same files", "with one file changed"):
+            if what == "with one file changed":
+                files[size // 2].write_text(files[size // 2].read_text() + "# a remark\n")
+            took, memory = _served(home, root)
+            yield f"| {what} | {size:,} | {took:.1f} s | {memory:.0f} MB | {os.getloadavg()[0]:.1f} |"
+    finally:
+        shutil.rmtree(home)
+
+
+def _served(home: Path, root: Path) -> tuple[float, float]:
+    """Seconds until a service is ready, and the megabytes it has then."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {
+        **os.environ,
+        "GOVERNANCE_PORT": str(port),
+        "GOVERNANCE_DATA_DIR": str(home / "data"),
+        "GOVERNANCE_POLICIES_DIR": str(root),
+        "GOVERNANCE_ADMIN_PASSWORD": "of the benchmark only",
+    }
+    begun = time.monotonic()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "api.cli", "serve"],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                if httpx.get(f"http://127.0.0.1:{port}/health/ready", timeout=30).status_code == 200:
+                    break
+            if process.poll() is not None:
+                raise RuntimeError(f"the service ended with {process.returncode}")
+            time.sleep(0.02)
+        took = time.monotonic() - begun
+        pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+        return took, pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
 def commands(size: int) -> Iterator[str]:
     yield "| command | policies | seconds | of the processor | load |"
     yield "|---|---:|---:|---:|---:|"
@@ -154,13 +217,14 @@ def commands(size: int) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes")
-    parser.add_argument("--only", choices=("reload", "commands"))
+    parser.add_argument("--only", choices=("reload", "starts", "commands"))
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}")
     arguments = parser.parse_args()
     logging.disable(logging.CRITICAL)
     lines = ["# What admins wait for", "", *(__doc__ or "").strip().splitlines()[2:]]
     for name, rows in (
         ("reload", reload([100] if arguments.quick else [1_000, 20_000])),
+        ("starts", starts(200 if arguments.quick else 100_000)),
         ("commands", commands(200 if arguments.quick else 10_000)),
     ):
         if arguments.only in (None, name):
