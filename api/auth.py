@@ -164,9 +164,9 @@ class Credentials:
             if version >= self._keys.version:
                 self._keys = _Keys(version, callers)
 
-    def known(self, key: str) -> Caller | None:
-        """The caller of an API key as far as memory goes; None says only that it must be looked up."""
-        return self._keys.callers.get(key_digest(key))
+    def known(self, digest: str) -> Caller | None:
+        """The caller of a key's digest as far as memory goes; None says only that it must be looked up."""
+        return self._keys.callers.get(digest)
 
     async def from_key(self, key: str, *, certain: bool = False) -> Caller:
         """The caller of an API key, from memory; raises `unauthenticated`.

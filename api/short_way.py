@@ -20,6 +20,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
 from api import metrics
+from api.auth import key_digest
 from api.context import Context
 from api.endpoint import SecurityHeaders, problem_for, request_id_of
 from api.handlers.events import checked
@@ -77,6 +78,10 @@ class _Exchange:
 class EventProtocol(BoundedProtocol):
     """One connection; see the module."""
 
+    _key = b""
+    _digest = ""
+    """Of the key that was sent last on this connection, which is usually the next one, too."""
+
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         context: Context | None = self.app_state.get(STATE)
@@ -128,7 +133,10 @@ class EventProtocol(BoundedProtocol):
     def _event(self, exchange: _Exchange, context: Context) -> Incoming | None:
         """The checked event; None when there is anything to be said against it."""
         raw = bytes(exchange.body)
-        caller = context.credentials.known(exchange.headers[b"x-api-key"].decode("latin-1"))
+        key = exchange.headers[b"x-api-key"]
+        if key != self._key:
+            self._key, self._digest = key, key_digest(key.decode("latin-1"))
+        caller = context.credentials.known(self._digest)
         if caller is None or len(raw) > context.settings.max_body_bytes:
             return None
         try:

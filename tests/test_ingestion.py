@@ -14,6 +14,7 @@ import peewee
 import pytest
 
 from api import short_way
+from api.auth import key_digest
 from api.handlers.events import checked
 from api.store import batch, incoming
 from api.store.database import Database
@@ -202,7 +203,7 @@ def test_what_was_asked_before_does_not_decide_once_the_policies_have_changed(tm
     async def steps(service: Service) -> None:
         writer, ingest = service.context.writer, service.context.writer.ingest
         assert isinstance(ingest, Ingestion)
-        caller = service.context.credentials.known(service.credentials["agent"]["X-API-Key"])
+        caller = service.context.credentials.known(key_digest(service.credentials["agent"]["X-API-Key"]))
         assert caller is not None
         fields = {"toolCallId": "c-1", "toolName": "wire"}
         ready = checked(caller, msgspec.json.encode(event(1, "tool.called", service.clock.text, fields)))
@@ -221,7 +222,7 @@ def test_what_was_asked_before_does_not_decide_once_the_policies_have_changed(tm
 def test_what_was_asked_before_does_not_decide_once_the_run_has_said_more(tmp_path: Path) -> None:
     async def steps(service: Service) -> None:
         writer = service.context.writer
-        caller = service.context.credentials.known(service.credentials["agent"]["X-API-Key"])
+        caller = service.context.credentials.known(key_digest(service.credentials["agent"]["X-API-Key"]))
         assert caller is not None
         fields = {"toolCallId": "c-1", "toolName": "mail", "runId": "r"}
         ready = checked(caller, msgspec.json.encode(event(1, "tool.called", service.clock.text, fields)))
@@ -240,7 +241,7 @@ def test_events_leave_no_work_to_the_garbage_collector(tmp_path: Path) -> None:
     async def steps(service: Service) -> None:
         loop, writer = asyncio.get_running_loop(), service.context.writer
         key = service.credentials["agent"]["X-API-Key"]
-        caller = service.context.credentials.known(key)
+        caller = service.context.credentials.known(key_digest(key))
         assert caller is not None
 
         async def ingest(first: int) -> None:

@@ -156,6 +156,9 @@ class Database:
             self.peewee: peewee.Database = peewee.SqliteDatabase(
                 str(self.path),
                 pragmas={
+                    # Measured: smaller pages cost more writes, larger ones more bytes for each index entry.
+                    # Holds for new databases.
+                    "page_size": 8_192,
                     "journal_mode": "wal",
                     "synchronous": "full",
                     "foreign_keys": 0,
