@@ -166,6 +166,23 @@ def test_much_to_read_and_what_follows_a_slow_commit_is_left_to_the_thread(
     played(tmp_path, steps)
 
 
+def test_a_disk_that_keeps_one_waiting_is_left_to_the_thread_most_of_the_time(tmp_path: Path) -> None:
+    async def steps(service: Service, wrote: list[str]) -> None:
+        commit = service.context.store.peewee.commit
+
+        def slowly() -> None:
+            time.sleep(0.02)
+            commit()
+
+        service.context.store.peewee.commit = slowly  # type: ignore[method-assign]
+        for number in range(40):
+            await called(service, number, f"c-{number}")
+        on_the_loop = sum(each.startswith("loop") for each in wrote)
+        assert 1 <= on_the_loop <= 10, wrote
+
+    played(tmp_path, steps)
+
+
 def test_caches_out_of_date_are_brought_up_to_date_by_the_thread(tmp_path: Path) -> None:
     async def steps(service: Service, wrote: list[str]) -> None:
         loads: list[str] = []

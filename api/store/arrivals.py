@@ -3,7 +3,7 @@
 To hand an event to the writer's thread and its answer back costs more than a good disk lets one wait. So the
 loop commits what it has read since it last looked, as one group, while the thread rests. Whatever is unusual
 is left to the thread: the database held by another process, a cache out of date, an event that was reported
-before, much to read, and for a while everything once a commit was slow. PostgreSQL, at the other end of a
+before, much to read, and for a while everything when commits are slow. PostgreSQL, at the other end of a
 network, is all the thread's.
 
 INVARIANT: an event is in one place at a time - here, in the thread's queue, or in a transaction - and events
@@ -13,7 +13,7 @@ leave in the order in which they came.
 from __future__ import annotations
 
 import asyncio
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ MOST: Final = 128
 """Events of one commit on the loop: between two commits it serves its connections."""
 MOST_BYTES: Final = 256 * 2**10
 SLOW: Final = 0.05
-"""Seconds from which a commit keeps others of the loop waiting for too long."""
+"""Seconds from which one commit keeps others of the loop waiting for too long."""
+SLOW_DISK: Final = 0.005
+"""Seconds that commits wait for the disk, on average, from which the disk is the thread's to wait for."""
 SHARE: Final = 0.05
 """At most this part of the loop's time goes into slow commits."""
 ROUNDS: Final = 100
@@ -41,6 +43,8 @@ class Arrivals:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waits = False
         """The thread was writing; it is to wake the loop when it has done so."""
+        self._disk = 0.0
+        """Seconds that a commit waits for the disk: a moving average."""
         self._not_before = 0.0
         """Of `perf_counter`: until then everything is left to the thread."""
         self._connected = False
@@ -102,13 +106,19 @@ class Arrivals:
         group = self._off(count or 1)
         written = False
         if count and self._writer.rests:
-            begun = perf_counter()
-            written = self._writer.commit_at_once(group)
-            took = perf_counter() - begun
-            if took > SLOW:
-                self._not_before = begun + took / SHARE
+            written = self._timed(group)
         if not written:
             self._writer.take(group)
+
+    def _timed(self, group: list[Entry]) -> bool:
+        begun, computed = perf_counter(), thread_time()
+        written = self._writer.commit_at_once(group)
+        took = perf_counter() - begun
+        waited = took - (thread_time() - computed)
+        self._disk += (waited - self._disk) / 8
+        if took > SLOW or self._disk > SLOW_DISK:
+            self._not_before = begun + took / SHARE
+        return written
 
     def _group(self) -> int:
         """How many of the entries make one commit on the loop."""
