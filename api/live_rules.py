@@ -43,6 +43,12 @@ def open_rules(
         cache=DocumentCache(settings.data_dir / "cache"),
         commit=git.commit if settings.git == "commit" else None,
     )
+    if settings.git == "commit" and not git.in_work_tree(settings.policies_dir):
+        log.warning(
+            "GOVERNANCE_GIT=commit, but `%s` is in no git work tree, so nothing will be committed; "
+            "run `git init` there, or leave the setting out",
+            settings.policies_dir,
+        )
     live = LiveRules(repository, on_failed=lambda problems: _tell(writer, live, problems))
     live.start(progress)
     live.watch()

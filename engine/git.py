@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,8 @@ from typing import Final
 log = logging.getLogger("governance.git")
 
 SECONDS: Final = 5.0
+PATIENCE: Final = 1.0
+"""Seconds that a commit waits for somebody else's work with git."""
 _SAFE: Final = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false")
 
 
@@ -34,7 +37,7 @@ def locked(root: Path) -> bool:
 def authors(root: Path, paths: Iterable[str]) -> Mapping[str, str]:
     """The e-mail of the author of the last commit that touched each path, for paths without local changes."""
     wanted = sorted(set(paths))
-    if not wanted or not _in_work_tree(root):
+    if not wanted or not in_work_tree(root):
         return {}
     changed = _run(root, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", ".")
     prefix = _run(root, "rev-parse", "--show-prefix")
@@ -62,24 +65,68 @@ def authors(root: Path, paths: Iterable[str]) -> Mapping[str, str]:
 
 
 def commit(root: Path, path: str, author: str, message: str) -> bool:
-    """Commit just this file (or its removal) with the caller as author. False when git did not."""
-    if not _in_work_tree(root):
-        return False
+    """Commit just this file (or its removal) with the caller as author. False when git did not; then the log
+    says why, and the change goes along with the next commit of the file."""
     name = author.partition("@")[0] or "governance"
     identity = ("-c", f"user.name={name}", "-c", f"user.email={author}")
-    if (root / path).exists() and _run(root, "add", "--", path) is None:
+    try:
+        if not in_work_tree(root):
+            raise _Failed("the folder is in no git work tree")
+        _wait_for_others(root)
+        paths = [path]
+        if (root / path).exists():
+            _git(root, "add", "--", path)
+            paths += _moved_from(root, path)
+        _git(root, *identity, "commit", "--quiet", "--no-verify", "--only", "-m", message, "--", *paths)
+    except _Failed as failed:
+        log.warning("git did not commit `%s`: %s; the policy is in force all the same", path, failed)
         return False
-    done = _run(root, *identity, "commit", "--quiet", "--no-verify", "--only", "-m", message, "--", path)
-    if done is None:
-        log.warning("git did not commit `%s`; the policy is in force all the same", path)
-    return done is not None
+    return True
 
 
-def _in_work_tree(root: Path) -> bool:
+def in_work_tree(root: Path) -> bool:
+    """Whether the folder lies in a git work tree."""
     return any((folder / ".git").exists() for folder in (root, *root.parents))
 
 
+def _wait_for_others(root: Path) -> None:
+    """Give whoever works with git in this folder a moment to finish."""
+    deadline = time.monotonic() + PATIENCE
+    while locked(root) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def _moved_from(root: Path, path: str) -> list[str]:
+    """Where the file was before somebody moved it without committing that.
+
+    A policy has its id as its file's name. INVARIANT: what is committed never holds it twice.
+    """
+    shape = ("--name-only", "--relative", "--no-renames", "--diff-filter=D", "-z")
+    gone = _run(root, "diff", *shape, "HEAD", "--", ".") or ""
+    owner, _, _ = path.partition("policies/")
+    name = path.rpartition("/")[2]
+    return [
+        each
+        for each in gone.split("\0")
+        if each.rpartition("/")[2] == name and each != path and each.partition("policies/")[0] == owner
+    ]
+
+
+class _Failed(Exception):
+    """Git did not do as told; says why."""
+
+
 def _run(folder: Path, *arguments: str) -> str | None:
+    """What git says; None when it could not."""
+    try:
+        return _git(folder, *arguments)
+    except _Failed as failed:
+        log.debug("git %s: %s", arguments[0], failed)
+        return None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    """What git says. Raises _Failed."""
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith("GIT_")},
         "GIT_OPTIONAL_LOCKS": "0",
@@ -97,7 +144,11 @@ def _run(folder: Path, *arguments: str) -> str | None:
             timeout=SECONDS,
             check=True,
         )
+    except subprocess.CalledProcessError as error:
+        said = (
+            error.stderr.decode("utf-8", "replace").strip() or error.stdout.decode("utf-8", "replace").strip()
+        )
+        raise _Failed(said.splitlines()[0] if said else f"it ended with {error.returncode}") from None
     except (OSError, subprocess.SubprocessError) as error:
-        log.debug("git %s: %s", arguments[0], error)
-        return None
+        raise _Failed(str(error)) from None
     return done.stdout.decode("utf-8", "surrogateescape")

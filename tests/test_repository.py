@@ -6,6 +6,7 @@ import itertools
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -934,6 +935,71 @@ def test_an_api_write_commits_just_its_file_as_the_caller(folder: Folder) -> Non
         ["git", "status", "--short"], cwd=folder.root, capture_output=True, text=True
     ).stdout
     assert status.split() == ["M", "policies/b.yaml"], "our own notes are not in the way of git"
+
+
+@pytest.mark.parametrize("staged", [True, False])
+def test_the_commit_of_a_moved_policy_takes_its_old_place_away(folder: Folder, staged: bool) -> None:
+    """A commit that held it in both places would not load."""
+    for name in ("a", "b"):
+        folder.write(f"policies/{name}.yaml", document(name))
+    run_git(folder.root.parent, "init", "-q")
+    run_git(folder.root.parent, "add", ".")
+    run_git(folder.root.parent, "commit", "-qm", "first")
+    repository = folder.started(commit=git.commit)
+    (folder.root / "policies/pay").mkdir()
+    (folder.root / "policies/b.yaml").unlink()
+    if staged:
+        run_git(folder.root, "mv", "policies/a.yaml", "policies/pay/a.yaml")
+    else:
+        (folder.root / "policies/a.yaml").rename(folder.root / "policies/pay/a.yaml")
+    repository.apply_files()
+    repository.update("default", "a", {"name": "New"}, author=ADMIN)
+    names = subprocess.run(
+        ["git", "ls-tree", "-r", "--name-only", "HEAD"], cwd=folder.root, capture_output=True, text=True
+    ).stdout
+    assert names.split() == ["policies/b.yaml", "policies/pay/a.yaml"], "and only its own"
+
+
+def test_what_git_does_not_commit_is_logged_with_the_reason(
+    folder: Folder, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git, "PATIENCE", 0.1)
+    folder.write("policies/a.yaml", document("a"))
+    repository = folder.started(commit=git.commit)
+    repository.update("default", "a", {"name": "Two"}, author=ADMIN)
+    assert "did not commit `policies/a.yaml`: the folder is in no git work tree" in caplog.text
+    run_git(folder.root.parent, "init", "-q")
+    run_git(folder.root.parent, "add", ".")
+    run_git(folder.root.parent, "commit", "-qm", "first")
+    lock = folder.root.parent / ".git/index.lock"
+    lock.touch()
+    caplog.clear()
+    repository.update("default", "a", {"name": "Three"}, author=ADMIN)
+    assert "index.lock" in caplog.text
+    lock.unlink()
+    (folder.root.parent / ".gitignore").write_text("hold-*\n")
+    caplog.clear()
+    repository.create(BODY, author=ADMIN)
+    assert "did not commit `policies/hold-wires.yaml`: " in caplog.text
+    caplog.clear()
+    repository.update("default", "a", {"name": "Four"}, author=ADMIN)
+    assert not caplog.text
+
+
+def test_a_commit_waits_a_moment_for_others_who_use_git(folder: Folder) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    run_git(folder.root.parent, "init", "-q")
+    run_git(folder.root.parent, "add", ".")
+    run_git(folder.root.parent, "commit", "-qm", "first")
+    repository = folder.started(commit=git.commit)
+    lock = folder.root.parent / ".git/index.lock"
+    lock.touch()
+    timer = threading.Timer(0.3, lock.unlink)
+    timer.start()
+    repository.update("default", "a", {"name": "Two"}, author=ADMIN)
+    timer.join()
+    said = subprocess.run(["git", "log", "--format=%s"], cwd=folder.root, capture_output=True, text=True)
+    assert said.stdout.split("\n")[0] == "policy a: version 2"
 
 
 def test_a_git_lock_is_seen(folder: Folder) -> None:
