@@ -41,7 +41,7 @@ def decode(raw: bytes) -> Any:
 def decode_unique(raw: bytes) -> Any:
     """Like `decode`, and a key that stands twice in one object is refused as well."""
     value = decode(raw)
-    json.loads(raw, object_pairs_hook=_unique)
+    json.loads(raw, object_pairs_hook=unique_keys)
     return value
 
 
@@ -134,7 +134,8 @@ def _find_nul(value: Any) -> str | None:
     return None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For `json.loads`: refuses a key that stands twice, of which Python would take the last."""
     seen: dict[str, Any] = {}
     for key, value in pairs:
         if key in seen:

@@ -128,6 +128,9 @@ def _call(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def read_json(text: str, flag: str) -> dict[str, Any]:
     """An object given as it is, as `@file`, or as `-`."""
+    from api.bodies import unique_keys
+    from api.errors import ApiError
+
     source = text
     if text == "-":
         source = sys.stdin.read()
@@ -137,7 +140,9 @@ def read_json(text: str, flag: str) -> dict[str, Any]:
         except (OSError, UnicodeDecodeError):
             raise CommandError(f"{flag}: `{text[1:]}` cannot be read", USAGE) from None
     try:
-        found = json.loads(source, parse_constant=_no_constant)
+        found = json.loads(source, parse_constant=_no_constant, object_pairs_hook=unique_keys)
+    except ApiError as error:
+        raise CommandError(f"{flag}: {error}; keep one of them", USAGE) from None
     except ValueError as error:
         raise CommandError(
             f'{flag} is not JSON: {error}; write for example \'{{"to": "a@b.c"}}\'', USAGE
