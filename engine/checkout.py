@@ -44,6 +44,10 @@ class Checkout:
     def file_of(self, policy: Policy) -> str:
         return self.files[policy.organisation_id, policy.policy_id]
 
+    def organisations(self) -> set[str]:
+        """Those that have a document here, and the default one, which is always there."""
+        return {DEFAULT, *self.policies, *(organisation_id for organisation_id, _ in self.tests)}
+
     def place(self, file: str, pointer: str) -> tuple[int, int]:
         """Line and column of a JSON pointer in a file; a whole document's is that of its first line."""
         reading = self._readings.get(file)

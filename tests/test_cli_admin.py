@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api import cli
+from api import cli, first_start
+from api.settings import load
 from engine.documents import policy_as_json
 from engine.edits import dump, same
 from engine.errors import DocumentError
@@ -52,6 +53,9 @@ tests:
     call: {toolName: wire, inputPayload: {amount: 500}}
     expect: {status: awaiting_approval, matched: [wires]}
 """
+
+
+URL = ("--url", "http://127.0.0.1:9", "--token", "t")
 
 
 @pytest.fixture(autouse=True)
@@ -189,6 +193,30 @@ def test_lint_looks_into_presets(shell: Shell) -> None:
         (["simulate", "--tool", "x", "--url", "127.0.0.1"], "is no address"),
         (["simulate", "--tool", "x", "--url", "http://127.0.0.1:9"], "--url needs a token"),
         (["simulate", "--tool", "x", "--url", "http://127.0.0.1:9", "--token", "t"], "does not answer"),
+        (["simulate", "--tool", "x", "--organisation", "defalt"], "did you mean `default`?"),
+        (
+            ["simulate", "--tool", "x", "--organisation", "nope"],
+            "no organisation `nope` in this folder; there",
+        ),
+        (["simulate", "--tool", "x", *URL, "--organisation", "x"], "--organisation does not go with --url"),
+        (["simulate", "--tool", "x", *URL, "--token-file", "f"], "either --token-file or --token"),
+        (["simulate", "--tool", "x", "--token-file", "f"], "--token-file is for a service; give --url"),
+        (["backtest", "--draft", "x", *URL, "--organisation", "x"], "--organisation does not go with --url"),
+        (["backtest", "--draft", "x", *URL, "--data-dir", "x"], "--data-dir does not go with --url"),
+        (["backtest", "--old", "x", *URL], "--old does not go with --url"),
+        (["backtest", "--draft", "x", "--token", "abc"], "--token is for a service; give --url"),
+        (
+            [
+                "backtest",
+                "--draft",
+                "x",
+                "--since",
+                "2026-02-01T00:00:00Z",
+                "--until",
+                "2026-01-01T00:00:00Z",
+            ],
+            "is later than --until",
+        ),
         (["backtest"], "say what to compare"),
         (["backtest", "--draft", "x", "--since", "yesterday"], "is not an ISO 8601 time"),
         (["backtest", "--draft", "x", "--limit", "0"], "--limit must be at least 1"),
@@ -477,6 +505,14 @@ def test_simulate_with_a_draft(shell: Shell, tmp_path: Path) -> None:
     assert shell.run("simulate", *call, "--draft", draft)[1].startswith("blocked\n")
 
 
+def test_simulate_knows_the_organisations_of_the_folder(shell: Shell) -> None:
+    shell.write("organisations/acme/policies/wires.yaml", WIRES.replace("require_approval", "block"))
+    call = ("--tool", "wire", "--payload", '{"amount": 500}', "--dir", shell.folder)
+    assert shell.run("simulate", *call, "--organisation", "acme")[1].startswith("blocked\n")
+    code, _, error = shell.run("simulate", *call, "--organisation", "acne")
+    assert code == 2 and "there is no organisation `acne` in this folder; did you mean `acme`?" in error
+
+
 def test_simulate_and_rate_limits(shell: Shell) -> None:
     limited = WIRES.replace("examples:", "rateLimit: {limit: 5, windowSeconds: 60}\nexamples:")
     shell.write("policies/wires.yaml", limited)
@@ -622,6 +658,16 @@ def test_backtest_and_simulate_over_a_database_and_a_service(
     token.write_text("nonsense")
     code, _, error = shell.run("simulate", *call, *remote)
     assert code == 2 and "the service refuses (401)" in error
+
+
+def test_backtest_of_an_unknown_organisation_is_2(shell: Shell, tmp_path: Path) -> None:
+    first_start.prepare(load({}, data_dir=str(tmp_path / "data")))
+    draft = tmp_path / "draft.yaml"
+    draft.write_text(WIRES)
+    place = ("--data-dir", tmp_path / "data", "--dir", shell.folder)
+    assert shell.run("backtest", "--draft", draft, *place)[0] == 0
+    code, _, error = shell.run("backtest", "--draft", draft, *place, "--organisation", "nope")
+    assert code == 2 and "there is no organisation `nope`" in error
 
 
 def test_backtest_needs_a_database(shell: Shell, tmp_path: Path) -> None:

@@ -8,15 +8,14 @@ arguments that returns the exit code. Files are found by themselves; they import
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import os
 import pkgutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from api.cli.terminal import FAILED, INTERRUPTED, USAGE, CommandError, say_error
+from api.cli.terminal import FAILED, INTERRUPTED, USAGE, CommandError, meant, say_error
 
 EPILOG = f"""\
 exit codes:
@@ -57,20 +56,15 @@ class _Parser(argparse.ArgumentParser):
         if rest:
             # Left to argparse, the outermost parser complains, whose usage says nothing about this command.
             word = rest[0]
-            meant = self._meant(word.partition("=")[0], self._option_string_actions)
-            self.error(f"`{word}` is not understood here{meant}")
+            close = meant(word.partition("=")[0], self._option_string_actions)
+            self.error(f"`{word}` is not understood here{close}")
         return found, rest
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             known = [str(each) for each in action.choices]
-            meant = self._meant(str(value), known) or "; write one of " + ", ".join(known)
-            raise argparse.ArgumentError(action, f"there is no `{value}`{meant}")
-
-    @staticmethod
-    def _meant(word: str, known: Iterable[str]) -> str:
-        close = difflib.get_close_matches(word, list(known), 1, 0.7)
-        return f"; did you mean `{close[0]}`?" if close else ""
+            close = meant(str(value), known) or "; write one of " + ", ".join(known)
+            raise argparse.ArgumentError(action, f"there is no `{value}`{close}")
 
 
 class _Version(argparse.Action):

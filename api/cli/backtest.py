@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from api.cli.local import add_organisation, add_place, opened
-from api.cli.remote import add_service, ask
+from api.cli.remote import add_service, ask, refuse_unused
 from api.cli.report import Remark, add_format, compact, print_json, print_remarks, progress, say
 from api.cli.simulate import read_draft
 from api.cli.sources import sound
@@ -56,6 +56,7 @@ def register(commands: Subparsers) -> None:
         "--show", type=int, default=SHOWN, metavar="N", help=f"changed calls shown; default: {SHOWN}"
     )
     add_organisation(parser)
+    parser.set_defaults(organisation=None)
     add_place(parser)
     add_service(parser)
     add_format(parser)
@@ -63,11 +64,14 @@ def register(commands: Subparsers) -> None:
 
 
 def _backtest(arguments: argparse.Namespace) -> int:
+    refuse_unused(arguments, "old", "dir", "organisation", "data_dir", "database_url")
     if not arguments.draft and not arguments.old:
         raise CommandError("say what to compare: --draft FILE, or --old DIR", USAGE)
     if arguments.limit is not None and arguments.limit < 1:
         raise CommandError("--limit must be at least 1", USAGE)
     since, until = _moment(arguments.since), _moment(arguments.until)
+    if since and until and since > until:
+        raise CommandError(f"--since {since} is later than --until {until}; nothing lies between", USAGE)
     decide = _remotely if arguments.url else _locally
     answer = decide(arguments, since, until)
     if arguments.format == "json":
@@ -95,8 +99,6 @@ def _moment(text: str | None) -> str | None:
 def _remotely(arguments: argparse.Namespace, since: str | None, until: str | None) -> dict[str, Any]:
     from engine.documents import policy_as_json
 
-    if not arguments.draft or arguments.old or arguments.dir:
-        raise CommandError("a service compares with its own policies: give --url and --draft alone", USAGE)
     body: dict[str, Any] = {"policy": policy_as_json(read_draft(arguments.draft))}
     body |= {"since": since} if since else {}
     body |= {"until": until} if until else {}
@@ -108,14 +110,16 @@ def _locally(arguments: argparse.Namespace, since: str | None, until: str | None
     from api import clock
     from api.store import calls
     from engine import backtest
+    from engine.folder import DEFAULT
 
-    old, new = _sets(arguments)
+    organisation_id = arguments.organisation or DEFAULT
+    old, new = _sets(arguments, organisation_id)
     with opened(arguments) as store:
-        store.need_organisation(arguments.organisation)
+        store.need_organisation(organisation_id, USAGE)
         history = store.database.read_here(
             lambda: calls.recorded(
                 store.database,
-                arguments.organisation,
+                organisation_id,
                 since=since,
                 until=until,
                 limit=arguments.limit or LIMIT,
@@ -152,16 +156,16 @@ def _locally(arguments: argparse.Namespace, since: str | None, until: str | None
     }
 
 
-def _sets(arguments: argparse.Namespace) -> tuple[Ruleset, Ruleset]:
+def _sets(arguments: argparse.Namespace, organisation_id: str) -> tuple[Ruleset, Ruleset]:
     from engine.ruleset import Ruleset
 
-    here = sound(arguments.dir).policies.get(arguments.organisation, {})
+    here = sound(arguments.dir).policies.get(organisation_id, {})
     new = Ruleset.build(here.values())
     old = new
     if arguments.old:
-        old = Ruleset.build(sound(arguments.old).policies.get(arguments.organisation, {}).values())
+        old = Ruleset.build(sound(arguments.old).policies.get(organisation_id, {}).values())
     if arguments.draft:
-        draft = read_draft(arguments.draft, arguments.organisation)
+        draft = read_draft(arguments.draft, organisation_id)
         new = new.changed({draft.policy_id: draft}, new.revision)
     return old, new
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from api.cli.terminal import USAGE, CommandError
+from api.cli.terminal import FAILED, USAGE, CommandError
 
 if TYPE_CHECKING:
     from api.settings import Settings
@@ -72,13 +72,13 @@ class LocalStore:
         result: T = self.database.read_here(function, *arguments)
         return result
 
-    def need_organisation(self, organisation_id: str) -> dict[str, Any]:
+    def need_organisation(self, organisation_id: str, code: int = FAILED) -> dict[str, Any]:
         from api.store import accounts
 
         found = self.read(accounts.organisation, organisation_id)
         if found is None:
             raise CommandError(
-                f"there is no organisation `{organisation_id}`; see `governance organisations list`"
+                f"there is no organisation `{organisation_id}`; see `governance organisations list`", code
             )
         return found
 

@@ -24,6 +24,17 @@ def add_service(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def refuse_unused(arguments: argparse.Namespace, *local: str) -> None:
+    """Refuse flags that the place asked would leave out: `local` are those that a service has no use for."""
+    for flag in local if arguments.url else ("token_file", "token"):
+        if getattr(arguments, flag):
+            word = f"--{flag.replace('_', '-')}"
+            rest = "does not go with --url" if arguments.url else "is for a service; give --url as well"
+            raise CommandError(f"{word} {rest}", USAGE)
+    if arguments.token_file and arguments.token:
+        raise CommandError("give either --token-file or --token", USAGE)
+
+
 def ask(arguments: argparse.Namespace, path: str, body: dict[str, Any]) -> dict[str, Any]:
     """POST a body, return the answer. Raises CommandError with the service's own words."""
     import httpx

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from api.cli.remote import add_service, ask
+from api.cli.remote import add_service, ask, refuse_unused
 from api.cli.report import add_format, print_json, say
 from api.cli.sources import sound
-from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers
+from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, meant
 
 if TYPE_CHECKING:
     from engine.model import Policy
@@ -62,7 +62,7 @@ def register(commands: Subparsers) -> None:
     for name, (_, help) in _OBJECTS.items():
         parser.add_argument(f"--{name}", metavar="JSON", help=help)
     parser.add_argument("--dir", metavar="DIR", help="policies folder or git revision; see `governance diff`")
-    parser.add_argument("--organisation", metavar="ID", default="default", help="default: default")
+    parser.add_argument("--organisation", metavar="ID", help="default: default")
     parser.add_argument("--draft", metavar="FILE", help="a policy that is decided beside the others")
     parser.add_argument("--limits-reached", action="store_true", help="rate-limited policies take effect")
     parser.add_argument("--explain", action="store_true", help="say why each policy matches or does not")
@@ -77,14 +77,9 @@ def register(commands: Subparsers) -> None:
 def _simulate(arguments: argparse.Namespace) -> int:
     if arguments.policy:
         arguments.explain = True
+    refuse_unused(arguments, "dir", "organisation", "verify", "limits_reached")
     call = _call(arguments)
-    if arguments.url:
-        for flag in ("dir", "verify", "limits_reached"):
-            if getattr(arguments, flag):
-                raise CommandError(f"--{flag.replace('_', '-')} does not go with --url", USAGE)
-        answer = _remotely(call, arguments)
-    else:
-        answer = _locally(call, arguments)
+    answer = _remotely(call, arguments) if arguments.url else _locally(call, arguments)
     if arguments.policy and not answer["explanation"]:
         raise CommandError(f"there is no policy `{arguments.policy}`", USAGE)
     if arguments.format == "json":
@@ -182,14 +177,21 @@ def read_draft(name: str, organisation_id: str = "default") -> Policy:
 
 def _locally(call: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
     from engine.decision import decide
+    from engine.folder import DEFAULT
     from engine.model import ToolCall
     from engine.ruleset import Ruleset
 
     found = sound(arguments.dir)
-    policies = found.policies.get(arguments.organisation, {})
+    organisation_id = arguments.organisation or DEFAULT
+    if organisation_id not in (known := found.organisations()):
+        close = meant(organisation_id, known) or "; there are " + ", ".join(
+            f"`{each}`" for each in sorted(known)
+        )
+        raise CommandError(f"there is no organisation `{organisation_id}` in this folder{close}", USAGE)
+    policies = found.policies.get(organisation_id, {})
     ruleset: Ruleset = Ruleset.build(policies.values())
     if arguments.draft:
-        draft = read_draft(arguments.draft, arguments.organisation)
+        draft = read_draft(arguments.draft, organisation_id)
         ruleset = ruleset.changed({draft.policy_id: draft}, 0)
     tool_call = ToolCall.of(**call)
     evaluation = ruleset.evaluate(tool_call)

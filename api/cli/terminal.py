@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import re
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +36,12 @@ class CommandError(Exception):
     def __init__(self, message: str, code: int = FAILED) -> None:
         super().__init__(message)
         self.code = code
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """The end of a sentence that says there is no `word`: which of the known ones is most like it."""
+    close = difflib.get_close_matches(word, list(known), 1, 0.7)
+    return f"; did you mean `{close[0]}`?" if close else ""
 
 
 def say_error(message: str) -> None:
