@@ -70,8 +70,11 @@ def _once(source: bytes, file: str) -> bytes:
     reading = read(source, file)
     if reading.problems:
         raise DocumentError(reading.problems)
-    if reading.root.style != "block" or reading.root.entries is None:
+    if reading.root.style == "flow":
         raise NotLaidOut("the whole document is in braces or brackets")
+    if reading.root.entries is None:
+        what = "a single value" if reading.root.items is None else "a list"
+        raise NotLaidOut(f"the whole document is {what}; write `key: value` lines")
     printed = _Printer(reading).document()
     if "\r\n" in reading.text:
         printed = printed.replace("\n", "\r\n")

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from engine import folder
 from engine.disk import EVERY, Disk, Pause, Signature, reason, settled, shown, unreadable
@@ -150,14 +151,7 @@ class Observer:
         seen.no_folder = seen.no_folder or self.missing_folder()
 
     def missing_folder(self) -> list[Problem]:
-        """A problem when the folder of policies is not there."""
-        name = shown(str(self._disk.root / "policies"))
-        if os.path.isdir(self._disk.root / "policies"):  # noqa: PTH112 - the other one may raise
-            return []
-        message = (
-            f"there is no folder `{name}`; make it (it may be empty): no policies means that all is allowed"
-        )
-        return [Problem(message, "", "no_folder", name)]
+        return missing_folder(self._disk.root)
 
     def _look(self, path: str, signature: Signature) -> Seen:
         known = self._known.get(path)
@@ -208,3 +202,12 @@ def _covered(path: str, refused: Mapping[str, Problem]) -> bool:
     """True when the path or a folder above it is refused already, which says enough."""
     parts = path.split("/")
     return "" in refused or any("/".join(parts[:end]) in refused for end in range(1, len(parts) + 1))
+
+
+def missing_folder(root: Path) -> list[Problem]:
+    """A problem when the folder of policies is not there."""
+    name = shown(str(root / "policies"))
+    if os.path.isdir(root / "policies"):  # noqa: PTH112 - the other one may raise
+        return []
+    message = f"there is no folder `{name}`; make it (it may be empty): no policies means that all is allowed"
+    return [Problem(message, "", "no_folder", name)]

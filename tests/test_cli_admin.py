@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -180,6 +183,18 @@ def test_lint_looks_into_presets(shell: Shell) -> None:
         (["lint", "HEAD:nowhere"], "git knows no folder `nowhere` at `HEAD`"),
         (["lint", __file__], "is a file; give the folder that holds `policies/`"),
         (["test", str(ROOT / "policies.d" / "policies")], "give the folder that holds `policies/`"),
+        (["diff", "", ""], "argument OLD: this argument is empty"),
+        (["diff", "policies.d", ""], "argument NEW: this argument is empty"),
+        (["lint", ""], "argument DIR: this argument is empty"),
+        (["test", ""], "argument DIR: this argument is empty"),
+        (["fmt", "--check", ""], "argument FILE: this argument is empty"),
+        (["simulate", "--tool", "x", "--dir", ""], "argument --dir: this argument is empty"),
+        (["simulate", "--tool", "x", "--url", ""], "argument --url: this argument is empty"),
+        (
+            ["backtest", "--draft", "x", "--organisation", ""],
+            "argument --organisation: this argument is empty",
+        ),
+        (["test", "--no-mutation", "--min-score", "90"], "--min-score does not go with --no-mutation"),
         (["diff", "nowhere", "nowhere"], "there is no folder `nowhere`"),
         (["fmt", "nowhere"], "there is no file or folder `nowhere`"),
         (["simulate"], "say which call"),
@@ -231,6 +246,22 @@ def test_wrong_usage_is_2_and_says_what_to_do(
     assert says in error
 
 
+def test_a_folder_without_policies_is_an_error_as_for_the_service(shell: Shell) -> None:
+    (shell.folder / "policies").rename(shell.folder / "elsewhere")
+    shell.write("organisations/acme/policies/wires.yaml", WIRES)
+    shutil.rmtree(shell.folder / "elsewhere")
+    says = f"there is no folder `{shell.folder}/policies`; make it"
+    code, output, _ = shell.run("lint", shell.folder)
+    assert code == 1
+    assert f"{shell.folder}/policies: error: {says}" in output and "[no_folder]" in output
+    for words in (["test"], ["simulate", "--tool", "x", "--dir"]):
+        code, _, error = shell.run(*words, shell.folder)
+        assert code == 2 and says in error
+    (shell.folder / "policies").mkdir()
+    assert shell.run("lint", shell.folder)[0] == 0
+    assert shell.run("test", shell.folder)[0] == 0
+
+
 # ---- test ------------------------------------------------------------------------------------------------
 
 
@@ -242,7 +273,8 @@ def test_tests_and_examples_hold(shell: Shell) -> None:
     )
     shape = json.loads(shell.run("test", shell.folder, "--format", "json")[1])
     assert shape["summary"] == {"examples": 3, "tests": 1, "failures": 0}
-    assert shape["mutation"] == {"changes": 7, "unnoticed": 0, "score": 100.0, "unpinned": []}
+    score = {"score": 100.0, "minScore": 0.0, "ok": True}
+    assert shape["mutation"] == {"changes": 7, "unnoticed": 0, "unpinned": []} | score
 
 
 def test_a_failing_test_is_told_with_expected_and_actual(shell: Shell) -> None:
@@ -288,6 +320,13 @@ def test_a_low_score_fails_where_a_least_one_is_asked_for(shell: Shell) -> None:
     code, output, _ = shell.run("test", shell.folder, "--min-score", "80%")
     assert code == 1 and "which --min-score asks for" in output
     assert shell.run("test", shell.folder, "--min-score", "800")[0] == 2
+    code, output, _ = shell.run("test", shell.folder, "--min-score", "80", "--format", "github")
+    assert code == 1 and "::error title=score-too-low::mutation score 28.6 %25 is less than 80 %25" in output
+    shape = json.loads(shell.run("test", shell.folder, "--min-score", "80", "--format", "json")[1])[
+        "mutation"
+    ]
+    assert (shape["score"], shape["minScore"], shape["ok"]) == (28.6, 80.0, False)
+    assert json.loads(shell.run("test", shell.folder, "--format", "json")[1])["mutation"]["ok"] is True
 
 
 # ---- fmt -------------------------------------------------------------------------------------------------
@@ -391,6 +430,48 @@ def test_fmt_leaves_alone_what_it_cannot_lay_out(shell: Shell) -> None:
     code, output, _ = shell.run("fmt", shell.folder)
     assert code == 0 and "wires.yaml:5:1: note: left as it is: a text with `|2` depends" in output
     assert file.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("hello", "the whole document is a single value; write `key: value` lines"),
+        ("true", "the whole document is a single value; write `key: value` lines"),
+        ("- 1", "the whole document is a list; write `key: value` lines"),
+        ("[1]", "the whole document is in braces or brackets"),
+        ("{a: 1}", "the whole document is in braces or brackets"),
+    ],
+)
+def test_fmt_says_why_it_leaves_a_document_alone(text: str, reason: str, shell: Shell) -> None:
+    file = shell.write("policies/odd.yaml", text + "\n")
+    code, output, _ = shell.run("fmt", file)
+    assert code == 0 and f"left as it is: {reason} [left-alone]" in output
+
+
+def test_fmt_refuses_a_folder_that_it_cannot_read(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scandir(path: str) -> Any:
+        if str(path).endswith("policies"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return listed(path)
+
+    listed = os.scandir
+    monkeypatch.setattr(os, "scandir", scandir)
+    for words in (["fmt"], ["fmt", "--check"]):
+        code, _, error = shell.run(*words, shell.folder)
+        assert code == 2
+        assert f"the folder `{shell.folder}/policies` cannot be read: Permission denied" in error
+
+
+@pytest.mark.parametrize("command", ["fmt", "lint"])
+def test_a_folder_in_one_that_cannot_be_read_is_2(
+    command: str, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_dir", refused)
+    code, _, error = shell.run(command, shell.folder)
+    assert code == 2 and f"`{shell.folder}` cannot be read: Permission denied" in error
 
 
 def test_fmt_reports_what_it_cannot_read_and_does_the_rest(shell: Shell) -> None:

@@ -10,7 +10,7 @@ from api.cli.remote import add_service, ask, refuse_unused
 from api.cli.report import Remark, add_format, compact, print_json, print_remarks, progress, say
 from api.cli.simulate import read_draft
 from api.cli.sources import sound
-from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers
+from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, filled
 
 if TYPE_CHECKING:
     from engine.ruleset import Ruleset
@@ -46,9 +46,13 @@ def register(commands: Subparsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=EPILOG,
     )
-    parser.add_argument("--draft", metavar="FILE", help="a policy to try; `-`: from the input")
-    parser.add_argument("--old", metavar="DIR", help="compare --dir with this folder or git revision")
-    parser.add_argument("--dir", metavar="DIR", help="policies folder; default: GOVERNANCE_POLICIES_DIR")
+    parser.add_argument("--draft", type=filled, metavar="FILE", help="a policy to try; `-`: from the input")
+    parser.add_argument(
+        "--old", type=filled, metavar="DIR", help="compare --dir with this folder or git revision"
+    )
+    parser.add_argument(
+        "--dir", type=filled, metavar="DIR", help="policies folder; default: GOVERNANCE_POLICIES_DIR"
+    )
     parser.add_argument("--since", metavar="TIME", help="ISO 8601; included")
     parser.add_argument("--until", metavar="TIME", help="ISO 8601; included")
     parser.add_argument("--limit", type=int, metavar="N", help=f"the latest N calls; default: {LIMIT:,}")

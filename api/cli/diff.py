@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from api.cli.report import Remark, add_format, compact, print_json, print_remarks, progress, say
 from api.cli.sources import shown_path, sound
-from api.cli.terminal import FAILED, Subparsers
+from api.cli.terminal import FAILED, Subparsers, filled
 
 if TYPE_CHECKING:
     from engine.checkout import Checkout
@@ -40,8 +40,8 @@ def register(commands: Subparsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=EPILOG,
     )
-    parser.add_argument("old", metavar="OLD")
-    parser.add_argument("new", metavar="NEW")
+    parser.add_argument("old", metavar="OLD", type=filled)
+    parser.add_argument("new", metavar="NEW", type=filled)
     add_format(parser)
     parser.set_defaults(run=_diff)
 

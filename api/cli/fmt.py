@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from api.cli.report import Remark, add_format, print_json, print_remarks, progress, say
-from api.cli.sources import default_folder
-from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers
+from api.cli.sources import default_folder, is_folder
+from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, filled
 
 EPILOG = """\
 Keys get their usual order, nesting two blanks, comments stay with what they stand above or beside, texts and
@@ -39,13 +39,17 @@ def register(commands: Subparsers) -> None:
         "files",
         metavar="FILE",
         nargs="*",
-        type=Path,
+        type=_path,
         help="files or folders; `-` lays out the input; default: GOVERNANCE_POLICIES_DIR or ./policies.d",
     )
     parser.add_argument("--check", action="store_true", help="change nothing; say what would change")
     parser.add_argument("--diff", action="store_true", help="change nothing; show what would change")
     add_format(parser)
     parser.set_defaults(run=_fmt)
+
+
+def _path(text: str) -> Path:
+    return Path(filled(text))
 
 
 def _fmt(arguments: argparse.Namespace) -> int:
@@ -107,10 +111,14 @@ def _laid_out(before: bytes, name: str, remarks: list[Remark]) -> bytes | None:
         return None
 
 
+def _unreadable(error: OSError) -> None:
+    raise CommandError(f"the folder `{error.filename}` cannot be read: {error.strerror}", USAGE) from None
+
+
 def _files(paths: list[Path]) -> Iterator[Path]:
     for path in paths:
-        if path.is_dir():
-            for folder, folders, names in os.walk(path):
+        if is_folder(path):
+            for folder, folders, names in os.walk(path, onerror=_unreadable):
                 folders[:] = sorted(each for each in folders if not each.startswith((".", "_")))
                 for name in sorted(names):
                     if name.endswith(".yaml") and not name.startswith((".", "_")):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from api.cli.terminal import FAILED, USAGE, CommandError
+from api.cli.terminal import FAILED, USAGE, CommandError, filled
 
 if TYPE_CHECKING:
     from api.settings import Settings
@@ -29,7 +29,11 @@ def add_place(parser: argparse.ArgumentParser) -> None:
 
 def add_organisation(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--organisation", metavar="ID", default="default", help="which organisation; default: default"
+        "--organisation",
+        type=filled,
+        metavar="ID",
+        default="default",
+        help="which organisation; default: default",
     )
 
 

@@ -7,18 +7,24 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from api.cli.terminal import USAGE, CommandError
+from api.cli.terminal import USAGE, CommandError, filled
 
 SECONDS = 60.0
 
 
 def add_service(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--url", metavar="URL", help="ask a running service, such as http://127.0.0.1:8700")
     parser.add_argument(
-        "--token-file", metavar="FILE", help="holds a token of a reviewer or admin; `-`: from the input"
+        "--url", type=filled, metavar="URL", help="ask a running service, such as http://127.0.0.1:8700"
+    )
+    parser.add_argument(
+        "--token-file",
+        type=filled,
+        metavar="FILE",
+        help="holds a token of a reviewer or admin; `-`: from the input",
     )
     parser.add_argument(
         "--token",
+        type=filled,
         metavar="TOKEN",
         help="the token itself; others here may see it, so prefer a file",
     )

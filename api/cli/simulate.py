@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from api.cli.remote import add_service, ask, refuse_unused
 from api.cli.report import add_format, print_json, say
 from api.cli.sources import sound
-from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, meant
+from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, filled, meant
 
 if TYPE_CHECKING:
     from engine.model import Policy
@@ -61,9 +61,13 @@ def register(commands: Subparsers) -> None:
         parser.add_argument(f"--{name}", dest=f"call_{name}", metavar=metavar, help=help)
     for name, (_, help) in _OBJECTS.items():
         parser.add_argument(f"--{name}", metavar="JSON", help=help)
-    parser.add_argument("--dir", metavar="DIR", help="policies folder or git revision; see `governance diff`")
-    parser.add_argument("--organisation", metavar="ID", help="default: default")
-    parser.add_argument("--draft", metavar="FILE", help="a policy that is decided beside the others")
+    parser.add_argument(
+        "--dir", type=filled, metavar="DIR", help="policies folder or git revision; see `governance diff`"
+    )
+    parser.add_argument("--organisation", type=filled, metavar="ID", help="default: default")
+    parser.add_argument(
+        "--draft", type=filled, metavar="FILE", help="a policy that is decided beside the others"
+    )
     parser.add_argument("--limits-reached", action="store_true", help="rate-limited policies take effect")
     parser.add_argument("--explain", action="store_true", help="say why each policy matches or does not")
     parser.add_argument("--policy", metavar="ID", help="explain only this policy")

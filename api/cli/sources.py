@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from api.cli.terminal import USAGE, CommandError
+from api.cli.terminal import USAGE, CommandError, filled
 
 if TYPE_CHECKING:
     from engine.checkout import Checkout
@@ -23,6 +23,7 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder",
         metavar="DIR",
+        type=filled,
         nargs="?",
         help="the policies folder, which holds policies/, presets/ and packs/; default: "
         "GOVERNANCE_POLICIES_DIR or ./policies.d",
@@ -50,6 +51,8 @@ def checkout_of(argument: str | None) -> Checkout:
             + ", ".join(f"`{folder}/`" for folder in FOLDERS),
             USAGE,
         )
+    if not elsewhere and is_folder(Path(name)):
+        problems += _missing(Path(name))
     from api.cli.report import progress
 
     with progress("reading", len(paths)) as step:
@@ -85,7 +88,7 @@ def shown_path(name: str, path: str) -> str:
 
 def _contents(name: str) -> tuple[dict[str, bytes], list[Problem]]:
     folder = Path(name)
-    if folder.is_dir():
+    if is_folder(folder):
         return _of_disk(folder)
     if ":" in name:
         revision, _, path = name.partition(":")
@@ -95,6 +98,14 @@ def _contents(name: str) -> tuple[dict[str, bytes], list[Problem]]:
     raise CommandError(
         f"there is no folder `{name}`; for a revision of git write for example `HEAD~1:policies.d`", USAGE
     )
+
+
+def is_folder(path: Path) -> bool:
+    """Raises CommandError where a folder above may not be looked into."""
+    try:
+        return path.is_dir()
+    except OSError as error:
+        raise CommandError(f"`{path}` cannot be read: {error.strerror}", USAGE) from None
 
 
 def _of_disk(folder: Path) -> tuple[dict[str, bytes], list[Problem]]:
@@ -114,6 +125,16 @@ def _of_disk(folder: Path) -> tuple[dict[str, bytes], list[Problem]]:
         if content is not None:
             contents[path] = content
     return contents, problems
+
+
+def _missing(folder: Path) -> list[Problem]:
+    """The service does not start without `policies/`: a wrong folder would pass for a set without policies.
+    Not asked of a revision, since git keeps no empty folders."""
+    from dataclasses import replace
+
+    from engine.observe import missing_folder
+
+    return [replace(each, file="policies") for each in missing_folder(folder)]
 
 
 def _of_git(revision: str, path: str) -> dict[str, bytes]:

@@ -38,6 +38,13 @@ class CommandError(Exception):
         self.code = code
 
 
+def filled(text: str) -> str:
+    """The type of an argument that names something, so that an unset variable of a shell is noticed."""
+    if not text:
+        raise argparse.ArgumentTypeError("this argument is empty; is a variable of the shell not set?")
+    return text
+
+
 def meant(word: str, known: Iterable[str]) -> str:
     """The end of a sentence that says there is no `word`: which of the known ones is most like it."""
     close = difflib.get_close_matches(word, list(known), 1, 0.7)

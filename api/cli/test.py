@@ -70,6 +70,8 @@ def _percent(text: str) -> float:
 def _test(arguments: argparse.Namespace) -> int:
     from engine.ruleset import Ruleset
 
+    if arguments.no_mutation and arguments.min_score:
+        raise CommandError("--min-score does not go with --no-mutation, which finds no score", USAGE)
     folder = arguments.folder or default_folder()
     found = checkout_of(folder)
     failures = [
@@ -243,14 +245,23 @@ def _report(
                 "changes": mutants,
                 "unnoticed": survivors,
                 "score": round(percent, 1),
+                "minScore": arguments.min_score,
+                "ok": not too_low,
                 "unpinned": [each.as_json() for each in unpinned],
             }
         print_json(shape)
     else:
         print_remarks([*failures, *unpinned], arguments.format)
+        if too_low and arguments.format == "github":
+            print_remarks([_too_low(percent, arguments.min_score)], "github")
         if arguments.format == "text":
             _summary(failures, unpinned, (examples, cases, mutants, survivors), percent, scores, arguments)
     return FAILED if failures or too_low else 0
+
+
+def _too_low(percent: float, least: float) -> Remark:
+    text = f"mutation score {percent:.1f} % is less than {least:g} %, which --min-score asks for"
+    return Remark("failure", "score-too-low", text)
 
 
 def _summary(
