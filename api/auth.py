@@ -143,8 +143,9 @@ class Credentials:
             raise unauthenticated("the access token has expired; log in again")
         return dict(claims)
 
-    def load_keys(self) -> None:
-        """Read the key table again; called from a thread that may query."""
+    def load_keys(self, *, certain: bool = False) -> None:
+        """Read the key table again; called from a thread that may query. `certain`: inside the write lock, so
+        what is read is the newest, even where an older file was put back under the running service."""
         version, keys = self._store.read_here(accounts.active_keys)
         callers = {
             digest: Caller(
@@ -161,7 +162,7 @@ class Credentials:
         }
         with self._reading:
             # INVARIANT: a slower reader never puts an older table in the place of a newer one.
-            if version >= self._keys.version:
+            if certain or version >= self._keys.version:
                 self._keys = _Keys(version, callers)
 
     def known(self, digest: str) -> Caller | None:

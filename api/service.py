@@ -10,6 +10,7 @@ import contextlib
 import logging
 import random
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 from api.auth import Credentials
 from api.clock import Clock, Ids, iso, random_ids, system_clock
@@ -66,7 +67,7 @@ async def open_service(
                 rules_revision=lambda: rules.revision,
                 catch_up=rules.catch_up,
                 keys_version=lambda: credentials.keys_version,
-                load_keys=credentials.load_keys,
+                load_keys=partial(credentials.load_keys, certain=True),
                 key_is_active=credentials.is_active,
                 frontend=settings.frontend,
             )

@@ -11,11 +11,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import peewee
 import pytest
 
-from api.store import arrivals
+from api.store import accounts, arrivals, halts
 from api.store.counters import value
-from tests.support import Service
+from api.store.database import DatabaseUnavailable
+from api.store.writer import Transaction
+from tests.support import Service, event
 from tests.test_ingestion import BLOCK, called
 
 Steps = Callable[[Service, list[str]], Awaitable[None]]
@@ -238,5 +241,99 @@ def test_what_has_arrived_when_the_service_stops_is_refused(tmp_path: Path) -> N
         writer._closed = False
         assert answer.status_code == 503
         assert wrote == []
+
+    played(tmp_path, steps)
+
+
+def test_events_keep_their_order_when_the_first_is_the_thread_s(tmp_path: Path) -> None:
+    """The thread has taken the first off its queue, and comes to write it only later."""
+
+    async def steps(service: Service, wrote: list[str]) -> None:
+        writer = service.context.writer
+        take = writer.take
+
+        def take_and_pause(entries: Any) -> None:
+            take(entries)
+            time.sleep(0.01)  # time for the thread, up to the lock that is held here
+
+        writer.take = take_and_pause  # type: ignore[method-assign]
+        payload = {"text": "x" * (arrivals.MOST_BYTES + 1)}
+        at = service.clock.text
+        events = [
+            event(1, "tool.called", at, {"toolCallId": "c", "toolName": "mail", "inputPayload": payload}),
+            event(2, "tool.completed", at, {"toolCallId": "c"}),
+            event(3, "run.completed", at, {}),
+        ]
+        answer = await service.call("agent", "POST", "/v1/events/batch", {"events": events})
+        assert [result["status"] for result in answer.json()["results"]] == [200, 200, 200]
+        store = service.context.store
+        found = await store.read(store.rows, "SELECT event_type FROM events ORDER BY event_no")
+        assert [row[0] for row in found] == ["tool.called", "tool.completed", "run.completed"]
+        assert await store.read(store.rows, "SELECT 1 FROM audit WHERE type = 'enforcement.gap'") == []
+
+    played(tmp_path, steps)
+
+
+@pytest.mark.parametrize("what", ["metrics", "publish"])
+def test_what_fails_after_a_commit_stops_no_answer(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def steps(service: Service, wrote: list[str]) -> None:
+        def fail(*_: Any) -> None:
+            raise OSError("no room for what is counted")
+
+        writer = service.context.writer
+        if what == "metrics":
+            monkeypatch.setattr("api.metrics.committed", fail)
+        else:
+            writer.publish = fail
+        await many(service, 1, 5)
+        assert await writer.write(lambda transaction: "done") == "done"
+        await many(service, 6, 5)
+
+    played(tmp_path, steps)
+
+
+@pytest.mark.parametrize("job", ["a halt", "a key's end"])
+def test_a_commit_that_fails_leaves_nothing_in_memory(job: str, tmp_path: Path) -> None:
+    """Events that share a transaction with a job must not learn what the job changes before it is so."""
+
+    async def steps(service: Service, wrote: list[str]) -> None:
+        writer, store = service.context.writer, service.context.store
+        key_id = (await store.read(store.rows, "SELECT key_id FROM api_keys WHERE name = 'agent'"))[0][0]
+        jobs: dict[str, Callable[[Transaction], Any]] = {
+            "a halt": lambda t: halts.halt(t, "default", "agent", "somebody", "a test", "odd"),
+            "a key's end": lambda t: accounts.revoke_key(t, "default", key_id, "a test"),
+        }
+        begun, go_on = threading.Event(), threading.Event()
+        busy = asyncio.create_task(writer.write(lambda t: (begun.set(), go_on.wait(30))))
+        await asyncio.to_thread(begun.wait, 30)
+        changing = asyncio.create_task(writer.write(jobs[job]))
+        await asyncio.sleep(0)
+        writer.arrivals._not_before = float("inf")
+        event_ = asyncio.create_task(called(service, 1, "c-1"))
+        await asyncio.sleep(0.1)
+        commit, commits = store.peewee.commit, 0
+
+        def failing() -> None:
+            nonlocal commits
+            commits += 1
+            if commits == 2:
+                raise peewee.OperationalError("disk I/O error")
+            commit()
+
+        store.peewee.commit = failing  # type: ignore[method-assign]
+        go_on.set()
+        await busy
+        with pytest.raises(DatabaseUnavailable):
+            await changing
+        assert (await event_).status_code == 503
+        store.peewee.commit = commit  # type: ignore[method-assign]
+        writer.arrivals._not_before = 0.0
+        body = {"scope": "agent", "agentId": "mailer", "reason": "odd"}
+        assert (await service.call("admin", "POST", "/v1/halt", body)).status_code == 200
+        answer = await called(service, 2, "c-2")
+        assert answer.status_code == 200, "the key is as it was"
+        assert answer.json()["toolCallStatus"] == "blocked", "a halt counts from its answer on"
 
     played(tmp_path, steps)

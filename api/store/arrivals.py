@@ -81,12 +81,14 @@ class Arrivals:
             self._loop.call_soon(self._look, woken)
             return
         self._put_off = 0
-        if perf_counter() < self._not_before:
-            self._writer.take(self._off(len(self._entries)))
-        else:
-            self._write_or_wait(woken)
-        if self._entries and not self._waits:
-            self._loop.call_soon(self._look)
+        try:
+            if perf_counter() < self._not_before:
+                self._writer.take(self._off(len(self._entries)))
+            else:
+                self._write_or_wait(woken)
+        finally:
+            if self._entries and not self._waits:
+                self._loop.call_soon(self._look)
 
     def _write_or_wait(self, woken: bool) -> None:
         # INVARIANT: the wish comes before the look at the lock, so the thread that lets go of it sees it.
@@ -108,7 +110,8 @@ class Arrivals:
         if count and self._writer.rests:
             written = self._timed(group)
         if not written:
-            self._writer.take(group)
+            # All go along, so that none is told later than the thread tells the first.
+            self._writer.take([*group, *self._off(len(self._entries))])
 
     def _timed(self, group: list[Entry]) -> bool:
         begun, computed = perf_counter(), thread_time()

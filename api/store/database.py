@@ -164,7 +164,8 @@ class Database:
                     "foreign_keys": 0,
                     "busy_timeout": 10_000,
                     "cache_size": -65_536,
-                    "wal_autocheckpoint": 4_000,
+                    # The commit that reaches it copies so many pages, which others wait for.
+                    "wal_autocheckpoint": 1_000,
                     "journal_size_limit": 67_108_864,
                 },
                 isolation_level=None,

@@ -277,7 +277,7 @@ class Writer:
         """Held by whoever writes: the thread, or the event loop."""
         self.arrivals = Arrivals(self)
         self._queue: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
-        self._bytes_waiting = 0
+        self._bytes_waiting = self._handed_over = 0
         self._counting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -300,18 +300,19 @@ class Writer:
 
     def _refuse_if_full(self) -> None:
         if self._closed:
-            raise DatabaseUnavailable("the service is stopping; try again shortly")
+            raise _stopping()
         waiting = self._queue.qsize() + len(self.arrivals)
         if waiting >= MOST_WAITING or self._bytes_waiting + self.arrivals.size > MOST_BYTES_WAITING:
             raise Overloaded("too many requests wait for the disk; try again shortly")
 
     def _queue_up(self, entry: Entry) -> None:
-        self._weigh(entry.size)
+        self._weigh(entry.size, 1)
         self._queue.put(entry)
 
-    def _weigh(self, size: int) -> None:
+    def _weigh(self, size: int, count: int) -> None:
         with self._counting:
             self._bytes_waiting += size
+            self._handed_over += count
 
     async def write(self, job: Callable[[Transaction], T]) -> T:
         """Run a job in the next transaction; returns its result once committed."""
@@ -347,16 +348,16 @@ class Writer:
 
     @property
     def rests(self) -> bool:
-        """Whether nothing is queued for the thread."""
-        return self._queue.empty() and not self._closed
+        """Whether the thread has nothing to write, nor is about to."""
+        return self._handed_over == 0 and not self._closed
 
     def take(self, entries: Iterable[Entry]) -> None:
         """Events that the loop has not written."""
+        if self._closed:
+            _settle_all([(entry.settle, _stopping()) for entry in entries])
+            return
         for entry in entries:
-            if self._closed:
-                entry.settle(DatabaseUnavailable("the service is stopping; try again shortly"))
-            else:
-                self._queue_up(entry)
+            self._queue_up(entry)
 
     def commit_at_once(self, batch: list[Entry]) -> bool:
         """Commit events on this thread, without waiting for other processes; False: nothing was done.
@@ -371,10 +372,8 @@ class Writer:
         except Exception:
             log.exception("events could not be written together; they are tried again")
             return False
-        metrics.committed(len(batch), perf_counter() - begun)
         _settle_all([(entry.settle, result) for entry, result in zip(batch, results, strict=True)])
-        if self.publish is not None:
-            self.publish(transaction.changes())
+        self._told(batch, transaction, begun)
         return True
 
     @staticmethod
@@ -402,10 +401,16 @@ class Writer:
                     size += following.size
             with self.writing:
                 self._commit(batch)
-            self._weigh(-size)
+                self._weigh(-size, -len(batch))
             self.arrivals.wake()
             if stop:
                 break
+        # What came behind the end mark would wait for ever.
+        with contextlib.suppress(queue.Empty):
+            while True:
+                late = self._queue.get_nowait()
+                if late is not None:
+                    self._deliver([late], [_stopping()])
         with contextlib.suppress(Exception):
             self.store.peewee.close()
 
@@ -419,7 +424,6 @@ class Writer:
                 )
             except Again:
                 results, transaction = self._transact(batch, repeatable=False)
-            metrics.committed(len(batch), perf_counter() - begun)
         except DatabaseUnavailable as error:
             metrics.commit_failed()
             results = [error] * len(batch)
@@ -432,8 +436,17 @@ class Writer:
                 return
             results = [error]
         self._deliver(batch, results)
-        if transaction is not None and self.publish is not None:
-            self.publish(transaction.changes())
+        if transaction is not None:
+            self._told(batch, transaction, begun)
+
+    def _told(self, batch: Sequence[Entry], transaction: Transaction, begun: float) -> None:
+        """Tell those who only watch. INVARIANT: nothing in here undoes or repeats a commit."""
+        try:
+            metrics.committed(len(batch), perf_counter() - begun)
+            if self.publish is not None:
+                self.publish(transaction.changes())
+        except Exception:
+            log.exception("what was committed could not be told to those who watch")
 
     def _transact(
         self, batch: list[Entry], *, repeatable: bool, wait: bool = True
@@ -446,19 +459,16 @@ class Writer:
         try:
             with self.store.transaction(wait=wait):
                 transaction = Transaction(self.store, self.clock(), self.ids, self.outbox)
-                position = 0
-                answered: list[Any] | None = None
+                # INVARIANT: events come first: caches never learn what a job of the same transaction changed.
+                answered: list[Any] = []
+                if events:
+                    assert self.ingest is not None
+                    answered = self.ingest.apply(transaction, events, repeatable=repeatable)
+                following = iter(answered)
                 for entry in batch:
-                    if entry.job is not None:
-                        results.append(self._job(transaction, entry.job))
-                        continue
-                    if answered is None:
-                        # INVARIANT: events keep their order among themselves; they go in together at the
-                        # place of the first one.
-                        assert self.ingest is not None
-                        answered = self.ingest.apply(transaction, events, repeatable=repeatable)
-                    results.append(answered[position])
-                    position += 1
+                    results.append(
+                        next(following) if entry.job is None else self._job(transaction, entry.job)
+                    )
                 transaction.flush()
                 if self.follower is not None:
                     told = transaction.audited
@@ -499,6 +509,10 @@ class Writer:
                 loops.setdefault(entry.loop, []).append((entry.settle, result))
         for loop, settled in loops.items():
             self.call_on(loop, _settle_all, settled)
+
+
+def _stopping() -> DatabaseUnavailable:
+    return DatabaseUnavailable("the service is stopping; try again shortly")
 
 
 @dataclass(frozen=True, slots=True)
