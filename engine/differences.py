@@ -242,6 +242,8 @@ def _calls(old: Rule | None, new: Rule | None) -> Iterator[ToolCall]:
     if old is not None and new is not None:
         yield from _between(old, new)
         yield from _between(new, old)
+    if old is not None and new is not None and old.tolerant != new.tolerant:
+        yield from _faulty(new)
     for rule in rules:
         yield from witness.satisfying(rule.conditions)
         found = witness.matching(rule)
@@ -249,6 +251,13 @@ def _calls(old: Rule | None, new: Rule | None) -> Iterator[ToolCall]:
             yield found
         for example in rule.policy.examples:
             yield call_of(example)
+
+
+def _faulty(rule: Rule) -> Iterator[ToolCall]:
+    """Calls of which one condition cannot be evaluated, while the others are met."""
+    for call in witness.satisfying(rule.conditions):
+        for path in witness.paths_of(rule.conditions).values():
+            yield from witness.faulty(call, path)
 
 
 def _between(met: Rule, unmet: Rule) -> Iterator[ToolCall]:

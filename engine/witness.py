@@ -9,6 +9,7 @@ Knows nothing of precedence or of files.
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -27,6 +28,9 @@ from engine.wishes import ITEM, Row, Slot, Wish, wishes
 
 ATTEMPTS: Final = 16
 MOST_CANDIDATES: Final = 40
+
+ODD: Final[tuple[Json, ...]] = ("odd", {"odd": True}, 7, True, [[]])
+"""Of each kind, as conditions on another kind are not made for."""
 
 _COMMAND: Final[Slot] = ("inputPayload", "command")
 
@@ -343,6 +347,15 @@ def _without(value: Json, steps: tuple[str, ...]) -> Json:
     if not rest:
         return {name: each for name, each in value.items() if name != key}
     return {**value, key: _without(value[key], rest)}
+
+
+def faulty(call: ToolCall, path: Path) -> Iterator[ToolCall]:
+    """The call with values at the path that conditions cannot be evaluated on, and without one."""
+    yield without(call, path)
+    for odd in ODD:
+        document: dict[str, Json] = copy.deepcopy(dict(without(call, path).document))
+        if _put(document, (path.root, *path.segments), odd):
+            yield ToolCall(document)
 
 
 def shown(call: ToolCall) -> dict[str, Json]:
