@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -632,6 +633,20 @@ def test_diff_proves_a_moved_threshold(shell: Shell, tmp_path: Path) -> None:
     assert shell.run("diff", shell.folder, tmp_path / "new", "--format", "github")[1].startswith("::notice ")
 
 
+def test_diff_proves_what_a_failure_policy_lets_through(shell: Shell, tmp_path: Path) -> None:
+    new = tmp_path / "new" / "policies"
+    new.mkdir(parents=True)
+    (new / "wires.yaml").write_text(WIRES.split("examples:")[0] + "failurePolicy: ignore\n")
+    code, output, _ = shell.run("diff", shell.folder, tmp_path / "new", "--format", "json")
+    assert code == 1
+    (difference,) = json.loads(output)["differences"]
+    proof = difference["proof"]
+    assert (proof["oldAction"], proof["newAction"]) == ("require_approval", "allow")
+    for folder, expected in ((shell.folder, "awaiting_approval"), (tmp_path / "new", "allowed")):
+        call = json.dumps(proof["call"])
+        assert shell.run("simulate", "--call", call, "--dir", folder, "--expect", expected)[0] == 0
+
+
 def test_diff_tells_added_removed_and_newly_shadowed(shell: Shell, tmp_path: Path) -> None:
     new = tmp_path / "new" / "policies"
     new.mkdir(parents=True)
@@ -757,6 +772,42 @@ def test_backtest_needs_a_database(shell: Shell, tmp_path: Path) -> None:
     place = ("--data-dir", tmp_path / "none", "--dir", shell.folder)
     code, _, error = shell.run("backtest", "--draft", draft, *place)
     assert code == 2 and "there is no database" in error
+
+
+@pytest.mark.parametrize(
+    ("where", "says"),
+    [(">/dev/full", "the output cannot be written: No space left"), (">&-", "there is no standard output")],
+)
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_cannot_be_written_is_2(
+    where: str, says: str, form: str, unbuffered: str, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    words = [sys.executable, "-m", "api.cli", "lint", str(shell.folder), "--format", form]
+    line = f"{shlex.join(words)} {where}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"governance: {says}") and done.stderr.count("\n") == 1
+
+
+def test_much_output_that_cannot_be_written_is_2(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    for number in range(200):
+        shell.write(f"policies/broken-{number}.yaml", "a: [\n")
+    words = [sys.executable, "-m", "api.cli", "lint", str(shell.folder)]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=60)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+def test_a_folder_that_cannot_be_read_is_2(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: Path) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", refused)
+    code, _, error = shell.run("lint", shell.folder)
+    assert code == 2 and f"the folder `{shell.folder}` cannot be read: permission denied" in error
 
 
 # ---- as a process ----------------------------------------------------------------------------------------

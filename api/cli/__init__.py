@@ -8,6 +8,7 @@ arguments that returns the exit code. Files are found by themselves; they import
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import pkgutil
@@ -26,6 +27,9 @@ exit codes:
 
 Settings come from GOVERNANCE_* environment variables; flags go before them.
 """
+
+UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+"""What writing to an open file fails with; such an error names no file."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -79,6 +83,9 @@ class _Version(argparse.Action):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. Wrong usage ends in SystemExit(2), as argparse does it."""
+    if sys.stdout is None:  # closed by the caller (`>&-`)
+        say_error("there is no standard output; direct it to a file, or to /dev/null")
+        return USAGE
     chosen = parser().parse_args(arguments)
     try:
         code: int = chosen.run(chosen)
@@ -90,15 +97,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         # The reader (`head`) has seen enough; what is still buffered goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
     except Exception as error:
+        if isinstance(error, OSError) and error.filename is None and error.errno in UNWRITTEN:
+            _drop_output()
+            say_error(f"the output cannot be written: {error.strerror}")
+            return USAGE
         said = _said(error)
         if said is None:
             raise
         say_error(said)
         return USAGE
     return code
+
+
+def _drop_output() -> None:
+    """Whatever is still buffered goes nowhere, so that the end of the process does not fail at it again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _said(error: Exception) -> str | None:

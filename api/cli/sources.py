@@ -114,6 +114,8 @@ def _of_disk(folder: Path) -> tuple[dict[str, bytes], list[Problem]]:
 
     disk = Disk(folder)
     listing = disk.scan()
+    if unreadable := listing.refused.get(""):
+        raise CommandError(unreadable.message, USAGE)
     contents: dict[str, bytes] = {}
     problems = list(listing.problems)
     for path in listing.files:
