@@ -176,9 +176,9 @@ class Credentials:
         that first, for requests whose own transaction does not.
         """
         digest = key_digest(key)
-        if certain or digest not in self._keys.callers:
+        if certain or self.known(digest) is None:
             await self._catch_up()
-        caller = self._keys.callers.get(digest)
+        caller = self.known(digest)
         if caller is None:
             raise unauthenticated("the API key is not valid; ask an admin for a new one", "ApiKey")
         return caller

@@ -12,6 +12,7 @@ import contextlib
 import threading
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator
 
+from api.loops import call_on
 from api.store.writer import Change
 
 MOST_QUEUED = 10_000
@@ -49,8 +50,7 @@ class Hub:
             if streams or (change.organisation_id, change.topic, change.key) in waiting
         ]
         if wanted:
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._spread, wanted)
+            call_on(self._loop, self._spread, wanted)
 
     def streaming(self, organisation_id: str) -> bool:
         """True while somebody follows what happens in the organisation; for any thread."""
@@ -62,8 +62,7 @@ class Hub:
 
     def let_go(self) -> None:
         """Everybody looks for themselves: too much has happened to tell it. For any thread."""
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._let_go)
+        call_on(self._loop, self._let_go)
 
     def _spread(self, changes: list[Change]) -> None:
         for change in changes:

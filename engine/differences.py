@@ -242,8 +242,8 @@ def _calls(old: Rule | None, new: Rule | None) -> Iterator[ToolCall]:
     if old is not None and new is not None:
         yield from _between(old, new)
         yield from _between(new, old)
-    if old is not None and new is not None and old.tolerant != new.tolerant:
-        yield from _faulty(new)
+        if old.tolerant != new.tolerant:
+            yield from _faulty(new)
     for rule in rules:
         yield from witness.satisfying(rule.conditions)
         found = witness.matching(rule)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -12,21 +13,36 @@ LARGE: Final = 10_000
 
 _NEVER: Final = 1 << 30
 
+_lock = threading.Lock()
+_under_way = 0
+_usual = gc.get_threshold()
+
 
 @contextmanager
-def gently(made: Callable[[], int]) -> Iterator[None]:
+def gently(size: int | None = None) -> Iterator[None]:
     """For making a large set, which is millions of objects that stay and no garbage: meanwhile only the young
-    are searched for cycles, and if in the end many were `made`, all that lives is taken out of the search for
-    good.
+    are searched for cycles, and in the end all that lives is taken out of the search for good.
 
     Otherwise the collector would go through all of it time and again, stalling every thread for as long.
-    What is out of its sight is still freed when nothing refers to it any more.
+    What is out of its sight is still freed when nothing refers to it any more. `size` is how many policies
+    are made; None: not known yet, and whoever makes them takes them out of the search. Several may be under
+    way, one within or beside another: the last one leaves the collector as the first one found it.
     """
-    young, middle, old = gc.get_threshold()
-    gc.set_threshold(100_000, 50, _NEVER)
+    global _under_way, _usual
+    if size is not None and size < LARGE:
+        yield
+        return
+    with _lock:
+        if not _under_way:
+            _usual = gc.get_threshold()
+            gc.set_threshold(100_000, 50, _NEVER)
+        _under_way += 1
     try:
         yield
     finally:
-        gc.set_threshold(young, middle, old if old < _NEVER else 10)
-        if made() >= LARGE:
+        with _lock:
+            _under_way -= 1
+            if not _under_way:
+                gc.set_threshold(*_usual)
+        if size is not None:
             gc.freeze()

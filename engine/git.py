@@ -145,9 +145,7 @@ def _git(folder: Path, *arguments: str) -> str:
             check=True,
         )
     except subprocess.CalledProcessError as error:
-        said = (
-            error.stderr.decode("utf-8", "replace").strip() or error.stdout.decode("utf-8", "replace").strip()
-        )
+        said = (error.stderr.strip() or error.stdout.strip()).decode("utf-8", "replace")
         raise _Failed(said.splitlines()[0] if said else f"it ended with {error.returncode}") from None
     except (OSError, subprocess.SubprocessError) as error:
         raise _Failed(str(error)) from None

@@ -53,8 +53,9 @@ class Library:
     def document(self, records: Records, record: FileRecord, content: bytes | None = None) -> Document:
         """The document of a record; `content` saves asking the archive. Raises DocumentError."""
         if record.kind == "policy":
-            key = (record.digest, record.document_id, record.organisation_id)
-            cached = self._cache.get(*key, record.version)
+            cached = self._cache.get(
+                record.digest, record.document_id, record.organisation_id, record.version
+            )
             if cached is not None:
                 return cached
         document = self.load(record.path, content or records.blob(record.digest), record.digest).document

@@ -201,7 +201,7 @@ class LiveRules:
 
     def start(self, progress: Progress | None = None) -> None:
         """Load what is in force. Raises RefusedToStart."""
-        with gently(lambda: self.repository.snapshot.count):
+        with gently():
             applied = self.repository.start(progress)
             if progress is not None:
                 progress("compiling", 0, applied.snapshot.count)

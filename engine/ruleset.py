@@ -28,7 +28,6 @@ from engine.model import Evaluation, Match, Policy, ToolCall
 COMPACT_FROM: Final = 256
 """So many changes make every evaluation dearer by some 10 µs, which is worth a rebuild."""
 
-
 OFTEN: Final = 0.0002
 """Seconds after which a rebuild in the background hands the interpreter to whoever waits for it."""
 
@@ -62,7 +61,7 @@ class Ruleset:
         Raises DocumentError with a problem for every policy that does not compile.
         """
         by_id = {policy.policy_id: policy for policy in policies}
-        with gently(by_id.__len__):
+        with gently(len(by_id)):
             total = sum(map(fingerprint, by_id.values())) % _MODULUS
             return cls(Matcher(_compiled(by_id)), total, revision)
 
@@ -121,7 +120,7 @@ class Ruleset:
         rules = self._matcher.rules
         sys.setswitchinterval(OFTEN)  # other threads need not wait their usual 5 ms for every turn
         try:
-            with gently(rules.__len__):
+            with gently(len(rules)):
                 made = Ruleset(Matcher(rules.flat()), self._total, self.revision)
         finally:
             sys.setswitchinterval(_USUAL)

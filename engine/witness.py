@@ -351,9 +351,10 @@ def _without(value: Json, steps: tuple[str, ...]) -> Json:
 
 def faulty(call: ToolCall, path: Path) -> Iterator[ToolCall]:
     """The call with values at the path that conditions cannot be evaluated on, and without one."""
-    yield without(call, path)
+    bare = without(call, path)
+    yield bare
     for odd in ODD:
-        document: dict[str, Json] = copy.deepcopy(dict(without(call, path).document))
+        document: dict[str, Json] = copy.deepcopy(dict(bare.document))
         if _put(document, (path.root, *path.segments), odd):
             yield ToolCall(document)
 

@@ -59,8 +59,7 @@ def register(commands: Subparsers) -> None:
     parser.add_argument(
         "--show", type=int, default=SHOWN, metavar="N", help=f"changed calls shown; default: {SHOWN}"
     )
-    add_organisation(parser)
-    parser.set_defaults(organisation=None)
+    add_organisation(parser, default=None)
     add_place(parser)
     add_service(parser)
     add_format(parser)

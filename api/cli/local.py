@@ -27,12 +27,13 @@ def add_place(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--database-url", metavar="URL", help="instead of GOVERNANCE_DATABASE_URL")
 
 
-def add_organisation(parser: argparse.ArgumentParser) -> None:
+def add_organisation(parser: argparse.ArgumentParser, default: str | None = "default") -> None:
+    """`default=None` for commands that must tell whether it was given; it means the same."""
     parser.add_argument(
         "--organisation",
         type=filled,
         metavar="ID",
-        default="default",
+        default=default,
         help="which organisation; default: default",
     )
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from api.cli.local import add_organisation
 from api.cli.remote import add_service, ask, refuse_unused
 from api.cli.report import add_format, print_json, say
 from api.cli.sources import sound
@@ -64,7 +65,7 @@ def register(commands: Subparsers) -> None:
     parser.add_argument(
         "--dir", type=filled, metavar="DIR", help="policies folder or git revision; see `governance diff`"
     )
-    parser.add_argument("--organisation", type=filled, metavar="ID", help="default: default")
+    add_organisation(parser, default=None)
     parser.add_argument(
         "--draft", type=filled, metavar="FILE", help="a policy that is decided beside the others"
     )

@@ -27,6 +27,7 @@ from api.clock import Clock
 from api.delivery import schedule, signing
 from api.delivery.address import places
 from api.delivery.dial import SECONDS, Resolver, Sender, SystemResolver
+from api.loops import call_on
 from api.store import deliveries
 from api.store.database import Database, DatabaseUnavailable
 from api.store.deliveries import Claimed, Outcome
@@ -105,8 +106,7 @@ class Worker:
         """On the writer thread, after a commit."""
         loop = self._loop
         if loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has closed: the next start sweeps
-                loop.call_soon_threadsafe(self._note, webhook_ids)
+            call_on(loop, self._note, webhook_ids)  # once the loop has closed, the next start sweeps
 
     def _note(self, webhook_ids: set[str]) -> None:
         now = self._clock()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from api.clock import Clock, Ids
-from api.store.database import Database
+from api.store.database import Database, marks
 from api.store.writer import Transaction, Writer
 from engine.archive import Change, FileRecord, VersionRecord
 
@@ -132,8 +132,7 @@ class SqlRecords:
     def _put_blobs(self, blobs: Mapping[str, bytes]) -> None:
         known: set[str] = set()
         for part in _parts(sorted(blobs)):
-            marks = ", ".join("?" * len(part))
-            rows = self._store.rows(f"SELECT digest FROM blobs WHERE digest IN ({marks})", part)
+            rows = self._store.rows(f"SELECT digest FROM blobs WHERE digest IN ({marks(part)})", part)
             known.update(row[0] for row in rows)
         fresh = [(digest, content) for digest, content in blobs.items() if digest not in known]
         self._store.insert_many("blobs", ("digest", "content"), fresh)
@@ -169,8 +168,7 @@ class SqlRecords:
 
     def _put_files(self, changes: Sequence[Change]) -> None:
         for part in _parts([change.path for change in changes]):
-            marks = ", ".join("?" * len(part))
-            self._store.rows_changed(f"DELETE FROM policy_files WHERE path IN ({marks})", part)
+            self._store.rows_changed(f"DELETE FROM policy_files WHERE path IN ({marks(part)})", part)
         rows = [
             tuple(getattr(change.after, name) for name in FILE_COLUMNS) for change in changes if change.after
         ]

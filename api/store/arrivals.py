@@ -16,6 +16,8 @@ import asyncio
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Final
 
+from api.loops import call_on
+
 if TYPE_CHECKING:
     from api.store.writer import Entry, Writer
 
@@ -69,7 +71,7 @@ class Arrivals:
         """The thread has written; called after it has let go of `Writer.writing`."""
         if self._waits and self._loop is not None:
             self._waits = False
-            self._writer.call_on(self._loop, self._look, True)
+            call_on(self._loop, self._look, True)
 
     def _look(self, woken: bool = False) -> None:
         """Write what is there, leave it to the thread, or wait for the thread."""

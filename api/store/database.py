@@ -56,6 +56,11 @@ COPY_FROM = 8
 """Rows from which `COPY` pays on PostgreSQL."""
 
 
+def marks(values: Sequence[Any]) -> str:
+    """As many `?` as there are values, for a list in a statement."""
+    return ", ".join("?" * len(values))
+
+
 class DatabaseUnavailable(Exception):
     """The database cannot be reached or written now; nothing of the transaction was kept."""
 
@@ -267,7 +272,7 @@ class Database:
 
         if self._lock_file is None:
             self._lock_file = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        deadline = time.monotonic() + (self._patience if wait else 0)
+        deadline = time.monotonic() + self._patience
         pause = 0.0002
         # `flock` knows no time limit, so it is asked again and again; a group commit takes milliseconds.
         while True:

@@ -19,6 +19,7 @@ import msgspec
 
 from api.clock import iso, seconds
 from api.store import webhooks
+from api.store.database import marks
 from api.store.models import Delivery, Webhook
 from api.store.writer import Transaction
 
@@ -173,7 +174,7 @@ def claim(
     if rows:
         taken = [row[0] for row in rows]
         store.rows_changed(
-            f"UPDATE deliveries SET leased_until = ? WHERE delivery_no IN ({_marks(taken)})", (lease, *taken)
+            f"UPDATE deliveries SET leased_until = ? WHERE delivery_no IN ({marks(taken)})", (lease, *taken)
         )
     both = previous and until and seconds(until) > now
     secrets = (secret, previous) if both else (secret,)
@@ -183,10 +184,6 @@ def claim(
     ]
     rest = store.rows(_NEXT, (webhook_id, now, _EVER, 1))
     return claimed, float(rest[0][0]) if rest else None
-
-
-def _marks(values: Sequence[Any]) -> str:
-    return ", ".join("?" * len(values))
 
 
 def release(transaction: Transaction, claimed: Iterable[Claimed]) -> None:
@@ -229,7 +226,7 @@ def record(transaction: Transaction, outcomes: Sequence[Outcome], disable_after:
     store = transaction.store
     numbers = list({outcome.claimed.delivery_no for outcome in outcomes})
     hooks = list({outcome.claimed.webhook_id for outcome in outcomes})
-    failing: dict[str, str | None] = dict(store.rows(_FAILING.format(_marks(hooks)), hooks))
+    failing: dict[str, str | None] = dict(store.rows(_FAILING.format(marks(hooks)), hooks))
     rows = _rows(store, numbers)
     for outcome in outcomes:
         claimed = outcome.claimed
@@ -247,7 +244,7 @@ def record(transaction: Transaction, outcomes: Sequence[Outcome], disable_after:
 
 
 def _rows(store: Any, numbers: Sequence[int]) -> dict[int, _Row]:
-    return {row[0]: _Row(*row[1:]) for row in store.rows(_ROWS.format(_marks(numbers)), numbers)}
+    return {row[0]: _Row(*row[1:]) for row in store.rows(_ROWS.format(marks(numbers)), numbers)}
 
 
 def _record(row: _Row, outcome: Outcome) -> None:

@@ -98,10 +98,11 @@ class Ingestion:
         """Bring rules, keys and halts to what the database says now. Reading policies and keys may take long,
         so it is left to the transaction that is not repeatable."""
         revision = transaction.counter("policies")
+        new_rules = revision > self._rules_revision()
         new_keys = transaction.counter("keys") != self._keys_version()
-        if repeatable and (revision > self._rules_revision() or new_keys):
+        if repeatable and (new_rules or new_keys):
             raise Again
-        if revision > self._rules_revision():
+        if new_rules:
             self._catch_up(revision)
         if new_keys:
             self._load_keys()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from api.store.database import Database
+from api.store.database import Database, marks
 from api.store.writer import Transaction
 
 _OLD_EVENTS = "SELECT event_no, received_at FROM events ORDER BY event_no LIMIT ?"
@@ -58,5 +58,4 @@ def _finished(store: Database, before: str, most: int) -> list[Any]:
 def _delete(store: Database, table: str, key: str, numbers: list[Any]) -> int:
     if not numbers:
         return 0
-    marks = ", ".join("?" * len(numbers))
-    return store.rows_changed(f'DELETE FROM "{table}" WHERE {key} IN ({marks})', numbers)
+    return store.rows_changed(f'DELETE FROM "{table}" WHERE {key} IN ({marks(numbers)})', numbers)

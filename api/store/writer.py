@@ -31,6 +31,7 @@ import peewee
 
 from api import metrics
 from api.clock import Clock, Ids, iso
+from api.loops import call_on
 from api.store import audit as audit_chain
 from api.store import hints
 from api.store.arrivals import Arrivals
@@ -338,11 +339,11 @@ class Writer:
     def ingest_then(self, event: Any, loop: asyncio.AbstractEventLoop, settle: Callable[[Any], None]) -> None:
         """Hand over one event; `settle` gets its answer, or an exception, on the loop once committed."""
         entry = Entry(None, event, loop, settle, len(event.raw))
+        self._refuse_if_full()
         if self.store.is_sqlite:
-            self._refuse_if_full()
             self.arrivals.add(entry, loop)
         else:
-            self._put(entry)
+            self._queue_up(entry)
 
     # For `arrivals.py` ----------------------------------------------------------------------------
 
@@ -376,11 +377,6 @@ class Writer:
         self._told(batch, transaction, begun)
         return True
 
-    @staticmethod
-    def call_on(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
-            loop.call_soon_threadsafe(function, *arguments)
-
     # The thread -----------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -412,7 +408,7 @@ class Writer:
                 if late is not None:
                     self._deliver([late], [_stopping()])
         with contextlib.suppress(Exception):
-            self.store.peewee.close()
+            self.store.leave()
 
     def _commit(self, batch: list[Entry]) -> None:
         begun = perf_counter()
@@ -454,21 +450,19 @@ class Writer:
         events = [entry.event for entry in batch if entry.job is None]
         if events and self.ingest is not None:
             self.ingest.prepare(events)
-        results: list[Any] = []
         told: audit_chain.Spans = {}
         try:
             with self.store.transaction(wait=wait):
                 transaction = Transaction(self.store, self.clock(), self.ids, self.outbox)
                 # INVARIANT: events come first: caches never learn what a job of the same transaction changed.
-                answered: list[Any] = []
+                answered: Iterator[Any] = iter(())
                 if events:
                     assert self.ingest is not None
-                    answered = self.ingest.apply(transaction, events, repeatable=repeatable)
-                following = iter(answered)
-                for entry in batch:
-                    results.append(
-                        next(following) if entry.job is None else self._job(transaction, entry.job)
-                    )
+                    answered = iter(self.ingest.apply(transaction, events, repeatable=repeatable))
+                results = [
+                    next(answered) if entry.job is None else self._job(transaction, entry.job)
+                    for entry in batch
+                ]
                 transaction.flush()
                 if self.follower is not None:
                     told = transaction.audited
@@ -508,7 +502,7 @@ class Writer:
             else:
                 loops.setdefault(entry.loop, []).append((entry.settle, result))
         for loop, settled in loops.items():
-            self.call_on(loop, _settle_all, settled)
+            call_on(loop, _settle_all, settled)
 
 
 def _stopping() -> DatabaseUnavailable:

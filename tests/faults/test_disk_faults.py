@@ -30,12 +30,14 @@ HOLD = {
     "policyId": "hold-payments",
     "name": "Hold payments",
     "action": "require_approval",
+    "enabled": True,
     "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
 }
 WIRES = {
     "policyId": "block-wires",
     "name": "Block wires",
     "action": "block",
+    "enabled": True,
     "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
 }
 LIMIT = {

@@ -12,32 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import peewee
 import pytest
 
-from tests.faults.test_database_faults import Faults, intact, payment, post, refused
+from tests.faults.test_database_faults import ERRORS, Faults, intact, payment, post, refused
+from tests.faults.test_disk_faults import EVENTS, HOLD, WIRES
 from tests.support import Service, event
 
-HOLD = {
-    "policyId": "hold-payments",
-    "name": "Hold payments",
-    "action": "require_approval",
-    "enabled": True,
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-}
-WIRES = {
-    "policyId": "block-wires",
-    "name": "Block wires",
-    "action": "block",
-    "enabled": True,
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
-}
-EVENTS = ["approval.requested", "approval.resolved", "tool.blocked", "run.completed", "policy.changed"]
 HOOK = {"url": "https://hooks.example/here", "events": EVENTS}
-ERRORS = {
-    "an I/O error": (peewee.OperationalError("disk I/O error"), 503),
-    "a full disk": (peewee.OperationalError("database or disk is full"), 507),
-}
+KINDS = (ERRORS["an I/O error"], ERRORS["a full disk"])
 
 Answer = Awaitable[httpx.Response]
 Prepare = Callable[[Service, str], Awaitable[Any]]
@@ -143,7 +125,7 @@ def test_a_fault_at_every_statement(
             refusals = 0
             with faults.installed(monkeypatch):
                 for step in range(200):
-                    faults.error, status = list(ERRORS.values())[step % len(ERRORS)]
+                    faults.error, status = KINDS[step % len(KINDS)]
                     name = f"n{step}"
                     prepared = await prepare(service, name)
                     before = await state(service)
