@@ -11,6 +11,7 @@ from api.rules import Rules
 from api.settings import Settings
 from api.store import counters
 from api.store.database import Database
+from api.store.directory import Directory
 from api.store.writer import Writer
 from engine.snapshot import Snapshot
 
@@ -26,6 +27,7 @@ class Context:
 
     settings: Settings
     store: Database
+    directory: Directory
     writer: Writer
     live: Rules
     hub: Hub

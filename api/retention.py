@@ -16,6 +16,7 @@ from typing import Final
 from api.clock import Clock, iso
 from api.store import expiry
 from api.store.database import Database, DatabaseUnavailable
+from api.store.directory import Directory
 from api.store.writer import Transaction, Writer
 
 log = logging.getLogger("governance")
@@ -35,46 +36,48 @@ class Retention:
     event_days: int
     delivery_days: int
 
-    def due(self, now: float) -> list[Callable[[Transaction], int]]:
+    def events_before(self, now: float) -> str:
+        """When the newest event that is too old was received at most; empty: none is."""
+        return iso(now - self.event_days * DAY) if self.event_days else ""
+
+    def deliveries_before(self, now: float) -> str:
+        """The same of deliveries."""
+        return iso(now - self.delivery_days * DAY) if self.delivery_days else ""
+
+    def due(self, now: float, directory: Directory) -> list[Callable[[Transaction], int]]:
         """The jobs to repeat until each deletes nothing more."""
         jobs: list[Callable[[Transaction], int]] = [
             lambda transaction: expiry.rate_hits(transaction, now, MOST_AT_ONCE)
         ]
-        if self.event_days:
-            before = iso(now - self.event_days * DAY)
-            jobs.append(lambda transaction: expiry.events(transaction, before, MOST_AT_ONCE))
-        if self.delivery_days:
-            until = iso(now - self.delivery_days * DAY)
+        if before := self.events_before(now):
+            jobs.append(lambda transaction: expiry.events(transaction, directory, before, MOST_AT_ONCE))
+        if until := self.deliveries_before(now):
             jobs.append(lambda transaction: expiry.deliveries(transaction, until, MOST_AT_ONCE))
         return jobs
 
 
-async def clean(retention: Retention, writer: Writer, now: float) -> int:
+async def clean(retention: Retention, directory: Directory, writer: Writer, now: float) -> int:
     """Delete all that is due now; returns how many rows."""
     total = 0
-    for job in retention.due(now):
+    for job in retention.due(now, directory):
         while deleted := await writer.write(job):
             total += deleted
             await asyncio.sleep(BREATH_SECONDS)
     return total
 
 
-async def keep_clean(retention: Retention, store: Database, writer: Writer, clock: Clock) -> None:
+async def keep_clean(
+    retention: Retention, store: Database, directory: Directory, writer: Writer, clock: Clock
+) -> None:
     """Clean now and every minute, for ever."""
     while True:
         try:
-            if await store.read(expiry.anything, store, clock(), *_bounds(retention, clock())):
-                await clean(retention, writer, clock())
+            now = clock()
+            bounds = retention.events_before(now), retention.deliveries_before(now)
+            if await store.read(expiry.anything, store, now, *bounds):
+                await clean(retention, directory, writer, now)
         except DatabaseUnavailable as error:
             log.warning("retention waits: %s", error)
         except Exception:
             log.exception("retention failed; it is tried again")
         await asyncio.sleep(EVERY_SECONDS)
-
-
-def _bounds(retention: Retention, now: float) -> tuple[str, str]:
-    """Before when events and deliveries are too old; empty: nothing is."""
-    return (
-        iso(now - retention.event_days * DAY) if retention.event_days else "",
-        iso(now - retention.delivery_days * DAY) if retention.delivery_days else "",
-    )

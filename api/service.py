@@ -24,6 +24,7 @@ from api.settings import Settings
 from api.signing_secret import signing_secret
 from api.store import approvals, counters
 from api.store.database import Database, DatabaseUnavailable
+from api.store.directory import Directory
 from api.store.events import Ingestion
 from api.store.webhooks import Outbox
 from api.store.writer import Writer
@@ -47,6 +48,7 @@ async def open_service(
     try:
         await asyncio.to_thread(store.migrate)
         first_delay = settings.webhook_retry[0] if settings.webhook_retry else 0.0
+        directory = Directory(store)
         outbox = Outbox(store, ids, first_delay)
         hub = Hub()
         credentials = Credentials(store, signing_secret(settings), settings.token_seconds, clock)
@@ -63,6 +65,7 @@ async def open_service(
             stack.push_async_callback(asyncio.to_thread, opening.__exit__, None, None, None)
             writer.ingest = Ingestion(
                 store,
+                directory,
                 rules=rules.ruleset,
                 rules_revision=lambda: rules.revision,
                 catch_up=rules.catch_up,
@@ -75,11 +78,13 @@ async def open_service(
             await asyncio.to_thread(feed.start)
             stack.push_async_callback(asyncio.to_thread, feed.close)
             writer.follower = feed
-            context = Context(settings, store, writer, rules, hub, credentials, clock, ids, clock())
+            context = Context(
+                settings, store, directory, writer, rules, hub, credentials, clock, ids, clock()
+            )
             retention = Retention(settings.event_days, settings.delivery_days)
             housekeeping = [
                 asyncio.create_task(_sweep(context)),
-                asyncio.create_task(keep_clean(retention, store, writer, clock)),
+                asyncio.create_task(keep_clean(retention, store, directory, writer, clock)),
             ]
             deliverer = Worker(
                 store,

@@ -1,4 +1,4 @@
-"""What the writer leaves out since it is hardly ever needed: looking for repetitions, reading runs again."""
+"""Repetitions, and what the writer leaves out since it is hardly ever needed: reading runs again."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ import pytest
 
 from api import short_way
 from api.auth import key_digest
+from api.clock import random_ids
 from api.handlers.events import checked
-from api.store import batch, incoming
-from api.store.database import Database
+from api.store import incoming
+from api.store.database import Database, DatabaseUnavailable
+from api.store.directory import Directory
 from api.store.events import Ingestion
-from api.store.models import Run, ToolCall
+from api.store.models import Event, Run, ToolCall
+from api.store.writer import Transaction
 from engine.ruleset import Ruleset
 from tests.support import Service, event
 from tests.support_sql_archive import opened
@@ -39,17 +42,12 @@ def played(tmp_path: Path, steps: Any) -> None:
     asyncio.run(play())
 
 
-def look_first(service: Service, looking: bool) -> None:
-    """Whether the next batch looks for what was reported before."""
-    ingest: Any = service.context.writer.ingest
-    ingest._look = int(looking)
-
-
 def another_process(service: Service) -> Ingestion:
     """What decides events in another process: it shares the database and remembers nothing of ours."""
     context = service.context
     return Ingestion(
         context.store,
+        Directory(context.store),
         rules=context.live.ruleset,
         rules_revision=lambda: context.live.revision,
         catch_up=context.live.catch_up,
@@ -75,28 +73,13 @@ async def called(service: Service, number: int, call: str, tool: str = "mail", r
     return await service.report("agent", number, "tool.called", runId=run, toolCallId=call, toolName=tool)
 
 
-def test_new_events_are_recorded_without_looking_and_repeated_ones_by_looking(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looked: list[str] = []
-    found = batch._found
-
-    def noted(store: Database, statement: str, keys: Any) -> Any:
-        if statement is batch._KNOWN:
-            looked.append("events")
-        return found(store, statement, keys)
-
-    monkeypatch.setattr(batch, "_found", noted)
-
+def test_a_repeated_event_gets_its_recorded_answer(tmp_path: Path) -> None:
     async def steps(service: Service) -> None:
         first = await called(service, 1, "c-1", "wire")
-        assert looked == []
         again = await called(service, 1, "c-1", "wire")
         assert again.content == first.content
         assert again.headers["idempotent-replay"] == "true"
-        assert looked == ["events"]
-        await called(service, 2, "c-2")
-        assert looked == ["events", "events"], "who repeats, does so again"
+        assert "idempotent-replay" not in first.headers
 
     played(tmp_path, steps)
 
@@ -118,11 +101,9 @@ def test_one_repetition_among_many_new_events_spoils_none(tmp_path: Path) -> Non
     played(tmp_path, steps)
 
 
-@pytest.mark.parametrize("looking", [False, True])
-def test_refusals_are_the_same_whether_it_looked_or_not(tmp_path: Path, looking: bool) -> None:
+def test_what_was_reported_as_something_else_is_refused(tmp_path: Path) -> None:
     async def steps(service: Service) -> None:
         await called(service, 1, "c-1")
-        look_first(service, looking)
         answers = [
             await service.report("agent", 1, "tool.called", runId="s", toolCallId="c-1", toolName="mail"),
             await called(service, 2, "c-1", "wire"),
@@ -131,7 +112,6 @@ def test_refusals_are_the_same_whether_it_looked_or_not(tmp_path: Path, looking:
             ),
         ]
         for answer in answers:
-            look_first(service, looking)
             assert answer.status_code == 409
         assert [answer.json()["code"] for answer in answers] == [
             *("event_id_conflict", "tool_call_conflict", "event_id_conflict")
@@ -284,7 +264,7 @@ def store(database_url: str) -> Iterator[Database]:
     made.close()
 
 
-def test_a_database_of_before_gets_the_smaller_indexes(store: Database) -> None:
+def test_a_database_of_before_gets_the_directory(store: Database) -> None:
     names = [f"call-{number}" for number in range(25)]
     call = {
         "organisation_id": "default",
@@ -302,22 +282,38 @@ def test_a_database_of_before_gets_the_smaller_indexes(store: Database) -> None:
         "audit_id": "a",
         "facts": "{}",
     }
+    kept = {"organisation_id": "default", "event_type": "t", "received_at": "", "body": b"{}", "answer": b""}
     with store.transaction():
         run = Run.create(
             organisation_id="default", run_id="r", agent_id="a", status="running", started_at="", key_id="k"
         )
         for number, name in enumerate(names):
+            Event.create(**kept, event_id=name, id_hash=-number, run_no=run.run_no)
             ToolCall.create(**call, run_no=run.run_no, tool_call_id=name, call_hash=number)
-        store.rows_changed('DROP INDEX "tool_calls_run_no_call_hash"')
+        store.rows_changed("DROP TABLE directory")
+        store.rows_changed("ALTER TABLE events RENAME COLUMN id_hash TO event_hash")
+        store.rows_changed('CREATE UNIQUE INDEX "events_event_hash" ON "events" ("event_hash")')
         store.rows_changed('ALTER TABLE "tool_calls" DROP COLUMN "call_hash"')
         store.rows_changed('CREATE UNIQUE INDEX "old" ON "tool_calls" ("run_no", "tool_call_id")')
         store.rows_changed('CREATE UNIQUE INDEX "older" ON "audit" ("audit_id")')
-        store.rows_changed("DELETE FROM schema_migration WHERE name LIKE ?", ("0002%",))
+        store.rows_changed("DELETE FROM schema_migration WHERE name > ?", ("0002",))
     store.migrate()
     hashes = dict(store.rows("SELECT tool_call_id, call_hash FROM tool_calls"))
     assert hashes == {name: incoming.hash64("", name) for name in names}
-    indexes = [index.columns for index in store.peewee.get_indexes("tool_calls")]
-    assert ["run_no", "call_hash"] in indexes
-    assert ["run_no", "tool_call_id"] not in indexes
-    assert ["audit_id"] not in [index.columns for index in store.peewee.get_indexes("audit")]
+    filed = {(owner, key): no for owner, key, no in store.rows("SELECT owner, hash, no FROM directory")}
+    assert filed == {
+        **{(0, -number): number + 1 for number in range(25)},
+        **{(run.run_no, hashes[name]): number + 1 for number, name in enumerate(names)},
+    }
+    for table, column in (("events", "id_hash"), ("tool_calls", "run_no"), ("audit", "audit_id")):
+        assert not [index for index in store.peewee.get_indexes(table) if column in index.columns]
+    with store.transaction():
+        transaction = Transaction(store, 0.0, random_ids, None)
+        assert Directory(store).find(transaction, filed) == filed
+        assert Directory.filed(transaction) == 25
     store.migrate()
+
+
+def test_a_process_of_before_cannot_write(store: Database) -> None:
+    with pytest.raises((DatabaseUnavailable, peewee.ProgrammingError)), store.transaction():
+        store.insert_many("events", ("event_no", "event_hash"), [(1, 1)])

@@ -28,6 +28,10 @@ FEW = {
 }
 
 
+async def cleaned(service: Service, retention: Retention) -> int:
+    return await clean(retention, service.context.directory, service.context.writer, service.clock())
+
+
 def count(service: Service, table: str) -> Any:
     store = service.context.store
     return store.read_here(store.rows, f"SELECT COUNT(*) FROM {table}")[0][0]
@@ -50,10 +54,10 @@ def test_old_events_go_and_decisions_stay(tmp_path: Path, database_url: str) -> 
             service.clock.now += 2 * DAY
             for number in range(20, 25):
                 await told(service, number)
-            writer, now = service.context.writer, service.clock()
-            assert await clean(Retention(0, 0), writer, now) == 0, "0 means for ever"
-            assert await clean(Retention(3, 3), writer, now) == 0
-            assert await clean(Retention(1, 1), writer, now) == 20
+            directory, writer, now = service.context.directory, service.context.writer, service.clock()
+            assert await clean(Retention(0, 0), directory, writer, now) == 0, "0 means for ever"
+            assert await clean(Retention(3, 3), directory, writer, now) == 0
+            assert await clean(Retention(1, 1), directory, writer, now) == 20
             assert count(service, "events") == 5
             assert count(service, "tool_calls") == 25
             assert count(service, "audit") == records + 5
@@ -76,7 +80,7 @@ def test_the_newest_event_stays_however_old(tmp_path: Path) -> None:
             for number in range(3):
                 await told(service, number)
             service.clock.now += 9 * DAY
-            assert await clean(Retention(1, 0), service.context.writer, service.clock()) == 2
+            assert await cleaned(service, Retention(1, 0)) == 2
             await told(service, 4)
             run = (await service.call("agent", "GET", "/v1/runs/run-1")).json()
             payloads = [call["inputPayload"] for call in run["toolCalls"]]
@@ -107,7 +111,7 @@ def test_finished_deliveries_and_spent_counts_go(tmp_path: Path, database_url: s
             service.clock.now += 2 * DAY
             now = service.clock()
             assert store.read_here(expiry.anything, store, now, "", "")
-            assert await clean(Retention(0, 1), service.context.writer, now) == 3 + 2
+            assert await cleaned(service, Retention(0, 1)) == 3 + 2
             assert count(service, "deliveries") == 1 and count(service, "rate_hits") == 0
             assert not store.read_here(expiry.anything, store, now, "", "")
 
@@ -121,7 +125,7 @@ def test_many_old_rows_go_in_small_batches(tmp_path: Path, monkeypatch: pytest.M
         async with Service(tmp_path) as service:
             await asyncio.gather(*(told(service, number) for number in range(100)))
             service.clock.now += 2 * DAY
-            cleaning = asyncio.create_task(clean(Retention(1, 0), service.context.writer, service.clock()))
+            cleaning = asyncio.create_task(cleaned(service, Retention(1, 0)))
             slowest = 0.0
             number = 1000
             while not cleaning.done():

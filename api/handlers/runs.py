@@ -23,6 +23,7 @@ async def list_runs(caller: Caller, values: Values, context: Context) -> Reply:
     before = decode_cursor(values.query.get("cursor"), _Cursor)
     items, total, position = await context.store.read(
         runs.list_runs,
+        context.directory,
         caller,
         values.query.get("status"),
         values.query.get("agentId"),
@@ -45,7 +46,7 @@ async def get_run(caller: Caller, values: Values, context: Context) -> Reply:
     while True:
         # INVARIANT: listening begins before reading, so that no change falls between the two.
         with context.hub.listening(caller.organisation_id, "run", run_id) as changed:
-            found = await context.store.read(runs.progress, caller, run_id)
+            found = await context.store.read(runs.progress, context.directory, caller, run_id)
             if found is None:
                 raise not_found("run", run_id)
             held, now = found
@@ -54,4 +55,4 @@ async def get_run(caller: Caller, values: Values, context: Context) -> Reply:
             if not held or now != first or left <= 0 or context.hub.closed:
                 break
             await asyncio.wait([changed], timeout=min(left, WAIT_CHECK))
-    return Reply(await context.store.read(runs.find_run, caller, run_id))
+    return Reply(await context.store.read(runs.find_run, context.directory, caller, run_id))

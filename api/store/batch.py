@@ -3,16 +3,13 @@
 `Batch.open` reads in a few statements what the whole batch may need; deciding then happens in memory; `write`
 puts all rows in by `executemany`. It decides nothing.
 
-Hardly any event or call was reported before, so looking for them can be left out: should one be there after
-all, its unique index refuses the rows, and whoever opened the batch makes it again, looking first.
-
 INVARIANT: it lives inside one writing transaction, and those are one at a time over all processes, so what it
 has read stays true and the numbers it gives out are nobody else's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,6 +17,7 @@ import msgspec
 
 from api.store.audit import Tip
 from api.store.database import Database
+from api.store.directory import EVENTS, Directory, Entry, Key
 from api.store.incoming import Incoming
 from api.store.writer import Transaction
 
@@ -28,7 +26,7 @@ _encode = msgspec.json.encode
 _decode = msgspec.json.decode
 
 EVENT_COLUMNS = (
-    *("event_no", "organisation_id", "event_id", "event_hash", "run_no", "event_type", "received_at"),
+    *("event_no", "organisation_id", "event_id", "id_hash", "run_no", "event_type", "received_at"),
     *("body", "answer"),
 )
 CALL_COLUMNS = (
@@ -55,13 +53,12 @@ _CALLS = (
     "SELECT t.run_no, t.call_hash, t.tool_call_id, t.call_no, t.payload_digest, t.status, t.reason,"
     " t.approval_id, t.matched, t.shadow, t.flags, t.policy_revision, t.decided_at, t.audit_id,"
     " t.blocked_reason"
-    " FROM {keys} CROSS JOIN tool_calls AS t WHERE t.run_no = w.column1 AND t.call_hash = w.column2"
+    " FROM {keys} CROSS JOIN tool_calls AS t WHERE t.call_no = w.column1"
 )
 _KNOWN = (
-    "SELECT t.event_hash, t.organisation_id, t.event_id, t.body, t.answer"
-    " FROM {keys} CROSS JOIN events AS t WHERE t.event_hash = w.column1"
+    "SELECT t.id_hash, t.organisation_id, t.event_id, t.body, t.answer"
+    " FROM {keys} CROSS JOIN events AS t WHERE t.event_no = w.column1"
 )
-_LENGTHS = (1, 8, 64, 256, 1024)
 
 MOST_REMEMBERED = 10_000
 """Runs of one organisation."""
@@ -176,20 +173,20 @@ class Batch:
 
     store: Database
     transaction: Transaction
-    looked: bool
-    """Whether what was reported before this batch is in `calls` and `known`."""
+    directory: Directory
     runs: dict[tuple[str, str], Run]
     calls: dict[tuple[int, int], Call]
     """By run and hash of the call's id."""
     known: dict[int, Known]
     next_run: int
     next_event: int
-    next_call: int
     counts: dict[str, int] = field(default_factory=dict)
     """Rate-limit bucket to the calls that count in its window now."""
     event_types: list[str] = field(default_factory=list)
     statuses: list[str] = field(default_factory=list)
     """Of the calls decided for the first time."""
+    entries: list[Entry] = field(default_factory=list)
+    """Of the directory, for the new rows."""
     event_rows: list[tuple[Any, ...]] = field(default_factory=list)
     call_rows: list[tuple[Any, ...]] = field(default_factory=list)
     approval_rows: list[tuple[Any, ...]] = field(default_factory=list)
@@ -202,29 +199,22 @@ class Batch:
         transaction: Transaction,
         events: Sequence[Incoming],
         memory: Memory,
-        *,
-        look: bool,
+        directory: Directory,
     ) -> Batch:
-        """Read what the events may need. Unless told to `look`, calls are only looked for that an event
-        tells the end of."""
-        known: dict[int, Known] = {}
-        if look:
-            hashes = {event.event_hash for event in events}
-            for row in _found(store, _KNOWN, [(each,) for each in hashes]):
-                known[row[0]] = Known(row[1], row[2], bytes(row[3]), bytes(row[4]))
+        """Read what the events may need."""
         wanted = {(event.caller.organisation_id, event.body.runId) for event in events}
         runs = memory.take(transaction, wanted)
-        runs |= {(row[1], row[2]): Run(*row) for row in _found(store, _RUNS, wanted - runs.keys())}
+        runs |= {(row[1], row[2]): Run(*row) for row in store.found(_RUNS, wanted - runs.keys())}
+        found = directory.find(transaction, _keys(runs, events))
         return cls(
             store,
             transaction,
-            look,
-            known=known,
+            directory,
+            known=_known(store, [number for (owner, _), number in found.items() if owner == EVENTS]),
             runs=runs,
-            calls=_read_calls(store, runs, events if look else [each for each in events if not each.call]),
+            calls=_calls(store, [number for (owner, _), number in found.items() if owner != EVENTS]),
             next_run=transaction.highest("runs") + 1,
             next_event=transaction.highest("events") + 1,
-            next_call=transaction.highest("calls") + 1,
         )
 
     def new_run(self, event: Incoming) -> Run:
@@ -255,6 +245,7 @@ class Batch:
         """Keep an event with its answer; the same event later in the batch finds it."""
         organisation_id, body = event.caller.organisation_id, event.body
         self.event_types.append(body.eventType)
+        self.entries.append((EVENTS, event.event_hash, event_no))
         self.event_rows.append(
             (
                 *(event_no, organisation_id, body.eventId, event.event_hash, run.run_no, body.eventType),
@@ -338,18 +329,31 @@ class Batch:
         self.store.insert_many("events", EVENT_COLUMNS, self.event_rows)
         self.flush_calls()
         self.store.insert_many("rate_hits", HIT_COLUMNS, self.hit_rows)
+        self.directory.enter(self.transaction, self.entries, self.next_event - 1)
 
 
-def _read_calls(
-    store: Database, runs: dict[tuple[str, str], Run], events: Sequence[Incoming]
-) -> dict[tuple[int, int], Call]:
-    wanted: set[tuple[int, int]] = set()
+def _keys(runs: Mapping[tuple[str, str], Run], events: Iterable[Incoming]) -> list[Key]:
+    """What the events, and the calls that they are about, are found by."""
+    keys: list[Key] = []
     for event in events:
-        run = runs.get((event.caller.organisation_id, event.body.runId))
-        if run is not None and "toolCallId" in event.metadata:
-            wanted.add((run.run_no, event.call_hash))
+        keys.append((EVENTS, event.event_hash))
+        if "toolCallId" in event.metadata:
+            run = runs.get((event.caller.organisation_id, event.body.runId))
+            if run is not None:
+                keys.append((run.run_no, event.call_hash))
+    return keys
+
+
+def _known(store: Database, numbers: Iterable[int]) -> dict[int, Known]:
+    """By the hash of the event's id."""
+    rows = store.found(_KNOWN, [(number,) for number in numbers])
+    return {row[0]: Known(row[1], row[2], bytes(row[3]), bytes(row[4])) for row in rows}
+
+
+def _calls(store: Database, numbers: Iterable[int]) -> dict[tuple[int, int], Call]:
+    """By run and hash of the call's id."""
     calls: dict[tuple[int, int], Call] = {}
-    for row in _found(store, _CALLS, wanted):
+    for row in store.found(_CALLS, [(number,) for number in numbers]):
         (run_no, call_hash, tool_call_id, call_no, digest, status, reason, approval_id) = row[:8]
         matched, shadow, flags, revision, decided_at, audit_id, blocked_reason = row[8:]
         calls[(run_no, call_hash)] = Call(
@@ -367,28 +371,6 @@ def _read_calls(
             audit_id=audit_id,
         )
     return calls
-
-
-def _found(store: Database, statement: str, keys: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """The rows of a list of keys, each looked up by its index.
-
-    PostgreSQL takes the keys as one array per part. For SQLite the list is filled up to one of a few lengths
-    with keys that nothing has, so that it meets few different statements and keeps them prepared.
-    """
-    wanted = sorted(keys)
-    if not wanted:
-        return []
-    parameters: list[Any]
-    if not store.is_sqlite:
-        parameters = [list(part) for part in zip(*wanted, strict=True)]
-        arrays = ", ".join("?::text[]" if isinstance(part, str) else "?::bigint[]" for part in wanted[0])
-        names = ", ".join(f"column{number}" for number in range(1, len(parameters) + 1))
-        return store.rows(statement.replace("{keys}", f"unnest({arrays}) AS w({names})"), parameters)
-    length = next(length for length in _LENGTHS if length >= len(wanted))
-    parameters = [value for key in wanted for value in key]
-    parameters += [None] * (length * len(wanted[0]) - len(parameters))
-    mark = f"({', '.join('?' * len(wanted[0]))})"
-    return store.rows(statement.replace("{keys}", f"(VALUES {', '.join([mark] * length)}) AS w"), parameters)
 
 
 def _run_row(run: Run) -> tuple[Any, ...]:

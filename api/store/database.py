@@ -16,8 +16,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -155,6 +156,8 @@ class Database:
         self._made = False
         """The tables are there, so from now on there is a file."""
         self._opened = threading.local()
+        self.lost = 0
+        """How many connections have failed: behind a new one there may be another database than before."""
         if self.is_sqlite:
             self.path = Path(url.removeprefix("sqlite:///"))
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -185,6 +188,7 @@ class Database:
         database.initialize(self.peewee)
         self._readers = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="store-read")
         self._statements: dict[tuple[str, tuple[str, ...]], str] = {}
+        self._looks: dict[tuple[str, int], str] = {}
 
     def migrate(self) -> None:
         """Bring the tables up to date; safe to call from several processes at once."""
@@ -223,18 +227,22 @@ class Database:
             self._same_file()
             yield
         except (peewee.OperationalError, peewee.InterfaceError, peewee.InternalError) as error:
-            with contextlib.suppress(Exception):
-                self.peewee.close()
+            self._give_up()
             raise translated(error, self.url) from error
         except peewee.DatabaseError as error:
             if type(error) is not peewee.DatabaseError:
                 raise  # the statement's own fault
             # A damaged file has no class of its own.
-            with contextlib.suppress(Exception):
-                self.peewee.close()
+            self._give_up()
             raise translated(error, self.url) from error
         except OSError as error:
             raise translated(error, self.url) from error
+
+    def _give_up(self) -> None:
+        """Close a connection that has failed."""
+        self.lost += 1
+        with contextlib.suppress(Exception):
+            self.peewee.close()
 
     def _same_file(self) -> None:
         """Leave a connection whose file was taken away or replaced under it.
@@ -248,13 +256,13 @@ class Database:
         except FileNotFoundError:
             if not self._made:
                 return  # about to be made
-            self.peewee.close()
+            self._give_up()
             raise DatabaseUnavailable("the database file is gone; put it back") from None
         identity = (found.st_dev, found.st_ino)
         if self.peewee.is_closed():
             self._opened.file = identity
         elif getattr(self._opened, "file", identity) != identity:
-            self.peewee.close()
+            self._give_up()
             self._opened.file = identity
 
     @contextlib.contextmanager
@@ -345,14 +353,23 @@ class Database:
                     self._lock_on_server()
                     yield
 
-    def insert_many(self, table: str, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> None:
+    def insert_many(
+        self,
+        table: str,
+        columns: tuple[str, ...],
+        rows: Sequence[Sequence[Any]],
+        *,
+        unless_there: bool = False,
+    ) -> None:
         """Rows into a table by the driver's `executemany`, ten times cheaper than a model instance a row; on
-        PostgreSQL many rows go in by `COPY`, which is cheaper again on both sides."""
+        PostgreSQL many rows go in by `COPY`, which is cheaper again on both sides. With `unless_there` a row
+        whose key is there already is left out."""
         if not rows:
             return
         try:
-            if self.is_sqlite or len(rows) < COPY_FROM:
-                self.peewee.connection().cursor().executemany(self._insert(table, columns), rows)
+            if self.is_sqlite or unless_there or len(rows) < COPY_FROM:
+                statement = self._insert(table, columns) + " ON CONFLICT DO NOTHING" * unless_there
+                self.peewee.connection().cursor().executemany(statement, rows)
                 return
             names = ", ".join(f'"{column}"' for column in columns)
             cursor = self.peewee.connection().cursor()
@@ -378,6 +395,32 @@ class Database:
         if self.peewee.param != "?":
             statement = statement.replace("?", self.peewee.param)
         return list(self.peewee.execute_sql(statement, parameters).fetchall())
+
+    def found(self, statement: str, keys: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """The rows of a list of keys, each looked up by its index. `{keys}` in the statement stands for them:
+        they are the rows of `w`, with `column1` and so on.
+
+        PostgreSQL takes the keys as one array per part. For SQLite the list is filled up to one of a few
+        lengths with keys that nothing has, so that it meets few different statements and keeps them prepared.
+        """
+        wanted = list(keys)
+        if not wanted:
+            return []
+        parameters: list[Any]
+        if not self.is_sqlite:
+            parameters = [list(part) for part in zip(*wanted, strict=True)]
+            arrays = ", ".join("?::text[]" if isinstance(part, str) else "?::bigint[]" for part in wanted[0])
+            names = ", ".join(f"column{number}" for number in range(1, len(parameters) + 1))
+            return self.rows(statement.replace("{keys}", f"unnest({arrays}) AS w({names})"), parameters)
+        length = 1 << (len(wanted) - 1).bit_length()
+        parameters = list(chain.from_iterable(wanted))
+        parameters += [None] * (length * len(wanted[0]) - len(parameters))
+        text = self._looks.get((statement, length))
+        if text is None:
+            mark = f"({marks(wanted[0])})"
+            text = statement.replace("{keys}", f"(VALUES {', '.join([mark] * length)}) AS w")
+            self._looks[(statement, length)] = text
+        return self.rows(text, parameters)
 
     def rows_changed(self, statement: str, parameters: Sequence[Any] = ()) -> int:
         """Run a changing statement written with `?` marks; returns how many rows it changed."""

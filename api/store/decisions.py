@@ -149,13 +149,12 @@ class Decisions:
         audit_id = _audit(
             transaction, "decision", event, status, ruleset.revision, details, reason=reason[:2_000]
         )
-        call_no = batch.next_call
-        batch.next_call += 1
         if approval_id is not None:
-            _ask(batch, event, run, decision, approval_id, call_no)
+            _ask(batch, event, run, decision, approval_id, event_no)
+        batch.entries.append((run.run_no, event.call_hash, event_no))
         batch.call_rows.append(
             (
-                *(call_no, organisation_id, run.run_no, tool_call_id, event.call_hash, event_no, tool_name),
+                *(event_no, organisation_id, run.run_no, tool_call_id, event.call_hash, event_no, tool_name),
                 *(event.digest, status, action, reason, _list(matched), _list(shadow), ruleset.revision),
                 *(ruleset.digest, at, audit_id, approval_id, reason if status == "blocked" else None),
                 *(_recorded_facts(evaluated.call), _list(flags)),
@@ -163,7 +162,7 @@ class Decisions:
         )
         batch.calls[(run.run_no, event.call_hash)] = Call(
             tool_call_id=tool_call_id,
-            call_no=call_no,
+            call_no=event_no,
             digest=event.digest,
             status=status,
             reason=reason,

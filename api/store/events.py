@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-import peewee
 
 from api import metrics
 from api.errors import ApiError
@@ -23,6 +22,7 @@ from api.exchange import Caller
 from api.store.batch import Batch, Known, Memory, Run
 from api.store.database import Database
 from api.store.decisions import Decisions
+from api.store.directory import Directory
 from api.store.halts import HaltBook
 from api.store.incoming import Answer, Incoming, same_body
 from api.store.reports import report
@@ -30,9 +30,6 @@ from api.store.writer import Again, Transaction
 from engine.ruleset import Ruleset
 
 _encode = msgspec.json.encode
-
-LOOK = 64
-"""After something was reported a second time, this many batches look first: who repeats, does so again."""
 
 
 class Ingestion:
@@ -42,6 +39,7 @@ class Ingestion:
     def __init__(
         self,
         store: Database,
+        directory: Directory,
         *,
         rules: Callable[[str], Ruleset],
         rules_revision: Callable[[], int],
@@ -60,8 +58,7 @@ class Ingestion:
         self._halts = HaltBook()
         self._decisions = Decisions(rules, self._halts, frontend)
         self._memory = Memory()
-        self._look = 0
-        """Batches yet to come that look for what was reported before."""
+        self._directory = directory
 
     # Before the lock ------------------------------------------------------------------------------
 
@@ -76,20 +73,10 @@ class Ingestion:
     def apply(
         self, transaction: Transaction, events: Sequence[Incoming], *, repeatable: bool
     ) -> list[Answer | Exception]:
-        """INVARIANT: a batch that did not look, and in which anything but new events is found, is made again:
-        the one that looks words every refusal and gives every recorded answer."""
         self._refresh(transaction, repeatable)
-        look = not repeatable or self._look > 0
-        self._look = max(0, self._look - 1)
-        batch = Batch.open(self._store, transaction, events, self._memory, look=look)
-        try:
-            answers = [self._one(batch, event) for event in events]
-            batch.write()
-        except (peewee.IntegrityError, Again):
-            if look:
-                raise
-            self._look = LOOK
-            raise Again from None
+        batch = Batch.open(self._store, transaction, events, self._memory, self._directory)
+        answers = [self._one(batch, event) for event in events]
+        batch.write()
         transaction.after_commit(lambda: self._memory.keep(transaction, batch))
         transaction.after_commit(lambda: metrics.recorded(batch.event_types, batch.statuses))
         return answers
@@ -132,8 +119,6 @@ class Ingestion:
         if run is not None:
             refused = self._refused(batch, event, run)
             if refused is not None:
-                if not batch.looked:
-                    raise Again
                 return refused
         else:
             run = batch.new_run(event)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from api.store.database import Database, marks
+from api.store.directory import EVENTS, Directory
 from api.store.writer import Transaction
 
-_OLD_EVENTS = "SELECT event_no, received_at FROM events ORDER BY event_no LIMIT ?"
+_OLD_EVENTS = "SELECT event_no, received_at, id_hash FROM events ORDER BY event_no LIMIT ?"
 _OLD_DELIVERIES = "SELECT delivery_no, created_at, status FROM deliveries ORDER BY delivery_no LIMIT ?"
 _PASSED_OVER = 500
 """So many that are still pending may stand before finished ones."""
@@ -28,13 +29,22 @@ def anything(store: Database, now: float, events_before: str, deliveries_before:
     return bool(deliveries_before and _finished(store, deliveries_before, 1))
 
 
-def events(transaction: Transaction, before: str, most: int) -> int:
-    """Events received before a time (ISO 8601 UTC); the newest event stays, since it holds the numbering."""
-    store = transaction.store
-    newest = store.rows("SELECT MAX(event_no) FROM events")[0][0]
-    rows = store.rows(_OLD_EVENTS, (most,))
-    numbers = [event_no for event_no, received_at in rows if received_at < before and event_no != newest]
-    return _delete(store, "events", "event_no", numbers)
+def events(transaction: Transaction, directory: Directory, before: str, most: int) -> int:
+    """Events received before a time (ISO 8601 UTC); the newest event stays, since it holds the numbering.
+
+    INVARIANT: what goes is filed, and goes from the directory, too: no id leads to nothing.
+    """
+    store, newest = transaction.store, transaction.highest("events")
+    rows = [row for row in store.rows(_OLD_EVENTS, (most,)) if row[1] < before and row[0] != newest]
+    if rows and rows[-1][0] > directory.filed(transaction):
+        directory.settle(transaction)
+    rows = [row for row in rows if row[0] <= directory.filed(transaction)]
+    hashes = [row[2] for row in rows]
+    if hashes:
+        store.rows_changed(
+            f"DELETE FROM directory WHERE owner = {EVENTS} AND hash IN ({marks(hashes)})", hashes
+        )
+    return _delete(store, "events", "event_no", [row[0] for row in rows])
 
 
 def deliveries(transaction: Transaction, before: str, most: int) -> int:

@@ -7,6 +7,8 @@ JSON is stored as compact text. Rows never leave `api/store`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from peewee import (
     SQL,
     AutoField,
@@ -15,10 +17,12 @@ from peewee import (
     BlobField,
     BooleanField,
     CompositeKey,
+    Database,
     DatabaseProxy,
     DoubleField,
     IntegerField,
     Model,
+    SqliteDatabase,
     TextField,
 )
 
@@ -107,8 +111,8 @@ class Event(Table):
     event_no = BigAutoField()
     organisation_id = TextField()
     event_id = TextField()
-    event_hash = BigIntegerField(unique=True)
-    """64 bits of sha256(organisation, event id): the one index a hot insert pays for."""
+    id_hash = BigIntegerField()
+    """64 bits of sha256(organisation, event id): what the directory finds it by."""
     run_no = BigIntegerField()
     event_type = TextField()
     received_at = TextField()
@@ -123,11 +127,12 @@ class Event(Table):
 
 class ToolCall(Table):
     call_no = BigAutoField()
+    """The number of its event; older ones were numbered by themselves."""
     organisation_id = TextField()
     run_no = BigIntegerField()
     tool_call_id = TextField()
     call_hash = BigIntegerField()
-    """64 bits of sha256(tool call id): the index over it is a third of one over the ids."""
+    """64 bits of sha256(tool call id): what the directory finds it by, among those of its run."""
     event_no = BigIntegerField()
     """The event that holds the payload."""
     tool_name = TextField()
@@ -152,7 +157,19 @@ class ToolCall(Table):
 
     class Meta:
         table_name = "tool_calls"
-        indexes = ((("run_no", "call_hash"), True),)
+
+
+class Directory(Table):
+    """Where an event or a call is, by its id; see `store/directory.py`."""
+
+    owner = BigIntegerField()
+    """0 for events, the run's number for calls."""
+    hash = BigIntegerField()
+    no = BigIntegerField()
+
+    class Meta:
+        table_name = "directory"
+        primary_key = CompositeKey("owner", "hash")
 
 
 class Approval(Table):
@@ -370,6 +387,12 @@ class Node(Table):
         table_name = "nodes"
 
 
+def make_tables(db: Database, tables: Sequence[type[Table]] | None = None) -> None:
+    """Those that are not there yet. SQLite keeps `directory` in the order of its key."""
+    Directory._meta.without_rowid = isinstance(db, SqliteDatabase)
+    db.create_tables(TABLES if tables is None else tables)
+
+
 TABLES: tuple[type[Table], ...] = (
     Organisation,
     User,
@@ -378,6 +401,7 @@ TABLES: tuple[type[Table], ...] = (
     Run,
     Event,
     ToolCall,
+    Directory,
     Approval,
     Halt,
     RateHit,

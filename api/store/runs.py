@@ -13,6 +13,7 @@ from peewee import JOIN, Case, fn
 
 from api.exchange import Caller
 from api.store.approvals import input_payload, is_own
+from api.store.directory import Directory
 from api.store.models import Event, Run, ToolCall
 
 STATUSES = ("running", "completed", "failed")
@@ -28,7 +29,12 @@ memory."""
 
 
 def list_runs(
-    caller: Caller, status: str | None, agent_id: str | None, limit: int, before: int | None
+    directory: Directory,
+    caller: Caller,
+    status: str | None,
+    agent_id: str | None,
+    limit: int,
+    before: int | None,
 ) -> tuple[list[dict[str, Any]], int, int | None]:
     """One page of run summaries, newest first; how many there are in all; where the next page begins."""
     chosen = Run.organisation_id == caller.organisation_id
@@ -47,12 +53,12 @@ def list_runs(
     rows = list(Run.select().where(chosen).order_by(Run.run_no.desc()).limit(limit + 1))
     more = len(rows) > limit
     rows = rows[:limit]
-    counts = _counts([row.run_no for row in rows])
+    counts = _counts(directory, [row.run_no for row in rows])
     summaries = [{**_facts(row), "toolCallCounts": counts[row.run_no]} for row in rows]
     return summaries, int(total), rows[-1].run_no if more else None
 
 
-def _counts(numbers: list[int]) -> defaultdict[int, dict[str, int]]:
+def _counts(directory: Directory, numbers: list[int]) -> defaultdict[int, dict[str, int]]:
     """run_no -> how many calls have each status."""
     counts: defaultdict[int, dict[str, int]] = defaultdict(
         lambda: {"allowed": 0, "blocked": 0, "awaiting_approval": 0}
@@ -60,7 +66,7 @@ def _counts(numbers: list[int]) -> defaultdict[int, dict[str, int]]:
     if numbers:
         query: Any = (
             ToolCall.select(ToolCall.run_no, ToolCall.status, fn.COUNT(ToolCall.call_no))
-            .where(ToolCall.run_no.in_(numbers))
+            .where(directory.calls_of(numbers))
             .group_by(ToolCall.run_no, ToolCall.status)
             .tuples()
         )
@@ -74,7 +80,7 @@ def _own_run(caller: Caller, run_id: str) -> Run | None:
     return row if row is not None and is_own(caller, row.key_id, row.agent_id) else None
 
 
-def progress(caller: Caller, run_id: str) -> tuple[int, Any] | None:
+def progress(directory: Directory, caller: Caller, run_id: str) -> tuple[int, Any] | None:
     """How many calls of the run wait for a reviewer, and a value that changes whenever what there is to read
     of the run does; None when there is no such run for the caller."""
     row = _own_run(caller, run_id)
@@ -85,7 +91,7 @@ def progress(caller: Caller, run_id: str) -> tuple[int, Any] | None:
         ToolCall.select(
             fn.COUNT(ToolCall.call_no), fn.COUNT(ToolCall.completed_at), fn.SUM(Case(None, [(waiting, 1)], 0))
         )
-        .where(ToolCall.run_no == row.run_no)
+        .where(directory.calls_of([row.run_no]))
         .tuples()
         .first()
     )
@@ -93,7 +99,7 @@ def progress(caller: Caller, run_id: str) -> tuple[int, Any] | None:
     return held, (row.status, row.task, calls, completed, held)
 
 
-def find_run(caller: Caller, run_id: str) -> dict[str, Any] | None:
+def find_run(directory: Directory, caller: Caller, run_id: str) -> dict[str, Any] | None:
     """The run with every tool call in the order reported; None when the caller may not know of it."""
     row = _own_run(caller, run_id)
     if row is None:
@@ -101,7 +107,7 @@ def find_run(caller: Caller, run_id: str) -> dict[str, Any] | None:
     calls: Any = (
         ToolCall.select(ToolCall, Event.body)
         .join(Event, JOIN.LEFT_OUTER, on=(Event.event_no == ToolCall.event_no))
-        .where(ToolCall.run_no == row.run_no)
+        .where(directory.calls_of([row.run_no]))
         .order_by(ToolCall.call_no)
         .objects()
     )

@@ -19,7 +19,7 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -36,7 +36,6 @@ from api.store import audit as audit_chain
 from api.store import hints
 from api.store.arrivals import Arrivals
 from api.store.database import Database, DatabaseUnavailable
-from api.store.models import Counter
 
 log = logging.getLogger("governance")
 
@@ -119,9 +118,11 @@ _STATE = (
     "SELECT name, value FROM counters"
     " UNION ALL SELECT '#runs', MAX(run_no) FROM runs"
     " UNION ALL SELECT '#events', MAX(event_no) FROM events"
-    " UNION ALL SELECT '#calls', MAX(call_no) FROM tool_calls"
 )
 """What a transaction begins with, in one statement: the counters, and the highest numbers given out."""
+_SET = (
+    "INSERT INTO counters (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+)
 
 
 class Transaction:
@@ -181,7 +182,7 @@ class Transaction:
         return self._state.get(name, 0)
 
     def highest(self, table: str) -> int:
-        """The highest number of `runs`, `events` or `calls` when the transaction began; 0: there is none."""
+        """The highest number of `runs` or `events` when the transaction began; 0: there is none."""
         return self._state[f"#{table}"]
 
     def tip(self, organisation_id: str) -> audit_chain.Tip:
@@ -192,10 +193,17 @@ class Transaction:
         """Add one to a counter that caches compare with; returns the new value."""
         self.bumped.add(name)
         value = self._state[name] = self.counter(name) + 1
-        Counter.insert(name=name, value=value).on_conflict(
-            conflict_target=[Counter.name], update={Counter.value: value}
-        ).execute()
+        self._set(name, value)
         return value
+
+    def _set(self, name: str, value: int) -> None:
+        self.store.rows_changed(_SET, (name, value))
+
+    def put(self, counters: Mapping[str, int]) -> None:
+        """Set counters that no cache compares with."""
+        self._state.update(counters)
+        for name, value in counters.items():
+            self._set(name, value)
 
     def mark(self) -> tuple[int, int, int, dict[str, int], object]:
         changes, deliveries, after = len(self._changes), len(self._deliveries), len(self._after)

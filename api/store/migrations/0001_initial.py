@@ -4,8 +4,8 @@ A new database gets them as `models.py` says now. A later migration brings an ol
 and therefore looks first whether there is anything to do: on a new one there is not.
 """
 
-from api.store.models import TABLES
+from api.store.models import make_tables
 
 
 def up(migrator, db):  # type: ignore[no-untyped-def]
-    db.create_tables(TABLES)
+    make_tables(db)

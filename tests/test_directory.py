@@ -1,0 +1,223 @@
+"""The directory finds every id that is in a committed row, whoever wrote it and whatever happened since."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.clock import random_ids
+from api.store import directory
+from api.store.database import Database
+from api.store.directory import EVENTS, Directory, Entry, Key
+from api.store.expiry import events as expire
+from api.store.models import ToolCall
+from api.store.writer import Transaction
+from tests.support import Service
+from tests.support_sql_archive import opened
+
+RUNS = 5
+TABLES = ("events", "tool_calls", "directory", "counters")
+
+
+@pytest.fixture
+def store(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    monkeypatch.setattr(directory, "ENOUGH", 60)
+    monkeypatch.setattr(directory, "AT_ONCE", 12)
+    made = opened(database_url)
+    yield made
+    made.close()
+
+
+class Undone(Exception):
+    pass
+
+
+@dataclass
+class World:
+    """The rows of one database, what must be found of them, and the processes that look."""
+
+    store: Database
+    chance: random.Random
+    processes: list[Directory]
+    rows: dict[Key, int] = field(default_factory=dict)
+    times: dict[int, str] = field(default_factory=dict)
+    calls: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    last: int = 0
+    hour: int = 0
+
+    def any(self) -> Directory:
+        return self.chance.choice(self.processes)
+
+    def write(self, undone: bool = False) -> None:
+        """A few events, most of them calls, by one process; or nothing, when it is undone at the end."""
+        process, self.hour = self.any(), self.hour + 1
+        entries: list[Entry] = []
+        events, calls = [], []
+        number = self.last
+        for _ in range(self.chance.randint(1, 15)):
+            number += 1
+            hash_ = self.chance.getrandbits(64) - 2**63
+            events.append((number, "o", str(hash_), hash_, 1, "t", f"{self.hour:06}", b"", b""))
+            entries.append((EVENTS, hash_, number))
+            if self.chance.random() < 0.8:
+                run_no = self.chance.randint(1, RUNS)
+                calls.append((number, "o", run_no, "c", -hash_, number, "t", *CALL))
+                entries.append((run_no, -hash_, number))
+        try:
+            with self.store.transaction():
+                transaction = self.transaction()
+                keys = [(owner, hash_) for owner, hash_, _ in entries]
+                assert process.find(transaction, keys) == {}
+                self.store.insert_many("events", EVENT_COLUMNS, events)
+                self.store.insert_many("tool_calls", CALL_COLUMNS, calls)
+                process.enter(transaction, entries, number)
+                if undone:
+                    raise Undone
+        except Undone:
+            return
+        transaction.committed()
+        self.last = number
+        for owner, hash_, no in entries:
+            self.rows[owner, hash_] = no
+            if owner != EVENTS:
+                self.calls[owner].add(no)
+        self.times |= {row[0]: row[6] for row in events}
+
+    def transaction(self) -> Transaction:
+        return Transaction(self.store, 0.0, random_ids, None)
+
+    def look(self) -> None:
+        wanted = self.chance.sample(sorted(self.rows), min(20, len(self.rows)))
+        unknown = [(owner, hash_ + 1) for owner, hash_ in wanted]
+        with self.store.transaction():
+            found = self.any().find(self.transaction(), [*wanted, *unknown])
+        assert found == {key: self.rows[key] for key in wanted}
+
+    def read(self) -> None:
+        """As requests do, outside the lock."""
+        runs = self.chance.sample(range(1, RUNS + 1), self.chance.randint(1, RUNS))
+        query: Any = ToolCall.select(ToolCall.call_no).where(self.any().calls_of(runs)).tuples()
+        found = [row[0] for row in query]
+        assert sorted(found) == sorted(no for run_no in runs for no in self.calls[run_no])
+
+    def expire(self) -> None:
+        before = f"{self.hour - self.chance.randint(0, 20):06}"
+        with self.store.transaction():
+            transaction = self.transaction()
+            expire(transaction, self.any(), before, self.chance.randint(1, 40))
+        transaction.committed()
+        left = {row[0] for row in self.store.rows("SELECT event_no FROM events")}
+        for key, number in list(self.rows.items()):
+            if key[0] == EVENTS and number not in left:
+                assert self.times[number] < before
+                del self.rows[key]
+        assert self.last in left or not self.last
+
+    def restart(self) -> None:
+        self.processes[self.chance.randrange(len(self.processes))] = Directory(self.store)
+
+    def filed(self) -> set[Entry]:
+        return {(row[0], row[1], row[2]) for row in self.store.rows("SELECT owner, hash, no FROM directory")}
+
+
+EVENT_COLUMNS = (
+    *("event_no", "organisation_id", "event_id", "id_hash", "run_no", "event_type", "received_at"),
+    *("body", "answer"),
+)
+CALL_COLUMNS = (
+    *("call_no", "organisation_id", "run_no", "tool_call_id", "call_hash", "event_no", "tool_name"),
+    *("payload_digest", "status", "action", "reason", "matched", "shadow", "policy_revision"),
+    *("policy_digest", "decided_at", "audit_id", "facts", "flags"),
+)
+CALL = ("d", "allowed", "allow", "", "[]", "[]", 1, "d", "", "a", "{}", "[]")
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_every_id_is_found_after_any_course_of_events(store: Database, processes: int) -> None:
+    for seed in range(12 if store.is_sqlite else 2):
+        with store.transaction():
+            for table in TABLES:
+                store.rows_changed(f"DELETE FROM {table}")
+        chance = random.Random(seed)
+        world = World(store, chance, [Directory(store) for _ in range(processes)])
+        for _ in range(150):
+            step = chance.random()
+            if step < 0.6:
+                world.write()
+            elif step < 0.65:
+                world.write(undone=True)
+            elif step < 0.8:
+                world.look()
+            elif step < 0.92:
+                world.read()
+            elif step < 0.95:
+                world.expire()
+            elif step < 0.98:
+                world.restart()
+            else:
+                store.lost += 1
+        world.look()
+        world.read()
+        rows = {(owner, hash_, number) for (owner, hash_), number in world.rows.items()}
+        assert world.filed() <= rows, "what is filed has a row"
+        assert len(world.filed()) > len(rows) / 3, "and much of it is filed"
+
+
+def test_what_is_filed_leaves_the_memory(store: Database) -> None:
+    world = World(store, random.Random(1), [Directory(store)])
+    for _ in range(100):
+        world.write()
+    unfiled: Any = world.processes[0]._unfiled
+    kept = unfiled.count + sum(map(len, unfiled.old.values()))
+    assert kept <= 2 * directory.ENOUGH + 2 * 30
+    assert len(world.rows) > 4 * kept
+
+
+def test_a_database_that_was_put_in_its_place_is_read_anew(store: Database) -> None:
+    """A restored copy, or a standby that took over: what was committed last may be missing."""
+    world = World(store, random.Random(2), [Directory(store)])
+    for _ in range(10):
+        world.write()
+    with store.transaction():
+        for table in TABLES:
+            store.rows_changed(f"DELETE FROM {table}")
+    world.last, world.rows = 0, {}
+    store.lost += 1
+    for _ in range(30):
+        world.write()
+        world.look()
+
+
+def test_a_run_is_read_whole_while_its_calls_are_being_filed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "ENOUGH", 20)
+    monkeypatch.setattr(directory, "AT_ONCE", 6)
+
+    async def play() -> None:
+        async with Service(tmp_path, []) as service:
+            for number in range(60):
+                await service.report(
+                    "agent", number, "tool.called", runId="r", toolCallId=f"c-{number}", toolName="read"
+                )
+                found = (await service.call("admin", "GET", "/v1/runs/r")).json()
+                assert [call["toolCallId"] for call in found["toolCalls"]] == [
+                    f"c-{each}" for each in range(number + 1)
+                ]
+                listed = (await service.call("admin", "GET", "/v1/runs")).json()
+                assert listed[0]["toolCallCounts"]["allowed"] == number + 1
+            again = await service.report(
+                "agent", 0, "tool.called", runId="r", toolCallId="c-0", toolName="read"
+            )
+            assert again.headers["idempotent-replay"] == "true"
+            store = service.context.store
+            assert store.rows("SELECT COUNT(*) FROM directory")[0][0] > 60
+
+    asyncio.run(play())
