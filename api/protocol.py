@@ -29,7 +29,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     _spent = 0
     _between = True
-    """Between two requests, or at the beginning of one."""
+    """The parser is between two requests, and has seen nothing of the next one."""
     _data = _rest = b""
     _idle_since: float | None = None
     """When the last answer was complete; None while a request is under way."""
@@ -46,7 +46,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._cut_off(f"a request may have at most {MOST_HEAD} bytes of headers")
 
     def on_message_begin(self) -> None:
-        self._spent = 0
+        self._spent, self._between = 0, False
         super().on_message_begin()
 
     def on_body(self, body: bytes) -> None:
@@ -69,7 +69,8 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_response_complete()
             return
         self.server_state.total_requests += 1
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         self._idle_since = self.loop.time()
         if self.timeout_keep_alive_task is None:
             self._watch(self.timeout_keep_alive)

@@ -242,7 +242,7 @@ def test_events_leave_no_work_to_the_garbage_collector(tmp_path: Path) -> None:
             assert gc.collect() < 300
         finally:
             gc.enable()
-        exchange = short_way._Exchange({}, True)
+        exchange = short_way._Exchange(b"key", None, b"", True)
         gone = weakref.finalize(exchange, lambda: None)
         gc.disable()
         try:

@@ -6,7 +6,7 @@ import re
 import socket
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 import pytest
@@ -46,17 +46,19 @@ def exchange(node: Node, *sent: bytes, answers: int = 1) -> list[tuple[str, dict
         for part in sent:
             connection.sendall(part)
         reader = connection.makefile("rb")
-        found = []
-        for _ in range(answers):
-            status = reader.readline().decode().strip()
-            headers = {}
-            while line := reader.readline().decode().strip():
-                name, _, value = line.partition(": ")
-                headers[name.lower()] = value
-            found.append((status, headers, reader.read(int(headers.get("content-length", 0)))))
+        found = [read_answer(reader) for _ in range(answers)]
         if found[-1][1].get("connection") == "close":
             assert reader.read() == b""
         return found
+
+
+def read_answer(reader: BinaryIO) -> tuple[str, dict[str, str], bytes]:
+    status = reader.readline().decode().strip()
+    headers = {}
+    while line := reader.readline().decode().strip():
+        name, _, value = line.partition(": ")
+        headers[name.lower()] = value
+    return status, headers, reader.read(int(headers.get("content-length", 0)))
 
 
 def comparable(answer: tuple[str, dict[str, str], bytes]) -> Any:
@@ -90,6 +92,16 @@ def test_both_ways_answer_alike(node: Node, name: str) -> None:
     short = comparable(exchange(node, request(BODIES[name]("s")))[0])
     ordinary = comparable(exchange(node, request(BODIES[name]("o"), ORDINARY))[0])
     assert short == (ordinary[0], ordinary[1], ordinary[2].replace('"event-o-', '"event-s-'))
+
+
+def test_a_head_that_was_sent_before_is_answered_alike(node: Node) -> None:
+    with socket.create_connection(("127.0.0.1", node.port), timeout=20) as connection:
+        reader = connection.makefile("rb")
+        for name in [*BODIES, *BODIES]:
+            connection.sendall(request(BODIES[name]("k")))
+            known = comparable(read_answer(reader))
+            ordinary = comparable(exchange(node, request(BODIES[name]("l"), ORDINARY))[0])
+            assert known == (ordinary[0], ordinary[1], ordinary[2].replace('"event-l-', '"event-k-'))
 
 
 @pytest.mark.parametrize("key", [None, "agk_of_nobody_at_all_0123456789"])

@@ -249,8 +249,7 @@ class Ingest(Protocol):
 Job = Callable[[Transaction], Any]
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(msgspec.Struct):
     job: Job | None
     event: Any
     loop: asyncio.AbstractEventLoop | None
