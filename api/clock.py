@@ -24,10 +24,14 @@ def iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+moment = datetime.fromisoformat
+"""The time of an ISO 8601 text, with or without an offset. Raises ValueError."""
+
+
 def seconds(text: str) -> float:
     """Seconds since the epoch of an ISO 8601 text; without an offset it is read as UTC. Raises ValueError."""
-    moment = datetime.fromisoformat(text)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    read = moment(text)
+    return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
 
 
 _TOKENS: deque[str] = deque()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from api import bodies
 from api.errors import ApiError
 from api.handlers.events import read_event
 from schemas.validation import violations
@@ -177,6 +179,78 @@ def test_quick_checks_of_an_event_agree_with_its_schema(body: dict[str, Any]) ->
         if "\\u0000" in raw.decode():
             return
     assert accepted == (not violations("bodies/event", body))
+
+
+_SPELT_TEXTS = st.sampled_from(
+    [
+        '"a"', r'"\u0061"', '":"', r'"\u003a"', r'"\u003A"', r'"\\u003a"', r'"\""', r'"\u0022:"', r'"\\"',
+        r'"\n"', '"a:b"', '"{["', r'"\u0000"', r'"\\u0000"', '"0.1000000000000000055"',
+        '"é"', r'"\u00e9"', '"null"',
+    ]
+)  # fmt: skip
+_SPELT_VALUES = _SPELT_TEXTS | st.sampled_from(
+    [
+        *("null", "true", "1", "-0", "0.1", "0.10", "-0.0", "1e2", "1E400", "1e-400", "5e-324"),
+        *("0.30000000000000004", "0.3000000000000000444", "123456789.12345678", "12345678901.12345678"),
+        *("1.0e22", "100000000000000000000"),
+        *("[" * depth + "]" * depth for depth in (61, 62, 63)),
+        *('{"a":' * depth + "1" + "}" * depth for depth in (61, 62, 63)),
+    ]
+)  # fmt: skip
+
+
+def _spelt_members(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Members of an object, compact or not, some names twice."""
+    pairs = st.lists(st.tuples(_SPELT_TEXTS, values), max_size=4)
+    between = st.sampled_from([(",", ":"), (",", ":"), (", ", ": ")])
+    return st.builds(
+        lambda pairs, between: between[0].join(name + between[1] + value for name, value in pairs),
+        pairs,
+        between,
+    )
+
+
+_SPELT = _spelt_members(
+    st.recursive(
+        _SPELT_VALUES,
+        lambda inner: (
+            st.lists(inner, max_size=3).map(lambda items: f"[{','.join(items)}]")
+            | _spelt_members(inner).map(lambda members: f"{{{members}}}")
+        ),
+        max_leaves=6,
+    )
+)
+
+
+@given(
+    event_id=_SPELT_TEXTS,
+    again=st.sampled_from(["", "", "", '"runId":"r",', '"status":null,']),
+    members=_SPELT,
+)
+@example(event_id='"a"', again="", members='"a":1,"a":1,"b":[1e2,1e2,1e2]')  # as long as it is written again
+@example(event_id=r'"\u0000"', again="", members="")  # written again byte for byte
+@hypothesis_settings(max_examples=1_000, deadline=None)
+def test_however_an_event_is_spelt_what_is_read_is_what_it_says(
+    event_id: str, again: str, members: str
+) -> None:
+    """The quick checks find what looking at all of it finds: keys twice, NULs, depth, inexact fractions."""
+
+    def refusal(look: Callable[[], Any]) -> Any:
+        try:
+            look()
+        except ApiError as error:
+            return error.code, error.detail, error.errors
+        return None
+
+    raw = (
+        f'{{"eventId":{event_id},"runId":"r","agentId":"a","timestamp":"2026-01-31T09:30:00Z",'
+        f'"eventType":"custom.x",{again}"metadata":{{{members}}}}}'
+    ).encode()
+    expected = refusal(lambda: (bodies.decode_unique(raw), bodies.check_digits(raw)))
+    assert refusal(lambda: read_event(raw)) == expected
+    if expected is None:
+        metadata = bodies.decode_unique(raw)["metadata"]
+        assert read_event(raw)[1] == {name: value for name, value in metadata.items() if value is not None}
 
 
 def test_numbers_of_any_size_are_decided_on(tmp_path: Path) -> None:

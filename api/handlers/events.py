@@ -42,9 +42,12 @@ _ID = 200
 _encode = msgspec.json.encode
 _decode = msgspec.json.Decoder(EventBody).decode
 _TOOL_EVENTS = frozenset({"tool.called", "tool.completed", "tool.failed"})
-_TEXTS = ("toolCallId", "toolName", "actionHint", "reason", "task", "model", "userToken")
-_OBJECTS = ("inputPayload", "agentContext")
-_NAMES = ("toolCallId", "toolName")
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("toolCallId", "toolName", "actionHint", "reason", "task", "model", "userToken"), str),
+    **dict.fromkeys(("inputPayload", "agentContext"), dict),
+    "cancelApprovals": bool,
+}
+"""What metadata must be when it is there and not null."""
 
 
 def read_event(raw: bytes) -> tuple[EventBody, dict[str, Any]]:
@@ -56,12 +59,17 @@ def read_event(raw: bytes) -> tuple[EventBody, dict[str, Any]]:
         bodies.validate("event", bodies.decode_unique(raw))
         raise ApiError("invalid_json", "the body cannot be read") from None
     metadata = body.metadata or {}
-    escaped = b"\\" in raw and (b"\\u003" in raw or b"\\u0000" in raw)
-    if escaped or raw.count(b":") != _encode(body).count(b":"):
+    understood = _encode(body)
+    # INVARIANT: what is written again byte for byte names no key twice, and none of its numbers is rounded.
+    same = raw == understood
+    escaped = bodies.BACKSLASH in raw and (b"\\u003" in raw or b"\\u0000" in raw)
+    if escaped or not (same or raw.count(b":") == understood.count(b":")):
         # A colon more than in what was understood may be a key that stands twice (an escape may hide one).
         bodies.decode_unique(raw)
-    bodies.check(raw, {"metadata": metadata})
-    bodies.check_digits(raw)
+    else:
+        bodies.check_depth(raw, [metadata])
+    if not same:
+        bodies.check_digits(raw)
     if body.eventType in ("tool.called", "run.started"):
         bodies.check_count(raw, metadata, "/metadata")
     if not _well_formed(body, metadata):
@@ -84,7 +92,7 @@ def _well_formed(body: EventBody, metadata: dict[str, Any]) -> bool:
     ):
         return False
     try:
-        clock.seconds(body.timestamp)
+        clock.moment(body.timestamp)
     except (ValueError, OverflowError):
         raise invalid(
             "/timestamp",
@@ -92,27 +100,16 @@ def _well_formed(body: EventBody, metadata: dict[str, Any]) -> bool:
         ) from None
     if body.eventType not in EVENT_TYPES and not _CUSTOM.match(body.eventType):
         return False
-    for name in _TEXTS:
-        value = metadata.get(name)
-        if value is not None and not isinstance(value, str):
+    for name, value in metadata.items():
+        kind = _KINDS.get(name)
+        if kind is not None and value is not None and not isinstance(value, kind):
             return False
-    for name in _OBJECTS:
-        value = metadata.get(name)
-        if value is not None and not isinstance(value, dict):
-            return False
-    for name in _NAMES:
-        value = metadata.get(name)
-        if value is not None and len(value) > _ID:
-            return False
-    cancel = metadata.get("cancelApprovals")
-    if cancel is not None and not isinstance(cancel, bool):
+    tool_call_id, tool_name = metadata.get("toolCallId") or "", metadata.get("toolName") or ""
+    if len(tool_call_id) > _ID or len(tool_name) > _ID:
         return False
-    if body.eventType in _TOOL_EVENTS:
-        if not 0 < len(metadata.get("toolCallId") or "") <= _ID:
-            return False
-        if body.eventType == "tool.called" and not 0 < len(metadata.get("toolName") or "") <= _ID:
-            return False
-    return True
+    if body.eventType in _TOOL_EVENTS and not tool_call_id:
+        return False
+    return body.eventType != "tool.called" or tool_name != ""
 
 
 async def incoming(caller: Caller, raw: bytes, context: Context) -> Incoming:
@@ -159,7 +156,7 @@ def _bound_user(caller: Caller) -> dict[str, Any]:
 def _ready(
     caller: Caller, raw: bytes, body: EventBody, metadata: dict[str, Any], facts: dict[str, Any]
 ) -> Incoming:
-    if b"userToken" in raw or "userToken" in (body.metadata or {}):
+    if raw.find(b"userToken") >= 0 or "userToken" in (body.metadata or {}):
         raw = without_user_token(raw)
     if body.eventType != "tool.called":
         return Incoming(caller, raw, body, metadata, facts=facts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from struct import Struct
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from engine.model import Evaluation, ToolCall
 from engine.ruleset import Ruleset
 
 _decode = msgspec.json.decode
+_first_64_bits = Struct(">q").unpack_from
 canonical = msgspec.json.Encoder(order="sorted").encode
 """Canonical JSON: compact, keys sorted, UTF-8. What digests cover."""
 
@@ -89,8 +91,9 @@ def without_user_token(raw: bytes) -> bytes:
 
 def hash64(owner: str, name: str) -> int:
     """64 bits, signed, for a short index. Two ids may share one; rows are compared in full."""
-    digest = sha256(f"{owner}\0{name}".encode()).digest()
-    return int.from_bytes(digest[:8], "big", signed=True)
+    number: int
+    (number,) = _first_64_bits(sha256(f"{owner}\0{name}".encode()).digest())
+    return number
 
 
 def payload_digest(tool_name: str, payload: Any) -> str:
