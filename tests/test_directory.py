@@ -180,6 +180,18 @@ def test_what_is_filed_leaves_the_memory(store: Database) -> None:
     assert len(world.rows) > 4 * kept
 
 
+def test_filing_is_spread_over_the_commits(store: Database) -> None:
+    world = World(store, random.Random(3), [Directory(store)])
+    before, steps = 0, []
+    for _ in range(150):
+        world.write()
+        steps.append(len(world.filed()) - before)
+        before += steps[-1]
+    most = int((directory.AT_ONCE + 2 * 15) * directory.HASTE)
+    assert max(steps) <= most
+    assert sum(step > 0 for step in steps) > 50
+
+
 def test_a_database_that_was_put_in_its_place_is_read_anew(store: Database) -> None:
     """A restored copy, or a standby that took over: what was committed last may be missing."""
     world = World(store, random.Random(2), [Directory(store)])

@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 import peewee
 from playhouse.migrations import Runner
 
+from api.store.checkpoints import Checkpoints
 from api.store.models import database
 
 log = logging.getLogger("governance")
@@ -161,6 +162,7 @@ class Database:
         if self.is_sqlite:
             self.path = Path(url.removeprefix("sqlite:///"))
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.checkpoints = Checkpoints(self.path)
             self.peewee: peewee.Database = peewee.SqliteDatabase(
                 str(self.path),
                 pragmas={
@@ -172,8 +174,9 @@ class Database:
                     "foreign_keys": 0,
                     "busy_timeout": 10_000,
                     "cache_size": -65_536,
-                    # The commit that reaches it copies so many pages, which others wait for.
-                    "wal_autocheckpoint": 1_000,
+                    # The commit that reaches it copies so many pages, which others wait for; it should not
+                    # come to that, see `checkpoints.py`.
+                    "wal_autocheckpoint": 8_000,
                     "journal_size_limit": 67_108_864,
                 },
                 isolation_level=None,
@@ -188,6 +191,8 @@ class Database:
         database.initialize(self.peewee)
         self._readers = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="store-read")
         self._statements: dict[tuple[str, tuple[str, ...]], str] = {}
+        self._rows = 0
+        """Put in by the transaction."""
         self._looks: dict[tuple[str, int], str] = {}
 
     def migrate(self) -> None:
@@ -346,8 +351,10 @@ class Database:
             if self.is_sqlite:
                 if not wait:
                     self.peewee.execute_sql("PRAGMA busy_timeout = 0")
+                self._rows = 0
                 with self.peewee.atomic("IMMEDIATE"):
                     yield
+                self.checkpoints.written(self._rows)
             else:
                 with self.peewee.atomic():
                     self._lock_on_server()
@@ -366,6 +373,7 @@ class Database:
         whose key is there already is left out."""
         if not rows:
             return
+        self._rows += len(rows)
         try:
             if self.is_sqlite or unless_there or len(rows) < COPY_FROM:
                 statement = self._insert(table, columns) + " ON CONFLICT DO NOTHING" * unless_there
@@ -457,6 +465,8 @@ class Database:
 
     def close(self) -> None:
         self._readers.shutdown(wait=True)
+        if self.is_sqlite:
+            self.checkpoints.close()
         self.leave()
         if self._lock_file is not None:
             os.close(self._lock_file)

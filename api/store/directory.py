@@ -159,11 +159,13 @@ class Directory:
         """New rows are written, up to the number `last`; file what is due."""
         unfiled = self._follow(transaction)
         transaction.after_commit(partial(_keep, unfiled, entries, last))
-        self._owed += len(entries) * HASTE
         if self._filed == self._sealed:
+            self._owed = 0.0
             if unfiled.count + len(entries) >= ENOUGH:
                 _seal(transaction, last)
-        elif self._owed >= AT_ONCE:
+            return
+        self._owed += len(entries) * HASTE
+        if self._owed >= AT_ONCE:
             self._file(transaction, int(self._owed))
             self._owed = 0.0
 

@@ -1,0 +1,76 @@
+"""Copies what SQLite has written ahead into the database file, on a thread of its own.
+
+A commit appends pages to the log, and from time to time somebody must copy them to their places and wait for
+the disk: with SQLite's own rule, the commit that finds the log too long, and everybody behind it. Here a
+thread does it while commits go on. What comes meanwhile is copied in another round, until a round finds
+nothing more, which is when the next commit begins the log anew. Should it never catch up, or fail, SQLite's
+own rule still holds, at a longer log (`database.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Final
+
+log = logging.getLogger("governance")
+
+PAGES: Final = 1_000
+"""Written since the last time, by a guess: from here on it is worth the waiting for the disk."""
+PAGES_OF_A_COMMIT: Final = 8
+ROWS_ON_A_PAGE: Final = 4
+"""Of what events leave, on average; with what else a commit touches it makes the guess."""
+ROUNDS: Final = 6
+
+
+class Checkpoints:
+    """One per process with SQLite. `written` may be called from any thread; the thread starts with the first
+    work and ends with `close`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._pages = 0
+        self._wanted = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def written(self, rows: int) -> None:
+        """A commit put in so many rows."""
+        self._pages += PAGES_OF_A_COMMIT + rows // ROWS_ON_A_PAGE
+        if self._pages >= PAGES:
+            self._pages = 0
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="store-checkpoints", daemon=True)
+                self._thread.start()
+            self._wanted.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self._wanted.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            self._wanted.wait()
+            self._wanted.clear()
+            if self._closed:
+                return
+            try:
+                self._copy()
+            except sqlite3.Error as error:
+                # Nothing is lost by it: the pages stay in the log, and commits have errors of their own.
+                log.debug("the log of the database was not copied: %s", error)
+
+    def _copy(self) -> None:
+        place = f"{self._path.absolute().as_uri()}?mode=rw"  # one that was taken away is not made anew
+        with contextlib.closing(
+            sqlite3.connect(place, uri=True, isolation_level=None, timeout=0)
+        ) as connection:
+            for _ in range(ROUNDS):
+                busy, written, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+                if busy or written == copied:
+                    break
