@@ -21,9 +21,9 @@ from api.loops import call_on
 if TYPE_CHECKING:
     from api.store.writer import Entry, Writer
 
-MOST: Final = 128
+MOST: Final = 256
 """Events of one commit on the loop: between two commits it serves its connections."""
-MOST_BYTES: Final = 256 * 2**10
+MOST_BYTES: Final = 512 * 2**10
 SLOW: Final = 0.05
 """Seconds from which one commit keeps others of the loop waiting for too long."""
 SLOW_DISK: Final = 0.005
