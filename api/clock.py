@@ -52,4 +52,17 @@ def random_ids(prefix: str) -> str:
         length = 2 * _TOKEN_BYTES
         _TOKENS.extend(raw[start : start + length] for start in range(length, len(raw), length))
         token = raw[:length]
-    return f"{prefix}_{int(time.time() * 1000):012x}{token}"
+    return f"{prefix}_{_now_in_hex()}{token}"
+
+
+_moment: tuple[int, str] = (-1, "")
+"""A millisecond, and how it is written."""
+
+
+def _now_in_hex() -> str:
+    global _moment
+    now = int(time.time() * 1000)
+    moment = _moment
+    if moment[0] != now:
+        moment = _moment = (now, f"{now:012x}")
+    return moment[1]

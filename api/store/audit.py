@@ -37,30 +37,31 @@ COLUMNS = (
     "record",
     "hash",
 )
-_encode = msgspec.json.Encoder(order="sorted").encode
+_encode = msgspec.json.Encoder(order="deterministic").encode
+"""Sorts the keys of objects, but leaves fields in the order of their struct, which are sorted already."""
 
 
 class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """What a hash covers; see the module."""
+    """What a hash covers; see the module. `at`, `auditId`, `previousHash` and `sequence` are given to it when
+    it is appended. INVARIANT: the fields are in the order of their names."""
 
-    type: str
-    organisationId: str  # noqa: N815
-    auditId: str = ""  # noqa: N815
-    sequence: int = 0
-    at: str = ""
-    previousHash: str = ""  # noqa: N815
-    """These four are given to it when it is appended."""
     actor: str | None = None
     agentId: str | None = None  # noqa: N815
-    runId: str | None = None  # noqa: N815
-    toolCallId: str | None = None  # noqa: N815
-    userId: str | None = None  # noqa: N815
-    delegationChain: list[Any] | None = None  # noqa: N815
-    toolName: str | None = None  # noqa: N815
+    at: str = ""
+    auditId: str = ""  # noqa: N815
     decision: str | None = None
-    reason: str | None = None
-    policyRevision: int | None = None  # noqa: N815
+    delegationChain: list[Any] | None = None  # noqa: N815
     details: Mapping[str, Any] | None = None
+    organisationId: str  # noqa: N815
+    policyRevision: int | None = None  # noqa: N815
+    previousHash: str = ""  # noqa: N815
+    reason: str | None = None
+    runId: str | None = None  # noqa: N815
+    sequence: int = 0
+    toolCallId: str | None = None  # noqa: N815
+    toolName: str | None = None  # noqa: N815
+    type: str
+    userId: str | None = None  # noqa: N815
 
 
 Tip = tuple[int, str]

@@ -86,7 +86,7 @@ class Run(msgspec.Struct):
 
     def facts(self) -> dict[str, Any] | None:
         """The `run` root of a tool call document. Once there is one, it does not change."""
-        if self.told is not None:
+        if self.told is not None or self.task is self.model is self.agent_context is None:
             return self.told
         facts = {"task": self.task, "model": self.model}
         facts = {name: value for name, value in facts.items() if value is not None}
@@ -133,11 +133,14 @@ class Memory:
         """After the commit: what the batch knows is certain now."""
         for (organisation_id, run_id), run in batch.runs.items():
             runs = self._runs[organisation_id]
-            if len(runs) >= MOST_REMEMBERED:
-                runs.clear()
-            run.new = run.dirty = False
-            run.facts()
-            runs[run_id] = run
+            if run_id not in runs:
+                if len(runs) >= MOST_REMEMBERED:
+                    runs.clear()
+                runs[run_id] = run
+            if run.new or run.dirty:
+                run.new = run.dirty = False
+                run.facts()
+        for organisation_id in {organisation_id for organisation_id, _ in batch.runs}:
             self._tips[organisation_id] = transaction.tip(organisation_id)
 
 

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from api.clock import iso
 from api.errors import ApiError
 from api.store.audit import Record
 from api.store.batch import Batch, Call, Run
 from api.store.halts import HaltBook
-from api.store.incoming import Evaluated, Incoming
+from api.store.incoming import Evaluated, EventBody, Incoming, Receipt
 from api.store.writer import Decided, Transaction
 from engine.decision import decide
 from engine.model import Decision, Evaluation, Match, Policy, ToolCall
@@ -51,10 +52,10 @@ class Decisions:
             call = ToolCall({**call.document, "run": run_facts})
         return Evaluated(ruleset, run_facts, call, ruleset.evaluate(call))
 
-    def conflict(self, batch: Batch, event: Incoming, run: Run) -> ApiError | None:
+    def conflict(self, existing: Call, event: Incoming) -> ApiError | None:
         """The error of a call that was reported before as another one."""
-        existing, tool_call_id = batch.call(run, event), event.metadata["toolCallId"]
-        if existing is None or (existing.digest, existing.tool_call_id) == (event.digest, tool_call_id):
+        tool_call_id = event.metadata["toolCallId"]
+        if (existing.digest, existing.tool_call_id) == (event.digest, tool_call_id):
             return None
         return ApiError(
             "tool_call_conflict",
@@ -67,10 +68,11 @@ class Decisions:
         evaluated = event.evaluated
         return evaluated is not None and evaluated.ruleset is self._rules(event.caller.organisation_id)
 
-    def decide(self, batch: Batch, event: Incoming, run: Run, event_no: int) -> dict[str, Any]:
-        """Decide and leave the rows; returns the decision's part of the answer."""
+    def decide(
+        self, batch: Batch, event: Incoming, run: Run, existing: Call | None, event_no: int
+    ) -> Receipt:
+        """Decide and leave the rows. `existing`: the call as it was reported before."""
         halt = self._halts.covering(run.organisation_id, run.agent_id, run.run_id)
-        existing = batch.call(run, event)
         if existing is not None:
             return self._repeated(batch, event, existing, halt)
         facts, evaluated = run.facts(), event.evaluated
@@ -89,15 +91,14 @@ class Decisions:
                 _count(batch, policy, evaluated.call)
         return self._record(batch, event, evaluated, run, event_no, decision, status, action, reason, halt)
 
-    def halted(self, batch: Batch, event: Incoming, run: Run) -> bool:
+    def halted(self, existing: Call | None, run: Run) -> bool:
         """Whether a call that was allowed before is stopped by a halt now."""
-        existing = batch.call(run, event)
         covered = self._halts.covering(run.organisation_id, run.agent_id, run.run_id) is not None
         return covered and existing is not None and existing.status == "allowed"
 
     def _repeated(
         self, batch: Batch, event: Incoming, existing: Call, halt: dict[str, Any] | None
-    ) -> dict[str, Any]:
+    ) -> Receipt:
         status, reason = existing.status, existing.reason
         details = {"decisionAuditId": existing.audit_id}
         if halt is not None and status == "allowed":
@@ -107,12 +108,10 @@ class Decisions:
         audit_id = _audit(
             batch.transaction, "decision.repeated", event, status, existing.policy_revision, details
         )
-        return {
-            **self._answer(status, reason, existing.approval_id, existing.matched, existing.shadow),
-            "decidedAt": existing.decided_at,
-            "policyRevision": existing.policy_revision,
-            "auditId": audit_id,
-        }
+        return self._receipt(
+            *(event.body, status, reason, existing.approval_id, existing.matched, existing.shadow),
+            *(existing.decided_at, existing.policy_revision, audit_id),
+        )
 
     def _record(
         self,
@@ -126,17 +125,17 @@ class Decisions:
         action: str,
         reason: str,
         halt: dict[str, Any] | None,
-    ) -> dict[str, Any]:
+    ) -> Receipt:
         transaction, organisation_id, metadata = batch.transaction, run.organisation_id, event.metadata
         tool_call_id, tool_name = metadata["toolCallId"], metadata["toolName"]
         ruleset, at = evaluated.ruleset, transaction.at
-        matched = [_match_json(match) for match in decision.matched]
-        shadow = [_match_json(match) for match in decision.shadow]
+        matched = [_match_json(match) for match in decision.matched] if decision.matched else []
+        shadow = [_match_json(match) for match in decision.shadow] if decision.shadow else []
         flags = ["after_run_ended"] if run.status != "running" else []
         approval_id = transaction.ids("apr") if status == "awaiting_approval" else None
         details: dict[str, Any] = {
             "action": action,
-            "policyIds": [match.policy.policy_id for match in decision.matched[:50]],
+            "policyIds": [match["policyId"] for match in matched[:50]],
             "policyDigest": ruleset.digest,
             "payloadDigest": event.digest.partition(":")[0],
         }
@@ -180,28 +179,30 @@ class Decisions:
         transaction.decided.append(
             Decided(organisation_id, run.run_id, run.agent_id, tool_call_id, tool_name, status, reason)
         )
-        answer = self._answer(status, reason, approval_id, matched, shadow)
-        answer["decidedAt"] = at
-        answer["policyRevision"] = ruleset.revision
-        answer["auditId"] = audit_id
-        return answer
+        return self._receipt(
+            *(event.body, status, reason, approval_id, matched, shadow, at, ruleset.revision, audit_id)
+        )
 
-    def _answer(
+    def _receipt(
         self,
+        body: EventBody,
         status: str,
         reason: str,
         approval_id: str | None,
         matched: list[dict[str, Any]],
         shadow: list[dict[str, Any]],
-    ) -> dict[str, Any]:
-        answer: dict[str, Any] = {"toolCallStatus": status, "reason": reason}
-        if approval_id is not None:
-            answer["approvalId"] = approval_id
-            answer["approvalUrl"] = self._approvals_page + approval_id
-        answer["matchedPolicies"] = matched
-        if shadow:
-            answer["shadowPolicies"] = shadow
-        return answer
+        at: str,
+        revision: int,
+        audit_id: str,
+    ) -> Receipt:
+        return Receipt(
+            *(body.eventId, body.runId, True, status, reason),
+            UNSET if approval_id is None else approval_id,
+            UNSET if approval_id is None else self._approvals_page + approval_id,
+            matched,
+            shadow or UNSET,
+            *(at, revision, audit_id),
+        )
 
 
 # Rate limits --------------------------------------------------------------------------------------

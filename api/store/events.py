@@ -11,8 +11,7 @@ the recorded decision, never a second one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -29,7 +28,7 @@ from api.store.reports import report
 from api.store.writer import Again, Transaction
 from engine.ruleset import Ruleset
 
-_encode = msgspec.json.encode
+_encode = msgspec.json.Encoder().encode
 
 
 class Ingestion:
@@ -109,36 +108,40 @@ class Ingestion:
             answer = _repeated(event, known)
             if isinstance(answer, ApiError) or event.call is None or run is None:
                 return answer
-            if self._decisions.conflict(batch, event, run) is not None:
+            existing = batch.call(run, event)
+            if existing is not None and self._decisions.conflict(existing, event) is not None:
                 return _other_event(event)
-            if not self._decisions.halted(batch, event, run):
+            if not self._decisions.halted(existing, run):
                 return answer
             # The recorded answer says `allowed`; while a halt lasts, nobody gets to act on it.
-            receipt = self._decisions.decide(batch, event, run, 0)
-            return Answer(_receipt(event, receipt), replayed=True)
-        if run is not None:
-            refused = self._refused(batch, event, run)
-            if refused is not None:
-                return refused
-        else:
+            return Answer(_encode(self._decisions.decide(batch, event, run, existing, 0)), replayed=True)
+        existing = None
+        if run is None:
             run = batch.new_run(event)
+        elif run.agent_id != body.agentId:
+            return _another_agents(run)
+        elif event.call is not None:
+            existing = batch.call(run, event)
+            if existing is not None:
+                refused = self._decisions.conflict(existing, event)
+                if refused is not None:
+                    return refused
         event_no = batch.next_event
         batch.next_event += 1
         if event.call is not None:
-            receipt = self._decisions.decide(batch, event, run, event_no)
+            receipt = self._decisions.decide(batch, event, run, existing, event_no)
         else:
             receipt = report(batch, event, run, self._rules_revision())
-        content = _receipt(event, receipt)
+        content = _encode(receipt)
         batch.record(event, event_no, run, content)
         return Answer(content)
 
-    def _refused(self, batch: Batch, event: Incoming, run: Run) -> ApiError | None:
-        if run.agent_id != event.body.agentId:
-            return ApiError(
-                "run_conflict",
-                f"the run `{run.run_id}` belongs to another agent; a run has one agent: use another `runId`",
-            )
-        return self._decisions.conflict(batch, event, run) if event.call is not None else None
+
+def _another_agents(run: Run) -> ApiError:
+    return ApiError(
+        "run_conflict",
+        f"the run `{run.run_id}` belongs to another agent; a run has one agent: use another `runId`",
+    )
 
 
 def _repeated(event: Incoming, known: Known) -> Answer | ApiError:
@@ -154,8 +157,3 @@ def _other_event(event: Incoming) -> ApiError:
         f"the event `{event.body.eventId}` was sent before with another body, or for another user; use a new"
         " `eventId`",
     )
-
-
-def _receipt(event: Incoming, receipt: Mapping[str, Any]) -> bytes:
-    body = event.body
-    return _encode({"eventId": body.eventId, "runId": body.runId, "processed": True, **receipt})

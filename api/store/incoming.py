@@ -8,6 +8,7 @@ from struct import Struct
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from api.exchange import Caller
 from engine.model import Evaluation, ToolCall
@@ -66,6 +67,24 @@ class Incoming(msgspec.Struct):
         tool_call_id = self.metadata.get("toolCallId")
         if tool_call_id is not None:
             self.call_hash = hash64("", tool_call_id)
+
+
+class Receipt(msgspec.Struct, omit_defaults=True):
+    """What an answer says, section 2.4 of the contract; `approvalUrl` and what follows a call's decision are
+    there for `tool.called` only, or as far as there are any."""
+
+    eventId: str  # noqa: N815
+    runId: str  # noqa: N815
+    processed: bool
+    toolCallStatus: str | UnsetType = UNSET  # noqa: N815
+    reason: str | UnsetType = UNSET
+    approvalId: str | UnsetType = UNSET  # noqa: N815
+    approvalUrl: str | UnsetType = UNSET  # noqa: N815
+    matchedPolicies: list[dict[str, Any]] | UnsetType = UNSET  # noqa: N815
+    shadowPolicies: list[dict[str, Any]] | UnsetType = UNSET  # noqa: N815
+    decidedAt: str | UnsetType = UNSET  # noqa: N815
+    policyRevision: int | UnsetType = UNSET  # noqa: N815
+    auditId: str | UnsetType = UNSET  # noqa: N815
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -12,14 +12,14 @@ import msgspec
 
 from api.store import approvals
 from api.store.batch import Batch, Call, Run
-from api.store.incoming import Incoming, payload_digest
+from api.store.incoming import Incoming, Receipt, payload_digest
 
 _encode = msgspec.json.encode
 GAP = "enforcement_gap"
 
 
-def report(batch: Batch, event: Incoming, run: Run, policy_revision: int) -> dict[str, Any]:
-    """Record the event's effect; returns its part of the answer."""
+def report(batch: Batch, event: Incoming, run: Run, policy_revision: int) -> Receipt:
+    """Record the event's effect."""
     transaction, body, metadata = batch.transaction, event.body, event.metadata
     details: dict[str, Any] = {"eventType": body.eventType}
     match body.eventType:
@@ -42,7 +42,14 @@ def report(batch: Batch, event: Incoming, run: Run, policy_revision: int) -> dic
         details=details,
     )
     transaction.publish(run.organisation_id, "run", body.runId)
-    return {"decidedAt": transaction.at, "policyRevision": policy_revision, "auditId": audit_id}
+    return Receipt(
+        eventId=body.eventId,
+        runId=body.runId,
+        processed=True,
+        decidedAt=transaction.at,
+        policyRevision=policy_revision,
+        auditId=audit_id,
+    )
 
 
 def _start(run: Run, event: Incoming) -> None:

@@ -24,7 +24,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import peewee
@@ -67,7 +67,7 @@ class Change(msgspec.Struct, frozen=True):
     data: dict[str, Any] = {}
 
 
-class Decided(NamedTuple):
+class Decided(msgspec.Struct, frozen=True):
     """A call was decided, for those who follow its run or all decisions."""
 
     organisation_id: str
