@@ -1,0 +1,85 @@
+"""The log of SQLite is copied by a thread of its own while commits go on, and never without bound."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from api.store import checkpoints
+from api.store.database import Database
+from tests.support_sql_archive import opened
+
+
+def pages_in_the_log(store: Database) -> tuple[int, int]:
+    """Written, and copied, as another process sees it."""
+    with sqlite3.connect(store.path) as connection:
+        connection.execute("SELECT COUNT(*) FROM counters").fetchone()
+    header = Path(f"{store.path}-shm").read_bytes()
+    written, copied = (int.from_bytes(header[at : at + 4], "little") for at in (16, 96))
+    return written, copied
+
+
+def write(store: Database, rows: int) -> None:
+    with store.transaction():
+        store.insert_many(
+            "rate_hits", ("bucket", "at", "expires_at"), [("b" * 500, 0.0, 0.0) for _ in range(rows)]
+        )
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
+    monkeypatch.setattr(checkpoints, "PAGES", 100)
+    return opened(f"sqlite:///{tmp_path}/governance.db")
+
+
+def test_the_log_is_copied_and_begun_anew_while_commits_go_on(store: Database) -> None:
+    most = 0
+    for _ in range(150):
+        write(store, 200)
+        most = max(most, pages_in_the_log(store)[0])
+        time.sleep(0.002)
+    store.close()
+    assert 0 < most < store.path.stat().st_size / 8_192 / 3, "else it would hold every page of the database"
+
+
+def test_nothing_is_copied_for_a_commit_now_and_then(store: Database) -> None:
+    for _ in range(3):
+        write(store, 1)
+    assert store.checkpoints._thread is None
+    store.close()
+
+
+def test_a_copy_that_fails_is_tried_again(store: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed: list[int] = []
+    copy = store.checkpoints._copy
+
+    def once() -> None:
+        if not failed:
+            failed.append(1)
+            raise sqlite3.OperationalError("disk I/O error")
+        copy()
+
+    monkeypatch.setattr(store.checkpoints, "_copy", once)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        write(store, 200)
+        written, copied = pages_in_the_log(store)
+        if failed and copied == written > 0:
+            break
+    else:
+        pytest.fail("the log was never copied")
+    store.close()
+
+
+def test_a_database_that_is_gone_is_not_made_anew(store: Database) -> None:
+    write(store, 1)
+    store.leave()
+    for path in store.path.parent.iterdir():
+        path.unlink()
+    with pytest.raises(sqlite3.OperationalError):
+        store.checkpoints._copy()
+    assert not store.path.exists()
+    store.close()
