@@ -13,13 +13,9 @@ from api.store.database import Database
 from tests.support_sql_archive import opened
 
 
-def pages_in_the_log(store: Database) -> tuple[int, int]:
-    """Written, and copied, as another process sees it."""
-    with sqlite3.connect(store.path) as connection:
-        connection.execute("SELECT COUNT(*) FROM counters").fetchone()
-    header = Path(f"{store.path}-shm").read_bytes()
-    written, copied = (int.from_bytes(header[at : at + 4], "little") for at in (16, 96))
-    return written, copied
+def size_of_the_log(store: Database) -> int:
+    """Bytes. INVARIANT: without opening the file: to close it again would take SQLite's locks away."""
+    return Path(f"{store.path}-wal").stat().st_size
 
 
 def write(store: Database, rows: int) -> None:
@@ -39,10 +35,10 @@ def test_the_log_is_copied_and_begun_anew_while_commits_go_on(store: Database) -
     most = 0
     for _ in range(150):
         write(store, 200)
-        most = max(most, pages_in_the_log(store)[0])
+        most = max(most, size_of_the_log(store))
         time.sleep(0.002)
     store.close()
-    assert 0 < most < store.path.stat().st_size / 8_192 / 3, "else it would hold every page of the database"
+    assert 0 < most < store.path.stat().st_size / 3, "else it would hold every page of the database"
 
 
 def test_nothing_is_copied_for_a_commit_now_and_then(store: Database) -> None:
@@ -66,8 +62,7 @@ def test_a_copy_that_fails_is_tried_again(store: Database, monkeypatch: pytest.M
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         write(store, 200)
-        written, copied = pages_in_the_log(store)
-        if failed and copied == written > 0:
+        if failed and store.path.stat().st_size > 2_000_000:
             break
     else:
         pytest.fail("the log was never copied")

@@ -22,7 +22,9 @@ PAGES: Final = 1_000
 """Written since the last time, by a guess: from here on it is worth the waiting for the disk."""
 PAGES_OF_A_COMMIT: Final = 8
 ROWS_ON_A_PAGE: Final = 4
-"""Of what events leave, on average; with what else a commit touches it makes the guess."""
+PAGE: Final = 8_192
+"""Of what events leave, on average, unless they are large; with what else a commit touches it makes the
+guess."""
 ROUNDS: Final = 6
 
 
@@ -37,9 +39,9 @@ class Checkpoints:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def written(self, rows: int) -> None:
-        """A commit put in so many rows."""
-        self._pages += PAGES_OF_A_COMMIT + rows // ROWS_ON_A_PAGE
+    def written(self, rows: int, size: int) -> None:
+        """A commit put in so many rows, for events of so many bytes."""
+        self._pages += PAGES_OF_A_COMMIT + max(rows // ROWS_ON_A_PAGE, size // PAGE)
         if self._pages >= PAGES:
             self._pages = 0
             if self._thread is None:

@@ -340,8 +340,9 @@ class Database:
                 log.warning("a node that held the database in silence for %s s was cut off", SILENT_SECONDS)
 
     @contextlib.contextmanager
-    def transaction(self, *, wait: bool = True) -> Iterator[None]:
-        """The one writing transaction: commits at the end, rolls back on any error.
+    def transaction(self, *, wait: bool = True, size: int = 0) -> Iterator[None]:
+        """The one writing transaction: commits at the end, rolls back on any error. `size`: bytes of the
+        events that it takes in.
 
         With `wait=False` (SQLite) it fails at once where it would wait for another process.
         """
@@ -354,7 +355,7 @@ class Database:
                 self._rows = 0
                 with self.peewee.atomic("IMMEDIATE"):
                     yield
-                self.checkpoints.written(self._rows)
+                self.checkpoints.written(self._rows, size)
             else:
                 with self.peewee.atomic():
                     self._lock_on_server()

@@ -459,7 +459,7 @@ class Writer:
             self.ingest.prepare(events)
         told: audit_chain.Spans = {}
         try:
-            with self.store.transaction(wait=wait):
+            with self.store.transaction(wait=wait, size=sum(entry.size for entry in batch)):
                 transaction = Transaction(self.store, self.clock(), self.ids, self.outbox)
                 # INVARIANT: events come first: caches never learn what a job of the same transaction changed.
                 answered: Iterator[Any] = iter(())
