@@ -235,3 +235,31 @@ def test_a_run_is_read_whole_while_its_calls_are_being_filed(
             assert store.rows("SELECT COUNT(*) FROM directory")[0][0] > 60
 
     asyncio.run(play())
+
+
+def test_all_approvals_of_a_run_end_with_it_wherever_its_calls_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "ENOUGH", 12)
+    monkeypatch.setattr(directory, "AT_ONCE", 4)
+    hold = {
+        "name": "Hold payments",
+        "action": "require_approval",
+        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
+    }
+
+    async def play() -> None:
+        async with Service(tmp_path, [hold]) as service:
+            for number in range(40):
+                run = "r" if number % 4 else "other"
+                answer = await service.report(
+                    "agent", number, "tool.called", runId=run, toolCallId=f"c-{number}", toolName="pay"
+                )
+                assert answer.json()["toolCallStatus"] == "awaiting_approval"
+            await service.report("agent", 99, "run.completed", runId="r", cancelApprovals=True)
+            left = (await service.call("reviewer", "GET", "/v1/approvals?status=pending&limit=100")).json()
+            assert {approval["runId"] for approval in left} == {"other"} and len(left) == 10
+            calls = (await service.call("admin", "GET", "/v1/runs/r")).json()["toolCalls"]
+            assert len(calls) == 30 and {call["status"] for call in calls} == {"blocked"}
+
+    asyncio.run(play())

@@ -294,6 +294,7 @@ def test_a_database_of_before_gets_the_directory(store: Database) -> None:
         store.rows_changed("ALTER TABLE events RENAME COLUMN id_hash TO event_hash")
         store.rows_changed('CREATE UNIQUE INDEX "events_event_hash" ON "events" ("event_hash")')
         store.rows_changed('ALTER TABLE "tool_calls" DROP COLUMN "call_hash"')
+        store.rows_changed('CREATE INDEX "approvals_run_no" ON "approvals" ("run_no")')
         store.rows_changed('CREATE UNIQUE INDEX "old" ON "tool_calls" ("run_no", "tool_call_id")')
         store.rows_changed('CREATE UNIQUE INDEX "older" ON "audit" ("audit_id")')
         store.rows_changed("DELETE FROM schema_migration WHERE name > ?", ("0002",))
@@ -305,7 +306,10 @@ def test_a_database_of_before_gets_the_directory(store: Database) -> None:
         **{(0, -number): number + 1 for number in range(25)},
         **{(run.run_no, hashes[name]): number + 1 for number, name in enumerate(names)},
     }
-    for table, column in (("events", "id_hash"), ("tool_calls", "run_no"), ("audit", "audit_id")):
+    for table, column in (
+        *(("events", "id_hash"), ("tool_calls", "run_no"), ("audit", "audit_id")),
+        ("approvals", "run_no"),
+    ):
         assert not [index for index in store.peewee.get_indexes(table) if column in index.columns]
     with store.transaction():
         transaction = Transaction(store, 0.0, random_ids, None)

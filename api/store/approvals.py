@@ -19,6 +19,7 @@ from peewee import JOIN, SQL
 from api import metrics
 from api.exchange import Caller
 from api.store import halts
+from api.store.directory import Directory
 from api.store.models import Approval, Event, Run, ToolCall
 from api.store.writer import Transaction
 
@@ -242,15 +243,14 @@ def expire_due(transaction: Transaction) -> int:
     return sum(_expire(transaction, row) for row in due)
 
 
-def cancel_run(transaction: Transaction, organisation_id: str, run_no: int, reason: str) -> int:
+def cancel_run(transaction: Transaction, directory: Directory, run_no: int, reason: str) -> int:
     """End the pending approvals of a run that is over; returns how many."""
+    held = ToolCall.select(ToolCall.approval_id).where(
+        directory.calls_of([run_no]) & (ToolCall.status == "awaiting_approval")
+    )
     waiting = list(
         Approval.select()
-        .where(
-            (Approval.organisation_id == organisation_id)
-            & (Approval.run_no == run_no)
-            & (Approval.status == "pending")
-        )
+        .where(Approval.approval_id.in_(held) & (Approval.status == "pending"))
         .order_by(Approval.approval_id)
     )
     return sum(

@@ -245,14 +245,18 @@ class Batch:
         return self.calls.get((run.run_no, event.call_hash))
 
     def record(self, event: Incoming, event_no: int, run: Run, answer: bytes) -> None:
-        """Keep an event with its answer; the same event later in the batch finds it."""
+        """Keep an event with its answer; the same event later in the batch finds it.
+
+        SQLite's driver looks for an adapter of every `bytes`, but of no `bytearray`; that costs more than the
+        copy.
+        """
         organisation_id, body = event.caller.organisation_id, event.body
         self.event_types.append(body.eventType)
         self.entries.append((EVENTS, event.event_hash, event_no))
         self.event_rows.append(
             (
                 *(event_no, organisation_id, body.eventId, event.event_hash, run.run_no, body.eventType),
-                *(self.transaction.at, event.raw, answer),
+                *(self.transaction.at, bytearray(event.raw), bytearray(answer)),
             )
         )
         self.known[event.event_hash] = Known(organisation_id, body.eventId, event.raw, answer)

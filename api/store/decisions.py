@@ -29,7 +29,8 @@ _encode = msgspec.json.encode
 
 IN_THE_EVENT = frozenset({"toolName", "inputPayload", "agentId", "runId", "toolCallId"})
 """Roots of a call that the stored event holds; the others are kept with the decision."""
-
+_PLAIN = len(IN_THE_EVENT) + 1
+"""Roots of a call of which only those and the key are known: most calls."""
 
 UNMATCHED = decide(Evaluation(), lambda policy: False)
 """What most calls come to."""
@@ -297,8 +298,10 @@ def _match_json(match: Match) -> dict[str, Any]:
 
 def _recorded_facts(call: ToolCall) -> str:
     """What the decision saw beside the payload, which the event itself holds."""
-    facts = {root: value for root, value in call.document.items() if root not in IN_THE_EVENT}
-    return _encode(facts).decode()
+    document = call.document
+    if len(document) == _PLAIN:
+        return _encode({"key": document["key"]}).decode()
+    return _encode({root: value for root, value in document.items() if root not in IN_THE_EVENT}).decode()
 
 
 def _audit(

@@ -197,7 +197,6 @@ class Approval(Table):
         indexes = (
             (("organisation_id", "requested_at"), False),
             (("organisation_id", "status", "requested_at"), False),
-            (("run_no",), False),
         )
 
 

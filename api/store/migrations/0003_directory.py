@@ -14,7 +14,7 @@ def up(migrator, db):  # type: ignore[no-untyped-def]
     into = "INSERT INTO directory (owner, hash, no)"
     db.execute_sql(f"{into} SELECT 0, id_hash, event_no FROM events ORDER BY id_hash")
     db.execute_sql(f"{into} SELECT run_no, call_hash, call_no FROM tool_calls ORDER BY run_no, call_hash")
-    for table, column in (("events", "id_hash"), ("tool_calls", "call_hash")):
+    for table, column in (("events", "id_hash"), ("tool_calls", "call_hash"), ("approvals", "run_no")):
         for index in db.get_indexes(table):
             if column in index.columns:
                 db.execute_sql(f'DROP INDEX "{index.name}"')
