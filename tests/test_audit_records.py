@@ -1,4 +1,4 @@
-"""Audit records are canonical JSON, whatever is in them: what a hash covers can be written anew by anybody."""
+"""Audit records are canonical JSON whatever is in them: anybody can write again what a hash covers."""
 
 from __future__ import annotations
 
