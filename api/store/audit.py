@@ -64,6 +64,13 @@ class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
     userId: str | None = None  # noqa: N815
 
 
+TIP = (
+    "SELECT organisation_id, sequence, hash FROM audit WHERE organisation_id = ?"
+    " ORDER BY sequence DESC LIMIT 1"
+)
+"""The newest record of a chain."""
+
+
 Tip = tuple[int, str]
 """`sequence` and `hash` of a chain's newest record."""
 
@@ -118,13 +125,14 @@ class Chain:
         """The newest record, of this transaction or before; sequence 0 when there is none."""
         tip = self._tips.get(organisation_id)
         if tip is None:
-            rows = self._store.rows(
-                "SELECT sequence, hash FROM audit WHERE organisation_id = ? ORDER BY sequence DESC LIMIT 1",
-                (organisation_id,),
-            )
-            tip = (int(rows[0][0]), str(rows[0][1])) if rows else (0, GENESIS)
-            self._tips[organisation_id] = tip
-            self._before[organisation_id] = tip[0]
+            rows = self._store.rows(TIP, (organisation_id,)) or [(organisation_id, 0, GENESIS)]
+            tip = self.begin(*rows[0])
+        return tip
+
+    def begin(self, organisation_id: str, sequence: int, digest: str) -> Tip:
+        """Go on after this record."""
+        tip = self._tips[organisation_id] = (int(sequence), str(digest))
+        self._before[organisation_id] = tip[0]
         return tip
 
     def mark(self) -> object:

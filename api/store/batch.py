@@ -282,10 +282,16 @@ class Batch:
         self.store.insert_many("approvals", APPROVAL_COLUMNS, self.approval_rows)
         self.call_rows, self.approval_rows = [], []
 
+    def flush_events(self) -> None:
+        """Write events and calls gathered so far."""
+        self.store.insert_many("events", EVENT_COLUMNS, self.event_rows)
+        self.event_rows = []
+        self.flush_calls()
+
     def complete(self, call: Call, completion: str, output: str | None) -> None:
         """Record what became of a call."""
         self.flush_calls()
-        self.store.rows_changed(
+        self.store.change(
             "UPDATE tool_calls SET completed_at = ?, completion = ?, output = ?, flags = ? WHERE call_no = ?",
             (self.transaction.at, completion, output, _encode(call.flags).decode(), call.call_no),
         )
@@ -300,7 +306,7 @@ class Batch:
         """Mark a call, leaving its outcome as it is."""
         if flag not in call.flags:
             call.flags.append(flag)
-        self.store.rows_changed(
+        self.store.change(
             "UPDATE tool_calls SET flags = ? WHERE call_no = ?",
             (_encode(call.flags).decode(), call.call_no),
         )
@@ -325,7 +331,7 @@ class Batch:
         self.store.insert_many("runs", RUN_COLUMNS, [_run_row(run) for run in new])
         for run in self.runs.values():
             if run.dirty and not run.new:
-                self.store.rows_changed(
+                self.store.change(
                     "UPDATE runs SET status = ?, task = ?, model = ?, reason = ?, agent_context = ?,"
                     " ended_at = ? WHERE run_no = ?",
                     (
@@ -333,8 +339,7 @@ class Batch:
                         *(run.ended_at, run.run_no),
                     ),
                 )
-        self.store.insert_many("events", EVENT_COLUMNS, self.event_rows)
-        self.flush_calls()
+        self.flush_events()
         self.store.insert_many("rate_hits", HIT_COLUMNS, self.hit_rows)
         self.directory.enter(self.transaction, self.entries, self.next_event - 1)
 

@@ -28,6 +28,7 @@ from playhouse.migrations import Runner
 
 from api.store.checkpoints import Checkpoints
 from api.store.models import database
+from api.store.postgres import Postgres, Rows, Statement
 
 log = logging.getLogger("governance")
 
@@ -37,7 +38,7 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 WRITE_LOCK = 0x60BE_4A9C
 """Advisory lock number on PostgreSQL (arbitrary, fixed)."""
 
-_LOCK = "SELECT set_config('lock_timeout', %s, true), pg_advisory_xact_lock(%s)"
+_LOCK = "SELECT set_config('lock_timeout', ?, true), pg_advisory_xact_lock(?)"
 _END_SILENT = (
     "SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid"
     " WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 0 AND l.objid = %s"
@@ -53,9 +54,6 @@ LOCK_SECONDS_AGAIN = 1.0
 """The same once a wait was in vain, so that a queue of requests is told soon."""
 SILENT_SECONDS = 20
 """A node that held the lock on PostgreSQL in silence for so long has stopped or is out of reach."""
-
-COPY_FROM = 8
-"""Rows from which `COPY` pays on PostgreSQL."""
 
 
 def marks(values: Sequence[Any]) -> str:
@@ -182,12 +180,7 @@ class Database:
                 isolation_level=None,
             )
         else:
-            self.peewee = peewee.PostgresqlDatabase(
-                url.replace("postgres://", "postgresql://", 1),
-                prefer_psycopg3=True,
-                autoconnect=True,
-                connect_timeout=5,
-            )
+            self.peewee = Postgres(url.replace("postgres://", "postgresql://", 1))
         database.initialize(self.peewee)
         self._readers = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="store-read")
         self._statements: dict[tuple[str, tuple[str, ...]], str] = {}
@@ -317,20 +310,22 @@ class Database:
         self._stuck = True
         return made
 
-    def _lock_on_server(self) -> None:
-        """The write lock of all nodes on PostgreSQL, see `write_lock`.
+    def _lock_on_server(self, database: Postgres, first: Sequence[Statement]) -> list[Rows]:
+        """The write lock of all nodes on PostgreSQL, see `write_lock`, and the rows of the first statements.
 
         The server holds the lock of a node that lost its power for hours, so whoever waits in vain ends the
         session of a holder that has been silent for long; what it had not committed is undone.
         """
+        database.later(_LOCK, (f"{self._patience:.0f}s", WRITE_LOCK))
         try:
-            self.peewee.execute_sql(_LOCK, (f"{self._patience:.0f}s", WRITE_LOCK))
+            found = database.answers(first)
         except peewee.OperationalError as error:
             if getattr(getattr(error, "orig", None), "sqlstate", "") == "55P03":  # lock not available
                 self._stuck = True
                 self._end_silent_holder()
             raise
         self._stuck = False
+        return found
 
     def _end_silent_holder(self) -> None:
         from psycopg import Error, connect
@@ -340,26 +335,28 @@ class Database:
                 log.warning("a node that held the database in silence for %s s was cut off", SILENT_SECONDS)
 
     @contextlib.contextmanager
-    def transaction(self, *, wait: bool = True, size: int = 0) -> Iterator[None]:
+    def transaction(
+        self, *, wait: bool = True, size: int = 0, first: Sequence[Statement] = ()
+    ) -> Iterator[list[Rows]]:
         """The one writing transaction: commits at the end, rolls back on any error. `size`: bytes of the
         events that it takes in.
 
-        With `wait=False` (SQLite) it fails at once where it would wait for another process.
+        With `wait=False` (SQLite) it fails at once where it would wait for another process. The rows of the
+        `first` statements come with the lock (PostgreSQL; SQLite is asked when they are needed).
         """
         with self.guarded(), self.write_lock(wait=wait):
             if self.peewee.is_closed():
                 self.peewee.connect()
-            if self.is_sqlite:
+            if isinstance(self.peewee, Postgres):
+                with self.peewee.gathering(), self.peewee.atomic():
+                    yield self._lock_on_server(self.peewee, first)
+            else:
                 if not wait:
                     self.peewee.execute_sql("PRAGMA busy_timeout = 0")
                 self._rows = 0
                 with self.peewee.atomic("IMMEDIATE"):
-                    yield
+                    yield []
                 self.checkpoints.written(self._rows, size)
-            else:
-                with self.peewee.atomic():
-                    self._lock_on_server()
-                    yield
 
     def insert_many(
         self,
@@ -369,22 +366,17 @@ class Database:
         *,
         unless_there: bool = False,
     ) -> None:
-        """Rows into a table by the driver's `executemany`, ten times cheaper than a model instance a row; on
-        PostgreSQL many rows go in by `COPY`, which is cheaper again on both sides. With `unless_there` a row
-        whose key is there already is left out."""
+        """Rows into a table by the driver's `executemany`, ten times cheaper than a model instance a row; for
+        PostgreSQL see there. With `unless_there` a row whose key is there already is left out."""
         if not rows:
+            return
+        if isinstance(self.peewee, Postgres):
+            self.peewee.insert(table, columns, rows, unless_there)
             return
         self._rows += len(rows)
         try:
-            if self.is_sqlite or unless_there or len(rows) < COPY_FROM:
-                statement = self._insert(table, columns) + " ON CONFLICT DO NOTHING" * unless_there
-                self.peewee.connection().cursor().executemany(statement, rows)
-                return
-            names = ", ".join(f'"{column}"' for column in columns)
-            cursor = self.peewee.connection().cursor()
-            with cursor.copy(f'COPY "{table}" ({names}) FROM STDIN') as copy:
-                for row in rows:
-                    copy.write_row(row)
+            statement = self._insert(table, columns) + " ON CONFLICT DO NOTHING" * unless_there
+            self.peewee.connection().cursor().executemany(statement, rows)
         except Exception as error:
             # The driver's own exception, given peewee's class, so that callers see one family.
             with peewee.__exception_wrapper__:  # type: ignore[attr-defined]
@@ -393,14 +385,15 @@ class Database:
     def _insert(self, table: str, columns: tuple[str, ...]) -> str:
         statement = self._statements.get((table, columns))
         if statement is None:
-            marks = ", ".join([self.peewee.param] * len(columns))
             names = ", ".join(f'"{column}"' for column in columns)
-            statement = f'INSERT INTO "{table}" ({names}) VALUES ({marks})'
+            statement = f'INSERT INTO "{table}" ({names}) VALUES ({marks(columns)})'
             self._statements[(table, columns)] = statement
         return statement
 
     def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a statement written with `?` marks."""
+        if isinstance(self.peewee, Postgres) and self.peewee.gathers:
+            return self.peewee.answers([(statement, parameters)])[0]
         if self.peewee.param != "?":
             statement = statement.replace("?", self.peewee.param)
         return list(self.peewee.execute_sql(statement, parameters).fetchall())
@@ -436,6 +429,23 @@ class Database:
         if self.peewee.param != "?":
             statement = statement.replace("?", self.peewee.param)
         return int(self.peewee.execute_sql(statement, parameters).rowcount)
+
+    def change(self, statement: str, parameters: Sequence[Any] = ()) -> None:
+        """The same when nobody asks what came of it; see `postgres.py`."""
+        if isinstance(self.peewee, Postgres):
+            self.peewee.later(statement, parameters)
+        else:
+            self.peewee.execute_sql(statement, parameters)
+
+    def push(self) -> None:
+        """Let PostgreSQL begin with what was left for later."""
+        if isinstance(self.peewee, Postgres):
+            self.peewee.push()
+
+    def send(self) -> None:
+        """Run what was left for later, so that its errors show now."""
+        if isinstance(self.peewee, Postgres):
+            self.peewee.send()
 
     async def read(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run a reading function on a worker thread with a connection of its own."""

@@ -30,6 +30,9 @@ from engine.ruleset import Ruleset
 
 _encode = msgspec.json.Encoder().encode
 
+PART = 32
+"""Events that PostgreSQL is given at once."""
+
 
 class Ingestion:
     """Implements `writer.Ingest`. `rules` gives the newest ruleset of an organisation; `catch_up` brings the
@@ -74,10 +77,23 @@ class Ingestion:
     ) -> list[Answer | Exception]:
         self._refresh(transaction, repeatable)
         batch = Batch.open(self._store, transaction, events, self._memory, self._directory)
-        answers = [self._one(batch, event) for event in events]
+        if self._store.is_sqlite:
+            answers = [self._one(batch, event) for event in events]
+        else:
+            answers = self._in_parts(batch, events)
         batch.write()
         transaction.after_commit(lambda: self._memory.keep(transaction, batch))
         transaction.after_commit(lambda: metrics.recorded(batch.event_types, batch.statuses))
+        return answers
+
+    def _in_parts(self, batch: Batch, events: Sequence[Incoming]) -> list[Answer | Exception]:
+        """While some are decided, the server writes those before."""
+        answers: list[Answer | Exception] = []
+        for start in range(0, len(events), PART):
+            if start:
+                batch.flush_events()
+                self._store.push()
+            answers += [self._one(batch, event) for event in events[start : start + PART]]
         return answers
 
     def _refresh(self, transaction: Transaction, repeatable: bool) -> None:

@@ -41,7 +41,7 @@ def hints(store: Database, busy: threading.Event) -> Hints:
 def send(store: Database) -> None:
     """Inside a transaction: tell other processes once it is committed. (SQLite's file tells by itself.)"""
     if not store.is_sqlite:
-        store.rows("SELECT pg_notify(?, '')", (CHANNEL,))
+        store.change("SELECT pg_notify(?, '')", (CHANNEL,))
 
 
 class FileHints:

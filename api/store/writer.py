@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
@@ -36,6 +37,7 @@ from api.store import audit as audit_chain
 from api.store import hints
 from api.store.arrivals import Arrivals
 from api.store.database import Database, DatabaseUnavailable
+from api.store.postgres import Rows, Statement
 
 log = logging.getLogger("governance")
 
@@ -128,22 +130,38 @@ _SET = (
 class Transaction:
     """What a job may do inside the open transaction, beside peewee queries of its own."""
 
-    def __init__(self, store: Database, now: float, ids: Ids, outbox: Outbox | None) -> None:
+    def __init__(
+        self,
+        store: Database,
+        now: float,
+        ids: Ids,
+        outbox: Outbox | None,
+        begun: Sequence[Rows] = (),
+    ) -> None:
+        """`begun` has what `beginning` asks for, if that was read already."""
         self.store = store
         self.now = now
         self.at = iso(now)
         self.ids = ids
         self.decided: list[Decided] = []
         self._changes: list[Change] = []
-        self._state: dict[str, int] = {name: int(value or 0) for name, value in store.rows(_STATE)}
+        state, *tips = begun or [store.rows(_STATE)]
+        self._state: dict[str, int] = {name: int(value or 0) for name, value in state}
         self._outbox = outbox
         if outbox is not None:
             outbox.refresh(self.counter("webhooks"))
         self._audit = audit_chain.Chain(store, ids, self.at)
+        for row in chain.from_iterable(tips):
+            self._audit.begin(*row)
         self.append = self._audit.append
         self._deliveries: list[tuple[Any, ...]] = []
         self._after: list[Callable[[], None]] = []
         self.bumped: set[str] = set()
+
+    @staticmethod
+    def beginning(organisations: Iterable[str]) -> list[Statement]:
+        """What a transaction asks at first that will append to the audit chains of these organisations."""
+        return [(_STATE, ()), *((audit_chain.TIP, (each,)) for each in organisations)]
 
     def audit(self, organisation_id: str, type: str, **fields: Any) -> str:
         """Append one record to the organisation's hash chain; returns its `auditId`. See `store/audit.py`."""
@@ -197,7 +215,7 @@ class Transaction:
         return value
 
     def _set(self, name: str, value: int) -> None:
-        self.store.rows_changed(_SET, (name, value))
+        self.store.change(_SET, (name, value))
 
     def put(self, counters: Mapping[str, int]) -> None:
         """Set counters that no cache compares with."""
@@ -459,8 +477,12 @@ class Writer:
             self.ingest.prepare(events)
         told: audit_chain.Spans = {}
         try:
-            with self.store.transaction(wait=wait, size=sum(entry.size for entry in batch)):
-                transaction = Transaction(self.store, self.clock(), self.ids, self.outbox)
+            first = []
+            if not self.store.is_sqlite:
+                first = Transaction.beginning({event.caller.organisation_id for event in events})
+            size = sum(entry.size for entry in batch)
+            with self.store.transaction(wait=wait, size=size, first=first) as begun:
+                transaction = Transaction(self.store, self.clock(), self.ids, self.outbox, begun)
                 # INVARIANT: events come first: caches never learn what a job of the same transaction changed.
                 answered: Iterator[Any] = iter(())
                 if events:
@@ -491,6 +513,7 @@ class Writer:
                 log.exception("a step after a commit failed; the commit stands")
 
     def _job(self, transaction: Transaction, job: Job) -> Any:
+        self.store.send()  # what failed of it is not the job's fault
         mark = transaction.mark()
         try:
             with self.store.peewee.savepoint():
