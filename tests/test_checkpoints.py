@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from api.clock import random_ids, system_clock
 from api.store import checkpoints
 from api.store.database import Database
+from api.store.writer import Transaction, Writer
 from tests.support_sql_archive import opened
 
 
@@ -66,6 +69,33 @@ def test_a_copy_that_fails_is_tried_again(store: Database, monkeypatch: pytest.M
             break
     else:
         pytest.fail("the log was never copied")
+    store.close()
+
+
+def test_a_commit_stands_when_no_thread_can_be_started(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "PAGES", 1)
+    writer = Writer(store, system_clock, random_ids)
+    writer.start()
+    start, refused = threading.Thread.start, [1, 2]
+
+    def starting(thread: threading.Thread) -> None:
+        if thread.name == "store-checkpoints" and refused:
+            refused.pop()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", starting)
+
+    def job(transaction: Transaction) -> int:
+        return transaction.bump("halts")
+
+    assert [writer.write_here(job) for _ in range(2)] == [1, 2]
+    assert store.checkpoints._thread is None
+    assert writer.write_here(job) == 3
+    assert store.checkpoints._thread is not None
+    writer.close()
     store.close()
 
 

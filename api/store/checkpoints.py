@@ -45,9 +45,18 @@ class Checkpoints:
         if self._pages >= PAGES:
             self._pages = 0
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="store-checkpoints", daemon=True)
-                self._thread.start()
+                self._start()
             self._wanted.set()
+
+    def _start(self) -> None:
+        """INVARIANT: no failure in here makes the commit before it look failed."""
+        thread = threading.Thread(target=self._run, name="store-checkpoints", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system has no room for another one now
+            log.warning("the log of the database is not copied: %s; it is tried again", error)
+            return
+        self._thread = thread
 
     def close(self) -> None:
         self._closed = True
@@ -63,7 +72,7 @@ class Checkpoints:
                 return
             try:
                 self._copy()
-            except sqlite3.Error as error:
+            except (sqlite3.Error, OSError) as error:
                 # Nothing is lost by it: the pages stay in the log, and commits have errors of their own.
                 log.debug("the log of the database was not copied: %s", error)
 
