@@ -209,6 +209,28 @@ def test_a_database_that_was_put_in_its_place_is_read_anew(store: Database) -> N
         world.look()
 
 
+@pytest.mark.parametrize("told", [False, True])
+def test_a_reader_is_given_no_call_of_another_run(store: Database, told: bool) -> None:
+    """The database is another one, another process has written to it, and this one has only read so far."""
+    idle = Directory(store)
+    world = World(store, random.Random(5), [idle])
+    for _ in range(4):
+        world.write()
+    with store.transaction():
+        for table in TABLES:
+            store.rows_changed(f"DELETE FROM {table}")
+    world.last, world.rows, world.processes = 0, {}, [Directory(store)]
+    world.calls.clear()
+    for _ in range(4):
+        world.write()
+    if told:
+        store.lost += 1
+    for run_no in range(1, RUNS + 1):
+        query: Any = ToolCall.select(ToolCall.call_no).where(idle.calls_of([run_no])).tuples()
+        found = {row[0] for row in query}
+        assert found == world.calls[run_no] if told else found <= world.calls[run_no]
+
+
 def test_a_run_is_read_whole_while_its_calls_are_being_filed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -126,8 +126,12 @@ class Directory:
         return found
 
     def calls_of(self, runs: Sequence[int]) -> Expression:
-        """The condition that picks the calls of some runs, for any thread."""
-        unfiled = self._unfiled
+        """The condition that picks the calls of some runs, for any thread.
+
+        INVARIANT: it never picks a call of another run. What is in memory follows the database only when
+        something is written, so there may be another one behind a reader's connection, with other numbers.
+        """
+        unfiled = self._unfiled if self._lost == self._store.lost else None
         seen = unfiled.seen if unfiled is not None else 0
         numbers: list[int] = []
         if unfiled is not None:
@@ -141,7 +145,7 @@ class Directory:
         chosen = ", ".join([param] * len(runs))
         later = "MAX" if self._store.is_sqlite else "GREATEST"
         filed = f"COALESCE((SELECT value FROM counters WHERE name = '{_FILED}'), 0)"
-        return Expression(
+        numbered = Expression(
             ToolCall.call_no,
             "IN",
             SQL(
@@ -152,6 +156,7 @@ class Directory:
                 [*runs, msgspec.json.encode(numbers).decode(), seen, *runs],
             ),
         )
+        return numbered & ToolCall.run_no.in_(runs)
 
     # Keeping --------------------------------------------------------------------------------------
 
