@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -180,6 +180,35 @@ def test_what_is_filed_leaves_the_memory(store: Database) -> None:
     # Filing goes on with each commit, at 1.25 times the pace, so a lot grows to ten commits at most.
     assert most <= 2 * directory.ENOUGH + 10 * 30
     assert len(world.rows) > 8 * most
+
+
+def test_who_was_idle_reads_no_more_than_what_is_not_filed(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    idle = Directory(store)
+    world = World(store, random.Random(4), [idle])
+    world.write()
+    world.processes = [Directory(store)]
+    for _ in range(150):
+        world.write()
+    read: list[int] = []
+    reading = idle._read
+
+    def recorded(after: int, last: int) -> Iterable[Entry]:
+        read.append(last - after)
+        return reading(after, last)
+
+    monkeypatch.setattr(idle, "_read", recorded)
+    with store.transaction():
+        transaction = world.transaction()
+        filed = idle.filed(transaction)
+        idle.find(transaction, [])
+    assert read == [world.last - filed] and filed > world.last / 2
+    world.processes = [Directory(store), idle]
+    for _ in range(20):
+        world.write()
+        world.look()
+        world.read()
 
 
 def test_filing_is_spread_over_the_commits(store: Database) -> None:

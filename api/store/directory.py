@@ -234,6 +234,7 @@ class Directory:
             unfiled is None
             or self._lost != self._store.lost
             or not (self._filed <= filed <= sealed and self._sealed <= sealed and unfiled.seen <= last)
+            or unfiled.seen < filed  # the others have gone on for long: most of it need not be read
         ):
             self._lost = self._store.lost
             unfiled = self._unfiled = _Unfiled(filed)
