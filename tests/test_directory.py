@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -236,6 +237,31 @@ def test_a_database_that_was_put_in_its_place_is_read_anew(store: Database) -> N
     for _ in range(30):
         world.write()
         world.look()
+
+
+def test_a_file_that_was_put_in_its_place_is_read_anew_without_a_connection_to_lose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread had closed its connection before; others have written more to the new file since."""
+    monkeypatch.setattr(directory, "ENOUGH", 10_000)
+    store = opened(f"sqlite:///{tmp_path}/governance.db")
+    here = Directory(store)
+    world = World(store, random.Random(6), [here])
+    world.write()
+    store.leave()
+    copy = tmp_path / "copy.db"
+    shutil.copy(store.path, copy)
+    rows, last = dict(world.rows), world.last
+    for _ in range(3):
+        world.write()
+    store.leave()
+    copy.replace(store.path)
+    world = World(store, random.Random(7), [Directory(store)], rows=rows, last=last)
+    for _ in range(9):
+        world.write()
+    world.processes = [here]
+    world.look()
+    store.close()
 
 
 @pytest.mark.parametrize("told", [False, True])

@@ -155,6 +155,8 @@ class Database:
         self._made = False
         """The tables are there, so from now on there is a file."""
         self._opened = threading.local()
+        self._file: tuple[int, int] | None = None
+        """The file that was found last, by any thread."""
         self.lost = 0
         """How many connections have failed: behind a new one there may be another database than before."""
         if self.is_sqlite:
@@ -257,6 +259,9 @@ class Database:
             self._give_up()
             raise DatabaseUnavailable("the database file is gone; put it back") from None
         identity = (found.st_dev, found.st_ino)
+        if self._file not in (None, identity):
+            self.lost += 1  # also for a thread that has no connection to lose
+        self._file = identity
         if self.peewee.is_closed():
             self._opened.file = identity
         elif getattr(self._opened, "file", identity) != identity:
