@@ -239,6 +239,33 @@ def test_a_database_that_was_put_in_its_place_is_read_anew(store: Database) -> N
         world.look()
 
 
+def test_an_entry_that_leads_to_nothing_gives_way(store: Database) -> None:
+    """A process of an older version deletes old events, and knows nothing of the directory."""
+    world = World(store, random.Random(8), [Directory(store)])
+    for _ in range(60):
+        world.write()
+    hash_ = store.rows("SELECT hash FROM directory WHERE owner = 0 ORDER BY no LIMIT 1")[0][0]
+    gone = world.rows[EVENTS, hash_]
+    with store.transaction():
+        store.rows_changed("DELETE FROM events WHERE event_no = ?", (gone,))
+    number = world.last + 1
+    with store.transaction():
+        transaction = world.transaction()
+        world.processes[0].find(transaction, [(EVENTS, hash_)])
+        row = (number, "o", str(hash_), hash_, 1, "t", f"{world.hour:06}", b"", b"")
+        store.insert_many("events", EVENT_COLUMNS, [row])
+        world.processes[0].enter(transaction, [(EVENTS, hash_, number)], number)
+    transaction.committed()
+    world.last = world.rows[EVENTS, hash_] = number
+    for _ in range(60):
+        world.write()
+    assert (EVENTS, hash_, number) in world.filed()
+    world.restart()
+    with store.transaction():
+        found = world.any().find(world.transaction(), [(EVENTS, hash_)])
+    assert found == {(EVENTS, hash_): number}
+
+
 def test_a_file_that_was_put_in_its_place_is_read_anew_without_a_connection_to_lose(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

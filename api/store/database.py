@@ -61,6 +61,12 @@ def marks(values: Sequence[Any]) -> str:
     return ", ".join("?" * len(values))
 
 
+def _replacing(columns: Iterable[str], key: Sequence[str]) -> str:
+    """The end of an insert whose rows take the place of those with the same key."""
+    new = ", ".join(f'"{column}" = excluded."{column}"' for column in columns if column not in key)
+    return f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {new}"
+
+
 class DatabaseUnavailable(Exception):
     """The database cannot be reached or written now; nothing of the transaction was kept."""
 
@@ -369,18 +375,20 @@ class Database:
         columns: tuple[str, ...],
         rows: Sequence[Sequence[Any]],
         *,
-        unless_there: bool = False,
+        key: tuple[str, ...] = (),
     ) -> None:
         """Rows into a table by the driver's `executemany`, ten times cheaper than a model instance a row; for
-        PostgreSQL see there. With `unless_there` a row whose key is there already is left out."""
+        PostgreSQL see there. With a `key` a row takes the place of the one that has the same; no two of the
+        rows may."""
         if not rows:
             return
+        ending = _replacing(columns, key) if key else ""
         if isinstance(self.peewee, Postgres):
-            self.peewee.insert(table, columns, rows, unless_there)
+            self.peewee.insert(table, columns, rows, ending)
             return
         self._rows += len(rows)
         try:
-            statement = self._insert(table, columns) + " ON CONFLICT DO NOTHING" * unless_there
+            statement = self._insert(table, columns) + ending
             self.peewee.connection().cursor().executemany(statement, rows)
         except Exception as error:
             # The driver's own exception, given peewee's class, so that callers see one family.

@@ -49,6 +49,8 @@ HASTE: Final = 1.25
 """Entries filed for each new one, so that one lot is done before the next is due."""
 
 _COLUMNS = ("owner", "hash", "no")
+_KEY = ("owner", "hash")
+"""What is filed takes the place of an entry whose row is gone: an older version may have deleted events."""
 _FILED, _SEALED = "directory.filed", "directory.sealed"
 _OWNER, _HASH = "directory.owner", "directory.hash"
 _BEGINNING: Final = (-1, 0)
@@ -179,13 +181,14 @@ class Directory:
         unfiled = self._follow(transaction)
         if (transaction.counter(_FILED), transaction.counter(_SEALED)) != (self._filed, self._sealed):
             return  # this transaction has entered something: another time
-        entries = [
-            (owner, hash_, number)
+        entries = {
+            (owner, hash_): number
             for generation in (unfiled.old, unfiled.new)
             for owner, numbers in generation.items()
             for hash_, number in numbers.items()
-        ]
-        self._store.insert_many("directory", _COLUMNS, sorted(entries), unless_there=True)
+        }
+        rows = [(*key, number) for key, number in sorted(entries.items())]
+        self._store.insert_many("directory", _COLUMNS, rows, key=_KEY)
         transaction.put({_FILED: unfiled.seen, _SEALED: unfiled.seen})
 
     @staticmethod
@@ -197,7 +200,7 @@ class Directory:
         assert self._unfiled is not None
         at = (transaction.counter(_OWNER), transaction.counter(_HASH))
         entries = self._following(self._unfiled.old, at, most)
-        self._store.insert_many("directory", _COLUMNS, entries, unless_there=True)
+        self._store.insert_many("directory", _COLUMNS, entries, key=_KEY)
         if len(entries) < most:
             transaction.put({_FILED: self._sealed})
         else:

@@ -58,7 +58,7 @@ class Postgres(peewee.PostgresqlDatabase):
 
     def __init__(self, url: str) -> None:
         self._own = _Own()
-        self._inserts: dict[tuple[str, tuple[str, ...], int, bool], str] = {}
+        self._inserts: dict[tuple[str, tuple[str, ...], int, str], str] = {}
         self._kinds: dict[tuple[str, tuple[str, ...]], list[str]] = {}
         super().__init__(url, prefer_psycopg3=True, autoconnect=True, connect_timeout=5)
 
@@ -160,10 +160,10 @@ class Postgres(peewee.PostgresqlDatabase):
     # Many rows ------------------------------------------------------------------------------------
 
     def insert(
-        self, table: str, columns: tuple[str, ...], rows: Sequence[Sequence[Any]], unless_there: bool
+        self, table: str, columns: tuple[str, ...], rows: Sequence[Sequence[Any]], ending: str
     ) -> None:
-        """Rows into a table; with `unless_there` without those whose key is there already."""
-        if len(rows) > MOST_ROWS and not unless_there:
+        """Rows into a table; `ending` is that of the statement."""
+        if len(rows) > MOST_ROWS and not ending:
             self._copy(table, columns, rows)
             return
         kinds = self._types(table, columns)
@@ -172,19 +172,19 @@ class Postgres(peewee.PostgresqlDatabase):
         start = 0
         while start < len(rows):
             size = min(MOST_TOGETHER, 1 << ((len(rows) - start).bit_length() - 1))
-            statement = self._insert(table, columns, size, unless_there)
+            statement = self._insert(table, columns, size, ending)
             self.later(statement, list(chain.from_iterable(rows[start : start + size])))
             start += size
 
-    def _insert(self, table: str, columns: tuple[str, ...], size: int, unless_there: bool) -> str:
+    def _insert(self, table: str, columns: tuple[str, ...], size: int, ending: str) -> str:
         """The statement for so many rows."""
-        key = table, columns, size, unless_there
+        key = table, columns, size, ending
         statement = self._inserts.get(key)
         if statement is None:
             names = ", ".join(f'"{name}"' for name in columns)
             row = ", ".join(f"?::{type}" if type else "?" for type in self._types(table, columns))
             statement = f'INSERT INTO "{table}" ({names}) VALUES {", ".join([f"({row})"] * size)}'
-            statement = self._inserts[key] = statement + " ON CONFLICT DO NOTHING" * unless_there
+            statement = self._inserts[key] = statement + ending
         return statement
 
     def _types(self, table: str, columns: tuple[str, ...]) -> list[str]:
