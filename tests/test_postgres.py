@@ -137,19 +137,22 @@ def test_values_arrive_as_they_are(store: Database, copies: int) -> None:
     blobs = [(f"{copy}-{number}", c) for copy in range(copies) for number, c in enumerate(contents)]
     names = [(f"{copy} {text}", text, "") for copy in range(copies) for text in TEXTS]
     single = [("only " + text, text, "") for text in TEXTS]
+    newer = [(name, text + " again", "") for name, text, _ in names[:50]]
     columns = ("organisation_id", "name", "created_at")
 
     def write(transaction: Transaction) -> None:
         store.insert_many("blobs", ("digest", "content"), blobs)
         store.insert_many("organisations", columns, names)
-        store.insert_many("organisations", columns, [*names[:50], *single], unless_there=True)
+        store.insert_many("organisations", columns, [*newer, *single], key=("organisation_id",))
         for text in TEXTS:
             store.insert_many("organisations", columns, [("one " + text, text, "")])
 
     in_transaction(store, write, 0.0)
     assert {row.digest: bytes(row.content) for row in Blob.select()} == dict(blobs)
     found = {row.organisation_id: row.name for row in Organisation.select()}
-    assert found == {row[0]: row[1] for row in [*names, *single]} | {"one " + text: text for text in TEXTS}
+    assert found == {row[0]: row[1] for row in [*names, *newer, *single]} | {
+        "one " + text: text for text in TEXTS
+    }
 
 
 def test_nulls_numbers_and_booleans_arrive(store: Database) -> None:
@@ -363,13 +366,13 @@ def test_a_large_body_arrives(store: Database) -> None:
         store.insert_many("blobs", ("digest", "content"), [("small", b"x")])
         store.insert_many("blobs", ("digest", "content"), [("large", body), ("other", body)])
         store.insert_many(
-            "blobs", ("digest", "content"), [("large", b""), ("third", body)], unless_there=True
+            "blobs", ("digest", "content"), [("large", b"new"), ("third", body)], key=("digest",)
         )
 
     in_transaction(store, write, 0.0)
     assert {row.digest: bytes(row.content) for row in Blob.select()} == {
         "small": b"x",
-        "large": body,
+        "large": b"new",
         "other": body,
         "third": body,
     }
