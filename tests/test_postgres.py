@@ -62,12 +62,17 @@ class Waits:
 async def together(running: Service, events: list[dict[str, Any]], then: Callable[[], None]) -> set[int]:
     """The statuses of events that share one commit; `then` is called before it."""
 
+    writer = running.context.writer
+
     def job(transaction: Transaction) -> None:
         transaction.after_commit(then)
-        time.sleep(0.1)
+        deadline = time.monotonic() + 20
+        while writer._queue.qsize() < len(events) and time.monotonic() < deadline:
+            time.sleep(0.005)
 
-    before = asyncio.create_task(running.context.writer.write(job))
-    await asyncio.sleep(0.03)
+    before = asyncio.create_task(writer.write(job))
+    while writer._queue.qsize() or not writer.writing.locked():
+        await asyncio.sleep(0.001)
     answer = await running.call("agent", "POST", "/v1/events/batch", {"events": events})
     await before
     return {result["status"] for result in answer.json()["results"]}
