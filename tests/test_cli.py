@@ -22,7 +22,7 @@ import httpx
 import pytest
 
 from api import cli, first_start, passwords
-from api.cli import terminal
+from api.cli import backup, terminal
 from api.settings import load
 from api.store import accounts
 from api.store.database import Database
@@ -364,6 +364,39 @@ def test_a_backup_is_whole_closed_and_never_in_the_way(shell: Shell, tmp_path: P
     assert shell.run("backup", str(target), "--force")[0] == 0
     assert "cannot be written" in shell.refused("backup", str(tmp_path / "no" / "folder"))
     assert sorted(file.name for file in tmp_path.iterdir()) == ["copy.sqlite", "data"]
+
+
+_WRITES = """
+import sqlite3, sys, time
+database = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=10)
+for number in range(60_000):
+    database.execute("UPDATE filler SET n = ? WHERE rowid = 1", (number,))
+    time.sleep(0.0005)
+"""
+
+
+def test_a_backup_ends_while_another_process_writes_without_a_pause(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell.run("users", "list")
+    source = next((tmp_path / "data").glob("*.sqlite"))
+    with contextlib.closing(sqlite3.connect(source)) as database, database:
+        database.execute("CREATE TABLE filler (n, text)")
+        database.executemany("INSERT INTO filler VALUES (0, ?)", [("x" * 8_000,)] * 3_000)
+    monkeypatch.setattr(backup, "PAGES_AT_ONCE", 20)
+    steps: list[int] = []
+    monkeypatch.setattr(
+        "rich.progress.Progress.update", lambda self, task, **told: steps.append(told["total"])
+    )
+    writes = subprocess.Popen([sys.executable, "-c", _WRITES, str(source)])
+    try:
+        code, _, _ = shell.run("backup", str(tmp_path / "copy.sqlite"))
+        assert writes.poll() is None, "it wrote all the time"
+    finally:
+        writes.kill()
+        writes.wait()
+    assert code == 0
+    assert len(steps) <= max(steps) / 20 + 2, "it never began again"
 
 
 def test_backup_of_postgres_says_what_to_use(shell: Shell, tmp_path: Path) -> None:

@@ -59,10 +59,13 @@ def _copy(source: Path, target: Path) -> None:
     from rich.progress import Progress
 
     with (
-        contextlib.closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as live,
+        contextlib.closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True, isolation_level=None)) as live,
         contextlib.closing(sqlite3.connect(target)) as copy,
         Progress(console=Console(stderr=True), transient=True) as progress,
     ):
+        # From here on it reads one state: else each commit of the service would make it begin again.
+        live.execute("BEGIN")
+        live.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
         task = progress.add_task("copying")
         live.backup(
             copy,
