@@ -62,7 +62,7 @@ _moment: tuple[int, str] = (-1, "")
 def _now_in_hex() -> str:
     global _moment
     now = int(time.time() * 1000)
-    moment = _moment
-    if moment[0] != now:
-        moment = _moment = (now, f"{now:012x}")
-    return moment[1]
+    last = _moment
+    if last[0] != now:
+        last = _moment = (now, f"{now:012x}")
+    return last[1]

@@ -20,9 +20,10 @@ log = logging.getLogger("governance")
 
 PAGES: Final = 1_000
 """Written since the last time, by a guess: from here on it is worth the waiting for the disk."""
+PAGE: Final = 8_192
+"""Bytes of one, in a new database."""
 PAGES_OF_A_COMMIT: Final = 8
 ROWS_ON_A_PAGE: Final = 4
-PAGE: Final = 8_192
 """Of what events leave, on average, unless they are large; with what else a commit touches it makes the
 guess."""
 ROUNDS: Final = 6

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 import peewee
 from playhouse.migrations import Runner
 
-from api.store.checkpoints import Checkpoints
+from api.store.checkpoints import PAGE, Checkpoints
 from api.store.models import database
 from api.store.postgres import Postgres, Rows, Statement
 
@@ -174,7 +174,7 @@ class Database:
                 pragmas={
                     # Measured: smaller pages cost more writes, larger ones more bytes for each index entry.
                     # Holds for new databases.
-                    "page_size": 8_192,
+                    "page_size": PAGE,
                     "journal_mode": "wal",
                     "synchronous": "full",
                     "foreign_keys": 0,
