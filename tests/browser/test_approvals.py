@@ -14,9 +14,9 @@ def pane(page: Page) -> Locator:
     return page.get_by_role("article")
 
 
-def agents(page: Page) -> list[str]:
-    """Who stands in the list, from top to bottom."""
-    return page.locator(".items .agent").all_inner_texts()
+def expect_agents(page: Page, *agents: str) -> None:
+    """These come to stand in the list, from top to bottom."""
+    expect(page.locator(".items .agent")).to_have_text(agents)
 
 
 def test_the_approval_of_the_link_comes_first_then_those_that_wait_longest(console: Console) -> None:
@@ -25,9 +25,9 @@ def test_the_approval_of_the_link_comes_first_then_those_that_wait_longest(conso
     linked = console.hold(agent="third")
     page = console.reviewer(linked)
     expect(pane(page)).to_contain_text("run-of-third")
-    assert agents(page) == ["third", "first", "second"]
+    expect_agents(page, "third", "first", "second")
     expect(page.locator(".items [aria-current=true]")).to_contain_text("from your link")
-    assert agents(console.reviewer()) == ["first", "second", "third"]
+    expect_agents(console.reviewer(), "first", "second", "third")
 
 
 def test_everything_that_helps_to_judge_is_there(console: Console) -> None:
@@ -201,7 +201,7 @@ def test_a_link_to_a_resolved_approval_tells_how_it_ended(console: Console, verb
     expect(ending).to_contain_text(f"{word} by {console.approval(approval)['actor']} just now")
     expect(ending).to_contain_text("I know them")
     expect(page.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
-    assert agents(page) == ["other"]
+    expect_agents(page, "other")
     page.get_by_role("button", name="Next waiting approval").click()
     expect(pane(page)).to_contain_text("run-of-other")
 
@@ -257,7 +257,7 @@ def test_the_other_views_show_what_was_decided(console: Console) -> None:
     page = console.reviewer()
     page.get_by_role("button", name="Rejected").click()
     expect(page.locator("#ending")).to_contain_text("never")
-    assert agents(page) == ["no"]
+    expect_agents(page, "no")
     page.get_by_role("button", name="All", exact=True).click()
     expect(page.locator(".items .status")).to_have_text(["Waiting", "Rejected", "Approved"])
     page.reload()
