@@ -31,6 +31,7 @@ TABLES = ("events", "tool_calls", "directory", "counters")
 def store(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     monkeypatch.setattr(directory, "ENOUGH", 60)
     monkeypatch.setattr(directory, "AT_ONCE", 12)
+    monkeypatch.setattr(directory, "SIFTED", 7)
     made = opened(database_url)
     yield made
     made.close()

@@ -56,6 +56,10 @@ SILENT_SECONDS = 20
 """A node that held the lock on PostgreSQL in silence for so long has stopped or is out of reach."""
 
 
+TOGETHER = 32
+"""Rows that one statement puts into SQLite, where there are so many. More gain little and are slow to prepare."""
+
+
 def marks(values: Sequence[Any]) -> str:
     """As many `?` as there are values, for a list in a statement."""
     return ", ".join("?" * len(values))
@@ -191,7 +195,7 @@ class Database:
             self.peewee = Postgres(url.replace("postgres://", "postgresql://", 1))
         database.initialize(self.peewee)
         self._readers = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="store-read")
-        self._statements: dict[tuple[str, tuple[str, ...]], str] = {}
+        self._statements: dict[tuple[str, tuple[str, ...], int], str] = {}
         self._rows = 0
         """Put in by the transaction."""
         self._looks: dict[tuple[str, int], str] = {}
@@ -377,9 +381,8 @@ class Database:
         *,
         key: tuple[str, ...] = (),
     ) -> None:
-        """Rows into a table by the driver's `executemany`, ten times cheaper than a model instance a row; for
-        PostgreSQL see there. With a `key` a row takes the place of the one that has the same; no two of the
-        rows may."""
+        """Rows into a table, past peewee's model instances, which cost ten times as much; for PostgreSQL see
+        there. With a `key` a row takes the place of the one that has the same; no two of the rows may."""
         if not rows:
             return
         ending = _replacing(columns, key) if key else ""
@@ -387,20 +390,28 @@ class Database:
             self.peewee.insert(table, columns, rows, ending)
             return
         self._rows += len(rows)
+        together = len(rows) - len(rows) % TOGETHER
         try:
-            statement = self._insert(table, columns) + ending
-            self.peewee.connection().cursor().executemany(statement, rows)
+            cursor = self.peewee.connection().cursor()
+            if together:
+                statement = self._insert(table, columns, TOGETHER) + ending
+                for start in range(0, together, TOGETHER):
+                    cursor.execute(statement, list(chain.from_iterable(rows[start : start + TOGETHER])))
+            if together < len(rows):
+                cursor.executemany(self._insert(table, columns, 1) + ending, rows[together:])
         except Exception as error:
             # The driver's own exception, given peewee's class, so that callers see one family.
             with peewee.__exception_wrapper__:  # type: ignore[attr-defined]
                 raise error
 
-    def _insert(self, table: str, columns: tuple[str, ...]) -> str:
-        statement = self._statements.get((table, columns))
+    def _insert(self, table: str, columns: tuple[str, ...], count: int) -> str:
+        """The statement that puts in so many rows."""
+        statement = self._statements.get((table, columns, count))
         if statement is None:
             names = ", ".join(f'"{column}"' for column in columns)
-            statement = f'INSERT INTO "{table}" ({names}) VALUES ({marks(columns)})'
-            self._statements[(table, columns)] = statement
+            values = ", ".join([f"({marks(columns)})"] * count)
+            statement = f'INSERT INTO "{table}" ({names}) VALUES {values}'
+            self._statements[(table, columns, count)] = statement
         return statement
 
     def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

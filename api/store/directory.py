@@ -3,7 +3,8 @@
 An index that every new row enters at once costs a page of its own per row, since ids are random: more than
 all the rest of a commit. So new entries stay in memory at first, and when there are enough of them, they are
 filed: put into the table `directory` in the order of its keys, some with each commit, so that many share a
-page. Whoever looks for an id asks the memory and the table.
+page. Whoever looks for an id asks the memory and the table, unless the sieve (`sieve.py`) says that neither
+has it.
 
     number of the row    ...........|....................|...............
                           in the table  being filed         in memory only
@@ -32,10 +33,9 @@ from peewee import SQL, Expression
 
 from api.store.database import Database
 from api.store.models import ToolCall
+from api.store.sieve import BEGINNING, Key, Sieve
 from api.store.writer import Transaction
 
-Key = tuple[int, int]
-"""Owner and hash."""
 Entry = tuple[int, int, int]
 """Owner, hash and number."""
 
@@ -45,6 +45,8 @@ ENOUGH: Final = 32_768
 """Entries in memory from which they are filed. More would share pages better and take more memory."""
 AT_ONCE: Final = 512
 """Entries filed together: below, two batches of them meet on many pages."""
+SIFTED: Final = 2_000
+"""Ids of the table that the sieve learns with one look, as long as it does not know all of them."""
 HASTE: Final = 1.25
 """Entries filed for each new one, so that one lot is done before the next is due."""
 
@@ -53,14 +55,13 @@ _KEY = ("owner", "hash")
 """What is filed takes the place of an entry whose row is gone: an older version may have deleted events."""
 _FILED, _SEALED = "directory.filed", "directory.sealed"
 _OWNER, _HASH = "directory.owner", "directory.hash"
-_BEGINNING: Final = (-1, 0)
-"""Before every key."""
 _NONE: Final[dict[int, int]] = {}
 
 _FIND = (
     "SELECT d.owner, d.hash, d.no FROM {keys} CROSS JOIN directory AS d"
     " WHERE d.owner = w.column1 AND d.hash = w.column2"
 )
+_SIFT = "SELECT owner, hash FROM directory WHERE (owner, hash) > (?, ?) ORDER BY owner, hash LIMIT ?"
 _EVENTS = "SELECT event_no, id_hash FROM events WHERE event_no > ? AND event_no <= ?"
 _CALLS = "SELECT call_no, run_no, call_hash FROM tool_calls WHERE call_no > ? AND call_no <= ?"
 
@@ -96,6 +97,7 @@ class Directory:
     def __init__(self, store: Database) -> None:
         self._store = store
         self._unfiled: _Unfiled | None = None
+        self._sieve = Sieve()
         self._lost = -1
         self._transaction: Transaction | None = None
         self._filed = self._sealed = 0
@@ -111,10 +113,12 @@ class Directory:
     def find(self, transaction: Transaction, keys: Iterable[Key]) -> dict[Key, int]:
         """The numbers of those ids that have a row."""
         unfiled = self._follow(transaction)
+        if self._sieve.end is not None:
+            self._sieve.learn(self._store.rows(_SIFT, (*self._sieve.end, SIFTED)), SIFTED)
         found: dict[Key, int] = {}
         asked: list[Key] = []
         generations = (unfiled.new, unfiled.old)
-        for key in keys:
+        for key in self._sieve.let_through(keys):
             owner, hash_ = key
             for generation in generations:
                 if owner in generation and hash_ in generation[owner]:
@@ -165,7 +169,7 @@ class Directory:
     def enter(self, transaction: Transaction, entries: Sequence[Entry], last: int) -> None:
         """New rows are written, up to the number `last`; file what is due."""
         unfiled = self._follow(transaction)
-        transaction.after_commit(partial(_keep, unfiled, entries, last))
+        transaction.after_commit(partial(self._keep, unfiled, entries, last))
         if self._filed == self._sealed:
             self._owed = 0.0
             if unfiled.count + len(entries) >= ENOUGH:
@@ -241,13 +245,19 @@ class Directory:
         ):
             self._lost = self._store.lost
             unfiled = self._unfiled = _Unfiled(filed)
+            self._sieve = Sieve()
             self._filed = self._sealed = filed
         if unfiled.seen < last:
-            unfiled.add(self._read(unfiled.seen, last))
-            unfiled.seen = last
+            self._keep(unfiled, list(self._read(unfiled.seen, last)), last)
         if (filed, sealed) != (self._filed, self._sealed):
             unfiled = self._unfiled = self._moved_on(unfiled, filed, sealed)
         return unfiled
+
+    def _keep(self, unfiled: _Unfiled, entries: Sequence[Entry], last: int) -> None:
+        """These are committed, up to the number `last`; the table will have them later."""
+        unfiled.add(entries)
+        unfiled.seen = last
+        self._sieve.add(entries)
 
     def _read(self, after: int, last: int) -> Iterable[Entry]:
         for event_no, hash_ in self._store.rows(_EVENTS, (after, last)):
@@ -275,12 +285,7 @@ class Directory:
         return moved
 
 
-def _keep(unfiled: _Unfiled, entries: Iterable[Entry], last: int) -> None:
-    unfiled.add(entries)
-    unfiled.seen = last
-
-
 def _seal(transaction: Transaction, last: int) -> None:
     """From now on everything up to this number is being filed."""
-    owner, hash_ = _BEGINNING
+    owner, hash_ = BEGINNING
     transaction.put({_SEALED: last, _OWNER: owner, _HASH: hash_})
