@@ -39,7 +39,7 @@ def test_the_log_is_copied_and_begun_anew_while_commits_go_on(store: Database) -
     size = 0
     while size < 50 * 10**6:
         write(store, 200)
-        time.sleep(0.002)
+        time.sleep(0.01)
         size = store.path.stat().st_size
         if size > 5 * 10**6 and size_of_the_log(store) < size / 2:
             break

@@ -131,7 +131,7 @@ class World:
 
 EVENT_COLUMNS = (
     *("event_no", "organisation_id", "event_id", "id_hash", "run_no", "event_type", "received_at"),
-    *("body", "answer"),
+    *("body", "receipt"),
 )
 CALL_COLUMNS = (
     *("call_no", "organisation_id", "run_no", "tool_call_id", "call_hash", "event_no", "tool_name"),

@@ -84,6 +84,69 @@ def test_a_repeated_event_gets_its_recorded_answer(tmp_path: Path) -> None:
     played(tmp_path, steps)
 
 
+ASK = {
+    "name": "Ask",
+    "action": "require_approval",
+    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
+}
+WARN = {
+    "name": "Wärn",
+    "action": "warn",
+    "matchConditions": [{"field": "inputPayload.text", "operator": "contains", "value": "quote"}],
+}
+SHADOW = {**WARN, "name": "Shadow", "mode": "shadow"}
+
+
+def test_an_answer_that_its_call_tells_is_kept_once(tmp_path: Path) -> None:
+    tools = ("mail", "wire", "pay", "halted")
+
+    async def report(service: Service, number: int, tool: str) -> Any:
+        payload = {"text": 'a "quote" \u2028 😀 \\'}
+        return await service.report(
+            *("agent", number, "tool.called"),
+            runId="r",
+            toolCallId=tool,
+            toolName=tool,
+            inputPayload=payload,
+        )
+
+    async def steps(service: Service) -> None:
+        await called(service, 0, "c-0", "pay")  # known by a second event, too
+        first = []
+        for number, tool in enumerate(tools, 1):
+            if tool == "halted":
+                halt = await service.call("admin", "POST", "/v1/halt", {"scope": "all", "reason": "stop"})
+                assert halt.is_success, halt.text
+            first.append(await report(service, number, tool))
+        first.append(await report(service, 9, "wire"))
+        assert [each.json()["toolCallStatus"] for each in first] == [
+            *("allowed", "blocked", "awaiting_approval", "blocked", "blocked"),
+        ]
+        ended = await service.call("admin", "POST", "/v1/resume", {"scope": "all"})
+        assert ended.is_success, ended.text
+        approval = first[2].json()["approvalId"]
+        done = await service.call("admin", "POST", f"/v1/approvals/{approval}/approve", {"reason": "fine"})
+        assert done.is_success, done.text
+        rows = service.context.store.rows(
+            "SELECT event_id, length(receipt) > 0 FROM events ORDER BY event_no"
+        )
+        assert [bool(kept) for _, kept in rows] == [True, False, False, True, False, True]
+        again = [await report(service, number, tool) for number, tool in enumerate(tools, 1)]
+        again.append(await report(service, 9, "wire"))
+        for one, other in zip(first, again, strict=True):
+            assert other.content == one.content
+            assert other.headers["idempotent-replay"] == "true"
+        service.context.store.rows_changed("DELETE FROM tool_calls WHERE tool_call_id = 'wire'")
+        lost = await report(service, 2, "wire")
+        assert (lost.status_code, lost.json()["code"]) == (409, "event_id_conflict")
+
+    async def play() -> None:
+        async with Service(tmp_path, [BLOCK, ASK, WARN, SHADOW]) as service:
+            await steps(service)
+
+    asyncio.run(play())
+
+
 def test_one_repetition_among_many_new_events_spoils_none(tmp_path: Path) -> None:
     async def steps(service: Service) -> None:
         await called(service, 1, "c-1", "wire")
@@ -282,7 +345,7 @@ def test_a_database_of_before_gets_the_directory(store: Database) -> None:
         "audit_id": "a",
         "facts": "{}",
     }
-    kept = {"organisation_id": "default", "event_type": "t", "received_at": "", "body": b"{}", "answer": b""}
+    kept = {"organisation_id": "default", "event_type": "t", "received_at": "", "body": b"{}", "receipt": b""}
     with store.transaction():
         run = Run.create(
             organisation_id="default", run_id="r", agent_id="a", status="running", started_at="", key_id="k"
@@ -292,6 +355,10 @@ def test_a_database_of_before_gets_the_directory(store: Database) -> None:
             ToolCall.create(**call, run_no=run.run_no, tool_call_id=name, call_hash=number)
         store.rows_changed("DROP TABLE directory")
         store.rows_changed("ALTER TABLE events RENAME COLUMN id_hash TO event_hash")
+        store.rows_changed("ALTER TABLE events RENAME COLUMN receipt TO answer")
+        store.rows_changed('CREATE INDEX "by_time" ON "approvals" ("organisation_id", "requested_at")')
+        store.rows_changed('CREATE INDEX "open" ON "approvals" ("expires_at")')
+        store.rows_changed('DROP INDEX "approvals_expiring"')
         store.rows_changed('CREATE UNIQUE INDEX "events_event_hash" ON "events" ("event_hash")')
         store.rows_changed('ALTER TABLE "tool_calls" DROP COLUMN "call_hash"')
         store.rows_changed('CREATE INDEX "approvals_run_no" ON "approvals" ("run_no")')
@@ -311,6 +378,10 @@ def test_a_database_of_before_gets_the_directory(store: Database) -> None:
         ("approvals", "run_no"),
     ):
         assert not [index for index in store.peewee.get_indexes(table) if column in index.columns]
+    assert {index.name for index in store.peewee.get_indexes("approvals")} & {
+        *("by_time", "open", "approvals_expiring"),
+    } == {"approvals_expiring"}
+    assert store.rows("SELECT DISTINCT receipt FROM events")
     with store.transaction():
         transaction = Transaction(store, 0.0, random_ids, None)
         assert Directory(store).find(transaction, filed) == filed

@@ -11,6 +11,7 @@ reviewers exactly one wins. One whose time is over is never approved, also befor
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from api import metrics
 from api.exchange import Caller
 from api.store import halts
 from api.store.directory import Directory
-from api.store.models import Approval, Event, Run, ToolCall
+from api.store.models import Approval, Event, Organisation, Run, ToolCall
 from api.store.writer import Transaction
 
 STATUSES = ("pending", "approved", "rejected", "expired", "cancelled")
@@ -28,7 +29,7 @@ SERVICE = "service"
 """The actor of what no person did."""
 MOST_AT_ONCE = 500
 IS_PENDING = Approval.status == SQL("'pending'")
-"""Written as a literal, which lets the small index of pending approvals serve it."""
+"""Written as a literal, which lets the small index of those that expire serve it."""
 
 Position = tuple[str, str]
 """Where a page ends: `requestedAt` and `approvalId` of its last approval."""
@@ -74,10 +75,22 @@ def list_approvals(
     organisation_id: str, status: str | None, limit: int, after: Position | None, ascending: bool
 ) -> tuple[list[dict[str, Any]], int, Position | None]:
     """One page by time of request, how many there are in all, and where the next page begins, if any."""
-    chosen = Approval.organisation_id == organisation_id
-    if status is not None:
-        chosen &= Approval.status == status
+    statuses = STATUSES if status is None else (status,)
+    chosen = (Approval.organisation_id == organisation_id) & Approval.status.in_(statuses)
     total = Approval.select().where(chosen).count()
+    # Each status has its own order in the index; a page of all of them is put together from theirs.
+    pages = [_page(organisation_id, each, limit + 1, after, ascending) for each in statuses]
+    rows = list(chain.from_iterable(pages))
+    rows.sort(key=lambda row: (row.requested_at, row.approval_id), reverse=not ascending)
+    rows, more = rows[:limit], len(rows) > limit
+    position = (rows[-1].requested_at, rows[-1].approval_id) if more else None
+    return [_approval(row) for row in rows], int(total), position
+
+
+def _page(
+    organisation_id: str, status: str, limit: int, after: Position | None, ascending: bool
+) -> list[Approval]:
+    chosen = (Approval.organisation_id == organisation_id) & (Approval.status == status)
     if after is not None:
         at, approval_id = after
         if ascending:
@@ -91,11 +104,7 @@ def list_approvals(
         chosen &= further
     keys = (Approval.requested_at, Approval.approval_id)
     order = keys if ascending else tuple(key.desc() for key in keys)
-    rows = list(Approval.select().where(chosen).order_by(*order).limit(limit + 1))
-    more = len(rows) > limit
-    rows = rows[:limit]
-    position = (rows[-1].requested_at, rows[-1].approval_id) if more else None
-    return [_approval(row) for row in rows], int(total), position
+    return list(Approval.select().where(chosen).order_by(*order).limit(limit))
 
 
 def is_own(caller: Caller, key_id: str | None, agent_id: str) -> bool:
@@ -176,7 +185,9 @@ def input_payload(body: bytes | None) -> msgspec.Raw | None:
 
 def count_pending() -> int:
     """Over all organisations, for the metrics."""
-    return int(Approval.select().where(IS_PENDING).count())
+    # By organisation, since the index begins with it.
+    organisations = Organisation.select(Organisation.organisation_id)
+    return int(Approval.select().where(Approval.organisation_id.in_(organisations) & IS_PENDING).count())
 
 
 def anything_due(at: str) -> bool:

@@ -17,17 +17,19 @@ import msgspec
 
 from api.store.audit import Tip
 from api.store.database import Database
-from api.store.directory import EVENTS, Directory, Entry, Key
+from api.store.directory import EVENTS, Directory, Entry
 from api.store.incoming import Incoming
+from api.store.sieve import Key
 from api.store.writer import Transaction
 
+_NOTHING: Final = bytearray()
 _NO_RUNS: Final[dict[str, Run]] = {}
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
 
 EVENT_COLUMNS = (
     *("event_no", "organisation_id", "event_id", "id_hash", "run_no", "event_type", "received_at"),
-    *("body", "answer"),
+    *("body", "receipt"),
 )
 CALL_COLUMNS = (
     *("call_no", "organisation_id", "run_no", "tool_call_id", "call_hash", "event_no", "tool_name"),
@@ -56,7 +58,7 @@ _CALLS = (
     " FROM {keys} CROSS JOIN tool_calls AS t WHERE t.call_no = w.column1"
 )
 _KNOWN = (
-    "SELECT t.id_hash, t.organisation_id, t.event_id, t.body, t.answer"
+    "SELECT t.id_hash, t.organisation_id, t.event_id, t.body, t.receipt"
     " FROM {keys} CROSS JOIN events AS t WHERE t.event_no = w.column1"
 )
 
@@ -167,7 +169,8 @@ class Known(msgspec.Struct):
     organisation_id: str
     event_id: str
     body: bytes
-    answer: bytes
+    receipt: bytes
+    """The answer as sent; empty where it follows from the event's call."""
 
 
 @dataclass(slots=True)
@@ -244,8 +247,9 @@ class Batch:
         """The call that the event is about, or (the hash being the same) another one that takes its place."""
         return self.calls.get((run.run_no, event.call_hash))
 
-    def record(self, event: Incoming, event_no: int, run: Run, answer: bytes) -> None:
-        """Keep an event with its answer; the same event later in the batch finds it.
+    def record(self, event: Incoming, event_no: int, run: Run, answer: bytes, *, follows: bool) -> None:
+        """Keep an event with its answer, unless that follows from its call's row; the same event later in the
+        batch finds it.
 
         SQLite's driver looks for an adapter of every `bytes`, but of no `bytearray`; that costs more than the
         copy.
@@ -256,7 +260,7 @@ class Batch:
         self.event_rows.append(
             (
                 *(event_no, organisation_id, body.eventId, event.event_hash, run.run_no, body.eventType),
-                *(self.transaction.at, bytearray(event.raw), bytearray(answer)),
+                *(self.transaction.at, bytearray(event.raw), _NOTHING if follows else bytearray(answer)),
             )
         )
         self.known[event.event_hash] = Known(organisation_id, body.eventId, event.raw, answer)

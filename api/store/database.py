@@ -57,7 +57,7 @@ SILENT_SECONDS = 20
 
 
 TOGETHER = 32
-"""Rows that one statement puts into SQLite, where there are so many. More gain little and are slow to prepare."""
+"""Rows that one statement puts into SQLite, where there are so many. More gain little."""
 
 
 def marks(values: Sequence[Any]) -> str:

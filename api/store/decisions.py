@@ -114,6 +114,13 @@ class Decisions:
             *(existing.decided_at, existing.policy_revision, audit_id),
         )
 
+    def recorded(self, event: Incoming, call: Call) -> Receipt:
+        """What the event was answered that reported a call first, if nobody was asked to decide it."""
+        return self._receipt(
+            *(event.body, call.status, call.reason, call.approval_id, call.matched, call.shadow),
+            *(call.decided_at, call.policy_revision, call.audit_id),
+        )
+
     def _record(
         self,
         batch: Batch,

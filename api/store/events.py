@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import msgspec
+from msgspec import UNSET
 
 from api import metrics
 from api.errors import ApiError
@@ -121,16 +122,7 @@ class Ingestion:
         known = batch.known.get(event.event_hash)
         run = batch.runs.get((organisation_id, body.runId))
         if known is not None:
-            answer = _repeated(event, known)
-            if isinstance(answer, ApiError) or event.call is None or run is None:
-                return answer
-            existing = batch.call(run, event)
-            if existing is not None and self._decisions.conflict(existing, event) is not None:
-                return _other_event(event)
-            if not self._decisions.halted(existing, run):
-                return answer
-            # The recorded answer says `allowed`; while a halt lasts, nobody gets to act on it.
-            return Answer(_encode(self._decisions.decide(batch, event, run, existing, 0)), replayed=True)
+            return self._repeated(batch, event, known, run)
         existing = None
         if run is None:
             run = batch.new_run(event)
@@ -149,8 +141,26 @@ class Ingestion:
         else:
             receipt = report(batch, event, run, self._rules_revision())
         content = _encode(receipt)
-        batch.record(event, event_no, run, content)
+        follows = event.call is not None and existing is None and receipt.approvalId is UNSET
+        batch.record(event, event_no, run, content, follows=follows)
         return Answer(content)
+
+    def _repeated(self, batch: Batch, event: Incoming, known: Known, run: Run | None) -> Answer | ApiError:
+        """The recorded answer, as long as the event is the one that was recorded."""
+        if not _is_same(event, known):
+            return _other_event(event)
+        existing = batch.call(run, event) if run is not None and event.call is not None else None
+        if existing is not None and run is not None:
+            if self._decisions.conflict(existing, event) is not None:
+                return _other_event(event)
+            if self._decisions.halted(existing, run):
+                # The recorded answer says `allowed`; while a halt lasts, nobody gets to act on it.
+                return Answer(_encode(self._decisions.decide(batch, event, run, existing, 0)), replayed=True)
+        if known.receipt:
+            return Answer(known.receipt, replayed=True)
+        if existing is None:
+            return _other_event(event)  # somebody has deleted its call
+        return Answer(_encode(self._decisions.recorded(event, existing)), replayed=True)
 
 
 def _another_agents(run: Run) -> ApiError:
@@ -160,11 +170,9 @@ def _another_agents(run: Run) -> ApiError:
     )
 
 
-def _repeated(event: Incoming, known: Known) -> Answer | ApiError:
+def _is_same(event: Incoming, known: Known) -> bool:
     same_id = (known.organisation_id, known.event_id) == (event.caller.organisation_id, event.body.eventId)
-    if not same_id or not same_body(known.body, event.raw):
-        return _other_event(event)
-    return Answer(known.answer, replayed=True)
+    return same_id and same_body(known.body, event.raw)
 
 
 def _other_event(event: Incoming) -> ApiError:

@@ -118,8 +118,9 @@ class Event(Table):
     received_at = TextField()
     body = BlobField()
     """The request body, byte for byte; only a user token gives way to its sha256."""
-    answer = BlobField()
-    """The answer as sent, so that a repeated event gets the same bytes."""
+    receipt = BlobField()
+    """The answer as sent, so that a repeated event gets the same bytes. Empty where the event's call says all
+    of it and never changes, since it was decided for good."""
 
     class Meta:
         table_name = "events"
@@ -194,21 +195,18 @@ class Approval(Table):
 
     class Meta:
         table_name = "approvals"
-        indexes = (
-            (("organisation_id", "requested_at"), False),
-            (("organisation_id", "status", "requested_at"), False),
-        )
+        indexes = ((("organisation_id", "status", "requested_at"), False),)
 
 
 Approval.add_index(
     Approval.index(
         Approval.expires_at,
-        name="approvals_pending",
+        name="approvals_expiring",
         # A literal, not a parameter: an index is only used where the query's condition says the same.
-        where=SQL("\"status\" = 'pending'"),
+        where=SQL('"status" = \'pending\' AND "expires_at" IS NOT NULL'),
     )
 )
-"""The pending approvals alone: what the sweeper and the metrics look at; small however long the history."""
+"""The pending approvals that may expire: what the sweeper looks at; small however long the history."""
 
 
 class Halt(Table):
