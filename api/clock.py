@@ -43,6 +43,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_TOKENS.clear)
 
 
+_moment: tuple[int, str] = (-1, "")
+"""A millisecond, and how it is written."""
+
+
 def random_ids(prefix: str) -> str:
     """`<prefix>_<12 hex digits of milliseconds><20 random ones>`: unique, unguessable, sorted by time."""
     try:
@@ -52,17 +56,9 @@ def random_ids(prefix: str) -> str:
         length = 2 * _TOKEN_BYTES
         _TOKENS.extend(raw[start : start + length] for start in range(length, len(raw), length))
         token = raw[:length]
-    return f"{prefix}_{_now_in_hex()}{token}"
-
-
-_moment: tuple[int, str] = (-1, "")
-"""A millisecond, and how it is written."""
-
-
-def _now_in_hex() -> str:
     global _moment
     now = int(time.time() * 1000)
     last = _moment
     if last[0] != now:
         last = _moment = (now, f"{now:012x}")
-    return last[1]
+    return f"{prefix}_{last[1]}{token}"

@@ -9,6 +9,7 @@ import base64
 import binascii
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ ROLES = ("admin", "reviewer", "viewer")
 """The roles of people, strongest first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Caller:
     """Who asks, as the service itself verified it.
 
@@ -40,7 +41,7 @@ class Caller:
     credential: str = field(default="", repr=False)
     """The digest of the API key, so that a rotated key's old secret is told from its new one."""
 
-    @property
+    @cached_property
     def actor(self) -> str:
         """How the record names them: the e-mail of a user, `key:<id>` of a key."""
         return self.email if self.kind == "user" else f"key:{self.key_id}"

@@ -7,8 +7,9 @@ asked of the caller, who keeps the counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from engine.model import STATUS, STRENGTH, Action, Decision, Evaluation, Match, Policy
 

@@ -1,5 +1,7 @@
 """The nouns of the engine, as frozen values: policy, condition, tool call, match, decision.
 
+Those that are made for every call are structs of msgspec, which take a fifth of the time to make.
+
 This module decides only what the words mean. It knows nothing of files, YAML, JSON Schema, HTTP or SQL,
 and no other engine module's behaviour.
 
@@ -11,8 +13,10 @@ document, so what a condition can name and what a caller can send is the same th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Literal
+
+import msgspec
 
 Json = Any
 """A JSON value: None, bool, int, float, str, list or dict with string keys."""
@@ -122,8 +126,7 @@ class Policy:
     organisation_id: str = "default"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(msgspec.Struct, frozen=True):
     """One call to decide on.
 
     `document` maps field roots to JSON values. `toolName`, `inputPayload`, `agentId`, `runId` and
@@ -172,8 +175,7 @@ class Fault:
 Verdict = bool | Fault
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(msgspec.Struct, frozen=True):
     """A policy that matched a call, and why in words (conditions and the values seen)."""
 
     policy: Policy
@@ -186,16 +188,14 @@ class Match:
         return (STRENGTH[self.policy.action], self.policy.name, self.policy.policy_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation:
+class Evaluation(msgspec.Struct, frozen=True):
     """Everything that matched a call, before rate limits; both tuples are in `Match.order`."""
 
     matches: tuple[Match, ...] = ()
     shadow: tuple[Match, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """What happens to a call, and why. `matched` and `shadow` hold effective matches in `Match.order`."""
 
     action: Action
@@ -203,5 +203,5 @@ class Decision:
     reason: str
     matched: tuple[Match, ...] = ()
     shadow: tuple[Match, ...] = ()
-    counted: tuple[Policy, ...] = field(default=())
+    counted: tuple[Policy, ...] = ()
     """Rate-limited policies on whose count this call goes (empty when it ends up blocked)."""

@@ -115,8 +115,17 @@ class Chain:
         self._tips[organisation_id] = (sequence, digest)
         self._rows.append(
             (
-                *(organisation_id, sequence, audit_id, self._at, record.type),
-                *(record.agentId, record.runId, record.userId, record.decision, text.decode(), digest),
+                organisation_id,
+                sequence,
+                audit_id,
+                self._at,
+                record.type,
+                record.agentId,
+                record.runId,
+                record.userId,
+                record.decision,
+                text.decode(),
+                digest,
             )
         )
         return audit_id

@@ -22,7 +22,6 @@ from api.store.incoming import Incoming
 from api.store.sieve import Key
 from api.store.writer import Transaction
 
-_NOTHING: Final = bytearray()
 _NO_RUNS: Final[dict[str, Run]] = {}
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
@@ -249,18 +248,21 @@ class Batch:
 
     def record(self, event: Incoming, event_no: int, run: Run, answer: bytes, *, follows: bool) -> None:
         """Keep an event with its answer, unless that follows from its call's row; the same event later in the
-        batch finds it.
-
-        SQLite's driver looks for an adapter of every `bytes`, but of no `bytearray`; that costs more than the
-        copy.
-        """
+        batch finds it."""
         organisation_id, body = event.caller.organisation_id, event.body
         self.event_types.append(body.eventType)
         self.entries.append((EVENTS, event.event_hash, event_no))
         self.event_rows.append(
             (
-                *(event_no, organisation_id, body.eventId, event.event_hash, run.run_no, body.eventType),
-                *(self.transaction.at, bytearray(event.raw), _NOTHING if follows else bytearray(answer)),
+                event_no,
+                organisation_id,
+                body.eventId,
+                event.event_hash,
+                run.run_no,
+                body.eventType,
+                self.transaction.at,
+                event.raw,
+                b"" if follows else answer,
             )
         )
         self.known[event.event_hash] = Known(organisation_id, body.eventId, event.raw, answer)

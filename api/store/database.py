@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -58,6 +59,12 @@ SILENT_SECONDS = 20
 
 TOGETHER = 32
 """Rows that one statement puts into SQLite, where there are so many. More gain little."""
+
+
+# SQLite's driver looks in three places for an adapter of each None and each `bytes` before it takes them as
+# they are. With these it need not look far; they change nothing.
+sqlite3.register_adapter(bytes, bytes)
+sqlite3.register_adapter(type(None), {}.get)  # type: ignore[arg-type]
 
 
 def marks(values: Sequence[Any]) -> str:

@@ -8,6 +8,7 @@ was reported before gets its recorded decision, never a second one; only a halt 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -15,10 +16,11 @@ from msgspec import UNSET
 
 from api.clock import iso
 from api.errors import ApiError
+from api.exchange import Caller
 from api.store.audit import Record
 from api.store.batch import Batch, Call, Run
 from api.store.halts import HaltBook
-from api.store.incoming import Evaluated, EventBody, Incoming, Receipt
+from api.store.incoming import DIGEST, Evaluated, EventBody, Incoming, Receipt
 from api.store.writer import Decided, Transaction
 from engine.decision import decide
 from engine.model import Decision, Evaluation, Match, Policy, ToolCall
@@ -115,10 +117,18 @@ class Decisions:
         )
 
     def recorded(self, event: Incoming, call: Call) -> Receipt:
-        """What the event was answered that reported a call first, if nobody was asked to decide it."""
+        """What the event is answered that reports a call first; the same later, unless somebody was asked to
+        decide it."""
         return self._receipt(
-            *(event.body, call.status, call.reason, call.approval_id, call.matched, call.shadow),
-            *(call.decided_at, call.policy_revision, call.audit_id),
+            event.body,
+            call.status,
+            call.reason,
+            call.approval_id,
+            call.matched,
+            call.shadow,
+            call.decided_at,
+            call.policy_revision,
+            call.audit_id,
         )
 
     def _record(
@@ -143,9 +153,9 @@ class Decisions:
         approval_id = transaction.ids("apr") if status == "awaiting_approval" else None
         details: dict[str, Any] = {
             "action": action,
-            "policyIds": [match["policyId"] for match in matched[:50]],
+            "policyIds": [match["policyId"] for match in matched[:50]] if matched else [],
             "policyDigest": ruleset.digest,
-            "payloadDigest": event.digest.partition(":")[0],
+            "payloadDigest": event.digest[:DIGEST],
         }
         if approval_id is not None:
             details["approvalId"] = approval_id
@@ -161,25 +171,42 @@ class Decisions:
         batch.entries.append((run.run_no, event.call_hash, event_no))
         batch.call_rows.append(
             (
-                *(event_no, organisation_id, run.run_no, tool_call_id, event.call_hash, event_no, tool_name),
-                *(event.digest, status, action, reason, _list(matched), _list(shadow), ruleset.revision),
-                *(ruleset.digest, at, audit_id, approval_id, reason if status == "blocked" else None),
-                *(_recorded_facts(evaluated.call), _list(flags)),
+                event_no,
+                organisation_id,
+                run.run_no,
+                tool_call_id,
+                event.call_hash,
+                event_no,
+                tool_name,
+                event.digest,
+                status,
+                action,
+                reason,
+                _list(matched) if matched else "[]",
+                _list(shadow) if shadow else "[]",
+                ruleset.revision,
+                ruleset.digest,
+                at,
+                audit_id,
+                approval_id,
+                reason if status == "blocked" else None,
+                _recorded_facts(event.caller, evaluated.call),
+                _list(flags) if flags else "[]",
             )
         )
-        batch.calls[(run.run_no, event.call_hash)] = Call(
-            tool_call_id=tool_call_id,
-            call_no=event_no,
-            digest=event.digest,
-            status=status,
-            reason=reason,
-            matched=matched,
-            shadow=shadow,
-            flags=flags,
-            approval_id=approval_id,
-            policy_revision=ruleset.revision,
-            decided_at=at,
-            audit_id=audit_id,
+        call = batch.calls[(run.run_no, event.call_hash)] = Call(
+            tool_call_id,
+            event_no,
+            event.digest,
+            status,
+            reason,
+            matched,
+            shadow,
+            flags,
+            approval_id,
+            ruleset.revision,
+            at,
+            audit_id,
         )
         batch.statuses.append(status)
         if matched or halt is not None:
@@ -187,9 +214,7 @@ class Decisions:
         transaction.decided.append(
             Decided(organisation_id, run.run_id, run.agent_id, tool_call_id, tool_name, status, reason)
         )
-        return self._receipt(
-            *(event.body, status, reason, approval_id, matched, shadow, at, ruleset.revision, audit_id)
-        )
+        return self.recorded(event, call)
 
     def _receipt(
         self,
@@ -204,12 +229,18 @@ class Decisions:
         audit_id: str,
     ) -> Receipt:
         return Receipt(
-            *(body.eventId, body.runId, True, status, reason),
+            body.eventId,
+            body.runId,
+            True,
+            status,
+            reason,
             UNSET if approval_id is None else approval_id,
             UNSET if approval_id is None else self._approvals_page + approval_id,
             matched,
             shadow or UNSET,
-            *(at, revision, audit_id),
+            at,
+            revision,
+            audit_id,
         )
 
 
@@ -303,12 +334,17 @@ def _match_json(match: Match) -> dict[str, Any]:
     }
 
 
-def _recorded_facts(call: ToolCall) -> str:
+def _recorded_facts(caller: Caller, call: ToolCall) -> str:
     """What the decision saw beside the payload, which the event itself holds."""
     document = call.document
     if len(document) == _PLAIN:
-        return _encode({"key": document["key"]}).decode()
+        return _key_alone(caller.key_id, caller.scopes)
     return _encode({root: value for root, value in document.items() if root not in IN_THE_EVENT}).decode()
+
+
+@lru_cache(maxsize=1_000)
+def _key_alone(key_id: str, scopes: tuple[str, ...]) -> str:
+    return _encode({"key": {"id": key_id, "scopes": scopes}}).decode()
 
 
 def _audit(
@@ -342,4 +378,4 @@ def _audit(
 
 
 def _list(values: list[Any]) -> str:
-    return _encode(values).decode() if values else "[]"
+    return _encode(values).decode()

@@ -20,6 +20,10 @@ canonical = msgspec.json.Encoder(order="sorted").encode
 """Canonical JSON: compact, keys sorted, UTF-8. What digests cover."""
 
 
+DIGEST = 64
+"""Characters of a payload's digest; behind a colon follows on whose behalf the call is made, if on any."""
+
+
 class EventBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The body of POST /v1/events, section 2.4 of the contract. The schema says the same in more words."""
 
