@@ -26,6 +26,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import repeat
 from typing import Final
 
 import msgspec
@@ -222,7 +223,7 @@ class Directory:
             hashes = self._hashes[1]
             start = bisect_right(hashes, hash_at) if owner == owner_at else 0
             chosen = hashes[start : start + most - len(entries)]
-            entries += [(owner, hash_, numbers[hash_]) for hash_ in chosen]
+            entries += zip(repeat(owner), chosen, map(numbers.__getitem__, chosen), strict=False)
             if len(entries) == most:
                 break
         return entries
