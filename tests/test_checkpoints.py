@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -12,6 +15,7 @@ import pytest
 from api.clock import random_ids, system_clock
 from api.store import checkpoints
 from api.store.database import Database
+from api.store.growth import Growth
 from api.store.writer import Transaction, Writer
 from tests.support_sql_archive import opened
 
@@ -53,6 +57,66 @@ def test_nothing_is_copied_for_a_commit_now_and_then(store: Database) -> None:
         write(store, 1)
     assert store.checkpoints._thread is None
     store.close()
+
+
+def test_the_system_need_not_keep_what_the_file_has_grown_by(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "PAGES", 10**9)
+    dismissed: list[tuple[int, int]] = []
+
+    def advised(file: int, start: int, length: int, advice: int) -> None:
+        assert os.path.samestat(os.fstat(file), store.path.stat())
+        assert advice == os.POSIX_FADV_DONTNEED
+        dismissed.append((start, start + length))
+
+    monkeypatch.setattr(os, "posix_fadvise", advised)
+    sizes = []
+    for _ in range(3):
+        write(store, 1000)
+        store.checkpoints._copy()
+        sizes.append(store.path.stat().st_size)
+    store.checkpoints._copy()
+    assert sizes == sorted(set(sizes))
+    assert dismissed == [(sizes[0], sizes[1]), (sizes[1], sizes[2])]  # what was there before stays
+    store.close()
+
+
+def test_the_locks_stay_while_the_file_is_looked_at(store: Database) -> None:
+    """Whoever could switch the log off would have the file for himself."""
+    code = """if True:
+        import sqlite3, sys
+        connection = sqlite3.connect(sys.argv[1], timeout=0)
+        try:
+            print(connection.execute("PRAGMA journal_mode = delete").fetchone()[0])
+        except sqlite3.OperationalError as error:
+            print(error)
+    """
+
+    def taken_over() -> str:
+        done = subprocess.run([sys.executable, "-c", code, store.path], capture_output=True, text=True)
+        return done.stdout.strip()
+
+    write(store, 200)
+    store.checkpoints._copy()
+    assert taken_over() == "database is locked"
+    store.close()
+    assert taken_over() == "delete"
+
+
+def test_another_file_in_the_same_place_is_another_one(store: Database, tmp_path: Path) -> None:
+    growth = Growth(store.path)
+    write(store, 1)
+    growth.dismiss()
+    aside = tmp_path / "aside"
+    store.close()
+    store.path.rename(aside)
+    with pytest.raises(FileNotFoundError):
+        growth.dismiss()
+    store.path.write_bytes(bytes(100_000))
+    growth.dismiss()
+    first = os.fstat(growth._file or 0)
+    assert os.path.samestat(first, store.path.stat()) and not os.path.samestat(first, aside.stat())
 
 
 def test_a_copy_that_fails_is_tried_again(store: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,8 @@ import threading
 from pathlib import Path
 from typing import Final
 
+from api.store.growth import Growth
+
 log = logging.getLogger("governance")
 
 PAGES: Final = 1_000
@@ -35,6 +37,7 @@ class Checkpoints:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._growth = Growth(path)
         self._pages = 0
         self._wanted = threading.Event()
         self._thread: threading.Thread | None = None
@@ -86,3 +89,4 @@ class Checkpoints:
                 busy, written, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
                 if busy or written == copied:
                     break
+        self._growth.dismiss()
