@@ -11,6 +11,8 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from engine.commands import shell_commands
 from engine.fields import DERIVED, Path
 from engine.model import Json
@@ -28,28 +30,22 @@ MISSING: Final = _Missing()
 """Stands for "there is no such value", where None would be JSON's null."""
 
 
-class View:
+class View(msgspec.Struct, eq=False):
     """What a call shows at one path: `ends` is where it ends, arrays unopened, () when it is missing."""
 
-    __slots__ = (
-        *("_encoded", "_folded", "_joined", "_keys", "_numbers", "_texts", "_values"),
-        *("ends", "hit", "path", "said"),
-    )
-
-    def __init__(self, path: Path, ends: tuple[Json, ...]) -> None:
-        self.path = path
-        self.ends = ends
-        self.hit: tuple[Any, bytes, tuple[int, int]] | None = None
-        """The pattern that was found last in one of `encoded`, in which, and where."""
-        self.said: str | None = None
-        """`first` in words, once somebody has found them."""
-        self._values: tuple[Json, ...] | None = None
-        self._keys: Collection[str] | None = None
-        self._texts: tuple[str, ...] | None = None
-        self._folded: str | None = None
-        self._encoded: tuple[bytes, ...] | None = None
-        self._joined: bytes | None = None
-        self._numbers: tuple[tuple[int | float, ...], bool] | None = None
+    path: Path
+    ends: tuple[Json, ...]
+    hit: tuple[Any, bytes, tuple[int, int]] | None = None
+    """The pattern that was found last in one of `encoded`, in which, and where."""
+    said: str | None = None
+    """`first` in words, once somebody has found them."""
+    _values: tuple[Json, ...] | None = None
+    _keys: Collection[str] | None = None
+    _texts: tuple[str, ...] | None = None
+    _folded: str | None = None
+    _encoded: tuple[bytes, ...] | None = None
+    _joined: bytes | None = None
+    _numbers: tuple[tuple[int | float, ...], bool] | None = None
 
     def first(self) -> Json:
         """The first value; MISSING when there is none."""
@@ -136,19 +132,16 @@ class View:
         return math.inf if others else max(numbers, default=-math.inf)
 
 
-class Facts:
+class Facts(msgspec.Struct, eq=False):
     """What one tool call offers to conditions; made once per evaluation, remembers its views.
 
     INVARIANT: nothing here raises for any JSON document, of any depth.
     INVARIANT: `derived` comes from the payload alone, worked out once, when a condition first reads it.
     """
 
-    __slots__ = ("_derived", "_views", "document")
-
-    def __init__(self, document: Mapping[str, Json]) -> None:
-        self.document = document
-        self._derived: Mapping[str, Json] | None = None
-        self._views: dict[str, View] = {}
+    document: Mapping[str, Json]
+    _derived: Mapping[str, Json] | None = None
+    _views: dict[str, View] = {}
 
     def at(self, path: Path) -> View:
         """What the call shows at a path."""

@@ -132,16 +132,15 @@ class Memory:
 
     def keep(self, transaction: Transaction, batch: Batch) -> None:
         """After the commit: what the batch knows is certain now."""
-        for (organisation_id, run_id), run in batch.runs.items():
-            runs = self._runs[organisation_id]
-            if run_id not in runs:
-                if len(runs) >= MOST_REMEMBERED:
-                    runs.clear()
-                runs[run_id] = run
-            if run.new or run.dirty:
-                run.new = run.dirty = False
-                run.facts()
-        for organisation_id in {organisation_id for organisation_id, _ in batch.runs}:
+        for run in batch.learnt:
+            runs = self._runs[run.organisation_id]
+            if len(runs) >= MOST_REMEMBERED:
+                runs.clear()
+            runs[run.run_id] = run
+        for run in batch.changed:
+            run.new = run.dirty = False
+            run.facts()
+        for organisation_id in batch.organisations:
             self._tips[organisation_id] = transaction.tip(organisation_id)
 
 
@@ -179,7 +178,10 @@ class Batch:
     store: Database
     transaction: Transaction
     directory: Directory
+    organisations: set[str]
     runs: dict[tuple[str, str], Run]
+    learnt: list[Run]
+    """Those that were not known before: read, or new."""
     calls: dict[tuple[int, int], Call]
     """By run and hash of the call's id."""
     known: dict[int, Known]
@@ -187,6 +189,8 @@ class Batch:
     next_event: int
     counts: dict[str, int] = field(default_factory=dict)
     """Rate-limit bucket to the calls that count in its window now."""
+    changed: list[Run] = field(default_factory=list)
+    """New or dirty, once they are written."""
     event_types: list[str] = field(default_factory=list)
     statuses: list[str] = field(default_factory=list)
     """Of the calls decided for the first time."""
@@ -209,12 +213,15 @@ class Batch:
         """Read what the events may need."""
         wanted = {(event.caller.organisation_id, event.body.runId) for event in events}
         runs = memory.take(transaction, wanted)
-        runs |= {(row[1], row[2]): Run(*row) for row in store.found(_RUNS, wanted - runs.keys())}
+        learnt = [Run(*row) for row in store.found(_RUNS, wanted - runs.keys())]
+        runs |= {(run.organisation_id, run.run_id): run for run in learnt}
         found = directory.find(transaction, _keys(runs, events))
         return cls(
             store,
             transaction,
             directory,
+            {organisation_id for organisation_id, _ in wanted},
+            learnt=learnt,
             known=_known(store, [number for (owner, _), number in found.items() if owner == EVENTS]),
             runs=runs,
             calls=_calls(store, [number for (owner, _), number in found.items() if owner != EVENTS]),
@@ -240,6 +247,7 @@ class Batch:
         )
         self.next_run += 1
         self.runs[(run.organisation_id, run.run_id)] = run
+        self.learnt.append(run)
         return run
 
     def call(self, run: Run, event: Incoming) -> Call | None:
@@ -333,10 +341,10 @@ class Batch:
                     call.status, call.reason = status, reason
 
     def write(self) -> None:
-        new = [run for run in self.runs.values() if run.new]
-        self.store.insert_many("runs", RUN_COLUMNS, [_run_row(run) for run in new])
-        for run in self.runs.values():
-            if run.dirty and not run.new:
+        self.changed = [run for run in self.runs.values() if run.new or run.dirty]
+        self.store.insert_many("runs", RUN_COLUMNS, [_run_row(run) for run in self.changed if run.new])
+        for run in self.changed:
+            if not run.new:
                 self.store.change(
                     "UPDATE runs SET status = ?, task = ?, model = ?, reason = ?, agent_context = ?,"
                     " ended_at = ? WHERE run_no = ?",
