@@ -39,9 +39,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
 
 
 def test_the_log_is_copied_and_begun_anew_while_commits_go_on(store: Database) -> None:
-    """Left to SQLite it would hold all that is written, up to 64 MB."""
+    """Left to SQLite it would hold all that is written, up to 16 MB."""
     size = 0
-    while size < 50 * 10**6:
+    while size < 16 * 10**6:
         write(store, 200)
         time.sleep(0.01)
         size = store.path.stat().st_size

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from api.clock import random_ids
-from api.store import directory
+from api.store import directory, sieve
 from api.store.database import Database
 from api.store.directory import EVENTS, Directory, Entry, Key
 from api.store.expiry import events as expire
@@ -32,6 +32,8 @@ def store(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Databa
     monkeypatch.setattr(directory, "ENOUGH", 60)
     monkeypatch.setattr(directory, "AT_ONCE", 12)
     monkeypatch.setattr(directory, "SIFTED", 7)
+    monkeypatch.setattr(sieve, "LEAST", 2)
+    monkeypatch.setattr(sieve, "MOST", 256)
     made = opened(database_url)
     yield made
     made.close()

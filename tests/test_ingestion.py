@@ -384,7 +384,7 @@ def test_a_database_of_before_gets_the_directory(store: Database) -> None:
     assert store.rows("SELECT DISTINCT receipt FROM events")
     with store.transaction():
         transaction = Transaction(store, 0.0, random_ids, None)
-        assert Directory(store).find(transaction, filed) == filed
+        assert Directory(store).find(transaction, [*filed]) == filed
         assert Directory.filed(transaction) == 25
     store.migrate()
 

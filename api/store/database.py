@@ -193,7 +193,7 @@ class Database:
                     "cache_size": -65_536,
                     # The commit that reaches it copies so many pages, which others wait for; it should not
                     # come to that, see `checkpoints.py`.
-                    "wal_autocheckpoint": 8_000,
+                    "wal_autocheckpoint": 2_000,
                     "journal_size_limit": 67_108_864,
                 },
                 isolation_level=None,

@@ -111,7 +111,7 @@ class Directory:
 
     # Looking --------------------------------------------------------------------------------------
 
-    def find(self, transaction: Transaction, keys: Iterable[Key]) -> dict[Key, int]:
+    def find(self, transaction: Transaction, keys: Sequence[Key]) -> dict[Key, int]:
         """The numbers of those ids that have a row."""
         unfiled = self._follow(transaction)
         if self._sieve.end is not None:
