@@ -27,14 +27,16 @@ import pytest
 class Postgres:
     """One server in a temporary folder, reachable by a socket there; nothing listens on the network."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: str) -> None:
+        """`settings` of the server besides ours."""
         # A short path in the system's temporary folder: socket paths are limited to 107 characters, and
         # pytest's own folders are closed to the user that the server runs as.
         self.folder = Path(tempfile.mkdtemp(prefix="governance-pg-"))
         self.folder.chmod(0o755)
         self.data = self.folder / "data"
         self._numbers = count(1)
-        self._options = "-c fsync=on -c max_connections=200 -c shared_buffers=64MB"
+        settings = {"fsync": "on", "max_connections": "200", "shared_buffers": "64MB", **settings}
+        self._options = " ".join(f"-c {name}={value}" for name, value in settings.items())
         self._prepare()
 
     def _prepare(self) -> None:

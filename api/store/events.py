@@ -31,7 +31,7 @@ from engine.ruleset import Ruleset
 
 _encode = msgspec.json.Encoder().encode
 
-PART = 32
+PART = 16
 """Events that PostgreSQL is given at once."""
 
 
