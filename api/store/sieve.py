@@ -23,8 +23,8 @@ Key = tuple[int, int]
 LEAST: Final = 2**20
 """Bytes of bits at first."""
 MOST: Final = 2**24
-"""Bytes of bits at last. Then some eighth of the new ids is let through with ten million ids, and half of them
-with a hundred million."""
+"""Bytes of bits at last. Then some eighth of the new ids is let through with ten million ids, and half with a
+hundred million."""
 BITS: Final = 32
 """Bits for each id: with fewer they are doubled."""
 BEGINNING: Final[Key] = (-1, 0)
