@@ -20,6 +20,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Final
 
+import msgspec
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
@@ -70,23 +71,21 @@ class _Nobody:
         pass
 
 
-class _Exchange:
+class _Exchange(msgspec.Struct, eq=False):
     """Stands where the server keeps its request and response; has what the server asks of them."""
 
-    response_started = False
-    response_complete = False
-    disconnected = False
-    more_body = True
-    message_event = _Nobody()
+    key: bytes
+    request_id: bytes | None
+    """As sent."""
+    body: bytes | bytearray
+    keep_alive: bool
+    response_started: bool = False
+    response_complete: bool = False
+    disconnected: bool = False
+    more_body: bool = True
 
-    def __init__(
-        self, key: bytes, request_id: bytes | None, body: bytes | bytearray, keep_alive: bool
-    ) -> None:
-        self.key = key
-        self.request_id = request_id
-        """As sent."""
-        self.body = body
-        self.keep_alive = keep_alive
+    message_event = _Nobody()
+    __repr__ = object.__repr__  # the key is not to be told
 
 
 @dataclass(frozen=True, slots=True)

@@ -374,11 +374,18 @@ class Database:
                     yield self._lock_on_server(self.peewee, first)
             else:
                 if not wait:
-                    self.peewee.execute_sql("PRAGMA busy_timeout = 0")
+                    self._never_wait()
                 self._rows = 0
                 with self.peewee.atomic("IMMEDIATE"):
                     yield []
                 self.checkpoints.written(self._rows, size)
+
+    def _never_wait(self) -> None:
+        """From now on this thread's connection fails at once where it would wait for another process."""
+        connection = self.peewee.connection()
+        if getattr(self._opened, "hasty", None) is not connection:
+            self.peewee.execute_sql("PRAGMA busy_timeout = 0")
+            self._opened.hasty = connection
 
     def insert_many(
         self,
