@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import shutil
 from collections import defaultdict
@@ -240,6 +241,33 @@ def test_a_database_that_was_put_in_its_place_is_read_anew(store: Database) -> N
     for _ in range(30):
         world.write()
         world.look()
+
+
+def test_bits_that_could_not_be_set_hide_nothing(store: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(store, random.Random(3), [Directory(store)])
+    for _ in range(4):
+        world.write()
+    add = sieve.Sieve.add
+    refused: list[object] = []
+
+    def failing(self: sieve.Sieve, ids: Any) -> None:
+        if not refused:
+            refused.append(ids)
+            raise MemoryError
+        add(self, ids)
+
+    monkeypatch.setattr(sieve.Sieve, "add", failing)
+    committed = Transaction.committed
+
+    def carried_on(transaction: Transaction) -> None:  # as the writer does
+        with contextlib.suppress(MemoryError):
+            committed(transaction)
+
+    monkeypatch.setattr(Transaction, "committed", carried_on)
+    world.write()
+    assert refused
+    with store.transaction():
+        assert world.processes[0].find(world.transaction(), [*world.rows]) == world.rows
 
 
 def test_an_entry_that_leads_to_nothing_gives_way(store: Database) -> None:

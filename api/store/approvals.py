@@ -79,8 +79,10 @@ def list_approvals(
     chosen = (Approval.organisation_id == organisation_id) & Approval.status.in_(statuses)
     total = Approval.select().where(chosen).count()
     # Each status has its own order in the index; a page of all of them is put together from theirs.
+    # INVARIANT: `pending`, which is all that changes, is read first. So nothing is left out, and what was
+    # resolved meanwhile, and is read twice, is told as it is now.
     pages = [_page(organisation_id, each, limit + 1, after, ascending) for each in statuses]
-    rows = list(chain.from_iterable(pages))
+    rows = list({row.approval_id: row for row in chain.from_iterable(pages)}.values())
     rows.sort(key=lambda row: (row.requested_at, row.approval_id), reverse=not ascending)
     rows, more = rows[:limit], len(rows) > limit
     position = (rows[-1].requested_at, rows[-1].approval_id) if more else None

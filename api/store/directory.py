@@ -255,10 +255,13 @@ class Directory:
         return unfiled
 
     def _keep(self, unfiled: _Unfiled, entries: Sequence[Entry], last: int) -> None:
-        """These are committed, up to the number `last`; the table will have them later."""
+        """These are committed, up to the number `last`; the table will have them later.
+
+        INVARIANT: the sieve comes first. A bit too many is harmless; one that were missing would hide an id.
+        """
+        self._sieve.add(entries)
         unfiled.add(entries)
         unfiled.seen = last
-        self._sieve.add(entries)
 
     def _read(self, after: int, last: int) -> Iterable[Entry]:
         for event_no, hash_ in self._store.rows(_EVENTS, (after, last)):

@@ -19,8 +19,8 @@ _Identity = tuple[int, int]
 class Growth:
     """Of one file, for one thread.
 
-    INVARIANT: the descriptor is closed only when there is another file at the path. To close any descriptor
-    of a file takes away the locks that SQLite has on it, in the whole process.
+    INVARIANT: no descriptor is ever closed, also not that of a file which was replaced: it may come back. To
+    close any descriptor of a file takes away the locks that SQLite has on it, in the whole process.
     """
 
     def __init__(self, path: Path) -> None:
@@ -41,8 +41,6 @@ class Growth:
         self._size = found.st_size
 
     def _open(self) -> None:
-        file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        if self._file is not None:
-            os.close(self._file)
-        opened = os.fstat(file)
-        self._file, self._identity = file, (opened.st_dev, opened.st_ino)
+        self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        opened = os.fstat(self._file)
+        self._identity = opened.st_dev, opened.st_ino
