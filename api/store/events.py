@@ -31,7 +31,7 @@ from engine.ruleset import Ruleset
 
 _encode = msgspec.json.Encoder().encode
 
-PART = 16
+PART = 12
 """Events that PostgreSQL is given at once."""
 
 
