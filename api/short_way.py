@@ -71,7 +71,7 @@ class _Nobody:
         pass
 
 
-class _Exchange(msgspec.Struct, eq=False):
+class _Exchange(msgspec.Struct, eq=False, weakref=True):
     """Stands where the server keeps its request and response; has what the server asks of them."""
 
     key: bytes
