@@ -111,25 +111,12 @@ class Decisions:
         audit_id = _audit(
             batch.transaction, "decision.repeated", event, status, existing.policy_revision, details
         )
-        return self._receipt(
-            *(event.body, status, reason, existing.approval_id, existing.matched, existing.shadow),
-            *(existing.decided_at, existing.policy_revision, audit_id),
-        )
+        return self._receipt(event.body, existing, status, reason, audit_id)
 
     def recorded(self, event: Incoming, call: Call) -> Receipt:
         """What the event is answered that reports a call first; the same later, unless somebody was asked to
         decide it."""
-        return self._receipt(
-            event.body,
-            call.status,
-            call.reason,
-            call.approval_id,
-            call.matched,
-            call.shadow,
-            call.decided_at,
-            call.policy_revision,
-            call.audit_id,
-        )
+        return self._receipt(event.body, call, call.status, call.reason, call.audit_id)
 
     def _record(
         self,
@@ -153,7 +140,7 @@ class Decisions:
         approval_id = transaction.ids("apr") if status == "awaiting_approval" else None
         details: dict[str, Any] = {
             "action": action,
-            "policyIds": [match["policyId"] for match in matched[:50]] if matched else [],
+            "policyIds": [match["policyId"] for match in matched[:50]],
             "policyDigest": ruleset.digest,
             "payloadDigest": event.digest[:DIGEST],
         }
@@ -182,8 +169,8 @@ class Decisions:
                 status,
                 action,
                 reason,
-                _list(matched) if matched else "[]",
-                _list(shadow) if shadow else "[]",
+                _list(matched),
+                _list(shadow),
                 ruleset.revision,
                 ruleset.digest,
                 at,
@@ -191,7 +178,7 @@ class Decisions:
                 approval_id,
                 reason if status == "blocked" else None,
                 _recorded_facts(event.caller, evaluated.call),
-                _list(flags) if flags else "[]",
+                _list(flags),
             )
         )
         call = batch.calls[(run.run_no, event.call_hash)] = Call(
@@ -216,30 +203,20 @@ class Decisions:
         )
         return self.recorded(event, call)
 
-    def _receipt(
-        self,
-        body: EventBody,
-        status: str,
-        reason: str,
-        approval_id: str | None,
-        matched: list[dict[str, Any]],
-        shadow: list[dict[str, Any]],
-        at: str,
-        revision: int,
-        audit_id: str,
-    ) -> Receipt:
+    def _receipt(self, body: EventBody, call: Call, status: str, reason: str, audit_id: str) -> Receipt:
+        """`status` and `reason` are the call's, unless a halt outweighs them."""
         return Receipt(
             body.eventId,
             body.runId,
             True,
             status,
             reason,
-            UNSET if approval_id is None else approval_id,
-            UNSET if approval_id is None else self._approvals_page + approval_id,
-            matched,
-            shadow or UNSET,
-            at,
-            revision,
+            UNSET if call.approval_id is None else call.approval_id,
+            UNSET if call.approval_id is None else self._approvals_page + call.approval_id,
+            call.matched,
+            call.shadow or UNSET,
+            call.decided_at,
+            call.policy_revision,
             audit_id,
         )
 
@@ -378,4 +355,4 @@ def _audit(
 
 
 def _list(values: list[Any]) -> str:
-    return _encode(values).decode()
+    return _encode(values).decode() if values else "[]"
