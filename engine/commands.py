@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from engine.model import Json
-from engine.shell import read
+from engine.shell.reader import read
 from engine.texts import text_of
 
 _PROSE_NAMES: Final = (

@@ -21,7 +21,7 @@ from engine.fields import DERIVED, Hint, Literals, OneOf, Path, Regex, parse
 from engine.model import Condition, Fault, Json, Verdict
 from engine.operators import OPERATORS, Operator
 from engine.patterns import compile_pattern
-from engine.shell import UNREADABLE
+from engine.shell.reader import UNREADABLE
 from engine.texts import shorten
 from engine.values import check_pattern, show
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 from engine.archive import Change, VersionRecord
 from engine.errors import DocumentError, EngineError, PolicyNotFound, Problem, StorageError
 from engine.folder import ours
-from engine.gently import gently
+from engine.gc_pause import gently
 from engine.model import Json, Policy
 from engine.observe import Progress
 from engine.repository import Offer, Repository

@@ -21,7 +21,7 @@ import msgspec
 
 from engine.errors import ConditionError, DocumentError, Problem
 from engine.explain import Explanation, explain
-from engine.gently import gently
+from engine.gc_pause import gently
 from engine.matcher import Matcher, Rule
 from engine.model import Evaluation, Match, Policy, ToolCall
 

@@ -14,9 +14,9 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from engine.shell import UNREADABLE, read
-from engine.shell_state import SPARE_SIZE
-from engine.shell_text import quote, render
+from engine.shell.expansion import quote, render
+from engine.shell.reader import UNREADABLE, read
+from engine.shell.state import SPARE_SIZE
 
 CASES: list[list[str]] = yaml.safe_load(
     (Path(__file__).parent / "corpus" / "shell.yaml").read_text(encoding="utf-8")

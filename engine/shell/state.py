@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from posixpath import normpath
 from typing import Final
 
-from engine.shell_output import LONGEST_OUTPUT, output_of
-from engine.shell_text import LONGEST_VALUE, TooMuch, fields, plain, quote, render, unmark
-from engine.shell_words import MOST_VALUES, Raw, Simple
+from engine.shell.emulation import LONGEST_OUTPUT, output_of
+from engine.shell.expansion import LONGEST_VALUE, TooMuch, fields, plain, quote, render, unmark
+from engine.shell.words import MOST_VALUES, Raw, Simple
 
 MOST_STEPS: Final = 12_000
 MOST_COMMANDS: Final = 600

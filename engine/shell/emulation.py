@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from engine.shell_text import LONGEST_VALUE, unescape
+from engine.shell.expansion import LONGEST_VALUE, unescape
 
 LONGEST_OUTPUT: Final = 4 * LONGEST_VALUE
 

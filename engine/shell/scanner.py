@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from engine.shell_text import CLOSE, OPEN, QUOTED, plain
-from engine.shell_words import IN_DOCUMENT, MOST_CHAINS, MOST_VALUES, Line, Raw, Simple, Words
+from engine.shell.expansion import CLOSE, OPEN, QUOTED, plain
+from engine.shell.words import IN_DOCUMENT, MOST_CHAINS, MOST_VALUES, Line, Raw, Simple, Words
 
 _BLANK: Final = re.compile(r"(?:[ \t\r]+|\\\r?\n){0,2000}(?:#[^\n]*)?")
 _OPERATOR: Final = re.compile(r"&&|\|\||;;&|;;|;&|\|&|[;&|\n()]")

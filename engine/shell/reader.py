@@ -31,11 +31,20 @@ from collections.abc import Sequence
 from posixpath import normpath
 from typing import Final
 
-from engine.shell_code import calls_in, is_interpreter, quoted_commands
-from engine.shell_output import DECODERS, output_of
-from engine.shell_scan import Scanner
-from engine.shell_starts import Started, starts
-from engine.shell_state import (
+from engine.shell.embedded_code import calls_in, is_interpreter, quoted_commands
+from engine.shell.emulation import DECODERS, output_of
+from engine.shell.expansion import (
+    NAMED,
+    TooMuch,
+    fields,
+    quote,
+    render,
+    resolve_classes,
+    unmark,
+    without_unknown,
+)
+from engine.shell.scanner import Scanner
+from engine.shell.state import (
     DEEPEST,
     DESCRIPTOR,
     ON_FILES,
@@ -47,8 +56,8 @@ from engine.shell_state import (
     choices,
     chosen,
 )
-from engine.shell_text import NAMED, TooMuch, fields, quote, render, resolve_classes, unmark, without_unknown
-from engine.shell_words import MOST_VALUES, Simple
+from engine.shell.words import MOST_VALUES, Simple
+from engine.shell.wrappers import Started, starts
 
 UNREADABLE: Final = "unreadable"
 

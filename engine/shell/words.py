@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from engine.shell_text import (
+from engine.shell.expansion import (
     BREAK,
     CLOSE,
     COMMA,

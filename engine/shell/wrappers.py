@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from engine.shell_output import decode64
+from engine.shell.emulation import decode64
 
 Kind = Literal["words", "script", "file", "input"]
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from engine.shell_text import TooMuch, unescape
+from engine.shell.expansion import TooMuch, unescape
 
 MOST_CALLS: Final = 200
 MOST_CODE: Final = 262_144
