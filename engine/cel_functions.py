@@ -70,8 +70,8 @@ from engine.cel_values import (
     weight,
 )
 from engine.errors import ConditionError
+from engine.fields.pattern import compile_pattern
 from engine.model import Fault, Json
-from engine.patterns import compile_pattern
 
 
 def compile_tree(tree: Node) -> tuple[Run, bool]:

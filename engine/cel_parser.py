@@ -17,7 +17,6 @@ from typing import Any, Final, NoReturn
 
 from lark import Lark, Token, UnexpectedCharacters, UnexpectedEOF, UnexpectedToken
 
-from engine import fields
 from engine.cel_refusals import (
     LIBRARIES,
     MACROS,
@@ -49,6 +48,7 @@ from engine.cel_tree import (
 )
 from engine.cel_values import INT_MAX, INT_MIN
 from engine.errors import ConditionError
+from engine.fields import paths
 from engine.model import ROOTS, Json
 from grammar import condition_grammar
 
@@ -359,8 +359,8 @@ def _check(node: Node, variables: tuple[str, ...], loops: int) -> int:
 def _check_path(node: Node, path: tuple[str, ...]) -> None:
     """Members of roots whose members are known: a mistyped one would be missing for ever."""
     root = path[0]
-    if root in fields.MEMBERS or ROOTS.get(root) == "text":
+    if root in paths.MEMBERS or ROOTS.get(root) == "text":
         try:
-            fields.parse(path_text(path))
+            paths.parse(path_text(path))
         except ConditionError as error:
             raise refuse(error.message, node.start) from None

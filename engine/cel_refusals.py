@@ -12,8 +12,8 @@ from typing import Final
 from lark import Token, UnexpectedCharacters, UnexpectedEOF, UnexpectedToken
 
 from engine.errors import ConditionError
+from engine.fields.pattern import shorten
 from engine.model import ROOTS
-from engine.patterns import shorten
 
 METHODS: Final = ("size", "contains", "startsWith", "endsWith", "matches")
 MACROS: Final = ("all", "exists", "exists_one", "filter", "map")

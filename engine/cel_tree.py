@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from engine.fields import canonical
+from engine.fields.paths import canonical
 from engine.model import Json
 
 

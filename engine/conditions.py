@@ -16,13 +16,13 @@ from weakref import WeakValueDictionary
 
 from engine.errors import ConditionError
 from engine.expression import Expression, compile_expression
-from engine.facts import Facts
-from engine.fields import DERIVED, Hint, Literals, OneOf, Path, Regex, parse
+from engine.fields.facts import Facts
+from engine.fields.paths import DERIVED, Hint, Literals, OneOf, Path, Regex, parse
+from engine.fields.pattern import compile_pattern
+from engine.fields.scalars import shorten
 from engine.model import Condition, Fault, Json, Verdict
 from engine.operators import OPERATORS, Operator
-from engine.patterns import compile_pattern
 from engine.shell.reader import UNREADABLE
-from engine.texts import shorten
 from engine.values import check_pattern, show
 
 LONGEST_PATTERN_SHOWN: Final = 40

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.conditions import CompiledCondition
-from engine.facts import Facts
+from engine.fields.facts import Facts
+from engine.fields.scalars import number_of, text_of
 from engine.matcher import Rule
 from engine.model import READING_HINTS, Json
 from engine.proofs import OPEN, TRUE, Claim, Level, claims, every_text, excludes, implies
-from engine.texts import number_of, text_of
 from engine.values import show
 
 

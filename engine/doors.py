@@ -21,8 +21,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
-from engine.facts import MISSING, Facts
-from engine.fields import Path
+from engine.fields.facts import MISSING, Facts
+from engine.fields.paths import Path
 from engine.model import Json
 from engine.textindex import Shapes, Words
 from engine.ways import Filed

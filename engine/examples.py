@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from engine.conditions import CompiledCondition
-from engine.facts import Facts
+from engine.fields.facts import Facts
 from engine.model import Example, Fault, Policy, ToolCall
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.conditions import CompiledCondition
-from engine.facts import Facts
+from engine.fields.facts import Facts
 from engine.flips import Flip, failed, flip
 from engine.matcher import Rule
 from engine.model import STRENGTH, Condition, Fault, Json, Policy, ToolCall

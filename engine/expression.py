@@ -41,11 +41,11 @@ from engine.cel_tree import (
 )
 from engine.cel_values import CelError, Spent, kind
 from engine.errors import ConditionError
-from engine.fields import Hint, Literals, OneOf, Path, Present, Regex
-from engine.fields import parse as parse_field
+from engine.fields.paths import Hint, Literals, OneOf, Path, Present, Regex
+from engine.fields.paths import parse as parse_field
+from engine.fields.pattern import compile_pattern
+from engine.fields.scalars import keys_of
 from engine.model import ALWAYS_PRESENT, ROOTS, Fault, Json, Verdict
-from engine.patterns import compile_pattern
-from engine.texts import keys_of
 
 Key = tuple[str, ...]
 """A path as the tree has it: a name and keys."""

@@ -19,11 +19,11 @@ from typing import Final
 
 from engine.conditions import CompiledCondition
 from engine.errors import ConditionError
-from engine.facts import Facts
-from engine.fields import DERIVED, Path, canonical, parse, text_of
-from engine.literals import sample
+from engine.fields.facts import Facts
+from engine.fields.paths import DERIVED, Path, canonical, parse, text_of
+from engine.fields.pattern import compile_pattern
+from engine.fields.required_literals import sample
 from engine.model import ALWAYS_PRESENT, Fault, Json
-from engine.patterns import compile_pattern
 from engine.values import show
 
 REMOVED: Final = object()

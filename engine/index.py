@@ -41,8 +41,8 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from engine.doors import MANY_KEYS, Above, Below, Beneath, Bucket, Door, Equal, Shaped, There, Written
-from engine.facts import MISSING, Facts
-from engine.fields import Hint, Path
+from engine.fields.facts import MISSING, Facts
+from engine.fields.paths import Hint, Path
 from engine.model import Json
 from engine.ways import Filed, Way, rates, ways
 

@@ -19,8 +19,8 @@ from typing import Final, Literal
 from engine import conflicts, witness
 from engine.conditions import CompiledCondition
 from engine.examples import call_of
-from engine.facts import Facts
-from engine.fields import DERIVED
+from engine.fields.facts import Facts
+from engine.fields.paths import DERIVED
 from engine.matcher import Rule
 from engine.model import ALWAYS_PRESENT, STRENGTH, Json, Policy, ToolCall
 from engine.operators import OPERATORS

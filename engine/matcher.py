@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.conditions import CompiledCondition, check_policy, compile_condition
-from engine.facts import Facts
+from engine.fields.facts import Facts
 from engine.index import Index
 from engine.layered import Layered
 from engine.model import Match, Policy, ToolCall, Verdict

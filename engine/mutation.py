@@ -20,7 +20,7 @@ from engine.decision import decide
 from engine.documents import CallTest, PolicyTest
 from engine.errors import ConditionError
 from engine.examples import call_of
-from engine.facts import Facts
+from engine.fields.facts import Facts
 from engine.matcher import Matcher, Rule
 from engine.model import Condition, Evaluation, Json, Match, Policy, ToolCall
 from engine.policytest import narrowed

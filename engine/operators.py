@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from operator import ge, gt, le, lt
 from typing import Any, Final
 
-from engine.facts import MISSING, View
-from engine.fields import Hint, Literals, OneOf, Path, Present, Regex, Threshold
+from engine.fields.facts import MISSING, View
+from engine.fields.paths import Hint, Literals, OneOf, Path, Present, Regex, Threshold
+from engine.fields.pattern import Pattern, compile_pattern, in_characters
+from engine.fields.scalars import keys_of, number_of
 from engine.model import Fault, Json, Verdict
-from engine.patterns import Pattern, compile_pattern, in_characters
-from engine.texts import keys_of, number_of
 from engine.values import (
     Check,
     Choices,

@@ -25,10 +25,10 @@ from engine.cel_tree import Literal as Constant
 from engine.conditions import CompiledCondition, compile_condition
 from engine.errors import ConditionError
 from engine.expression import Term
-from engine.facts import Facts
+from engine.fields.facts import Facts
+from engine.fields.pattern import compile_pattern
+from engine.fields.scalars import number_of, text_of, whole
 from engine.model import ROOTS, Condition, Json, Verdict
-from engine.patterns import compile_pattern
-from engine.texts import number_of, text_of, whole
 
 Level = Literal["true", "open"]
 TRUE: Final[Level] = "true"

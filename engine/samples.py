@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Final
 
 from engine.errors import ConditionError
-from engine.patterns import compile_pattern
+from engine.fields.pattern import compile_pattern
 
 TRIES: Final = 24
 MOST_REPEATED: Final = 200

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from engine.errors import ConditionError
-from engine.facts import MISSING
+from engine.fields.facts import MISSING
+from engine.fields.pattern import compile_pattern
+from engine.fields.scalars import number_of, shorten, text_of, whole
 from engine.model import Json
-from engine.patterns import compile_pattern
-from engine.texts import number_of, shorten, text_of, whole
 
 MAX_DEPTH: Final = 64
 MAX_CHOICES: Final = 10_000

@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from engine.fields import DERIVED, Hint, Literals, OneOf, Path, Regex, Threshold
-from engine.literals import required
+from engine.fields.paths import DERIVED, Hint, Literals, OneOf, Path, Regex, Threshold
+from engine.fields.required_literals import required
 from engine.textindex import Words
 
 TELLING: Final = 3

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from engine.cel_parser import parse as parse_expression
 from engine.conditions import CompiledCondition
-from engine.facts import Facts, View
-from engine.fields import DERIVED, MEMBERS, parse
-from engine.fields import Path as Path
+from engine.fields.facts import Facts, View
+from engine.fields.paths import DERIVED, MEMBERS, parse
+from engine.fields.paths import Path as Path
 from engine.matcher import Rule
 from engine.model import ALWAYS_PRESENT, READING_HINTS, ROOTS, Json, ToolCall
 from engine.operators import OPERATORS

@@ -13,7 +13,7 @@ import yaml
 from engine.conditions import check_policy, compile_condition
 from engine.decision import decide
 from engine.errors import ConditionError
-from engine.facts import Facts
+from engine.fields.facts import Facts
 from engine.model import Condition, Fault, Policy, RateLimit, ToolCall
 from engine.ruleset import Ruleset
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from engine.conditions import CompiledCondition, compile_condition
 from engine.errors import ConditionError
-from engine.facts import Facts
-from engine.fields import Hint, Literals, OneOf, Present, Regex, Threshold
+from engine.fields.facts import Facts
+from engine.fields.paths import Hint, Literals, OneOf, Present, Regex, Threshold
+from engine.fields.pattern import WORK_LIMIT, compile_pattern
+from engine.fields.scalars import value_keys
 from engine.model import Condition, Fault
 from engine.operators import OPERATORS
-from engine.patterns import WORK_LIMIT, compile_pattern
-from engine.texts import value_keys
 from tests.support_json import FIELDS, calls, condition_values
 
 conditions = st.sampled_from(sorted(OPERATORS)).flatmap(

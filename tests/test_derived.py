@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from engine import facts
-from engine.commands import shell_commands
 from engine.conditions import compile_condition
 from engine.documents import policy_from_json
 from engine.errors import ConditionError
-from engine.facts import Facts
-from engine.fields import parse
+from engine.fields import facts
+from engine.fields.facts import Facts
+from engine.fields.paths import parse
+from engine.fields.shell_commands import shell_commands
 from engine.flips import flip
 from engine.matcher import Rule
 from engine.model import Condition, Policy, ToolCall

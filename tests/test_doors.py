@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from engine import doors, textindex
 from engine.doors import Above, Below, Bucket, Door, Equal, Shaped, There, Written
-from engine.facts import MISSING, Facts
-from engine.fields import parse
-from engine.texts import text_of, value_keys, whole
+from engine.fields.facts import MISSING, Facts
+from engine.fields.paths import parse
+from engine.fields.scalars import text_of, value_keys, whole
 from engine.ways import Filed
 
 PATH = parse("inputPayload.a")

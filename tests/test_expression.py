@@ -18,11 +18,11 @@ from engine.cel_parser import parse
 from engine.cel_values import CelError
 from engine.errors import ConditionError
 from engine.expression import Expression, compile_expression
-from engine.facts import Facts
-from engine.fields import Literals, OneOf, Present, Regex
+from engine.fields.facts import Facts
+from engine.fields.paths import Literals, OneOf, Present, Regex
+from engine.fields.pattern import compile_pattern
+from engine.fields.scalars import value_keys
 from engine.model import ROOTS, Fault, ToolCall
-from engine.patterns import compile_pattern
-from engine.texts import value_keys
 
 CASES = Path(__file__).parent / "cases" / "expressions"
 

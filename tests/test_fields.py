@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import ConditionError
-from engine.facts import Facts
-from engine.fields import MAX_PATH_LENGTH, canonical, parse
-from engine.texts import number_of, text_of, value_keys, whole
+from engine.fields.facts import Facts
+from engine.fields.paths import MAX_PATH_LENGTH, canonical, parse
+from engine.fields.scalars import number_of, text_of, value_keys, whole
 from engine.values import Choices, json_equal
 from tests.support_json import scalars, texts, values
 

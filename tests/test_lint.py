@@ -17,12 +17,12 @@ from engine.conditions import compile_condition
 from engine.decision import decide
 from engine.documents import condition_from_json
 from engine.errors import ConditionError
-from engine.facts import Facts
+from engine.fields.facts import Facts
+from engine.fields.pattern import compile_pattern
 from engine.lint import CODES, Finding, lint
 from engine.matcher import Rule
 from engine.model import STRENGTH, Condition, Example, Policy, RateLimit, ToolCall
 from engine.operators import OPERATORS
-from engine.patterns import compile_pattern
 from engine.ruleset import Ruleset
 from engine.samples import samples
 from tests.test_agreement import EXPRESSIONS

@@ -10,11 +10,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.errors import ConditionError
-from engine.facts import Facts
-from engine.fields import parse
-from engine.literals import required
+from engine.fields.facts import Facts
+from engine.fields.paths import parse
+from engine.fields.pattern import compile_pattern
+from engine.fields.required_literals import required
 from engine.operators import OPERATORS
-from engine.patterns import compile_pattern
 
 ALL = bool(os.environ.get("CI_REQUIRE_ALL"))
 EXAMPLES = 12_000 if ALL else 2_000

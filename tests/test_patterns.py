@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import ConditionError
+from engine.fields.pattern import MAX_LENGTH, compile_pattern
+from engine.fields.scalars import shorten
 from engine.model import Fault
-from engine.patterns import MAX_LENGTH, compile_pattern
-from engine.texts import shorten
 
 MEBIBYTE = 1 << 20
 HOSTILE = (

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from engine.fields.scalars import text_of
 from engine.model import Json
 from engine.shell.reader import read
-from engine.texts import text_of
 
 _PROSE_NAMES: Final = (
     "description explanation reason reasoning thought thoughts comment note summary title label goal "

@@ -19,10 +19,10 @@ from functools import lru_cache
 from typing import Final
 
 from engine.errors import ConditionError
+from engine.fields.scalars import number_of as number_of
+from engine.fields.scalars import text_of as text_of
+from engine.fields.scalars import whole
 from engine.model import ROOTS
-from engine.texts import number_of as number_of
-from engine.texts import text_of as text_of
-from engine.texts import whole
 
 MAX_PATH_LENGTH: Final = 1024
 

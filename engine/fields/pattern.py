@@ -20,9 +20,9 @@ from typing import Any, Final
 import re2
 
 from engine.errors import ConditionError
+from engine.fields.scalars import shorten as shorten
+from engine.fields.scalars import whole
 from engine.model import Fault, Verdict
-from engine.texts import shorten as shorten
-from engine.texts import whole
 
 MAX_MEMORY: Final = 8 << 20
 """Bytes that one pattern may use for its program and its search automaton together."""
