@@ -14,8 +14,8 @@ from difflib import get_close_matches
 from typing import Final
 from weakref import WeakValueDictionary
 
+from engine.cel.expression import Expression, compile_expression
 from engine.errors import ConditionError
-from engine.expression import Expression, compile_expression
 from engine.fields.facts import Facts
 from engine.fields.paths import DERIVED, Hint, Literals, OneOf, Path, Regex, parse
 from engine.fields.pattern import compile_pattern

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
-from engine.cel_parser import parse as parse_expression
-from engine.cel_tree import Binary, Call, ListOf, Name, Node, names
-from engine.cel_tree import Literal as Constant
+from engine.cel.ast import Binary, Call, ListOf, Name, Node, names
+from engine.cel.ast import Literal as Constant
+from engine.cel.expression import Term
+from engine.cel.parser import parse as parse_expression
 from engine.conditions import CompiledCondition, compile_condition
 from engine.errors import ConditionError
-from engine.expression import Term
 from engine.fields.facts import Facts
 from engine.fields.pattern import compile_pattern
 from engine.fields.scalars import number_of, text_of, whole

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from engine.cel_tree import (
+from engine.cel.ast import (
     Binary,
     Call,
     Choice,

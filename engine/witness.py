@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from engine.cel_parser import parse as parse_expression
+from engine.cel.parser import parse as parse_expression
 from engine.conditions import CompiledCondition
 from engine.fields.facts import Facts, View
 from engine.fields.paths import DERIVED, MEMBERS, parse

@@ -1,7 +1,7 @@
 """Our expressions against CEL's own evaluator: generated ones, and the facts of CEL's conformance tests.
 
 Both evaluate without type checking, as values of any type meet in a JSON document. Where we differ
-deliberately (see `engine/cel_functions.py`), the generator keeps away; `differences.yaml` says what we do.
+deliberately (see `engine/cel/compiler.py`), the generator keeps away; `differences.yaml` says what we do.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from cel_expr_python import cel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.cel_closures import metered
-from engine.cel_functions import compile_tree
-from engine.cel_parser import parse
-from engine.cel_values import CelError
+from engine.cel.compiler import compile_tree
+from engine.cel.fast_paths import metered
+from engine.cel.parser import parse
+from engine.cel.semantics import CelError
 from engine.errors import ConditionError
 from tests.test_expression import load, written
 

@@ -12,12 +12,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.cel_closures import metered
-from engine.cel_functions import compile_tree
-from engine.cel_parser import parse
-from engine.cel_values import CelError
+from engine.cel.compiler import compile_tree
+from engine.cel.expression import Expression, compile_expression
+from engine.cel.fast_paths import metered
+from engine.cel.parser import parse
+from engine.cel.semantics import CelError
 from engine.errors import ConditionError
-from engine.expression import Expression, compile_expression
 from engine.fields.facts import Facts
 from engine.fields.paths import Literals, OneOf, Present, Regex
 from engine.fields.pattern import compile_pattern

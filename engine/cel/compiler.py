@@ -32,9 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from engine.cel_closures import Constant, among_constants, folded, path_reader
-from engine.cel_logic import MACROS, METER, Loop, Run, Scope, always, choice_of, logic_of, negation_of
-from engine.cel_tree import (
+from engine.cel.ast import (
     Binary,
     Call,
     Choice,
@@ -53,7 +51,9 @@ from engine.cel_tree import (
     path_of,
     path_text,
 )
-from engine.cel_values import (
+from engine.cel.control import MACROS, METER, Loop, Run, Scope, always, choice_of, logic_of, negation_of
+from engine.cel.fast_paths import Constant, among_constants, folded, path_reader
+from engine.cel.semantics import (
     ARITHMETIC,
     NUMBERS,
     ORDER,

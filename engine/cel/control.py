@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from engine.cel_values import CelError, kind, spend
+from engine.cel.semantics import CelError, kind, spend
 from engine.model import Json
 
 Scope = Any

@@ -16,10 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
-from engine.cel_closures import STEPS, metered
-from engine.cel_functions import compile_tree
-from engine.cel_parser import parse
-from engine.cel_tree import (
+from engine.cel.ast import (
     Binary,
     Call,
     Choice,
@@ -39,7 +36,10 @@ from engine.cel_tree import (
     path_of,
     path_text,
 )
-from engine.cel_values import CelError, Spent, kind
+from engine.cel.compiler import compile_tree
+from engine.cel.fast_paths import STEPS, metered
+from engine.cel.parser import parse
+from engine.cel.semantics import CelError, Spent, kind
 from engine.errors import ConditionError
 from engine.fields.paths import Hint, Literals, OneOf, Path, Present, Regex
 from engine.fields.paths import parse as parse_field

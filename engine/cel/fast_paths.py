@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from engine.cel_logic import METER, Run, Scope
-from engine.cel_tree import path_text
-from engine.cel_values import CelError, Spent
+from engine.cel.ast import path_text
+from engine.cel.control import METER, Run, Scope
+from engine.cel.semantics import CelError, Spent
 from engine.model import Json
 
 STEPS: Final = 500_000

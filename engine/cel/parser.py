@@ -17,17 +17,7 @@ from typing import Any, Final, NoReturn
 
 from lark import Lark, Token, UnexpectedCharacters, UnexpectedEOF, UnexpectedToken
 
-from engine.cel_refusals import (
-    LIBRARIES,
-    MACROS,
-    METHODS,
-    RESERVED,
-    explain,
-    refuse,
-    unknown_function,
-    unknown_name,
-)
-from engine.cel_tree import (
+from engine.cel.ast import (
     Binary,
     Call,
     Choice,
@@ -46,7 +36,17 @@ from engine.cel_tree import (
     path_of,
     path_text,
 )
-from engine.cel_values import INT_MAX, INT_MIN
+from engine.cel.diagnostics import (
+    LIBRARIES,
+    MACROS,
+    METHODS,
+    RESERVED,
+    explain,
+    refuse,
+    unknown_function,
+    unknown_name,
+)
+from engine.cel.semantics import INT_MAX, INT_MIN
 from engine.errors import ConditionError
 from engine.fields import paths
 from engine.model import ROOTS, Json
