@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from engine import witness
-from engine.conditions import CompiledCondition
+from engine.conditions.compiled import CompiledCondition
+from engine.conditions.examples import call_of
+from engine.conditions.operands import show
 from engine.decision import decide
 from engine.documents import policy_as_json
-from engine.examples import call_of
 from engine.lint import Finding, lint
 from engine.matcher import Rule
 from engine.model import Condition, Decision, Json, Policy, ToolCall
 from engine.ruleset import Ruleset
-from engine.values import show
 
 Kind = Literal["added", "removed", "changed"]
 

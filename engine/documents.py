@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from engine import examples
-from engine.conditions import CompiledCondition, check_policy, compile_condition
+from engine.conditions import examples
+from engine.conditions.compiled import CompiledCondition, check_policy, compile_condition
 from engine.errors import ConditionError, DocumentError, Problem
 from engine.model import Condition, Example, Json, Policy, RateLimit, ToolCall
 from engine.shapes import is_policy

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.conditions import CompiledCondition
+from engine.conditions.compiled import CompiledCondition
 from engine.fields.facts import Facts
 from engine.flips import Flip, failed, flip
 from engine.matcher import Rule

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
-from engine.conditions import CompiledCondition
+from engine.conditions.compiled import CompiledCondition
+from engine.conditions.operands import show
 from engine.errors import ConditionError
 from engine.fields.facts import Facts
 from engine.fields.paths import DERIVED, Path, canonical, parse, text_of
 from engine.fields.pattern import compile_pattern
 from engine.fields.required_literals import sample
 from engine.model import ALWAYS_PRESENT, Fault, Json
-from engine.values import show
 
 REMOVED: Final = object()
 """Stands for a value that is taken away."""

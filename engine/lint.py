@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from engine import conflicts, witness
-from engine.conditions import CompiledCondition
-from engine.examples import call_of
+from engine.conditions.compiled import CompiledCondition
+from engine.conditions.examples import call_of
+from engine.conditions.operators import OPERATORS
 from engine.fields.facts import Facts
 from engine.fields.paths import DERIVED
 from engine.matcher import Rule
 from engine.model import ALWAYS_PRESENT, STRENGTH, Json, Policy, ToolCall
-from engine.operators import OPERATORS
 from engine.ruleset import Ruleset
 
 Level = Literal["error", "warning", "note"]

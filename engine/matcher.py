@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from engine.conditions import CompiledCondition, check_policy, compile_condition
+from engine.conditions.compiled import CompiledCondition, check_policy, compile_condition
 from engine.fields.facts import Facts
 from engine.index import Index
 from engine.layered import Layered

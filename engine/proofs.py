@@ -23,7 +23,7 @@ from engine.cel.ast import Binary, Call, ListOf, Name, Node, names
 from engine.cel.ast import Literal as Constant
 from engine.cel.expression import Term
 from engine.cel.parser import parse as parse_expression
-from engine.conditions import CompiledCondition, compile_condition
+from engine.conditions.compiled import CompiledCondition, compile_condition
 from engine.errors import ConditionError
 from engine.fields.facts import Facts
 from engine.fields.pattern import compile_pattern

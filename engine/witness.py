@@ -16,13 +16,13 @@ from functools import lru_cache
 from typing import Any, Final
 
 from engine.cel.parser import parse as parse_expression
-from engine.conditions import CompiledCondition
+from engine.conditions.compiled import CompiledCondition
+from engine.conditions.operators import OPERATORS
 from engine.fields.facts import Facts, View
 from engine.fields.paths import DERIVED, MEMBERS, parse
 from engine.fields.paths import Path as Path
 from engine.matcher import Rule
 from engine.model import ALWAYS_PRESENT, READING_HINTS, ROOTS, Json, ToolCall
-from engine.operators import OPERATORS
 from engine.samples import samples
 from engine.wishes import ITEM, Row, Slot, Wish, wishes
 

@@ -16,11 +16,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine import doors, index, matcher, textindex, ways
+from engine.conditions.operators import OPERATORS
 from engine.decision import decide
 from engine.errors import ConditionError
 from engine.matcher import Rule
 from engine.model import ACTIONS, STRENGTH, Condition, Policy, ToolCall
-from engine.operators import OPERATORS
 from engine.ruleset import Ruleset
 from tests.bench.workload import Company
 from tests.test_literals import patterns

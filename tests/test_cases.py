@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from engine.conditions import check_policy, compile_condition
+from engine.conditions.compiled import check_policy, compile_condition
 from engine.decision import decide
 from engine.errors import ConditionError
 from engine.fields.facts import Facts

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.conditions import CompiledCondition, compile_condition
+from engine.conditions.compiled import CompiledCondition, compile_condition
+from engine.conditions.operators import OPERATORS
 from engine.errors import ConditionError
 from engine.fields.facts import Facts
 from engine.fields.paths import Hint, Literals, OneOf, Present, Regex, Threshold
 from engine.fields.pattern import WORK_LIMIT, compile_pattern
 from engine.fields.scalars import value_keys
 from engine.model import Condition, Fault
-from engine.operators import OPERATORS
 from tests.support_json import FIELDS, calls, condition_values
 
 conditions = st.sampled_from(sorted(OPERATORS)).flatmap(

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from engine.conditions import compile_condition
+from engine.conditions.compiled import compile_condition
+from engine.conditions.operators import OPERATORS
 from engine.documents import policy_from_json
 from engine.errors import ConditionError
 from engine.fields import facts
@@ -16,7 +17,6 @@ from engine.fields.shell_commands import shell_commands
 from engine.flips import flip
 from engine.matcher import Rule
 from engine.model import Condition, Policy, ToolCall
-from engine.operators import OPERATORS
 from engine.ruleset import Ruleset
 
 PATH = parse("derived.shellCommands")

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 import schemas
 from engine import folder
-from engine.conditions import compile_condition
+from engine.conditions.compiled import compile_condition
+from engine.conditions.operators import OPERATORS
 from engine.documents import (
     load_policy,
     load_policy_test,
@@ -27,7 +28,6 @@ from engine.documents import (
 )
 from engine.errors import DocumentError
 from engine.model import ACTIONS, RATE_LIMIT_KEYS, ROOTS, Condition, Policy
-from engine.operators import OPERATORS
 from engine.presets import escaped, instantiate, load_preset
 from engine.shapes import is_policy
 from engine.yaml_nodes import MAX_BYTES, read

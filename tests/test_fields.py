@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.conditions.operands import Choices, json_equal
 from engine.errors import ConditionError
 from engine.fields.facts import Facts
 from engine.fields.paths import MAX_PATH_LENGTH, canonical, parse
 from engine.fields.scalars import number_of, text_of, value_keys, whole
-from engine.values import Choices, json_equal
 from tests.support_json import scalars, texts, values
 
 

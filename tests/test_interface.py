@@ -19,7 +19,7 @@ from api.handlers.events import EVENT_TYPES
 from api.routes import ROUTES
 from api.store.webhooks import EVENTS as WEBHOOK_EVENTS
 from engine import model
-from engine.operators import OPERATORS
+from engine.conditions.operators import OPERATORS
 from schemas.validation import violations
 from tests.support_hostile import SAMPLES
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from api.cli import lint as command
 from engine import conflicts, mutation, proofs, witness
-from engine.conditions import compile_condition
+from engine.conditions.compiled import compile_condition
+from engine.conditions.operators import OPERATORS
 from engine.decision import decide
 from engine.documents import condition_from_json
 from engine.errors import ConditionError
@@ -22,7 +23,6 @@ from engine.fields.pattern import compile_pattern
 from engine.lint import CODES, Finding, lint
 from engine.matcher import Rule
 from engine.model import STRENGTH, Condition, Example, Policy, RateLimit, ToolCall
-from engine.operators import OPERATORS
 from engine.ruleset import Ruleset
 from engine.samples import samples
 from tests.test_agreement import EXPRESSIONS

@@ -9,12 +9,12 @@ import re2
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from engine.conditions.operators import OPERATORS
 from engine.errors import ConditionError
 from engine.fields.facts import Facts
 from engine.fields.paths import parse
 from engine.fields.pattern import compile_pattern
 from engine.fields.required_literals import required
-from engine.operators import OPERATORS
 
 ALL = bool(os.environ.get("CI_REQUIRE_ALL"))
 EXAMPLES = 12_000 if ALL else 2_000

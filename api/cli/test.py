@@ -213,7 +213,7 @@ def _call(call: Any) -> dict[str, Any]:
 
 
 def _condition_text(mutant: Mutant) -> str:
-    from engine.conditions import compile_condition
+    from engine.conditions.compiled import compile_condition
 
     return f"`{compile_condition(mutant.policy.conditions[mutant.index]).text}`"
 

@@ -15,15 +15,15 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from engine.cel.expression import Expression, compile_expression
+from engine.conditions.operands import check_pattern, show
+from engine.conditions.operators import OPERATORS, Operator
 from engine.errors import ConditionError
 from engine.fields.facts import Facts
 from engine.fields.paths import DERIVED, Hint, Literals, OneOf, Path, Regex, parse
 from engine.fields.pattern import compile_pattern
 from engine.fields.scalars import shorten
 from engine.model import Condition, Fault, Json, Verdict
-from engine.operators import OPERATORS, Operator
 from engine.shell.reader import UNREADABLE
-from engine.values import check_pattern, show
 
 LONGEST_PATTERN_SHOWN: Final = 40
 

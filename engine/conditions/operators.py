@@ -13,12 +13,7 @@ from dataclasses import dataclass
 from operator import ge, gt, le, lt
 from typing import Any, Final
 
-from engine.fields.facts import MISSING, View
-from engine.fields.paths import Hint, Literals, OneOf, Path, Present, Regex, Threshold
-from engine.fields.pattern import Pattern, compile_pattern, in_characters
-from engine.fields.scalars import keys_of, number_of
-from engine.model import Fault, Json, Verdict
-from engine.values import (
+from engine.conditions.operands import (
     Check,
     Choices,
     check_any,
@@ -30,6 +25,11 @@ from engine.values import (
     excerpt,
     show,
 )
+from engine.fields.facts import MISSING, View
+from engine.fields.paths import Hint, Literals, OneOf, Path, Present, Regex, Threshold
+from engine.fields.pattern import Pattern, compile_pattern, in_characters
+from engine.fields.scalars import keys_of, number_of
+from engine.model import Fault, Json, Verdict
 
 
 @dataclass(frozen=True, slots=True)
