@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from engine.archive import VersionRecord
+from engine.matching.ruleset import Ruleset
 from engine.model import Policy
 from engine.repository import Offer
-from engine.ruleset import Ruleset
 from engine.snapshot import Snapshot, Stored
 
 

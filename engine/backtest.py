@@ -10,10 +10,10 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from engine.decision import decide
+from engine.matching.decision import decide
+from engine.matching.rate_limit import bucket, is_over, window_start
+from engine.matching.ruleset import Ruleset
 from engine.model import Decision, Policy, ToolCall
-from engine.ratelimit import bucket, is_over, window_start
-from engine.ruleset import Ruleset
 
 MOST_SHOWN = 100
 

@@ -16,7 +16,7 @@ from engine.conditions.compiled import CompiledCondition
 from engine.conditions.operands import show
 from engine.fields.facts import Facts
 from engine.fields.scalars import number_of, text_of
-from engine.matcher import Rule
+from engine.matching.matcher import Rule
 from engine.model import READING_HINTS, Json
 from engine.proofs import OPEN, TRUE, Claim, Level, claims, every_text, excludes, implies
 

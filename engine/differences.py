@@ -17,12 +17,12 @@ from engine import witness
 from engine.conditions.compiled import CompiledCondition
 from engine.conditions.examples import call_of
 from engine.conditions.operands import show
-from engine.decision import decide
 from engine.documents import policy_as_json
 from engine.lint import Finding, lint
-from engine.matcher import Rule
+from engine.matching.decision import decide
+from engine.matching.matcher import Rule
+from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Decision, Json, Policy, ToolCall
-from engine.ruleset import Ruleset
 
 Kind = Literal["added", "removed", "changed"]
 

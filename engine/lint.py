@@ -22,9 +22,9 @@ from engine.conditions.examples import call_of
 from engine.conditions.operators import OPERATORS
 from engine.fields.facts import Facts
 from engine.fields.paths import DERIVED
-from engine.matcher import Rule
+from engine.matching.matcher import Rule
+from engine.matching.ruleset import Ruleset
 from engine.model import ALWAYS_PRESENT, STRENGTH, Json, Policy, ToolCall
-from engine.ruleset import Ruleset
 
 Level = Literal["error", "warning", "note"]
 LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "note")

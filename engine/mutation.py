@@ -18,14 +18,14 @@ from engine import conflicts, witness
 from engine.conditions.compiled import CompiledCondition, compile_condition
 from engine.conditions.examples import call_of
 from engine.conditions.operands import show
-from engine.decision import decide
 from engine.documents import CallTest, PolicyTest
 from engine.errors import ConditionError
 from engine.fields.facts import Facts
-from engine.matcher import Matcher, Rule
+from engine.matching.decision import decide
+from engine.matching.matcher import Matcher, Rule
+from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Evaluation, Json, Match, Policy, ToolCall
 from engine.policytest import narrowed
-from engine.ruleset import Ruleset
 
 MOST_ENTRIES: Final = 50
 """Entries of one list that are dropped, one at a time."""

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from engine.decision import decide
 from engine.documents import CallTest, PolicyTest
+from engine.matching.decision import decide
+from engine.matching.ruleset import Ruleset
 from engine.model import Decision, Policy
-from engine.ruleset import Ruleset
 
 
 @dataclass(frozen=True, slots=True)

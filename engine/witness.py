@@ -21,7 +21,7 @@ from engine.conditions.operators import OPERATORS
 from engine.fields.facts import Facts, View
 from engine.fields.paths import DERIVED, MEMBERS, parse
 from engine.fields.paths import Path as Path
-from engine.matcher import Rule
+from engine.matching.matcher import Rule
 from engine.model import ALWAYS_PRESENT, READING_HINTS, ROOTS, Json, ToolCall
 from engine.samples import samples
 from engine.wishes import ITEM, Row, Slot, Wish, wishes

@@ -32,7 +32,7 @@ from api.settings import Settings
 from api.store import accounts, approvals
 from api.store.writer import Transaction
 from engine.documents import policy_from_json, slug
-from engine.ruleset import Ruleset
+from engine.matching.ruleset import Ruleset
 
 BASE = "http://service.example"
 PASSWORD = "correct horse battery staple"

@@ -33,8 +33,8 @@ from api.short_way import EventProtocol
 from api.store import accounts
 from api.store.database import Database
 from api.store.writer import Transaction
+from engine.matching.ruleset import Ruleset
 from engine.model import Policy
-from engine.ruleset import Ruleset
 
 SECRET = "a secret of tests that is as long as the longest digest of any algorithm needs it"
 PASSWORD = "correct horse battery"

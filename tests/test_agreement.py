@@ -15,13 +15,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine import doors, index, matcher, textindex, ways
 from engine.conditions.operators import OPERATORS
-from engine.decision import decide
 from engine.errors import ConditionError
-from engine.matcher import Rule
+from engine.matching import index, lookups, matcher, multi_search, selectivity
+from engine.matching.decision import decide
+from engine.matching.matcher import Rule
+from engine.matching.ruleset import Ruleset
 from engine.model import ACTIONS, STRENGTH, Condition, Policy, ToolCall
-from engine.ruleset import Ruleset
 from tests.bench.workload import Company
 from tests.test_literals import patterns
 
@@ -41,15 +41,15 @@ def sizes(request: pytest.FixtureRequest) -> Iterator[None]:
         if request.param == "tiny":
             for module, name, size in (
                 (index, "FULL", 1),
-                (doors, "BLOCK", 2),
-                (doors, "MANY_KEYS", 1),
+                (lookups, "BLOCK", 2),
+                (lookups, "MANY_KEYS", 1),
                 (index, "MANY_KEYS", 1),
-                (ways, "LEARN_FROM", 2),
+                (selectivity, "LEARN_FROM", 2),
                 (index, "MOST_COPIES", 8),
-                (textindex, "FEW", 0),
-                (textindex, "SHARD", 2),
-                (textindex, "PIECE", 3),
-                (textindex, "SET", 2),
+                (multi_search, "FEW", 0),
+                (multi_search, "SHARD", 2),
+                (multi_search, "PIECE", 3),
+                (multi_search, "SET", 2),
                 (matcher, "RECENT", 1),
                 (matcher, "TIER", 3),
             ):

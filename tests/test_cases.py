@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from engine.conditions.compiled import check_policy, compile_condition
-from engine.decision import decide
 from engine.errors import ConditionError
 from engine.fields.facts import Facts
+from engine.matching.decision import decide
+from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Fault, Policy, RateLimit, ToolCall
-from engine.ruleset import Ruleset
 
 CASES = Path(__file__).parent / "cases"
 SCHEMA = jsonschema.Draft202012Validator(json.loads((CASES / "case.schema.json").read_text(encoding="utf-8")))

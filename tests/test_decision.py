@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.decision import decide
+from engine.matching.decision import decide
 from engine.model import ACTIONS, STATUS, STRENGTH, Action, Evaluation, Match, Policy, RateLimit
 
 policies = st.builds(

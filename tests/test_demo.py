@@ -16,10 +16,10 @@ import pytest
 from api.demo.play import DemoFailed, play
 from api.demo.session import load_session, posted
 from api.demo.show import Summary
-from engine.decision import decide
 from engine.documents import load_policy
+from engine.matching.decision import decide
+from engine.matching.ruleset import Ruleset
 from engine.model import Policy, ToolCall
-from engine.ruleset import Ruleset
 from tests.support_service import PASSWORD, FixedRules, running
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -14,10 +14,10 @@ from engine.fields import facts
 from engine.fields.facts import Facts
 from engine.fields.paths import parse
 from engine.fields.shell_commands import shell_commands
-from engine.flips import flip
-from engine.matcher import Rule
+from engine.matching.counterfactual import flip
+from engine.matching.matcher import Rule
+from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Policy, ToolCall
-from engine.ruleset import Ruleset
 
 PATH = parse("derived.shellCommands")
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine import doors, textindex
-from engine.doors import Above, Below, Bucket, Door, Equal, Shaped, There, Written
 from engine.fields.facts import MISSING, Facts
 from engine.fields.paths import parse
 from engine.fields.scalars import text_of, value_keys, whole
-from engine.ways import Filed
+from engine.matching import lookups, multi_search
+from engine.matching.lookups import Above, Below, Bucket, Door, Equal, Shaped, There, Written
+from engine.matching.selectivity import Filed
 
 PATH = parse("inputPayload.a")
 WORDS = ["a", "ab", "b1", "ß", "ss", "ſ", "é", "12", "1.0", "-1", "true", "null", "{}", "�", "��"]
@@ -38,9 +38,9 @@ values = st.one_of(
 def sizes(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "tiny":
-            for module, name in ((doors, "MANY_KEYS"), (textindex, "FEW"), (textindex, "SHORT")):
+            for module, name in ((lookups, "MANY_KEYS"), (multi_search, "FEW"), (multi_search, "SHORT")):
                 patch.setattr(module, name, 0)
-            patch.setattr(doors, "BLOCK", 2)
+            patch.setattr(lookups, "BLOCK", 2)
         yield
 
 

@@ -23,7 +23,7 @@ from api.store.directory import Directory
 from api.store.events import Ingestion
 from api.store.models import Event, Run, ToolCall
 from api.store.writer import Transaction
-from engine.ruleset import Ruleset
+from engine.matching.ruleset import Ruleset
 from tests.support import Service, event
 from tests.support_sql_archive import opened
 

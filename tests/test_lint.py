@@ -15,15 +15,15 @@ from api.cli import lint as command
 from engine import conflicts, mutation, proofs, witness
 from engine.conditions.compiled import compile_condition
 from engine.conditions.operators import OPERATORS
-from engine.decision import decide
 from engine.documents import condition_from_json
 from engine.errors import ConditionError
 from engine.fields.facts import Facts
 from engine.fields.pattern import compile_pattern
 from engine.lint import CODES, Finding, lint
-from engine.matcher import Rule
+from engine.matching.decision import decide
+from engine.matching.matcher import Rule
+from engine.matching.ruleset import Ruleset
 from engine.model import STRENGTH, Condition, Example, Policy, RateLimit, ToolCall
-from engine.ruleset import Ruleset
 from engine.samples import samples
 from tests.test_agreement import EXPRESSIONS
 from tests.test_literals import patterns

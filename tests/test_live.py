@@ -19,8 +19,8 @@ from engine.archive import Change
 from engine.disk import Disk, Listing, Pause
 from engine.errors import PolicyNotFound, Problem, StorageError
 from engine.live import LiveRules
+from engine.matching.ruleset import Ruleset
 from engine.model import ToolCall
-from engine.ruleset import Ruleset
 from engine.watch import Watcher
 from tests.test_repository import ADMIN, BODY, Folder, document, pack, preset
 

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import mutation
-from engine.decision import decide
 from engine.documents import CallTest, PolicyTest, load_policy_test
-from engine.matcher import Rule
+from engine.matching.decision import decide
+from engine.matching.matcher import Rule
+from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Example, Policy, ToolCall
 from engine.policytest import run
-from engine.ruleset import Ruleset
 from tests.test_lint import calls, policies
 
 PAY = Policy(
@@ -177,6 +177,6 @@ def test_survivors_are_those_that_no_test_notices(found: list[Policy], cases: li
 
 
 def _matcher(rules: dict[str, Rule]) -> Any:
-    from engine.matcher import Matcher
+    from engine.matching.matcher import Matcher
 
     return Matcher(rules)

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.matching.rate_limit import bucket, is_over, window_start, within
 from engine.model import RATE_LIMIT_KEYS, Policy, RateLimit, ToolCall
-from engine.ratelimit import bucket, is_over, window_start, within
 from tests.support_json import values
 
 

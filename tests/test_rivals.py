@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from engine.documents import policy_from_json
+from engine.matching.ruleset import Ruleset
 from engine.model import ToolCall
-from engine.ruleset import Ruleset
 from tests.bench import rivals
 from tests.bench.contender import Contender, Unavailable, from_npm, last_line, python_from, run
 from tests.bench.contenders import CONTENDERS, policies

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 
 from engine.errors import DocumentError
-from engine.flips import flip
-from engine.layered import Layered
-from engine.matcher import Matcher, Rule
+from engine.matching.counterfactual import flip
+from engine.matching.matcher import Matcher, Rule
+from engine.matching.overlay import Layered
+from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Json, Policy, ToolCall
-from engine.ruleset import Ruleset
 from tests.bench.workload import WORDS, Company
 from tests.test_agreement import calls, policies
 

@@ -13,7 +13,7 @@ from api.cli.sources import sound
 from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, filled
 
 if TYPE_CHECKING:
-    from engine.ruleset import Ruleset
+    from engine.matching.ruleset import Ruleset
 
 LIMIT = 10_000
 SHOWN = 10
@@ -160,7 +160,7 @@ def _locally(arguments: argparse.Namespace, since: str | None, until: str | None
 
 
 def _sets(arguments: argparse.Namespace, organisation_id: str) -> tuple[Ruleset, Ruleset]:
-    from engine.ruleset import Ruleset
+    from engine.matching.ruleset import Ruleset
 
     here = sound(arguments.dir).policies.get(organisation_id, {})
     new = Ruleset.build(here.values())

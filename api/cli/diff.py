@@ -48,7 +48,7 @@ def register(commands: Subparsers) -> None:
 
 def _diff(arguments: argparse.Namespace) -> int:
     from engine.differences import changed_ids, differences
-    from engine.ruleset import Ruleset
+    from engine.matching.ruleset import Ruleset
 
     old, new = sound(arguments.old), sound(arguments.new)
     found: list[tuple[str, Difference]] = []

@@ -15,8 +15,8 @@ from api.cli.sources import sound
 from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, filled, meant
 
 if TYPE_CHECKING:
+    from engine.matching.ruleset import Ruleset
     from engine.model import Policy
-    from engine.ruleset import Ruleset
 
 STATUSES: Final = ("allowed", "blocked", "awaiting_approval")
 _TEXTS: Final = {
@@ -181,10 +181,10 @@ def read_draft(name: str, organisation_id: str = "default") -> Policy:
 
 
 def _locally(call: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    from engine.decision import decide
     from engine.folder import DEFAULT
+    from engine.matching.decision import decide
+    from engine.matching.ruleset import Ruleset
     from engine.model import ToolCall
-    from engine.ruleset import Ruleset
 
     found = sound(arguments.dir)
     organisation_id = arguments.organisation or DEFAULT

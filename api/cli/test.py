@@ -68,7 +68,7 @@ def _percent(text: str) -> float:
 
 
 def _test(arguments: argparse.Namespace) -> int:
-    from engine.ruleset import Ruleset
+    from engine.matching.ruleset import Ruleset
 
     if arguments.no_mutation and arguments.min_score:
         raise CommandError("--min-score does not go with --no-mutation, which finds no score", USAGE)

@@ -12,11 +12,11 @@ from api.errors import invalid, not_found
 from api.exchange import Caller, Reply, Values
 from api.store import calls, ratecounts
 from engine import backtest
-from engine.decision import decide
 from engine.documents import policy_as_json, policy_from_json
 from engine.errors import DocumentError
+from engine.matching.decision import decide
+from engine.matching.ruleset import Ruleset
 from engine.model import Evaluation, Match, Policy, ToolCall
-from engine.ruleset import Ruleset
 
 _ROOTS = (
     "toolName",

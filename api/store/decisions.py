@@ -22,10 +22,10 @@ from api.store.batch import Batch, Call, Run
 from api.store.halts import HaltBook
 from api.store.incoming import DIGEST, Evaluated, EventBody, Incoming, Receipt
 from api.store.writer import Decided, Transaction
-from engine.decision import decide
+from engine.matching.decision import decide
+from engine.matching.rate_limit import bucket, is_over, window_start
+from engine.matching.ruleset import Ruleset
 from engine.model import Decision, Evaluation, Match, Policy, ToolCall
-from engine.ratelimit import bucket, is_over, window_start
-from engine.ruleset import Ruleset
 
 _encode = msgspec.json.encode
 

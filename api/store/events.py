@@ -27,7 +27,7 @@ from api.store.halts import HaltBook
 from api.store.incoming import Answer, Incoming, same_body
 from api.store.reports import report
 from api.store.writer import Again, Transaction
-from engine.ruleset import Ruleset
+from engine.matching.ruleset import Ruleset
 
 _encode = msgspec.json.Encoder().encode
 

@@ -11,8 +11,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from api.exchange import Caller
+from engine.matching.ruleset import Ruleset
 from engine.model import Evaluation, ToolCall
-from engine.ruleset import Ruleset
 
 _decode = msgspec.json.decode
 _first_64_bits = Struct(">q").unpack_from

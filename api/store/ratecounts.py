@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from api.store.database import Database
+from engine.matching.rate_limit import bucket, window_start
+from engine.matching.rate_limit import is_over as over_limit
 from engine.model import Policy, ToolCall
-from engine.ratelimit import bucket, window_start
-from engine.ratelimit import is_over as over_limit
 
 
 def is_over(store: Database, policy: Policy, call: ToolCall, now: float) -> bool:

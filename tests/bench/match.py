@@ -27,8 +27,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from engine.matching.ruleset import Ruleset
 from engine.model import ToolCall
-from engine.ruleset import Ruleset
 from tests.bench.peers import Peer, installed
 from tests.bench.workload import Company
 

@@ -20,9 +20,9 @@ from typing import Any, Final
 import msgspec
 
 from engine.errors import ConditionError, DocumentError, Problem
-from engine.explain import Explanation, explain
 from engine.gc_pause import gently
-from engine.matcher import Matcher, Rule
+from engine.matching.explain import Explanation, explain
+from engine.matching.matcher import Matcher, Rule
 from engine.model import Evaluation, Match, Policy, ToolCall
 
 COMPACT_FROM: Final = 256

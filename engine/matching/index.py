@@ -40,11 +40,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from engine.doors import MANY_KEYS, Above, Below, Beneath, Bucket, Door, Equal, Shaped, There, Written
 from engine.fields.facts import MISSING, Facts
 from engine.fields.paths import Hint, Path
+from engine.matching.lookups import (
+    MANY_KEYS,
+    Above,
+    Below,
+    Beneath,
+    Bucket,
+    Door,
+    Equal,
+    Shaped,
+    There,
+    Written,
+)
+from engine.matching.selectivity import Filed, Way, rates, ways
 from engine.model import Json
-from engine.ways import Filed, Way, rates, ways
 
 Item = TypeVar("Item")
 

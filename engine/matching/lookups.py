@@ -23,9 +23,9 @@ from typing import Final, Protocol
 
 from engine.fields.facts import MISSING, Facts
 from engine.fields.paths import Path
+from engine.matching.multi_search import Shapes, Words
+from engine.matching.selectivity import Filed
 from engine.model import Json
-from engine.textindex import Shapes, Words
-from engine.ways import Filed
 
 MANY_KEYS: Final = 16
 """So many keys are first asked, all at once, which of them are known."""

@@ -26,8 +26,8 @@ from typing import Final
 
 from engine.conditions.compiled import CompiledCondition, check_policy, compile_condition
 from engine.fields.facts import Facts
-from engine.index import Index
-from engine.layered import Layered
+from engine.matching.index import Index
+from engine.matching.overlay import Layered
 from engine.model import Match, Policy, ToolCall, Verdict
 
 RECENT: Final = 16

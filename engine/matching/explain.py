@@ -10,8 +10,8 @@ from typing import Literal
 
 from engine.conditions.compiled import CompiledCondition
 from engine.fields.facts import Facts
-from engine.flips import Flip, failed, flip
-from engine.matcher import Rule
+from engine.matching.counterfactual import Flip, failed, flip
+from engine.matching.matcher import Rule
 from engine.model import STRENGTH, Condition, Fault, Json, Policy, ToolCall
 
 Result = Literal["true", "false", "error"]

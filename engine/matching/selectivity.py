@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from engine.fields.paths import DERIVED, Hint, Literals, OneOf, Path, Regex, Threshold
 from engine.fields.required_literals import required
-from engine.textindex import Words
+from engine.matching.multi_search import Words
 
 TELLING: Final = 3
 """Characters from which on a literal tells enough that its pattern needs no place in a set."""
