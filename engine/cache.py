@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from engine.documents import policy_as_json, policy_from_state
+from engine.documents.policy import policy_as_json, policy_from_state
 from engine.model import Policy
 
 

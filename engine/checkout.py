@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from engine.disk import shown
-from engine.documents import PolicyTest, load_policy_test, sorted_problems
+from engine.documents.policy import PolicyTest, load_policy_test, sorted_problems
+from engine.documents.presets import Pack, Preset
+from engine.documents.yaml import Reading, read
 from engine.errors import DocumentError, Problem
 from engine.folder import DEFAULT, Loaded, ignored, load, place_of, refuse_set
 from engine.model import Policy
-from engine.presets import Pack, Preset
 from engine.snapshot import Snapshot
-from engine.yaml_nodes import Reading, read
 
 TEST: Final = "_test.yaml"
 

@@ -17,7 +17,7 @@ from engine import witness
 from engine.conditions.compiled import CompiledCondition
 from engine.conditions.examples import call_of
 from engine.conditions.operands import show
-from engine.documents import policy_as_json
+from engine.documents.policy import policy_as_json
 from engine.lint import Finding, lint
 from engine.matching.decision import decide
 from engine.matching.matcher import Rule

@@ -14,10 +14,10 @@ from typing import Final
 
 from engine.archive import Kind
 from engine.disk import shown
-from engine.documents import load_policy
+from engine.documents.policy import load_policy
+from engine.documents.presets import Pack, Preset, load_pack, load_preset
 from engine.errors import DocumentError, Problem
 from engine.model import Policy
-from engine.presets import Pack, Preset, load_pack, load_preset
 from engine.snapshot import Snapshot
 
 DEFAULT: Final = "default"

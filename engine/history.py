@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from engine.archive import Change, FileRecord, Records, Source
-from engine.documents import policy_as_json
+from engine.documents.policy import policy_as_json
 from engine.folder import Loaded
 from engine.model import Policy
 from engine.snapshot import Document, Snapshot

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.archive import Records, VersionRecord
+from engine.documents.preset_upgrade import Step, Upgrade, origin_of, plan
+from engine.documents.presets import Preset, load_preset
 from engine.errors import DocumentError, PresetNotFound
 from engine.model import Policy
-from engine.presets import Preset, load_preset
 from engine.snapshot import Snapshot
-from engine.upgrade import Step, Upgrade, origin_of, plan
 
 
 def offered(records: Records, head: Snapshot, policy: Policy) -> tuple[Preset, Upgrade]:

@@ -18,7 +18,7 @@ from engine import conflicts, witness
 from engine.conditions.compiled import CompiledCondition, compile_condition
 from engine.conditions.examples import call_of
 from engine.conditions.operands import show
-from engine.documents import CallTest, PolicyTest
+from engine.documents.policy import CallTest, PolicyTest
 from engine.errors import ConditionError
 from engine.fields.facts import Facts
 from engine.matching.decision import decide

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from engine import folder
 from engine.disk import EVERY, Disk, Pause, Signature, reason, settled, shown, unreadable
-from engine.documents import digest_of
+from engine.documents.policy import digest_of
 from engine.errors import DocumentError, PolicyFileInvalid, Problem, StorageError
 
 Progress = Callable[[str, int, int], None]

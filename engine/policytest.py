@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from engine.documents import CallTest, PolicyTest
+from engine.documents.policy import CallTest, PolicyTest
 from engine.matching.decision import decide
 from engine.matching.ruleset import Ruleset
 from engine.model import Decision, Policy

@@ -16,8 +16,10 @@ from typing import Final
 
 from engine import folder, lineage
 from engine.archive import Change, Records, VersionRecord
-from engine.documents import API_VERSION, policy_as_json, policy_from_json, slug
-from engine.edits import dump, edit, refuse_surrogates, same
+from engine.documents.edit import dump, edit, refuse_surrogates, same
+from engine.documents.policy import API_VERSION, policy_as_json, policy_from_json, slug
+from engine.documents.preset_upgrade import Upgrade
+from engine.documents.presets import Preset
 from engine.errors import (
     DocumentError,
     PolicyExists,
@@ -27,9 +29,7 @@ from engine.errors import (
     VersionNotFound,
 )
 from engine.model import Json, Policy
-from engine.presets import Preset
 from engine.snapshot import Snapshot, Stored
-from engine.upgrade import Upgrade
 from engine.writes import Job, Writes
 
 REMOVABLE: Final = frozenset(

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from engine.archive import FileRecord, Kind
+from engine.documents.presets import Pack, Preset
 from engine.model import Policy
-from engine.presets import Pack, Preset
 
 Document = Policy | Preset | Pack
 

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from engine import accepted, folder, history, notes
 from engine.archive import Archive, Change, Records
 from engine.disk import LastLook, shown
-from engine.documents import digest_of
+from engine.documents.policy import digest_of
 from engine.errors import DocumentError, PolicyFileInvalid, StorageError
 from engine.history import Origin, Put
 from engine.notes import Intent

@@ -31,7 +31,7 @@ from api.service import OpenRules, open_service
 from api.settings import Settings
 from api.store import accounts, approvals
 from api.store.writer import Transaction
-from engine.documents import policy_from_json, slug
+from engine.documents.policy import policy_from_json, slug
 from engine.matching.ruleset import Ruleset
 
 BASE = "http://service.example"

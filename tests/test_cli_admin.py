@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 
 from api import cli, first_start
 from api.settings import load
-from engine.documents import policy_as_json
-from engine.edits import dump, same
+from engine.documents.edit import dump, same
+from engine.documents.format import NotLaidOut, lay_out
+from engine.documents.policy import policy_as_json
+from engine.documents.yaml import read
 from engine.errors import DocumentError
-from engine.layout import NotLaidOut, lay_out
-from engine.yaml_nodes import read
 from tests.bench.workload import Company
 from tests.support_service import Service, running
 

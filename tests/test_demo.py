@@ -16,7 +16,7 @@ import pytest
 from api.demo.play import DemoFailed, play
 from api.demo.session import load_session, posted
 from api.demo.show import Summary
-from engine.documents import load_policy
+from engine.documents.policy import load_policy
 from engine.matching.decision import decide
 from engine.matching.ruleset import Ruleset
 from engine.model import Policy, ToolCall

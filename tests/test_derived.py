@@ -8,7 +8,7 @@ import pytest
 
 from engine.conditions.compiled import compile_condition
 from engine.conditions.operators import OPERATORS
-from engine.documents import policy_from_json
+from engine.documents.policy import policy_from_json
 from engine.errors import ConditionError
 from engine.fields import facts
 from engine.fields.facts import Facts

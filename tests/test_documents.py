@@ -18,7 +18,7 @@ import schemas
 from engine import folder
 from engine.conditions.compiled import compile_condition
 from engine.conditions.operators import OPERATORS
-from engine.documents import (
+from engine.documents.policy import (
     load_policy,
     load_policy_test,
     policy_as_json,
@@ -26,11 +26,11 @@ from engine.documents import (
     policy_from_state,
     slug,
 )
+from engine.documents.presets import escaped, instantiate, load_preset
+from engine.documents.typed_shape import is_policy
+from engine.documents.yaml import MAX_BYTES, read
 from engine.errors import DocumentError
 from engine.model import ACTIONS, RATE_LIMIT_KEYS, ROOTS, Condition, Policy
-from engine.presets import escaped, instantiate, load_preset
-from engine.shapes import is_policy
-from engine.yaml_nodes import MAX_BYTES, read
 from schemas.validation import violations
 
 CASES = Path(__file__).parent / "cases" / "documents"

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import edits
-from engine.edits import dump, edit, flow, same, scalar
+from engine.documents import edit as edit_
+from engine.documents.edit import dump, edit, flow, same, scalar
+from engine.documents.yaml import read
 from engine.errors import DocumentError
-from engine.yaml_nodes import read
 
 COMMENTED = """\
 # Head of the file.
@@ -250,14 +250,14 @@ def test_a_thousand_random_edits_in_a_row_keep_comments_order_and_untouched_byte
 ) -> None:
     """Order: keys that stay keep their order. Bytes: top-level members that do not change keep theirs."""
     rewritten = 0
-    whole = edits.dump
+    whole = edit_.dump
 
     def counted(*arguments: Any) -> str:
         nonlocal rewritten
         rewritten += 1
         return whole(*arguments)
 
-    monkeypatch.setattr(edits, "dump", counted)
+    monkeypatch.setattr(edit_, "dump", counted)
     rng = random.Random(20)
     for round_number in range(1000):
         if round_number % 10 == 0:

@@ -15,7 +15,7 @@ from api.cli import lint as command
 from engine import conflicts, mutation, proofs, witness
 from engine.conditions.compiled import compile_condition
 from engine.conditions.operators import OPERATORS
-from engine.documents import condition_from_json
+from engine.documents.policy import condition_from_json
 from engine.errors import ConditionError
 from engine.fields.facts import Facts
 from engine.fields.pattern import compile_pattern

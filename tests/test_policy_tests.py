@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import mutation
-from engine.documents import CallTest, PolicyTest, load_policy_test
+from engine.documents.policy import CallTest, PolicyTest, load_policy_test
 from engine.matching.decision import decide
 from engine.matching.matcher import Rule
 from engine.matching.ruleset import Ruleset

@@ -15,11 +15,11 @@ import yaml
 
 from engine.conditions.compiled import CompiledCondition, compile_condition
 from engine.conditions.examples import call_of, outcome
-from engine.documents import load_policy, load_policy_test, policy_from_json
+from engine.documents.policy import load_policy, load_policy_test, policy_from_json
+from engine.documents.presets import Pack, Preset, instantiate, load_pack, load_preset
 from engine.matching.decision import decide
 from engine.matching.ruleset import Ruleset
 from engine.model import Policy, ToolCall
-from engine.presets import Pack, Preset, instantiate, load_pack, load_preset
 
 ROOT = Path(__file__).parent.parent
 POLICIES = ROOT / "policies.d"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.documents import policy_from_json
+from engine.documents.policy import policy_from_json
 from engine.matching.ruleset import Ruleset
 from engine.model import ToolCall
 from tests.bench import rivals

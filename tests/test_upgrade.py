@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.documents import policy_as_json, policy_from_json
-from engine.edits import same
+from engine.documents.edit import same
+from engine.documents.policy import policy_as_json, policy_from_json
+from engine.documents.preset_parameters import chosen
+from engine.documents.preset_upgrade import MEMBERS, Step, Upgrade, origin_of, plan
+from engine.documents.presets import Parameter, Preset, instantiate
 from engine.model import Policy
-from engine.parameters import chosen
-from engine.presets import Parameter, Preset, instantiate
-from engine.upgrade import MEMBERS, Step, Upgrade, origin_of, plan
 from tests.test_presets import PRESET_FILES, presets
 
 WIRE = {"field": "toolName", "operator": "equals", "value": "wire"}

@@ -100,7 +100,7 @@ def _moment(text: str | None) -> str | None:
 
 
 def _remotely(arguments: argparse.Namespace, since: str | None, until: str | None) -> dict[str, Any]:
-    from engine.documents import policy_as_json
+    from engine.documents.policy import policy_as_json
 
     body: dict[str, Any] = {"policy": policy_as_json(read_draft(arguments.draft))}
     body |= {"since": since} if since else {}

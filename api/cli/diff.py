@@ -163,7 +163,7 @@ def _remark(difference: Difference, old: Checkout, new: Checkout, arguments: arg
 
 
 def _as_json(organisation_id: str, difference: Difference) -> dict[str, Any]:
-    from engine.documents import policy_as_json
+    from engine.documents.policy import policy_as_json
     from engine.witness import shown
 
     shape: dict[str, Any] = {

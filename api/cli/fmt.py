@@ -96,8 +96,8 @@ def _input(arguments: argparse.Namespace) -> int:
 
 def _laid_out(before: bytes, name: str, remarks: list[Remark]) -> bytes | None:
     """None when the document cannot be read; unchanged when it is left alone."""
+    from engine.documents.format import NotLaidOut, lay_out
     from engine.errors import DocumentError
-    from engine.layout import NotLaidOut, lay_out
 
     try:
         return lay_out(before, name)

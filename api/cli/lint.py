@@ -108,9 +108,9 @@ def remarks_on(found: Checkout, folder: str, *, presets: bool) -> list[Remark]:
 
 
 def _presets(found: Checkout, folder: str) -> Iterator[Remark]:
-    from engine.documents import policy_from_json
+    from engine.documents.policy import policy_from_json
+    from engine.documents.presets import instantiate
     from engine.lint import lint
-    from engine.presets import instantiate
 
     for preset in found.presets.values():
         policy = policy_from_json(instantiate(preset, {}, preset.preset_id))

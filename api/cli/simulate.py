@@ -163,7 +163,7 @@ def read_draft(name: str, organisation_id: str = "default") -> Policy:
     """A policy of a YAML or JSON file; its name need not be its id."""
     from dataclasses import replace
 
-    from engine.documents import load_policy
+    from engine.documents.policy import load_policy
     from engine.errors import DocumentError
 
     try:
@@ -231,7 +231,7 @@ def _matched(match: Any) -> dict[str, Any]:
 
 
 def _remotely(call: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    from engine.documents import policy_as_json
+    from engine.documents.policy import policy_as_json
 
     body = dict(call)
     if arguments.explain:

@@ -140,9 +140,9 @@ def _failure(result: Result, folder: str) -> Remark:
 
 def _scores(found: Checkout, rulesets: dict[str, Any]) -> Iterator[tuple[str, Score]]:
     """The file and score of each policy and preset."""
-    from engine.documents import policy_from_json
+    from engine.documents.policy import policy_from_json
+    from engine.documents.presets import instantiate
     from engine.mutation import scores
-    from engine.presets import instantiate
 
     presets: list[tuple[str, Policy]] = [
         (preset.file, policy_from_json(instantiate(preset, {}, preset.preset_id)))

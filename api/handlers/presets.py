@@ -12,9 +12,9 @@ from api.context import Context
 from api.errors import ApiError, invalid, not_found
 from api.exchange import Caller, Reply, Values
 from api.handlers.policies import policy_json
+from engine.documents.presets import Pack, Preset, instantiate
 from engine.errors import DocumentError
 from engine.model import Policy
-from engine.presets import Pack, Preset, instantiate
 from engine.snapshot import Snapshot
 
 

@@ -12,7 +12,7 @@ from api.errors import invalid, not_found
 from api.exchange import Caller, Reply, Values
 from api.store import calls, ratecounts
 from engine import backtest
-from engine.documents import policy_as_json, policy_from_json
+from engine.documents.policy import policy_as_json, policy_from_json
 from engine.errors import DocumentError
 from engine.matching.decision import decide
 from engine.matching.ruleset import Ruleset

@@ -33,8 +33,8 @@ import engine.live
 from api.clock import iso, random_ids, system_clock
 from api.store.archive import SqlArchive
 from api.store.database import Database
-from engine.documents import policy_as_json
-from engine.edits import dump
+from engine.documents.edit import dump
+from engine.documents.policy import policy_as_json
 from engine.live import LiveRules
 from engine.model import ToolCall
 from engine.repository import Repository

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from engine.documents import policy_as_json
+from engine.documents.policy import policy_as_json
 from tests.bench.workload import Company
 
 ROOT = Path(__file__).parent.parent.parent

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Playwright
 
-from engine.documents import policy_from_json
+from engine.documents.policy import policy_from_json
 from tests.support_service import PASSWORD, FixedRules, Service
 
 ARGUMENTS = [

@@ -20,12 +20,12 @@ from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from typing import Final
 
-from engine.documents import check_body, policy_as_json, policy_from_json
-from engine.edits import same
+from engine.documents.edit import same
+from engine.documents.policy import check_body, policy_as_json, policy_from_json
+from engine.documents.preset_parameters import chosen, names_in
+from engine.documents.presets import POLICY_KEYS, Preset, instantiate
 from engine.errors import DocumentError, Problem
 from engine.model import Json, Policy
-from engine.parameters import chosen, names_in
-from engine.presets import POLICY_KEYS, Preset, instantiate
 
 MEMBERS: Final = POLICY_KEYS
 Members = Mapping[str, Json]

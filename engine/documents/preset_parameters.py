@@ -2,7 +2,7 @@
 
 Nobody keeps the parameters of an activation: the policy shows them where its preset has `{{name}}`. What is
 found here is a guess until the preset, filled in again, says what the policy says. It mirrors how
-`engine.presets` fills a template in, and knows no history.
+`engine.documents.presets` fills a template in, and knows no history.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from engine.documents.presets import PATTERN_OPERATORS, PLACEHOLDER, Parameter, Preset
 from engine.model import Json
-from engine.presets import PATTERN_OPERATORS, PLACEHOLDER, Parameter, Preset
 
 TELLING: Final = ("matchConditions", "rateLimit", "approval", "action", "scope", "mode", "failurePolicy")
 """Members that show a value exactly; the texts for people come after them, examples show too little."""
@@ -163,7 +163,7 @@ def _read(parameter: Parameter, text: str, form: str, grouped: bool) -> Json:
 
 
 def _alternatives(pattern: str) -> list[str]:
-    """The literal texts of a pattern that `engine.presets` made of a text or a list."""
+    """The literal texts of a pattern that `engine.documents.presets` made of a text or a list."""
     words = [""]
     for token in _TOKEN.findall(pattern):
         if token == "|":

@@ -17,10 +17,10 @@ from typing import Final
 
 from engine.conditions import examples
 from engine.conditions.compiled import CompiledCondition, check_policy, compile_condition
+from engine.documents.typed_shape import is_policy
+from engine.documents.yaml import Node, Reading, read
 from engine.errors import ConditionError, DocumentError, Problem
 from engine.model import Condition, Example, Json, Policy, RateLimit, ToolCall
-from engine.shapes import is_policy
-from engine.yaml_nodes import Node, Reading, read
 from schemas.validation import Violation, violations
 
 API_VERSION: Final = "governance/v1"

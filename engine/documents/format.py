@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from engine.edits import ORDER, same
+from engine.documents.edit import ORDER, same
+from engine.documents.yaml import Node, Reading, read
 from engine.errors import DocumentError
-from engine.yaml_nodes import Node, Reading, read
 
 _STEP: Final = 2
 _PRESET: Final = (

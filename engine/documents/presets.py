@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from engine.documents import Finding, check_body, digest_of, header_findings, refuse, refuse_id
+from engine.documents.policy import Finding, check_body, digest_of, header_findings, refuse, refuse_id
+from engine.documents.yaml import read
 from engine.errors import DocumentError, Problem
 from engine.model import Json
-from engine.yaml_nodes import read
 from schemas.validation import shown, suggestion
 
 PLACEHOLDER: Final = re.compile(r"\{\{\s*([A-Za-z][A-Za-z0-9_]*)\s*\}\}")

@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from engine.documents.yaml import Node, Reading, read
 from engine.errors import DocumentError, Problem
 from engine.model import Json
-from engine.yaml_nodes import Node, Reading, read
 
 ORDER: Final = (
     *("apiVersion", "kind", "policyId", "version", "name", "description", "presetId", "action", "scope"),
