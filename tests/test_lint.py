@@ -12,19 +12,19 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from api.cli import lint as command
-from engine import conflicts, mutation, proofs, witness
+from engine.analysis import implication, mutation, subsumption, witness
+from engine.analysis.lint import CODES, Finding, lint
+from engine.analysis.samples import samples
 from engine.conditions.compiled import compile_condition
 from engine.conditions.operators import OPERATORS
 from engine.documents.policy import condition_from_json
 from engine.errors import ConditionError
 from engine.fields.facts import Facts
 from engine.fields.pattern import compile_pattern
-from engine.lint import CODES, Finding, lint
 from engine.matching.decision import decide
 from engine.matching.matcher import Rule
 from engine.matching.ruleset import Ruleset
 from engine.model import STRENGTH, Condition, Example, Policy, RateLimit, ToolCall
-from engine.samples import samples
 from tests.test_agreement import EXPRESSIONS
 from tests.test_literals import patterns
 
@@ -100,8 +100,8 @@ def test_what_was_not_looked_at_is_said(action: str, monkeypatch: pytest.MonkeyP
         return {each.code for each in found} - {"no-examples", "missing-evades"}
 
     assert codes() == {"contradictory" if action == "allow" else "shadowed"}
-    monkeypatch.setattr("engine.lint.ALWAYS_ASKED", 1)
-    monkeypatch.setattr("engine.lint.EFFORT", 0)
+    monkeypatch.setattr("engine.analysis.lint.ALWAYS_ASKED", 1)
+    monkeypatch.setattr("engine.analysis.lint.EFFORT", 0)
     assert codes() == {"not-compared"}
 
 
@@ -277,16 +277,16 @@ def test_what_is_proven_of_conditions_is_so(one: Condition, two: Condition, aske
     p, q = compile_condition(one), compile_condition(two)
     asked = asked + list(witness.satisfying([p], attempts=4)) + list(witness.satisfying([q], attempts=4))
     asked += list(witness.satisfying([p], [q], attempts=4))
-    for mine in proofs.claims(p):
-        for theirs in proofs.claims(q):
-            for given_ in (proofs.TRUE, proofs.OPEN):
-                for wanted in (proofs.TRUE, proofs.OPEN):
-                    proven = proofs.implies(mine, theirs, given_, wanted)
+    for mine in implication.claims(p):
+        for theirs in implication.claims(q):
+            for given_ in (implication.TRUE, implication.OPEN):
+                for wanted in (implication.TRUE, implication.OPEN):
+                    proven = implication.implies(mine, theirs, given_, wanted)
                     for call in asked if proven else ():
                         facts = Facts(call.document)
                         if at(mine.evaluate(facts), given_):
                             assert at(theirs.evaluate(facts), wanted), (mine, theirs, given_, wanted, call)
-                if proofs.excludes(mine, theirs, given_):
+                if implication.excludes(mine, theirs, given_):
                     for call in asked:
                         facts = Facts(call.document)
                         both = at(mine.evaluate(facts), given_) and at(theirs.evaluate(facts), given_)
@@ -294,7 +294,7 @@ def test_what_is_proven_of_conditions_is_so(one: Condition, two: Condition, aske
 
 
 def at(verdict: object, level: str) -> bool:
-    return verdict is True or (level == proofs.OPEN and verdict is not False)
+    return verdict is True or (level == implication.OPEN and verdict is not False)
 
 
 POSITIVE = [name for name, each in OPERATORS.items() if each.takes_value and not each.negated]
@@ -310,7 +310,7 @@ on_one_field = (
 @given(st.lists(on_one_field, min_size=2, max_size=3), st.lists(scalars, min_size=1, max_size=8))
 def test_conditions_that_need_a_list_refuse_single_values(found: list[Condition], asked: list[Any]) -> None:
     compiled = list(map(compile_condition, found))
-    if conflicts.needs_list(compiled):
+    if subsumption.needs_list(compiled):
         for value in [*asked, *NUMBERS, *WORDS, None, True, False]:
             facts = Facts({"toolName": "", "inputPayload": {"a": value}})
             assert not all(each.evaluate(facts) is True for each in compiled), value
@@ -324,7 +324,7 @@ def test_witnesses_match(policy: Policy) -> None:
     if call is not None:
         assert matches(rule, call)
         assert matches(rule, ToolCall.of(**witness.shown(call))), "what is printed must be the same call"
-        assert conflicts.contradiction(rule) is None, "a policy that matches something is not dead"
+        assert subsumption.contradiction(rule) is None, "a policy that matches something is not dead"
 
 
 @often()

@@ -8,13 +8,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import mutation
+from engine.analysis import mutation
+from engine.analysis.policy_tests import run
 from engine.documents.policy import CallTest, PolicyTest, load_policy_test
 from engine.matching.decision import decide
 from engine.matching.matcher import Rule
 from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Example, Policy, ToolCall
-from engine.policytest import run
 from tests.test_lint import calls, policies
 
 PAY = Policy(

@@ -112,7 +112,7 @@ def _remotely(arguments: argparse.Namespace, since: str | None, until: str | Non
 def _locally(arguments: argparse.Namespace, since: str | None, until: str | None) -> dict[str, Any]:
     from api import clock
     from api.store import calls
-    from engine import backtest
+    from engine.analysis import backtest
     from engine.folder import DEFAULT
 
     organisation_id = arguments.organisation or DEFAULT

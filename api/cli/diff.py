@@ -10,8 +10,8 @@ from api.cli.sources import shown_path, sound
 from api.cli.terminal import FAILED, Subparsers, filled
 
 if TYPE_CHECKING:
+    from engine.analysis.diff import Difference, Proof
     from engine.checkout import Checkout
-    from engine.differences import Difference, Proof
 
 EPILOG = """\
 OLD and NEW are policies folders, or folders in git: `HEAD~1:policies.d` (counted from the root of the
@@ -47,7 +47,7 @@ def register(commands: Subparsers) -> None:
 
 
 def _diff(arguments: argparse.Namespace) -> int:
-    from engine.differences import changed_ids, differences
+    from engine.analysis.diff import changed_ids, differences
     from engine.matching.ruleset import Ruleset
 
     old, new = sound(arguments.old), sound(arguments.new)
@@ -107,7 +107,7 @@ def _show(
 
 
 def _proved(difference: Difference) -> list[str]:
-    from engine.witness import shown
+    from engine.analysis.witness import shown
 
     proof = difference.proof
     if proof is None:
@@ -163,8 +163,8 @@ def _remark(difference: Difference, old: Checkout, new: Checkout, arguments: arg
 
 
 def _as_json(organisation_id: str, difference: Difference) -> dict[str, Any]:
+    from engine.analysis.witness import shown
     from engine.documents.policy import policy_as_json
-    from engine.witness import shown
 
     shape: dict[str, Any] = {
         "organisationId": organisation_id,

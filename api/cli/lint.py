@@ -21,8 +21,8 @@ from api.cli.sources import add_folder, checkout_of, default_folder, shown_path
 from api.cli.terminal import FAILED, Subparsers
 
 if TYPE_CHECKING:
+    from engine.analysis.lint import Finding
     from engine.checkout import Checkout
-    from engine.lint import Finding
 
 LEVELS: Final = ("error", "warning", "note")
 
@@ -91,7 +91,7 @@ def _lint(arguments: argparse.Namespace) -> int:
 
 def remarks_on(found: Checkout, folder: str, *, presets: bool) -> list[Remark]:
     """The findings about every good document."""
-    from engine.lint import lint
+    from engine.analysis.lint import lint
 
     remarks: list[Remark] = []
     total = sum(map(len, found.policies.values()))
@@ -108,9 +108,9 @@ def remarks_on(found: Checkout, folder: str, *, presets: bool) -> list[Remark]:
 
 
 def _presets(found: Checkout, folder: str) -> Iterator[Remark]:
+    from engine.analysis.lint import lint
     from engine.documents.policy import policy_from_json
     from engine.documents.presets import instantiate
-    from engine.lint import lint
 
     for preset in found.presets.values():
         policy = policy_from_json(instantiate(preset, {}, preset.preset_id))

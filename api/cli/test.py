@@ -11,10 +11,10 @@ from api.cli.sources import add_folder, checkout_of, default_folder, shown_path
 from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers
 
 if TYPE_CHECKING:
+    from engine.analysis.mutation import Mutant, Score
+    from engine.analysis.policy_tests import Result
     from engine.checkout import Checkout
     from engine.model import Policy
-    from engine.mutation import Mutant, Score
-    from engine.policytest import Result
 
 MOST_SURVIVORS: Final = 50
 
@@ -94,7 +94,7 @@ def _test(arguments: argparse.Namespace) -> int:
     cases = 0
     with progress("testing", sum(len(test.tests) for _, test in found.tests)) as step:
         for organisation_id, test in found.tests:
-            from engine.policytest import run
+            from engine.analysis.policy_tests import run
 
             ruleset = rulesets.get(organisation_id) or Ruleset.build(())
             for result in run(test, ruleset):
@@ -140,9 +140,9 @@ def _failure(result: Result, folder: str) -> Remark:
 
 def _scores(found: Checkout, rulesets: dict[str, Any]) -> Iterator[tuple[str, Score]]:
     """The file and score of each policy and preset."""
+    from engine.analysis.mutation import scores
     from engine.documents.policy import policy_from_json
     from engine.documents.presets import instantiate
-    from engine.mutation import scores
 
     presets: list[tuple[str, Policy]] = [
         (preset.file, policy_from_json(instantiate(preset, {}, preset.preset_id)))
@@ -167,7 +167,7 @@ def _scores(found: Checkout, rulesets: dict[str, Any]) -> Iterator[tuple[str, Sc
 
 def _unpinned(scores: list[tuple[str, Score]], found: Checkout, folder: str, most: int) -> Iterator[Remark]:
     """One remark per condition, with a call that would pin it; policies without examples in one."""
-    from engine.mutation import pin
+    from engine.analysis.mutation import pin
 
     made = 0
     for file, score in scores:
@@ -207,7 +207,7 @@ def _unpinned(scores: list[tuple[str, Score]], found: Checkout, folder: str, mos
 
 
 def _call(call: Any) -> dict[str, Any]:
-    from engine.witness import shown
+    from engine.analysis.witness import shown
 
     return shown(call)
 

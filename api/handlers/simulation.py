@@ -11,7 +11,7 @@ from api.context import Context
 from api.errors import invalid, not_found
 from api.exchange import Caller, Reply, Values
 from api.store import calls, ratecounts
-from engine import backtest
+from engine.analysis import backtest
 from engine.documents.policy import policy_as_json, policy_from_json
 from engine.errors import DocumentError
 from engine.matching.decision import decide

@@ -9,7 +9,7 @@ import msgspec
 
 from api import clock
 from api.store.database import Database
-from engine.backtest import Recorded
+from engine.analysis.backtest import Recorded
 from engine.model import ToolCall
 
 _COLUMNS = (

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
+from engine.analysis.goals import ITEM, Row, Slot, Wish, wishes
+from engine.analysis.samples import samples
 from engine.cel.parser import parse as parse_expression
 from engine.conditions.compiled import CompiledCondition
 from engine.conditions.operators import OPERATORS
@@ -23,8 +25,6 @@ from engine.fields.paths import DERIVED, MEMBERS, parse
 from engine.fields.paths import Path as Path
 from engine.matching.matcher import Rule
 from engine.model import ALWAYS_PRESENT, READING_HINTS, ROOTS, Json, ToolCall
-from engine.samples import samples
-from engine.wishes import ITEM, Row, Slot, Wish, wishes
 
 ATTEMPTS: Final = 16
 MOST_CANDIDATES: Final = 40

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from engine import witness
+from engine.analysis import witness
+from engine.analysis.lint import Finding, lint
 from engine.conditions.compiled import CompiledCondition
 from engine.conditions.examples import call_of
 from engine.conditions.operands import show
 from engine.documents.policy import policy_as_json
-from engine.lint import Finding, lint
 from engine.matching.decision import decide
 from engine.matching.matcher import Rule
 from engine.matching.ruleset import Ruleset

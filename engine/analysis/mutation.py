@@ -14,7 +14,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from engine import conflicts, witness
+from engine.analysis import subsumption, witness
+from engine.analysis.policy_tests import narrowed
 from engine.conditions.compiled import CompiledCondition, compile_condition
 from engine.conditions.examples import call_of
 from engine.conditions.operands import show
@@ -25,7 +26,6 @@ from engine.matching.decision import decide
 from engine.matching.matcher import Matcher, Rule
 from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Evaluation, Json, Match, Policy, ToolCall
-from engine.policytest import narrowed
 
 MOST_ENTRIES: Final = 50
 """Entries of one list that are dropped, one at a time."""
@@ -129,7 +129,7 @@ def _met(verdicts: Collection[object], tolerant: bool) -> bool:
 
 def mutants(rule: Rule) -> Iterator[Mutant]:
     """Every small change of the rule that could matter."""
-    needless = {index for index, _ in conflicts.redundant(rule)}
+    needless = {index for index, _ in subsumption.redundant(rule)}
     for index, condition in enumerate(rule.conditions):
         if index in needless:
             continue

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from engine.analysis.implication import OPEN, TRUE, Claim, Level, claims, every_text, excludes, implies
 from engine.conditions.compiled import CompiledCondition
 from engine.conditions.operands import show
 from engine.fields.facts import Facts
 from engine.fields.scalars import number_of, text_of
 from engine.matching.matcher import Rule
 from engine.model import READING_HINTS, Json
-from engine.proofs import OPEN, TRUE, Claim, Level, claims, every_text, excludes, implies
 
 
 def covers(stronger: Rule, weaker: Rule) -> bool:

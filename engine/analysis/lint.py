@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from engine import conflicts, witness
+from engine.analysis import subsumption, witness
 from engine.conditions.compiled import CompiledCondition
 from engine.conditions.examples import call_of
 from engine.conditions.operators import OPERATORS
@@ -114,7 +114,7 @@ def lint(
 
 def _of_one(rule: Rule, call: ToolCall | None, unindexed: bool) -> Iterator[Finding]:
     policy = rule.policy
-    dead = None if call is not None else conflicts.contradiction(rule)
+    dead = None if call is not None else subsumption.contradiction(rule)
     if dead is not None:
         pointer = f"/matchConditions/{dead.conditions[-1]}"
         yield Finding("dead", f"no call can match: {dead.why}", policy, pointer)
@@ -123,7 +123,7 @@ def _of_one(rule: Rule, call: ToolCall | None, unindexed: bool) -> Iterator[Find
     yield from _examples(rule, call)
     if dead is not None:
         return
-    for index, other in conflicts.redundant(rule):
+    for index, other in subsumption.redundant(rule):
         text, reason = rule.conditions[index].text, rule.conditions[other].text
         message = f"`{text}` changes nothing, since `{reason}` implies it; remove one of the two"
         yield Finding("redundant-condition", message, policy, f"/matchConditions/{index}")
@@ -153,12 +153,12 @@ def _examples(rule: Rule, call: ToolCall | None) -> Iterator[Finding]:
 def _only_lists(rule: Rule, call: ToolCall) -> Iterator[Finding]:
     """Conditions on one path that only different elements of a list satisfy."""
     by_path: dict[str, list[tuple[int, CompiledCondition]]] = defaultdict(list)
-    for index, condition in conflicts.known_paths(rule):
+    for index, condition in subsumption.known_paths(rule):
         assert condition.operator is not None
         if not condition.operator.negated and condition.operator.takes_value:
             by_path[str(condition.path)].append((index, condition))
     for path, found in by_path.items():
-        if len(found) < 2 or not conflicts.needs_list([condition for _, condition in found]):
+        if len(found) < 2 or not subsumption.needs_list([condition for _, condition in found]):
             continue
         value = Facts(call.document).at(found[0][1].path).first() if found[0][1].path else None
         if not isinstance(value, list) or rule.verdict(Facts(call.document)) is not True:
@@ -225,7 +225,7 @@ def _is(rule: Rule, call: ToolCall) -> bool:
 
 def _by_path(rule: Rule) -> dict[witness.Path, list[tuple[int, CompiledCondition]]]:
     found: dict[witness.Path, list[tuple[int, CompiledCondition]]] = defaultdict(list)
-    for index, condition in conflicts.known_paths(rule):
+    for index, condition in subsumption.known_paths(rule):
         if condition.path is not None:
             found[condition.path].append((index, condition))
     return found
@@ -322,7 +322,7 @@ def _covering(rule: Rule, call: ToolCall, among: _Others) -> Rule | None:
             found.append(other)
     found.sort(key=lambda each: (STRENGTH[each.policy.action], each.policy.name, each.policy.policy_id))
     for other in found[:MOST_COVERING]:
-        if conflicts.covers(other, rule) and not _mutual(rule, other):
+        if subsumption.covers(other, rule) and not _mutual(rule, other):
             return other
     among.left_out = among.left_out or len(found) > MOST_COVERING
     return None
@@ -340,7 +340,7 @@ def _mutual(rule: Rule, other: Rule) -> bool:
     mine, theirs = rule.policy, other.policy
     if mine.action != theirs.action or mine.rate_limit is not None:
         return False
-    return mine.policy_id < theirs.policy_id and conflicts.covers(rule, other)
+    return mine.policy_id < theirs.policy_id and subsumption.covers(rule, other)
 
 
 def _of_allow(rule: Rule, call: ToolCall, among: _Others, covering: Rule | None) -> Iterator[Finding]:
