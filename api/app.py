@@ -24,7 +24,7 @@ from api.endpoint import Route, SecurityHeaders, endpoint, problem, problem_for,
 from api.errors import ApiError
 from api.hot import HotPath
 from api.routes import ROUTES
-from engine.observe import Progress
+from engine.worktree.observer import Progress
 
 _PARAMETER = re.compile(r":([A-Za-z]+)")
 

@@ -13,12 +13,12 @@ from api.settings import Settings
 from api.store.archive import SqlArchive
 from api.store.database import Database, DatabaseUnavailable
 from api.store.writer import Transaction, Writer
-from engine import git
 from engine.cache import DocumentCache
 from engine.errors import Problem
 from engine.live import LiveRules
-from engine.observe import Progress
 from engine.repository import Repository
+from engine.worktree import git
+from engine.worktree.observer import Progress
 
 log = logging.getLogger("governance.policies")
 

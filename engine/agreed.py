@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from engine.archive import FileRecord, Records
-from engine.notes import Marker
+from engine.worktree.markers import Marker
 
 
 class Agreed:

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from engine.disk import shown
 from engine.documents.policy import PolicyTest, load_policy_test, sorted_problems
 from engine.documents.presets import Pack, Preset
 from engine.documents.yaml import Reading, read
 from engine.errors import DocumentError, Problem
-from engine.folder import DEFAULT, Loaded, ignored, load, place_of, refuse_set
 from engine.model import Policy
 from engine.snapshot import Snapshot
+from engine.worktree.disk import shown
+from engine.worktree.paths import DEFAULT, Loaded, ignored, load, place_of, refuse_set
 
 TEST: Final = "_test.yaml"
 

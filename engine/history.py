@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 from engine.archive import Change, FileRecord, Records, Source
 from engine.documents.policy import policy_as_json
-from engine.folder import Loaded
 from engine.model import Policy
 from engine.snapshot import Document, Snapshot
+from engine.worktree.paths import Loaded
 
 Origin = tuple[Source, str]
 """Through what a change came, and whose it is."""

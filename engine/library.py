@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from engine import folder
 from engine.archive import FileRecord, Records
 from engine.cache import DocumentCache
-from engine.disk import EVERY
 from engine.errors import DocumentError, Problem, RefusedToStart, RepositoryError
-from engine.folder import Loaded
 from engine.model import Policy
-from engine.observe import Progress
 from engine.snapshot import Document, Snapshot
+from engine.worktree import paths
+from engine.worktree.disk import EVERY
+from engine.worktree.observer import Progress
+from engine.worktree.paths import Loaded
 
 
 class Library:
@@ -63,7 +63,7 @@ class Library:
 
     def load(self, path: str, content: bytes, digest: str) -> Loaded:
         """A file's document, remembered for the next start. Raises DocumentError."""
-        loaded = folder.load(path, content)
+        loaded = paths.load(path, content)
         if isinstance(loaded.document, Policy):
             self._cache.put(digest, loaded.document)
         return loaded

@@ -19,14 +19,14 @@ from typing import Any, Final
 
 from engine.archive import Change, VersionRecord
 from engine.errors import DocumentError, EngineError, PolicyNotFound, Problem, StorageError
-from engine.folder import ours
 from engine.gc_pause import gently
 from engine.matching.ruleset import Ruleset
 from engine.model import Json, Policy
-from engine.observe import Progress
 from engine.repository import Offer, Repository
 from engine.snapshot import Snapshot, Stored
-from engine.watch import Watcher
+from engine.worktree.observer import Progress
+from engine.worktree.paths import ours
+from engine.worktree.watcher import Watcher
 
 log = logging.getLogger("governance.policies")
 

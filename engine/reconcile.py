@@ -25,18 +25,19 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from engine import accepted, folder, git, history, notes
+from engine import accepted, history
 from engine.agreed import Agreed
 from engine.archive import Archive, Change, FileRecord, Records
 from engine.cache import DocumentCache
-from engine.disk import EVERY, Disk, Pause, shown
 from engine.errors import DocumentError, PolicyFileInvalid, Problem, RefusedToStart, StorageError
 from engine.history import Origin, Put
 from engine.library import Library
-from engine.notes import Marker
-from engine.observe import Again, Observed, Observer, Part, Progress, Seen
 from engine.snapshot import Snapshot
-from engine.unsettled import Unsettled
+from engine.worktree import git, markers, paths
+from engine.worktree.disk import EVERY, Disk, Pause, shown
+from engine.worktree.journal import Unsettled
+from engine.worktree.markers import Marker
+from engine.worktree.observer import Again, Observed, Observer, Part, Progress, Seen
 
 Authors = Callable[[Path, Iterable[str]], Mapping[str, str]]
 
@@ -122,7 +123,7 @@ class Reconciler:
         observed = self._look(None, progress)
         contents = {seen.digest: seen.content for seen in observed.disk.values() if seen.content}
         with self._lock:
-            marker = notes.read_marker(self.disk)
+            marker = markers.read_marker(self.disk)
 
             def restore(records: Records) -> tuple[Snapshot, Agreed]:
                 snapshot = self._library.restored(records, contents, progress)
@@ -248,7 +249,7 @@ class Reconciler:
 
     def refuse_set(self, head: Snapshot, edits: Mapping[str, Put | None]) -> list[Problem]:
         """What is wrong between files once these edits are in."""
-        return folder.refuse_set(
+        return paths.refuse_set(
             head, {path: None if put is None else put.loaded for path, put in edits.items()}
         )
 
@@ -257,7 +258,7 @@ class Reconciler:
     ) -> Literal["stale", "edit"]:
         """What a difference between disk and archive is. Raises DocumentError for a conflict."""
         now = current.digest if current else None
-        intent = notes.read_intent(self.disk, path)
+        intent = markers.read_intent(self.disk, path)
         if intent is not None and seen.digest == intent.after:
             # An API write that died before its commit: it is completed, unless others came first.
             return "edit" if now == intent.before else "stale"
@@ -336,7 +337,7 @@ class Reconciler:
 
     def _origin(self, path: str, put: Put | None, authors: Mapping[str, str]) -> Origin:
         """Who made an edit: an admin through the API that died, or a person in the file."""
-        intent = notes.read_intent(self.disk, path)
+        intent = markers.read_intent(self.disk, path)
         if intent is not None and intent.after == (None if put is None else put.digest):
             return "api", intent.author
         return "file", authors.get(path) or "file"
@@ -345,7 +346,7 @@ class Reconciler:
         """After the commit: publish, and remember what agrees."""
         with self._lock:
             again = plan.head.revision > self._snapshot.revision + bool(plan.changes)
-            notes.forget_intents(self.disk, plan.agreed)
+            markers.forget_intents(self.disk, plan.agreed)
             outdated = self._outdated(plan.head)
             self._publish(plan.head)
             if self._agreed.known:
@@ -365,7 +366,7 @@ class Reconciler:
         if self._pending or self._problems or self._marked == snapshot.revision:
             return
         if snapshot.revision:
-            notes.write_marker(self.disk, Marker(snapshot.revision, snapshot.recorded_at))
+            markers.write_marker(self.disk, Marker(snapshot.revision, snapshot.recorded_at))
         self._marked = snapshot.revision
 
     # ---- archive to memory -----------------------------------------------------------------------------

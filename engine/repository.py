@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from engine import folder, lineage
+from engine import lineage
 from engine.archive import Change, Records, VersionRecord
 from engine.documents.edit import dump, edit, refuse_surrogates, same
 from engine.documents.policy import API_VERSION, policy_as_json, policy_from_json, slug
@@ -30,6 +30,7 @@ from engine.errors import (
 )
 from engine.model import Json, Policy
 from engine.snapshot import Snapshot, Stored
+from engine.worktree import paths
 from engine.writes import Job, Writes
 
 REMOVABLE: Final = frozenset(
@@ -147,9 +148,7 @@ class Repository(Writes):
         document = {"apiVersion": API_VERSION, "kind": "Policy", "policyId": policy_id, "version": version}
         members = {key: value for key, value in body.items() if key != "policyId" and value is not None}
         content = dump(document | {"enabled": True} | members).encode()
-        return self._put(
-            job, folder.path_for(organisation_id, policy_id), content, organisation_id, policy_id
-        )
+        return self._put(job, paths.path_for(organisation_id, policy_id), content, organisation_id, policy_id)
 
     def update(
         self,
@@ -242,7 +241,7 @@ class Repository(Writes):
                 stored = job.head.of(organisation_id).get(policy_id)
             number = job.records.last_version(organisation_id, policy_id) + 1
             content = edit(job.records.blob(wanted.digest), {"version": number})
-            path = stored.file.path if stored else folder.path_for(organisation_id, policy_id)
+            path = stored.file.path if stored else paths.path_for(organisation_id, policy_id)
             return self._put(job, path, content, organisation_id, policy_id)
 
         return _written(*self._write(author, work))
@@ -276,7 +275,7 @@ class Repository(Writes):
         number = 1
         while True:
             policy_id = stem if number == 1 else f"{stem}-{number}"
-            path = folder.path_for(organisation_id, policy_id)
+            path = paths.path_for(organisation_id, policy_id)
             taken = job.records.last_version(organisation_id, policy_id) or policy_id in job.head.of(
                 organisation_id
             )

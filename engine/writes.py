@@ -15,17 +15,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from engine import accepted, folder, history, notes
+from engine import accepted, history
 from engine.archive import Archive, Change, Records
-from engine.disk import LastLook, shown
 from engine.documents.policy import digest_of
 from engine.errors import DocumentError, PolicyFileInvalid, StorageError
 from engine.history import Origin, Put
-from engine.notes import Intent
-from engine.observe import Again, Seen
 from engine.reconcile import Reconciler
 from engine.snapshot import Snapshot, Stored
-from engine.unsettled import Undo
+from engine.worktree import markers, paths
+from engine.worktree.disk import LastLook, shown
+from engine.worktree.journal import Undo
+from engine.worktree.markers import Intent
+from engine.worktree.observer import Again, Seen
 
 log = logging.getLogger("governance.policies")
 
@@ -99,7 +100,7 @@ class Writes(Reconciler):
             for undo in job.touched:
                 self._unsettled.settled(undo)
             for path in {*changed, *(undo.path for undo in job.touched)}:
-                notes.forget_intent(self.disk, path)
+                markers.forget_intent(self.disk, path)
             self._pending -= changed.keys()
             self._mark()
 
@@ -150,7 +151,7 @@ class Writes(Reconciler):
     def _load_edit_on_disk(self, job: Job, organisation_id: str, policy_id: str) -> None:
         """Raises _EditFirst when a person has edited the file, PolicyFileInvalid when it does not load."""
         stored = job.head.of(organisation_id).get(policy_id)
-        path = stored.file.path if stored else folder.path_for(organisation_id, policy_id)
+        path = stored.file.path if stored else paths.path_for(organisation_id, policy_id)
         if self._unsettled.failed(path):
             raise StorageError(
                 f"`{shown(path)}` is not yet put right after a failed write; try again shortly"
@@ -203,7 +204,7 @@ class Writes(Reconciler):
         undo = Undo(path, seen.content, after)
         self._unsettled.begin(undo)
         job.touched.append(undo)
-        notes.write_intent(self.disk, Intent(path, current.digest if current else None, after, job.author))
+        markers.write_intent(self.disk, Intent(path, current.digest if current else None, after, job.author))
         return partial(self._observer.still, path, seen.digest)
 
     def _record(self, job: Job, edits: Mapping[str, Put | None], origin: Origin | None = None) -> None:

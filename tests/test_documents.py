@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import schemas
-from engine import folder
 from engine.conditions.compiled import compile_condition
 from engine.conditions.operators import OPERATORS
 from engine.documents.policy import (
@@ -31,6 +30,7 @@ from engine.documents.typed_shape import is_policy
 from engine.documents.yaml import MAX_BYTES, read
 from engine.errors import DocumentError
 from engine.model import ACTIONS, RATE_LIMIT_KEYS, ROOTS, Condition, Policy
+from engine.worktree import paths
 from schemas.validation import violations
 
 CASES = Path(__file__).parent / "cases" / "documents"
@@ -53,7 +53,7 @@ def source_of(found: dict[str, Any]) -> bytes:
 
 
 def load(file: str, source: bytes) -> Any:
-    return load_policy_test(source, file) if file.endswith("_test.yaml") else folder.load(file, source)
+    return load_policy_test(source, file) if file.endswith("_test.yaml") else paths.load(file, source)
 
 
 @pytest.mark.parametrize("path", sorted((CASES / "rejected").glob("*.yaml")), ids=lambda p: p.stem)

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from engine import live as live_module
-from engine import watch as watch_module
 from engine.archive import Change
-from engine.disk import Disk, Listing, Pause
 from engine.errors import PolicyNotFound, Problem, StorageError
 from engine.live import LiveRules
 from engine.matching.ruleset import Ruleset
 from engine.model import ToolCall
-from engine.watch import Watcher
+from engine.worktree import watcher as watch_module
+from engine.worktree.disk import Disk, Listing, Pause
+from engine.worktree.watcher import Watcher
 from tests.test_repository import ADMIN, BODY, Folder, document, pack, preset
 
 

@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 
-from engine import git
 from engine.cache import DocumentCache
-from engine.disk import Disk
 from engine.errors import (
     DocumentError,
     PolicyExists,
@@ -27,6 +25,8 @@ from engine.errors import (
     VersionNotFound,
 )
 from engine.repository import Repository
+from engine.worktree import git
+from engine.worktree.disk import Disk
 from tests.support_archive import MemoryArchive
 
 ADMIN = "ada@acme.example"
@@ -302,7 +302,7 @@ def test_a_restart_with_a_cache_parses_nothing(
     def no_reading(*arguments: Any, **options: Any) -> Any:
         raise AssertionError("a cached document was read again")
 
-    monkeypatch.setattr("engine.folder.load_policy", no_reading)
+    monkeypatch.setattr("engine.worktree.paths.load_policy", no_reading)
     second = folder.started(cache=DocumentCache(tmp_path / "cache")).snapshot
     assert second.policies == first.policies
 

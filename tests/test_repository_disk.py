@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from engine.disk import Disk
 from engine.errors import PolicyFileInvalid, Problem
+from engine.worktree.disk import Disk
 from tests.test_repository import ADMIN, BODY, Folder, document, messages
 
 A = "policies/a.yaml"

@@ -35,12 +35,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from api.store.database import DatabaseUnavailable
 from engine.archive import Change
-from engine.disk import Listing, Pause, Signature
 from engine.errors import EngineError, Problem
 from engine.live import LiveRules
 from engine.matching.ruleset import Ruleset
 from engine.model import ToolCall
 from engine.repository import Repository
+from engine.worktree.disk import Listing, Pause, Signature
 from tests.faults.test_repository_faults import DatabaseGone, Death, FailingDisk, Plug
 from tests.support_archive import MemoryArchive
 from tests.test_repository import document

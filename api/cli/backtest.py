@@ -113,7 +113,7 @@ def _locally(arguments: argparse.Namespace, since: str | None, until: str | None
     from api import clock
     from api.store import calls
     from engine.analysis import backtest
-    from engine.folder import DEFAULT
+    from engine.worktree.paths import DEFAULT
 
     organisation_id = arguments.organisation or DEFAULT
     old, new = _sets(arguments, organisation_id)

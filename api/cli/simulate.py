@@ -181,10 +181,10 @@ def read_draft(name: str, organisation_id: str = "default") -> Policy:
 
 
 def _locally(call: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    from engine.folder import DEFAULT
     from engine.matching.decision import decide
     from engine.matching.ruleset import Ruleset
     from engine.model import ToolCall
+    from engine.worktree.paths import DEFAULT
 
     found = sound(arguments.dir)
     organisation_id = arguments.organisation or DEFAULT

@@ -109,8 +109,8 @@ def is_folder(path: Path) -> bool:
 
 
 def _of_disk(folder: Path) -> tuple[dict[str, bytes], list[Problem]]:
-    from engine.disk import Disk, reason
     from engine.errors import Problem
+    from engine.worktree.disk import Disk, reason
 
     disk = Disk(folder)
     listing = disk.scan()
@@ -134,14 +134,14 @@ def _missing(folder: Path) -> list[Problem]:
     Not asked of a revision, since git keeps no empty folders."""
     from dataclasses import replace
 
-    from engine.observe import missing_folder
+    from engine.worktree.observer import missing_folder
 
     return [replace(each, file="policies") for each in missing_folder(folder)]
 
 
 def _of_git(revision: str, path: str) -> dict[str, bytes]:
     """The documents under `path` (from the root of the repository, or from here with `./`) at a revision."""
-    from engine.folder import ours
+    from engine.worktree.paths import ours
 
     if revision.startswith("-"):
         raise CommandError(f"`{revision}` is no revision", USAGE)

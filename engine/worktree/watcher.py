@@ -16,7 +16,7 @@ from typing import Final
 import watchfiles
 from watchfiles import Change
 
-from engine import git
+from engine.worktree import git
 
 log = logging.getLogger("governance.policies")
 

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from engine import notes
-from engine.disk import Disk
 from engine.errors import PolicyFileInvalid, StorageError
-from engine.observe import Again, Observer
+from engine.worktree import markers
+from engine.worktree.disk import Disk
+from engine.worktree.observer import Again, Observer
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +69,7 @@ class Unsettled:
                 later[0].before = undo.before
             elif later is not None:
                 self._put_back(undo)
-                notes.forget_intent(self._disk, undo.path)
+                markers.forget_intent(self._disk, undo.path)
                 paths.add(undo.path)
         return paths
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine import folder
-from engine.disk import EVERY, Disk, Pause, Signature, reason, settled, shown, unreadable
 from engine.documents.policy import digest_of
 from engine.errors import DocumentError, PolicyFileInvalid, Problem, StorageError
+from engine.worktree import paths as paths_
+from engine.worktree.disk import EVERY, Disk, Pause, Signature, reason, settled, shown, unreadable
 
 Progress = Callable[[str, int, int], None]
 """Told now and then of long work: what is being done, how many of how many are through it."""
@@ -77,7 +77,7 @@ class Observer:
     def barred(self) -> bool:
         """True while a folder could not be looked into, so that only a look at all of the disk tells more."""
         with self._lock:
-            return any(not folder.ours(path) for path in self._standing)
+            return any(not paths_.ours(path) for path in self._standing)
 
     def observe(
         self,
@@ -91,7 +91,7 @@ class Observer:
         if hints is None:
             listing = self._disk.scan(pause)
             seen.refused, seen.folders = listing.refused, listing.folders
-            found = {path: each for path, each in listing.files.items() if not folder.ignored(path)}
+            found = {path: each for path, each in listing.files.items() if not paths_.ignored(path)}
             wanted = {path for path in expected - found.keys() if not _covered(path, seen.refused)}
             self._find(wanted, found, seen)
         else:
@@ -99,7 +99,7 @@ class Observer:
             with self._lock:
                 standing = dict(self._standing)
             paths = {*hints, *expected, *standing}
-            wanted = {path for path in paths if folder.ours(path) and not folder.ignored(path)}
+            wanted = {path for path in paths if paths_.ours(path) and not paths_.ignored(path)}
             seen.refused = {path: each for path, each in standing.items() if path not in wanted}
             self._find(wanted, found, seen)
         self._read(found, seen, progress, pause)

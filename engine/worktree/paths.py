@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.archive import Kind
-from engine.disk import shown
 from engine.documents.policy import load_policy
 from engine.documents.presets import Pack, Preset, load_pack, load_preset
 from engine.errors import DocumentError, Problem
 from engine.model import Policy
 from engine.snapshot import Snapshot
+from engine.worktree.disk import shown
 
 DEFAULT: Final = "default"
 _ID: Final = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")

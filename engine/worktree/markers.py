@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any, Final
 
-from engine.disk import Disk
+from engine.worktree.disk import Disk
 
 FOLDER: Final = ".governance"
 MARKER: Final = f"{FOLDER}/base.json"
