@@ -21,8 +21,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from api.console_pages import console_routes
 from api.context import Context
 from api.endpoint import Route, SecurityHeaders, endpoint, problem, problem_for, request_id_of
-from api.errors import ApiError
 from api.hot import HotPath
+from api.http.problems import ApiError
 from api.routes import ROUTES
 from engine.worktree.observer import Progress
 

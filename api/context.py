@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from api.clock import Clock, Ids
+from api.database import counters
+from api.database.connection import Database
+from api.database.id_index import Directory
+from api.database.writer import Writer
 from api.hub import Hub
 from api.rules import Rules
 from api.settings import Settings
-from api.store import counters
-from api.store.database import Database
-from api.store.directory import Directory
-from api.store.writer import Writer
-from engine.snapshot import Snapshot
+from engine.repository.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from api.auth import Credentials
+    from api.auth.credentials import Credentials
 
 VERSION = "0.1.0"
 

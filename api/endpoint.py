@@ -1,6 +1,6 @@
 """One path for every route: authenticate, authorise, read and check the input, call the handler, reply.
 
-A handler runs only after all of that; whatever goes wrong becomes a problem document (`api/errors.py`).
+A handler runs only after all of that; whatever goes wrong becomes a problem document (`api/http/problems.py`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api import bodies
-from api.auth import unauthenticated
+from api.auth.credentials import unauthenticated
 from api.context import Context
-from api.errors import ApiError, as_api_error
-from api.exchange import NOBODY, Caller, Reply, Values
+from api.http import bodies
+from api.http.exchange import NOBODY, Caller, Reply, Values
+from api.http.problems import ApiError, as_api_error
 
 log = logging.getLogger("governance")
 
@@ -53,7 +53,7 @@ class Route:
     """One row of THE table in `routes.py`.
 
     `who` holds `anyone`, or roles and `agent` (an API key). `body` and `reply` name schemas under
-    `schemas/bodies`; `errors` are the codes of `api.errors.CODES` that the route itself adds to those which
+    `schemas/bodies`; `errors` are the codes of `api.http.problems.CODES` that the route itself adds to those which
     follow from its shape.
     """
 

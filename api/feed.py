@@ -22,12 +22,12 @@ from typing import Any
 
 import msgspec
 
+from api.database import audit_chain
+from api.database.audit_chain import Spans
+from api.database.change_hints import Hints, hints
+from api.database.connection import Database, DatabaseUnavailable
+from api.database.writer import Change
 from api.hub import Hub
-from api.store import audit
-from api.store.audit import Spans
-from api.store.database import Database, DatabaseUnavailable
-from api.store.hints import Hints, hints
-from api.store.writer import Change
 
 log = logging.getLogger("governance")
 
@@ -55,7 +55,7 @@ class Feed:
 
     def start(self) -> None:
         """Follow from now on; called from a thread that may query."""
-        self._seen = self._store.read_here(audit.tips, self._store)
+        self._seen = self._store.read_here(audit_chain.tips, self._store)
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
         self._thread.start()
 
@@ -134,7 +134,7 @@ class Feed:
         return time.monotonic()
 
     def _look(self) -> None:
-        for organisation_id, tip in self._store.read_here(audit.tips, self._store).items():
+        for organisation_id, tip in self._store.read_here(audit_chain.tips, self._store).items():
             for first, last in self._unseen(organisation_id, tip):
                 if last - first >= MOST_BEHIND:
                     self._hub.let_go()
@@ -142,7 +142,7 @@ class Feed:
                     self._tell(organisation_id, first, last)
 
     def _tell(self, organisation_id: str, first: int, last: int) -> None:
-        rows = self._store.read_here(audit.between, self._store, organisation_id, first, last)
+        rows = self._store.read_here(audit_chain.between, self._store, organisation_id, first, last)
         if any(row[0] == "policy.changed" for row in rows):
             # Whoever hears of the change may read the policies at once.
             self._catch_up()

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from api import emails, passwords
-from api.auth import key_digest, key_prefix, new_key
+from api.auth import passwords
+from api.auth.credentials import key_digest, key_prefix, new_key
+from api.auth.signing_secret import make_data_folder, signing_secret
 from api.clock import Clock, Ids, random_ids, system_clock
+from api.database.connection import Database
+from api.database.writer import Transaction
 from api.settings import Settings, SettingsError
-from api.signing_secret import make_data_folder, signing_secret
-from api.store import accounts
-from api.store.database import Database
-from api.store.writer import Transaction
+from api.store import accounts, emails
 
 ORGANISATION = "default"
 ACTOR = "first start"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api.auth import unauthenticated
+from api.auth.credentials import unauthenticated
 from api.context import Context
 from api.endpoint import (
     SecurityHeaders,

@@ -12,8 +12,8 @@ import contextlib
 import threading
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator
 
+from api.database.writer import Change
 from api.loops import call_on
-from api.store.writer import Change
 
 MOST_QUEUED = 10_000
 """A stream reader this far behind is cut off; it reconnects and reads the current state."""

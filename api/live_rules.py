@@ -9,14 +9,14 @@ from typing import Any
 
 from api import metrics
 from api.clock import Clock, Ids, iso, random_ids, system_clock
+from api.database.connection import Database, DatabaseUnavailable
+from api.database.writer import Transaction, Writer
 from api.settings import Settings
-from api.store.archive import SqlArchive
-from api.store.database import Database, DatabaseUnavailable
-from api.store.writer import Transaction, Writer
-from engine.cache import DocumentCache
+from api.store.policy_archive import SqlArchive
 from engine.errors import Problem
 from engine.live import LiveRules
-from engine.repository import Repository
+from engine.repository.cache import DocumentCache
+from engine.repository.repository import Repository
 from engine.worktree import git
 from engine.worktree.observer import Progress
 

@@ -13,7 +13,7 @@ from typing import Any
 import schemas
 from api.context import VERSION
 from api.endpoint import PROBLEM, Route
-from api.errors import CODES
+from api.http.problems import CODES
 from api.store.webhooks import EVENTS
 
 Json = Any

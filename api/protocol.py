@@ -16,7 +16,7 @@ import httptools
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from api.errors import ApiError
+from api.http.problems import ApiError
 
 MOST_HEAD: Final = 65_536
 """Bytes of one request that are no body, beside those that arrive together with its beginning."""

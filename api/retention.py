@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from api.clock import Clock, iso
+from api.database.connection import Database, DatabaseUnavailable
+from api.database.id_index import Directory
+from api.database.writer import Transaction, Writer
 from api.store import expiry
-from api.store.database import Database, DatabaseUnavailable
-from api.store.directory import Directory
-from api.store.writer import Transaction, Writer
 
 log = logging.getLogger("governance")
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from engine.archive import VersionRecord
 from engine.matching.ruleset import Ruleset
 from engine.model import Policy
-from engine.repository import Offer
-from engine.snapshot import Snapshot, Stored
+from engine.repository.archive import VersionRecord
+from engine.repository.repository import Offer
+from engine.repository.snapshot import Snapshot, Stored
 
 
 class Rules(Protocol):

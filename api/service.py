@@ -12,22 +12,23 @@ import random
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 
-from api.auth import Credentials
+from api.auth.credentials import Credentials
+from api.auth.signing_secret import signing_secret
 from api.clock import Clock, Ids, iso, random_ids, system_clock
 from api.context import Context
+from api.database import counters
+from api.database.connection import Database, DatabaseUnavailable
+from api.database.id_index import Directory
+from api.database.writer import Writer
 from api.delivery.worker import Worker
 from api.feed import Feed
 from api.hub import Hub
 from api.retention import Retention, keep_clean
 from api.rules import Rules
 from api.settings import Settings
-from api.signing_secret import signing_secret
-from api.store import approvals, counters
-from api.store.database import Database, DatabaseUnavailable
-from api.store.directory import Directory
+from api.store import approvals
 from api.store.events import Ingestion
 from api.store.webhooks import Outbox
-from api.store.writer import Writer
 
 log = logging.getLogger("governance")
 

@@ -26,13 +26,13 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
 from api import metrics
-from api.auth import key_digest
+from api.auth.credentials import key_digest
 from api.context import Context
+from api.database.connection import DatabaseUnavailable
 from api.endpoint import SecurityHeaders, problem_for, request_id_of
 from api.handlers.events import checked
 from api.hot import FIXED, PATH
 from api.protocol import BoundedProtocol
-from api.store.database import DatabaseUnavailable
 from api.store.incoming import Answer, Incoming
 
 STATE: Final = "context"

@@ -1,7 +1,7 @@
 """Every error the engine raises, each with a position a person can go to.
 
 Texts are lower case, quote the user's own words in backticks, name no Python, and say what to do instead.
-Nothing here knows of HTTP: `api/errors.py` maps these to statuses.
+Nothing here knows of HTTP: `api/http/problems.py` maps these to statuses.
 """
 
 from __future__ import annotations

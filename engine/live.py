@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from engine.archive import Change, VersionRecord
 from engine.errors import DocumentError, EngineError, PolicyNotFound, Problem, StorageError
 from engine.gc_pause import gently
 from engine.matching.ruleset import Ruleset
 from engine.model import Json, Policy
-from engine.repository import Offer, Repository
-from engine.snapshot import Snapshot, Stored
+from engine.repository.archive import Change, VersionRecord
+from engine.repository.repository import Offer, Repository
+from engine.repository.snapshot import Snapshot, Stored
 from engine.worktree.observer import Progress
 from engine.worktree.paths import ours
 from engine.worktree.watcher import Watcher

@@ -25,11 +25,11 @@ import jsonschema
 import msgspec
 
 import schemas
-from api import bodies
+from api.database import audit_chain
 from api.endpoint import PROBLEM, Route
+from api.http import bodies
 from api.openapi import error_codes
 from api.routes import ROUTES
-from api.store import audit
 from tests.support import Service, event, write_files
 
 _SAVED = re.compile(r"<([a-z][a-z0-9 ]*)>")
@@ -54,7 +54,7 @@ class Conversation:
         self._check_notices()
         if not self.database_was_changed:
             for organisation_id in ("default", "other"):
-                found = await self.service.context.store.read(audit.verify, organisation_id)
+                found = await self.service.context.store.read(audit_chain.verify, organisation_id)
                 assert found["valid"], f"the audit chain is broken at {found['firstBroken']}"
 
     async def step(self, step: dict[str, Any]) -> None:

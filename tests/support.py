@@ -21,16 +21,17 @@ from typing import Any
 
 import httpx
 
-from api import live_rules, passwords, settings
+from api import live_rules, settings
 from api.app import Application
-from api.auth import key_digest
+from api.auth import passwords
+from api.auth.credentials import key_digest
 from api.clock import iso
 from api.context import Context
-from api.exchange import Caller
+from api.database.writer import Transaction
+from api.http.exchange import Caller
 from api.service import OpenRules, open_service
 from api.settings import Settings
 from api.store import accounts, approvals
-from api.store.writer import Transaction
 from engine.documents.policy import policy_from_json, slug
 from engine.matching.ruleset import Ruleset
 

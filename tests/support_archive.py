@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from engine.archive import Change, FileRecord, VersionRecord
+from engine.repository.archive import Change, FileRecord, VersionRecord
 
 T = TypeVar("T")
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import sys
 
+from api.database.models import Delivery
+from api.database.writer import Transaction
 from api.delivery.worker import Limits
-from api.store.models import Delivery
-from api.store.writer import Transaction
 from tests.support_webhooks import bench
 
 LEASE = 1.0

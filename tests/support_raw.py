@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
-from api import bodies
 from api.endpoint import PROBLEM
-from api.errors import CODES
+from api.http import bodies
+from api.http.problems import CODES
 
 Headers = Sequence[tuple[str | bytes, str | bytes]]
 

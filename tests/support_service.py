@@ -21,18 +21,19 @@ from typing import Any
 import httpx
 import uvicorn
 
-from api import first_start, passwords
+from api import first_start
 from api.app import Application
-from api.auth import key_digest, key_prefix, new_key
+from api.auth import passwords
+from api.auth.credentials import key_digest, key_prefix, new_key
 from api.clock import random_ids
 from api.context import Context
+from api.database.connection import Database
+from api.database.writer import Transaction
 from api.live_rules import open_rules
 from api.service import open_service
 from api.settings import Settings, load
 from api.short_way import EventProtocol
 from api.store import accounts
-from api.store.database import Database
-from api.store.writer import Transaction
 from engine.matching.ruleset import Ruleset
 from engine.model import Policy
 

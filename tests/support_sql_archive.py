@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from api.clock import random_ids, system_clock
-from api.store.archive import SqlArchive, SqlRecords
-from api.store.database import Database
-from api.store.models import TABLES
-from api.store.writer import Transaction
+from api.database.connection import Database
+from api.database.models import TABLES
+from api.database.writer import Transaction
+from api.store.policy_archive import SqlArchive, SqlRecords
 
 T = TypeVar("T")
 

@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from api.clock import Clock, random_ids, system_clock
+from api.database.connection import Database
+from api.database.models import Audit
+from api.database.writer import Transaction, Writer
 from api.delivery import signing
 from api.delivery.dial import Resolver
 from api.delivery.worker import Limits, Worker
 from api.store import deliveries, webhooks
-from api.store.database import Database
-from api.store.models import Audit
-from api.store.writer import Transaction, Writer
 
 T = TypeVar("T")
 SECRET = signing.secret_of(b"0" * 32)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from api.database.connection import Database
+from api.database.models import Approval
 from api.store import approvals
 from api.store.approvals import STATUSES, list_approvals
-from api.store.database import Database
-from api.store.models import Approval
 from tests.support_sql_archive import opened
 
 

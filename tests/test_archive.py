@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from api.clock import random_ids, system_clock
-from api.store.archive import SqlArchive, SqlRecords
-from api.store.database import Database
-from api.store.writer import Writer
+from api.database.connection import Database
+from api.database.writer import Writer
+from api.store.policy_archive import SqlArchive, SqlRecords
 from tests.support_archive import MemoryArchive
 from tests.support_sql_archive import HookedSqlArchive, emptied, opened
 from tests.test_repository import ADMIN, BODY, Folder, document, pack, preset

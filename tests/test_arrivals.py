@@ -14,10 +14,11 @@ from typing import Any
 import peewee
 import pytest
 
-from api.store import accounts, arrivals, halts
-from api.store.counters import value
-from api.store.database import DatabaseUnavailable
-from api.store.writer import Transaction
+from api.database import inline_commit
+from api.database.connection import DatabaseUnavailable
+from api.database.counters import value
+from api.database.writer import Transaction
+from api.store import accounts, halts
 from tests.support import Service, event
 from tests.test_ingestion import BLOCK, called
 
@@ -49,8 +50,8 @@ def played(tmp_path: Path, steps: Steps, *, slow_disk: float = 60.0) -> None:
             await asyncio.wait_for(steps(service, wrote), 60)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrivals, "SLOW", 60.0)
-        patch.setattr(arrivals, "SLOW_DISK", slow_disk)
+        patch.setattr(inline_commit, "SLOW", 60.0)
+        patch.setattr(inline_commit, "SLOW_DISK", slow_disk)
         asyncio.run(play())
 
 
@@ -62,7 +63,7 @@ async def many(service: Service, first: int, count: int) -> None:
 
 
 def test_the_loop_writes_what_has_arrived_as_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrivals, "MOST", 4)
+    monkeypatch.setattr(inline_commit, "MOST", 4)
 
     async def steps(service: Service, wrote: list[str]) -> None:
         await called(service, 1, "c-1")
@@ -154,7 +155,7 @@ def test_much_to_read_and_what_follows_a_slow_commit_is_left_to_the_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def steps(service: Service, wrote: list[str]) -> None:
-        long_text = "x" * (arrivals.MOST_BYTES + 1)
+        long_text = "x" * (inline_commit.MOST_BYTES + 1)
         answer = await service.report(
             *("agent", 1, "tool.called"),
             runId="r",
@@ -165,8 +166,8 @@ def test_much_to_read_and_what_follows_a_slow_commit_is_left_to_the_thread(
         assert answer.json()["toolCallStatus"] == "blocked"
         assert wrote == ["thread 1"]
         wrote.clear()
-        monkeypatch.setattr(arrivals, "SLOW", 0.0)
-        monkeypatch.setattr(arrivals, "SHARE", 0.000_01)
+        monkeypatch.setattr(inline_commit, "SLOW", 0.0)
+        monkeypatch.setattr(inline_commit, "SHARE", 0.000_01)
         await called(service, 2, "c-2")
         await called(service, 3, "c-3")
         await called(service, 4, "c-4")
@@ -189,7 +190,7 @@ def test_a_disk_that_keeps_one_waiting_is_left_to_the_thread_most_of_the_time(tm
         on_the_loop = sum(each.startswith("loop") for each in wrote)
         assert 1 <= on_the_loop <= 10, wrote
 
-    played(tmp_path, steps, slow_disk=arrivals.SLOW_DISK)
+    played(tmp_path, steps, slow_disk=inline_commit.SLOW_DISK)
 
 
 def test_caches_out_of_date_are_brought_up_to_date_by_the_thread(tmp_path: Path) -> None:
@@ -230,7 +231,7 @@ def test_commits_are_put_off_while_clients_connect_but_not_for_ever(tmp_path: Pa
         waiting._look = noted  # type: ignore[method-assign]
         await called(service, 1, "c-1")
         # Twice, if the thread was just about to let go of the lock.
-        assert looks in (arrivals.ROUNDS + 1, 2 * (arrivals.ROUNDS + 1))
+        assert looks in (inline_commit.ROUNDS + 1, 2 * (inline_commit.ROUNDS + 1))
         assert wrote == ["loop 1"]
 
     played(tmp_path, steps)
@@ -263,7 +264,7 @@ def test_events_keep_their_order_when_the_first_is_the_thread_s(tmp_path: Path) 
             time.sleep(0.01)  # time for the thread, up to the lock that is held here
 
         writer.take = take_and_pause  # type: ignore[method-assign]
-        payload = {"text": "x" * (arrivals.MOST_BYTES + 1)}
+        payload = {"text": "x" * (inline_commit.MOST_BYTES + 1)}
         at = service.clock.text
         events = [
             event(1, "tool.called", at, {"toolCallId": "c", "toolName": "mail", "inputPayload": payload}),

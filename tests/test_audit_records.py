@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.store.audit import Record, _encode
+from api.database.audit_chain import Record, _encode
 from api.store.incoming import canonical
 
 VALUES = st.recursive(

@@ -14,8 +14,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from api.auth import AUDIENCE, ISSUER
-from api.store import logins
+from api.auth.credentials import AUDIENCE, ISSUER
+from api.store import login_limits
 from tests.support_service import PASSWORD, SECRET, Service, log_in, me, running
 
 WRONG = "the e-mail or the password is wrong"
@@ -247,9 +247,9 @@ def test_guessing_the_current_password_with_a_stolen_token_is_limited(service: S
             headers=headers,
             json={"currentPassword": f"guess {number}", "newPassword": "another password"},
         ).status_code
-        for number in range(logins.PAIR.tries + 1)
+        for number in range(login_limits.PAIR.tries + 1)
     ]
-    assert answers == [422] * logins.PAIR.tries + [429]
+    assert answers == [422] * login_limits.PAIR.tries + [429]
 
 
 # Logging in ---------------------------------------------------------------------------------------

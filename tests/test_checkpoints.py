@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from api.clock import random_ids, system_clock
-from api.store import checkpoints
-from api.store.database import Database
-from api.store.growth import Growth
-from api.store.writer import Transaction, Writer
+from api.database import wal_checkpoints
+from api.database.connection import Database
+from api.database.growth import Growth
+from api.database.writer import Transaction, Writer
 from tests.support_sql_archive import opened
 
 
@@ -34,7 +34,7 @@ def write(store: Database, rows: int) -> None:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
-    monkeypatch.setattr(checkpoints, "PAGES", 100)
+    monkeypatch.setattr(wal_checkpoints, "PAGES", 100)
     return opened(f"sqlite:///{tmp_path}/governance.db")
 
 
@@ -62,7 +62,7 @@ def test_nothing_is_copied_for_a_commit_now_and_then(store: Database) -> None:
 def test_the_system_need_not_keep_what_the_file_has_grown_by(
     store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoints, "PAGES", 10**9)
+    monkeypatch.setattr(wal_checkpoints, "PAGES", 10**9)
     dismissed: list[tuple[int, int]] = []
 
     def advised(file: int, start: int, length: int, advice: int) -> None:
@@ -145,7 +145,7 @@ def test_a_copy_that_fails_is_tried_again(store: Database, monkeypatch: pytest.M
 def test_a_commit_stands_when_no_thread_can_be_started(
     store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoints, "PAGES", 1)
+    monkeypatch.setattr(wal_checkpoints, "PAGES", 1)
     writer = Writer(store, system_clock, random_ids)
     writer.start()
     start, refused = threading.Thread.start, [1, 2]

@@ -21,11 +21,12 @@ from typing import Any
 import httpx
 import pytest
 
-from api import cli, first_start, passwords
+from api import cli, first_start
+from api.auth import passwords
 from api.cli import backup, terminal
+from api.database.connection import Database
 from api.settings import load
 from api.store import accounts
-from api.store.database import Database
 from tests.support_service import write_policy
 
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("GOVERNANCE_")}

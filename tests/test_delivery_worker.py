@@ -11,10 +11,10 @@ import pytest
 import standardwebhooks
 
 from api.clock import seconds
+from api.database.models import Delivery, Webhook
 from api.delivery import signing
 from api.delivery.worker import Limits
 from api.store import deliveries, webhooks
-from api.store.models import Delivery, Webhook
 from tests.support_receiver import Answer, Received, Receiver
 from tests.support_webhooks import SECRET, bench, run
 

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from api.clock import random_ids
-from api.store import directory, sieve
-from api.store.database import Database
-from api.store.directory import EVENTS, Directory, Entry, Key
+from api.database import bloom_filter, id_index
+from api.database.connection import Database
+from api.database.id_index import EVENTS, Directory, Entry, Key
+from api.database.models import ToolCall
+from api.database.writer import Transaction
 from api.store.expiry import events as expire
-from api.store.models import ToolCall
-from api.store.writer import Transaction
 from tests.support import Service
 from tests.support_sql_archive import opened
 
@@ -30,11 +30,11 @@ TABLES = ("events", "tool_calls", "directory", "counters")
 
 @pytest.fixture
 def store(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
-    monkeypatch.setattr(directory, "ENOUGH", 60)
-    monkeypatch.setattr(directory, "AT_ONCE", 12)
-    monkeypatch.setattr(directory, "SIFTED", 7)
-    monkeypatch.setattr(sieve, "LEAST", 2)
-    monkeypatch.setattr(sieve, "MOST", 256)
+    monkeypatch.setattr(id_index, "ENOUGH", 60)
+    monkeypatch.setattr(id_index, "AT_ONCE", 12)
+    monkeypatch.setattr(id_index, "SIFTED", 7)
+    monkeypatch.setattr(bloom_filter, "LEAST", 2)
+    monkeypatch.setattr(bloom_filter, "MOST", 256)
     made = opened(database_url)
     yield made
     made.close()
@@ -183,7 +183,7 @@ def test_what_is_filed_leaves_the_memory(store: Database) -> None:
         unfiled: Any = world.processes[0]._unfiled
         most = max(most, unfiled.count + sum(map(len, unfiled.old.values())))
     # Filing goes on with each commit, at 1.25 times the pace, so a lot grows to ten commits at most.
-    assert most <= 2 * directory.ENOUGH + 10 * 30
+    assert most <= 2 * id_index.ENOUGH + 10 * 30
     assert len(world.rows) > 8 * most
 
 
@@ -223,7 +223,7 @@ def test_filing_is_spread_over_the_commits(store: Database) -> None:
         world.write()
         steps.append(len(world.filed()) - before)
         before += steps[-1]
-    most = int((directory.AT_ONCE + 2 * 15) * directory.HASTE)
+    most = int((id_index.AT_ONCE + 2 * 15) * id_index.HASTE)
     assert max(steps) <= most
     assert sum(step > 0 for step in steps) > 50
 
@@ -247,16 +247,16 @@ def test_bits_that_could_not_be_set_hide_nothing(store: Database, monkeypatch: p
     world = World(store, random.Random(3), [Directory(store)])
     for _ in range(4):
         world.write()
-    add = sieve.Sieve.add
+    add = bloom_filter.Sieve.add
     refused: list[object] = []
 
-    def failing(self: sieve.Sieve, ids: Any) -> None:
+    def failing(self: bloom_filter.Sieve, ids: Any) -> None:
         if not refused:
             refused.append(ids)
             raise MemoryError
         add(self, ids)
 
-    monkeypatch.setattr(sieve.Sieve, "add", failing)
+    monkeypatch.setattr(bloom_filter.Sieve, "add", failing)
     committed = Transaction.committed
 
     def carried_on(transaction: Transaction) -> None:  # as the writer does
@@ -301,7 +301,7 @@ def test_a_file_that_was_put_in_its_place_is_read_anew_without_a_connection_to_l
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread had closed its connection before; others have written more to the new file since."""
-    monkeypatch.setattr(directory, "ENOUGH", 10_000)
+    monkeypatch.setattr(id_index, "ENOUGH", 10_000)
     store = opened(f"sqlite:///{tmp_path}/governance.db")
     here = Directory(store)
     world = World(store, random.Random(6), [here])
@@ -347,8 +347,8 @@ def test_a_reader_is_given_no_call_of_another_run(store: Database, told: bool) -
 def test_a_run_is_read_whole_while_its_calls_are_being_filed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(directory, "ENOUGH", 20)
-    monkeypatch.setattr(directory, "AT_ONCE", 6)
+    monkeypatch.setattr(id_index, "ENOUGH", 20)
+    monkeypatch.setattr(id_index, "AT_ONCE", 6)
 
     async def play() -> None:
         async with Service(tmp_path, []) as service:
@@ -375,8 +375,8 @@ def test_a_run_is_read_whole_while_its_calls_are_being_filed(
 def test_all_approvals_of_a_run_end_with_it_wherever_its_calls_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(directory, "ENOUGH", 12)
-    monkeypatch.setattr(directory, "AT_ONCE", 4)
+    monkeypatch.setattr(id_index, "ENOUGH", 12)
+    monkeypatch.setattr(id_index, "AT_ONCE", 4)
     hold = {
         "name": "Hold payments",
         "action": "require_approval",

@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from api import first_start, passwords
-from api.auth import key_digest
+from api import first_start
+from api.auth import passwords
+from api.auth.credentials import key_digest
+from api.auth.signing_secret import FILE, signing_secret
+from api.database import audit_chain
+from api.database.connection import Database
 from api.first_start import FirstStart
 from api.settings import SettingsError, load
-from api.signing_secret import FILE, signing_secret
-from api.store import accounts, audit
-from api.store.database import Database
+from api.store import accounts
 from tests.support_postgres import postgres, postgres_url  # noqa: F401
 
 
@@ -43,7 +45,7 @@ def test_the_first_start_makes_an_admin_and_a_key(tmp_path: Path, store: Databas
     assert passwords.matches(stored, made.admin_password)
     _, keys = store.read_here(accounts.active_keys)
     assert list(keys) == [key_digest(made.api_key)]
-    assert store.read_here(audit.verify, "default")["valid"] is True
+    assert store.read_here(audit_chain.verify, "default")["valid"] is True
 
 
 def test_no_secret_is_kept_or_shown_in_text(tmp_path: Path) -> None:
@@ -202,7 +204,7 @@ def test_of_many_first_starts_one_makes_it_all(tmp_path: Path, store: Database) 
     assert len(made) == 1 and None not in made[0]
     assert store.read_here(accounts.list_users, "default")[1] == 1
     assert store.read_here(accounts.list_keys, "default")[1] == 1
-    assert store.read_here(audit.verify, "default")["valid"] is True
+    assert store.read_here(audit_chain.verify, "default")["valid"] is True
 
 
 @pytest.mark.postgres

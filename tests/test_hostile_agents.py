@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from api.routes import ROUTES
-from api.store import calls, runs
+from api.store import recorded_calls, runs
 from tests.support import PASSWORD, Service
 from tests.support_hostile import POLICY, SAMPLES, name_of
 
@@ -127,7 +127,7 @@ def test_a_run_of_large_payloads_is_read_within_bounds(
 
 
 def test_a_backtest_reads_some_calls_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "AT_ONCE", 3)
+    monkeypatch.setattr(recorded_calls, "AT_ONCE", 3)
 
     async def play() -> None:
         async with Service(tmp_path, [POLICY], live=True) as service:
@@ -135,9 +135,11 @@ def test_a_backtest_reads_some_calls_at_a_time(tmp_path: Path, monkeypatch: pyte
                 await service.call("agent", "POST", "/v1/events", payment(number))
             store = service.context.store
             for limit in (1, 2, 3, 4, 9, 10, 11):
-                at_once = await store.read(lambda limit=limit: calls.recorded(store, "default", limit=limit))
+                at_once = await store.read(
+                    lambda limit=limit: recorded_calls.recorded(store, "default", limit=limit)
+                )
                 some = await asyncio.to_thread(
-                    lambda limit=limit: list(calls.each_recorded(store, "default", limit=limit))
+                    lambda limit=limit: list(recorded_calls.each_recorded(store, "default", limit=limit))
                 )
                 assert some == at_once
                 assert len(some) == min(limit, 10)

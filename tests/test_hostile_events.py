@@ -12,9 +12,9 @@ from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from api import bodies
-from api.errors import ApiError
 from api.handlers.events import read_event
+from api.http import bodies
+from api.http.problems import ApiError
 from schemas.validation import violations
 from tests.support import Service
 from tests.support_hostile import EVENT, JSON, KINDS, NOT_JSON, POLICY

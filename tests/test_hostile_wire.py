@@ -13,8 +13,8 @@ import pytest
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from api import bodies
 from api.endpoint import PROBLEM
+from api.http import bodies
 from api.protocol import MOST_HEAD, BoundedProtocol
 from tests.support_service import Service, running
 

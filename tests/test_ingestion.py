@@ -14,15 +14,15 @@ import peewee
 import pytest
 
 from api import short_way
-from api.auth import key_digest
+from api.auth.credentials import key_digest
 from api.clock import random_ids
+from api.database.connection import Database, DatabaseUnavailable
+from api.database.id_index import Directory
+from api.database.models import Event, Run, ToolCall
+from api.database.writer import Transaction
 from api.handlers.events import checked
 from api.store import incoming
-from api.store.database import Database, DatabaseUnavailable
-from api.store.directory import Directory
 from api.store.events import Ingestion
-from api.store.models import Event, Run, ToolCall
-from api.store.writer import Transaction
 from engine.matching.ruleset import Ruleset
 from tests.support import Service, event
 from tests.support_sql_archive import opened
@@ -231,7 +231,7 @@ def test_a_run_that_a_failed_transaction_had_ended_goes_on(
             raise peewee.OperationalError("disk I/O error")
 
         with monkeypatch.context() as patch:
-            patch.setattr("api.store.writer.Transaction.flush", broken)
+            patch.setattr("api.database.writer.Transaction.flush", broken)
             failed = await service.report("agent", 2, "run.completed", runId="r")
             assert failed.status_code == 503
         await called(service, 3, "c-2")

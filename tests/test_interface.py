@@ -14,8 +14,8 @@ import pytest
 
 import schemas
 from api import openapi, settings
-from api.errors import CODES
 from api.handlers.events import EVENT_TYPES
+from api.http.problems import CODES
 from api.routes import ROUTES
 from api.store.webhooks import EVENTS as WEBHOOK_EVENTS
 from engine import model

@@ -16,11 +16,11 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from api import protocol, short_way
-from api.auth import key_digest, unauthenticated
-from api.exchange import Caller
+from api.auth.credentials import key_digest, unauthenticated
+from api.database.connection import DatabaseUnavailable
 from api.hot import HotPath
+from api.http.exchange import Caller
 from api.short_way import STATE, EventProtocol
-from api.store.database import DatabaseUnavailable
 from api.store.incoming import Answer
 from tests.support_nodes import called
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from engine import live as live_module
-from engine.archive import Change
 from engine.errors import PolicyNotFound, Problem, StorageError
 from engine.live import LiveRules
 from engine.matching.ruleset import Ruleset
 from engine.model import ToolCall
+from engine.repository.archive import Change
 from engine.worktree import watcher as watch_module
 from engine.worktree.disk import Disk, Listing, Pause
 from engine.worktree.watcher import Watcher

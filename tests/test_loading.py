@@ -11,9 +11,9 @@ import pytest
 from api import live_rules
 from api.cli.worker import LoadingLine, loading_line
 from api.clock import random_ids, system_clock
-from api.store.database import Database
-from api.store.writer import Writer
-from engine.cache import DocumentCache
+from api.database.connection import Database
+from api.database.writer import Writer
+from engine.repository.cache import DocumentCache
 from tests.support import settings_for
 from tests.test_repository import Folder, document
 
@@ -60,12 +60,12 @@ def test_a_restart_tells_of_restoring(folder: Folder, tmp_path: Path) -> None:
 
 
 def test_documents_of_a_batch_are_loaded_once(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    from engine import library
+    from engine.repository import loader
 
     loads: list[str] = []
-    load = library.folder.load
+    load = loader.folder.load
     monkeypatch.setattr(
-        library.folder, "load", lambda path, content: loads.append(path) or load(path, content)
+        loader.folder, "load", lambda path, content: loads.append(path) or load(path, content)
     )
     folder.open().start()
     assert len(loads) == 250

@@ -12,8 +12,8 @@ from typing import Any
 import argon2
 import pytest
 
-from api import passwords
-from api.store import accounts, logins
+from api.auth import passwords
+from api.store import accounts, login_limits
 from tests import support_service
 from tests.support_postgres import postgres, postgres_url  # noqa: F401
 from tests.support_service import PASSWORD, Service, log_in, me, running
@@ -85,9 +85,9 @@ def test_five_wrong_passwords_from_one_address_are_the_most(fresh: Service) -> N
     answer = log_in(fresh, user["email"], PASSWORD)
     assert answer.status_code == 429
     assert answer.json()["code"] == "rate_limited"
-    assert 0 < int(answer.headers["Retry-After"]) <= logins.PAIR.seconds
+    assert 0 < int(answer.headers["Retry-After"]) <= login_limits.PAIR.seconds
     assert log_in(fresh, user["email"], PASSWORD, "192.0.2.2").status_code == 200
-    fresh.clock.ahead = logins.PAIR.seconds + 1
+    fresh.clock.ahead = login_limits.PAIR.seconds + 1
     assert log_in(fresh, user["email"], PASSWORD).status_code == 200
 
 
@@ -98,10 +98,10 @@ def test_an_unknown_email_is_limited_alike(fresh: Service) -> None:
 def test_refused_tries_do_not_prolong_the_wait(fresh: Service) -> None:
     user = fresh.user("viewer")
     assert statuses(fresh, 5, user["email"]) == [401] * 5
-    for ahead in range(0, logins.PAIR.seconds - 100, 100):
+    for ahead in range(0, login_limits.PAIR.seconds - 100, 100):
         fresh.clock.ahead = ahead
         assert log_in(fresh, user["email"], "not the password").status_code == 429
-    fresh.clock.ahead = logins.PAIR.seconds + 5
+    fresh.clock.ahead = login_limits.PAIR.seconds + 5
     assert log_in(fresh, user["email"], PASSWORD).status_code == 200
 
 
@@ -115,17 +115,17 @@ def test_a_right_password_starts_anew(fresh: Service) -> None:
 def test_many_emails_from_one_address_are_limited(cheap: None, fresh: Service) -> None:
     answers = [
         log_in(fresh, f"somebody{number}@example.com", "not the password").status_code
-        for number in range(logins.ADDRESS.tries + 1)
+        for number in range(login_limits.ADDRESS.tries + 1)
     ]
-    assert answers == [401] * logins.ADDRESS.tries + [429]
+    assert answers == [401] * login_limits.ADDRESS.tries + [429]
 
 
 def test_an_ipv6_network_counts_as_one_address(fresh: Service) -> None:
-    assert logins.network("2001:db8:1:2::1") == logins.network("2001:db8:1:2:ffff::9")
-    assert logins.network("2001:db8:1:2::1") != logins.network("2001:db8:1:3::1")
-    assert logins.network("::ffff:192.0.2.1") == logins.network("192.0.2.1") == "192.0.2.1"
-    assert logins.network("unix") == "unix"
-    assert logins.network("fe80::1%eth0")
+    assert login_limits.network("2001:db8:1:2::1") == login_limits.network("2001:db8:1:2:ffff::9")
+    assert login_limits.network("2001:db8:1:2::1") != login_limits.network("2001:db8:1:3::1")
+    assert login_limits.network("::ffff:192.0.2.1") == login_limits.network("192.0.2.1") == "192.0.2.1"
+    assert login_limits.network("unix") == "unix"
+    assert login_limits.network("fe80::1%eth0")
     user = fresh.user("viewer")
     answers = [
         log_in(fresh, user["email"], "not the password", f"2001:db8::{number}").status_code
@@ -139,20 +139,20 @@ def test_nobody_locks_an_admin_out_of_their_usual_place(cheap: None, fresh: Serv
     assert log_in(fresh, admin["email"], PASSWORD, "192.0.2.9").status_code == 200
     guesses = [
         log_in(fresh, admin["email"], "not the password", f"198.51.{number}.1").status_code
-        for number in range(logins.EMAIL.tries + 2)
+        for number in range(login_limits.EMAIL.tries + 2)
     ]
-    assert guesses == [401] * logins.EMAIL.tries + [429] * 2
+    assert guesses == [401] * login_limits.EMAIL.tries + [429] * 2
     assert log_in(fresh, admin["email"], PASSWORD, "198.51.200.1").status_code == 429
     assert log_in(fresh, admin["email"], PASSWORD, "192.0.2.9").status_code == 200
     # And it passes by itself, for the other places too.
-    fresh.clock.ahead = logins.EMAIL.seconds + 1
+    fresh.clock.ahead = login_limits.EMAIL.seconds + 1
     assert log_in(fresh, admin["email"], PASSWORD, "198.51.200.1").status_code == 200
 
 
 def test_an_operator_can_forget_failures(fresh: Service) -> None:
     user = fresh.user("viewer")
     assert statuses(fresh, 6, user["email"])[-1] == 429
-    assert fresh.write(lambda transaction: logins.forget(transaction, user["email"].upper())) > 0
+    assert fresh.write(lambda transaction: login_limits.forget(transaction, user["email"].upper())) > 0
     assert log_in(fresh, user["email"], PASSWORD).status_code == 200
 
 
@@ -168,8 +168,8 @@ def test_tries_at_once_are_no_way_around(fresh: Service) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert answers.count(401) == logins.PAIR.tries
-    assert answers.count(429) == 20 - logins.PAIR.tries
+    assert answers.count(401) == login_limits.PAIR.tries
+    assert answers.count(429) == 20 - login_limits.PAIR.tries
 
 
 def test_events_go_on_while_many_log_in(fresh: Service) -> None:
@@ -239,8 +239,8 @@ def test_logins_and_keys_on_postgres(tmp_path: Path, postgres_url: str) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert answers.count(401) == logins.PAIR.tries
-        assert service.write(lambda transaction: logins.forget(transaction, user["email"])) > 0
+        assert answers.count(401) == login_limits.PAIR.tries
+        assert service.write(lambda transaction: login_limits.forget(transaction, user["email"])) > 0
         token = log_in(service, user["email"], PASSWORD).json()["accessToken"]
         assert me(service, token).status_code == 200
         headers = {"Authorization": f"Bearer {token}"}

@@ -13,12 +13,12 @@ import peewee
 import psycopg
 import pytest
 
-from api.store import postgres
-from api.store.database import Database, DatabaseUnavailable
-from api.store.directory import Directory
-from api.store.models import Blob, Organisation, PolicyVersion
-from api.store.postgres import Postgres
-from api.store.writer import Transaction
+from api.database import postgres
+from api.database.connection import Database, DatabaseUnavailable
+from api.database.id_index import Directory
+from api.database.models import Blob, Organisation, PolicyVersion
+from api.database.postgres import Postgres
+from api.database.writer import Transaction
 from tests.faults.test_database_faults import HOLD, LIMIT, intact, payment, post, refused, rows
 from tests.support import Service
 from tests.support_service import in_transaction

@@ -9,7 +9,7 @@ from typing import Any
 
 import jwt
 
-from api.auth import key_digest
+from api.auth.credentials import key_digest
 from api.store import accounts
 from tests.support import Service
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from engine.cache import DocumentCache
 from engine.errors import (
     DocumentError,
     PolicyExists,
@@ -24,7 +23,8 @@ from engine.errors import (
     StorageError,
     VersionNotFound,
 )
-from engine.repository import Repository
+from engine.repository.cache import DocumentCache
+from engine.repository.repository import Repository
 from engine.worktree import git
 from engine.worktree.disk import Disk
 from tests.support_archive import MemoryArchive

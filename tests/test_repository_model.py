@@ -33,13 +33,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from api.store.database import DatabaseUnavailable
-from engine.archive import Change
+from api.database.connection import DatabaseUnavailable
 from engine.errors import EngineError, Problem
 from engine.live import LiveRules
 from engine.matching.ruleset import Ruleset
 from engine.model import ToolCall
-from engine.repository import Repository
+from engine.repository.archive import Change
+from engine.repository.repository import Repository
 from engine.worktree.disk import Listing, Pause, Signature
 from tests.faults.test_repository_faults import DatabaseGone, Death, FailingDisk, Plug
 from tests.support_archive import MemoryArchive

@@ -12,8 +12,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from api.errors import ApiError
-from api.user_tokens import LEEWAY, checked_rule, verify_user_token
+from api.auth.user_tokens import LEEWAY, checked_rule, verify_user_token
+from api.http.problems import ApiError
 from tests.support_service import Service, running
 
 SECRET = "the identity provider's secret, shared with the service"

@@ -15,7 +15,7 @@ import httpx
 import psycopg
 import pytest
 
-from api.store.database import LOCK_SECONDS, SILENT_SECONDS, WRITE_LOCK
+from api.database.connection import LOCK_SECONDS, SILENT_SECONDS, WRITE_LOCK
 from tests.support_nodes import KEY, Node, called, nodes
 from tests.support_postgres import Postgres
 

@@ -119,8 +119,8 @@ def _drop_output() -> None:
 
 def _said(error: Exception) -> str | None:
     """The text of an error that is for people; None for a fault of ours."""
+    from api.database.connection import DatabaseUnavailable
     from api.settings import SettingsError
-    from api.store.database import DatabaseUnavailable
     from engine.errors import DocumentError
 
     if isinstance(error, DatabaseUnavailable):

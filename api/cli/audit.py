@@ -47,7 +47,8 @@ def register(commands: Subparsers) -> None:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    from api.store import accounts, audit
+    from api.database import audit_chain
+    from api.store import accounts
 
     with opened(arguments) as store:
         if arguments.organisation is not None:
@@ -55,23 +56,23 @@ def _verify(arguments: argparse.Namespace) -> int:
         else:
             chosen = store.read(accounts.list_organisations)
         ids = [organisation["organisationId"] for organisation in chosen]
-        results = [{"organisationId": name} | store.read(audit.verify, name) for name in ids]
+        results = [{"organisationId": name} | store.read(audit_chain.verify, name) for name in ids]
     show(results, COLUMNS, arguments.format)
     return 0 if all(result["valid"] for result in results) else FAILED
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    from api.store import audit
+    from api.database import audit_chain
 
-    chosen = audit.Filter(
+    chosen = audit_chain.Filter(
         arguments.organisation, since=_moment(arguments.since), until=_moment(arguments.until)
     )
     with opened(arguments) as store, _output(arguments.output) as output:
         store.need_organisation(arguments.organisation)
-        chosen = store.read(audit.up_to_now, chosen)
+        chosen = store.read(audit_chain.up_to_now, chosen)
         after: int | None = None
         while True:
-            lines, after = store.read(audit.export_lines, chosen, AT_ONCE, after, True)
+            lines, after = store.read(audit_chain.export_lines, chosen, AT_ONCE, after, True)
             output.write(lines)
             if after is None:
                 break

@@ -111,7 +111,7 @@ def _remotely(arguments: argparse.Namespace, since: str | None, until: str | Non
 
 def _locally(arguments: argparse.Namespace, since: str | None, until: str | None) -> dict[str, Any]:
     from api import clock
-    from api.store import calls
+    from api.store import recorded_calls
     from engine.analysis import backtest
     from engine.worktree.paths import DEFAULT
 
@@ -120,7 +120,7 @@ def _locally(arguments: argparse.Namespace, since: str | None, until: str | None
     with opened(arguments) as store:
         store.need_organisation(organisation_id, USAGE)
         history = store.database.read_here(
-            lambda: calls.recorded(
+            lambda: recorded_calls.recorded(
                 store.database,
                 organisation_id,
                 since=since,

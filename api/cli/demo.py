@@ -53,8 +53,8 @@ def _demo(arguments: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def _visitors(arguments: argparse.Namespace) -> Iterator[tuple[str, str, str]]:
     """A key and a reviewer that last as long as the demo."""
-    from api import passwords
-    from api.auth import key_digest, key_prefix, new_key
+    from api.auth import passwords
+    from api.auth.credentials import key_digest, key_prefix, new_key
     from api.store import accounts
 
     secret, password = new_key(), passwords.generated()

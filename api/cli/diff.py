@@ -11,7 +11,7 @@ from api.cli.terminal import FAILED, Subparsers, filled
 
 if TYPE_CHECKING:
     from engine.analysis.diff import Difference, Proof
-    from engine.checkout import Checkout
+    from engine.repository.checkout import Checkout
 
 EPILOG = """\
 OLD and NEW are policies folders, or folders in git: `HEAD~1:policies.d` (counted from the root of the

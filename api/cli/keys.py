@@ -47,7 +47,7 @@ def register(commands: Subparsers) -> None:
 
 
 def _add(arguments: argparse.Namespace) -> int:
-    from api.auth import key_digest, key_prefix, new_key
+    from api.auth.credentials import key_digest, key_prefix, new_key
     from api.handlers.api_keys import shape
     from api.store import accounts
     from schemas.validation import violations
@@ -93,7 +93,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _rotate(arguments: argparse.Namespace) -> int:
-    from api.auth import key_digest, key_prefix, new_key
+    from api.auth.credentials import key_digest, key_prefix, new_key
     from api.handlers.api_keys import shape
     from api.store import accounts
 

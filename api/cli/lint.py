@@ -22,7 +22,7 @@ from api.cli.terminal import FAILED, Subparsers
 
 if TYPE_CHECKING:
     from engine.analysis.lint import Finding
-    from engine.checkout import Checkout
+    from engine.repository.checkout import Checkout
 
 LEVELS: Final = ("error", "warning", "note")
 

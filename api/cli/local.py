@@ -60,8 +60,8 @@ class LocalStore:
 
     def write(self, job: Callable[[Any], T]) -> T:
         from api.clock import random_ids, system_clock
+        from api.database.writer import Transaction
         from api.store.accounts import AccountError
-        from api.store.writer import Transaction
 
         with self.database.transaction():
             transaction = Transaction(self.database, system_clock(), random_ids, None)
@@ -91,7 +91,7 @@ class LocalStore:
 @contextlib.contextmanager
 def opened(arguments: argparse.Namespace) -> Iterator[LocalStore]:
     """The store that the flags and settings name; it must exist, so that a mistyped folder makes none."""
-    from api.store.database import Database
+    from api.database.connection import Database
 
     settings = settings_of(arguments)
     if settings.database.startswith("sqlite:///"):

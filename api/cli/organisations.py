@@ -94,8 +94,8 @@ def _user_tokens(arguments: argparse.Namespace) -> int:
 
 
 def _rule(arguments: argparse.Namespace) -> dict[str, Any]:
-    from api.errors import ApiError
-    from api.user_tokens import checked_rule
+    from api.auth.user_tokens import checked_rule
+    from api.http.problems import ApiError
 
     if arguments.algorithm is None or arguments.key_file is None:
         raise CommandError("give --algorithm and --key-file, or --none", USAGE)

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 from api.cli.terminal import USAGE, CommandError, Subparsers, program
 
 if TYPE_CHECKING:
+    from api.database.connection import Database
     from api.first_start import FirstStart
     from api.settings import Settings
-    from api.store.archive import SqlRecords
-    from api.store.database import Database
+    from api.store.policy_archive import SqlRecords
 
 T = TypeVar("T")
 
@@ -105,8 +105,8 @@ def _check_policies(settings: Settings, store: Database) -> None:
     themselves; later starts, which may have thousands of files, spare the time."""
     from api.cli.worker import loading_line
     from api.clock import iso, random_ids, system_clock
-    from api.store.archive import SqlArchive
-    from engine.repository import Repository
+    from api.store.policy_archive import SqlArchive
+    from engine.repository.repository import Repository
 
     class LooksOnly(SqlArchive):
         def transact(self, work: Callable[[SqlRecords], T]) -> T:

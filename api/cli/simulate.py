@@ -128,8 +128,8 @@ def _call(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def read_json(text: str, flag: str) -> dict[str, Any]:
     """An object given as it is, as `@file`, or as `-`."""
-    from api.bodies import unique_keys
-    from api.errors import ApiError
+    from api.http.bodies import unique_keys
+    from api.http.problems import ApiError
 
     source = text
     if text == "-":

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from api.cli.terminal import USAGE, CommandError, filled
 
 if TYPE_CHECKING:
-    from engine.checkout import Checkout
     from engine.errors import Problem
+    from engine.repository.checkout import Checkout
 
 FOLDERS: Final = ("policies", "organisations", "presets", "packs")
 SECONDS: Final = 60
@@ -39,7 +39,7 @@ def default_folder() -> str:
 
 def checkout_of(argument: str | None) -> Checkout:
     """All documents that the argument names. Raises CommandError where it names nothing readable."""
-    from engine.checkout import checkout, load_one, wanted
+    from engine.repository.checkout import checkout, load_one, wanted
 
     name = argument or default_folder()
     contents, problems = _contents(name)

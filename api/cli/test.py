@@ -13,8 +13,8 @@ from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers
 if TYPE_CHECKING:
     from engine.analysis.mutation import Mutant, Score
     from engine.analysis.policy_tests import Result
-    from engine.checkout import Checkout
     from engine.model import Policy
+    from engine.repository.checkout import Checkout
 
 MOST_SURVIVORS: Final = 50
 

@@ -50,9 +50,9 @@ def register(commands: Subparsers) -> None:
 
 
 def _add(arguments: argparse.Namespace) -> int:
-    from api import emails, passwords
+    from api.auth import passwords
     from api.handlers.users import shape
-    from api.store import accounts
+    from api.store import accounts, emails
 
     problem = emails.objection(arguments.email)
     if problem is not None:
@@ -84,7 +84,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _password(arguments: argparse.Namespace) -> int:
-    from api import passwords
+    from api.auth import passwords
     from api.handlers.users import shape
 
     password, given = _password_of(arguments)
@@ -108,11 +108,11 @@ def _enable(arguments: argparse.Namespace) -> int:
 
 def _unlock(arguments: argparse.Namespace) -> int:
     from api.handlers.users import shape
-    from api.store import logins
+    from api.store import login_limits
 
     with opened(arguments) as store:
         user = _find(store, arguments.email)
-        store.write(lambda transaction: logins.forget(transaction, user["email"]))
+        store.write(lambda transaction: login_limits.forget(transaction, user["email"]))
     show([shape(user)], COLUMNS, arguments.format)
     return 0
 
@@ -125,14 +125,14 @@ def _changed(arguments: argparse.Namespace, **changes: Any) -> int:
 
 
 def _change(arguments: argparse.Namespace, **changes: Any) -> dict[str, Any]:
-    from api.store import accounts, logins
+    from api.store import accounts, login_limits
 
     with opened(arguments) as store:
         found = _find(store, arguments.email)
 
         def job(transaction: Any) -> dict[str, Any] | None:
             if "password_hash" in changes:
-                logins.forget(transaction, found["email"])
+                login_limits.forget(transaction, found["email"])
             return accounts.change_user(
                 transaction, found["organisationId"], found["userId"], actor(), **changes
             )
@@ -154,7 +154,7 @@ def _find(store: Any, email: str) -> dict[str, Any]:
 
 def _password_of(arguments: argparse.Namespace) -> tuple[str, bool]:
     """The password to set, and whether the caller gave it. Never an argument: those can be seen by others."""
-    from api import passwords
+    from api.auth import passwords
 
     if not arguments.password_stdin:
         return passwords.generated(), False

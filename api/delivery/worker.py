@@ -24,15 +24,15 @@ from dataclasses import dataclass, field
 
 from api import metrics
 from api.clock import Clock
+from api.database.connection import Database, DatabaseUnavailable
+from api.database.writer import Transaction, Writer
 from api.delivery import schedule, signing
 from api.delivery.address import places
 from api.delivery.dial import SECONDS, Resolver, Sender, SystemResolver
 from api.loops import call_on
 from api.store import deliveries
-from api.store.database import Database, DatabaseUnavailable
 from api.store.deliveries import Claimed, Outcome
 from api.store.webhooks import Outbox
-from api.store.writer import Transaction, Writer
 
 log = logging.getLogger("governance")
 USER_AGENT = "agent-governance-service"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from api.auth import key_digest, key_prefix, new_key
+from api.auth.credentials import key_digest, key_prefix, new_key
 from api.context import Context
-from api.errors import not_found
-from api.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
+from api.database.writer import Transaction
+from api.http.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
+from api.http.problems import not_found
 from api.store import accounts
-from api.store.writer import Transaction
 
 
 def shape(key: dict[str, Any]) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from api.context import Context
-from api.errors import ApiError, not_found
-from api.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
+from api.http.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
+from api.http.problems import ApiError, not_found
 from api.store import approvals
 
 _Cursor = tuple[

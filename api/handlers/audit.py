@@ -9,9 +9,9 @@ from msgspec import Meta
 
 from api import clock
 from api.context import Context
-from api.errors import invalid
-from api.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
-from api.store import audit
+from api.database import audit_chain
+from api.http.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
+from api.http.problems import invalid
 
 _Cursor = Annotated[int, Meta(ge=0, le=2**62)]
 MOST_ON_A_PAGE = 1_000
@@ -22,7 +22,7 @@ NDJSON = "application/x-ndjson"
 async def list_audit(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/audit: a page, newest first, or with `format=jsonl` an export, oldest first; see `order`."""
     query = values.query
-    chosen = audit.Filter(
+    chosen = audit_chain.Filter(
         caller.organisation_id,
         since=_moment(query.get("since"), "since"),
         until=_moment(query.get("until"), "until"),
@@ -45,22 +45,24 @@ async def list_audit(caller: Caller, values: Values, context: Context) -> Reply:
             "/limit", f"`limit` must be at most {MOST_ON_A_PAGE}; for more, page on or use `format=jsonl`"
         )
     items, total, position = await context.store.read(
-        audit.list_records, chosen, limit, after, query.get("order", "desc") == "asc"
+        audit_chain.list_records, chosen, limit, after, query.get("order", "desc") == "asc"
     )
     return page(items, total, encode_cursor(position) if position else None, values)
 
 
 async def _export(
-    context: Context, chosen: audit.Filter, after: int | None, ascending: bool, limit: int | None
+    context: Context, chosen: audit_chain.Filter, after: int | None, ascending: bool, limit: int | None
 ) -> AsyncIterator[bytes]:
     """All records up to the newest one of now, some at a time. A fault breaks the connection off, so that a
     part is never taken for the whole."""
     left = limit
     if ascending:
-        chosen = await context.store.read(audit.up_to_now, chosen)
+        chosen = await context.store.read(audit_chain.up_to_now, chosen)
     while True:
         at_once = LINES_AT_ONCE if left is None else min(left, LINES_AT_ONCE)
-        lines, following = await context.store.read(audit.export_lines, chosen, at_once, after, ascending)
+        lines, following = await context.store.read(
+            audit_chain.export_lines, chosen, at_once, after, ascending
+        )
         if lines:
             yield lines
         if left is not None:
@@ -72,7 +74,7 @@ async def _export(
 
 async def verify_audit(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/audit/verify: walks the whole chain of the caller's organisation."""
-    return Reply(await context.store.read(audit.verify, caller.organisation_id))
+    return Reply(await context.store.read(audit_chain.verify, caller.organisation_id))
 
 
 def _moment(text: str | None, name: str) -> str | None:

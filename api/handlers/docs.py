@@ -7,8 +7,8 @@ from importlib.resources import files
 from typing import Any
 
 from api.context import Context
-from api.errors import not_found
-from api.exchange import Caller, Reply, Values
+from api.http.exchange import Caller, Reply, Values
+from api.http.problems import not_found
 
 _PAGE = """<!doctype html>
 <html lang="en">

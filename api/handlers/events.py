@@ -14,14 +14,15 @@ from typing import Any
 
 import msgspec
 
-from api import bodies, clock, metrics
+from api import clock, metrics
+from api.auth.user_tokens import verify_user_token
 from api.context import Context
-from api.errors import ApiError, as_api_error, invalid
-from api.exchange import Caller, Reply, Values
+from api.database.connection import DatabaseUnavailable
+from api.http import bodies
+from api.http.exchange import Caller, Reply, Values
+from api.http.problems import ApiError, as_api_error, invalid
 from api.store import accounts
-from api.store.database import DatabaseUnavailable
 from api.store.incoming import Answer, EventBody, Incoming, payload_digest, principal, without_user_token
-from api.user_tokens import verify_user_token
 from engine.model import ToolCall
 
 log = logging.getLogger("governance")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from api.context import Context
-from api.errors import ApiError
-from api.exchange import Caller, Reply, Values
+from api.http.exchange import Caller, Reply, Values
+from api.http.problems import ApiError
 from api.store import halts
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from api import metrics
 from api.context import VERSION, Context
-from api.exchange import Caller, Reply, Values
+from api.database.connection import DatabaseUnavailable
+from api.http.exchange import Caller, Reply, Values
 from api.rules import Rules
 from api.store import accounts, approvals
-from api.store.database import DatabaseUnavailable
 
 PATIENCE = 3.0
 """Seconds that the database has to answer."""

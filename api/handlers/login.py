@@ -1,6 +1,6 @@
 """Logging in, who am I, and one's own password.
 
-A try is counted before the password is looked at (`store/logins.py`), and the answer is the same, after the
+A try is counted before the password is looked at (`api/store/login_limits.py`), and the answer is the same, after the
 same work, for an unknown e-mail, a wrong password and a disabled user. Failures are on record, without what
 was typed: people type passwords into the wrong field.
 """
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from api import passwords
-from api.auth import unauthenticated
+from api.auth import passwords
+from api.auth.credentials import unauthenticated
 from api.context import Context
-from api.emails import same_email
-from api.errors import invalid
-from api.exchange import Caller, Reply, Values
-from api.store import accounts, logins
-from api.store.writer import Transaction
+from api.database.writer import Transaction
+from api.http.exchange import Caller, Reply, Values
+from api.http.problems import invalid
+from api.store import accounts, login_limits
+from api.store.emails import same_email
 
 NOBODYS_ORGANISATION = "default"
 """Whose record a login with an unknown e-mail goes on."""
@@ -86,13 +86,13 @@ async def _verified(email: str, password: str, client: str, context: Context) ->
     address = client[:64]
     with context.credentials.passwords.turn():
         # Looked at before it is counted, so that hammering on a closed door costs the writer nothing.
-        looked = logins.Attempt.of(email, address, context.clock())
-        await context.store.read(logins.check, context.store, looked)
+        looked = login_limits.Attempt.of(email, address, context.clock())
+        await context.store.read(login_limits.check, context.store, looked)
         return await _tried(email, password, address, context)
 
 
 async def _tried(email: str, password: str, address: str, context: Context) -> dict[str, Any] | None:
-    attempt = await context.writer.write(lambda transaction: logins.begin(transaction, email, address))
+    attempt = await context.writer.write(lambda transaction: login_limits.begin(transaction, email, address))
     found = await context.store.read(accounts.find_login, email)
     stored = None if found is None else found[1]
     fits = await context.credentials.passwords.matches(stored, password)
@@ -101,7 +101,7 @@ async def _tried(email: str, password: str, address: str, context: Context) -> d
         # Looked up anew: a password changed or a user disabled while this one was checked counts.
         now = accounts.find_login(email)
         if fits and now is not None and now[1] == stored and now[0]["enabled"]:
-            logins.succeeded(transaction, attempt)
+            login_limits.succeeded(transaction, attempt)
             user = now[0]
             transaction.audit(
                 user["organisationId"], "login", actor=user["email"], details={"address": address}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from api.auth.user_tokens import checked_rule
 from api.context import Context
-from api.errors import invalid
-from api.exchange import Caller, Reply, Values
+from api.database.writer import Transaction
+from api.http.exchange import Caller, Reply, Values
+from api.http.problems import invalid
 from api.store import accounts
-from api.store.writer import Transaction
-from api.user_tokens import checked_rule
 
 
 def shape(organisation: dict[str, Any]) -> dict[str, Any]:

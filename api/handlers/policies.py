@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from api.context import Context
-from api.errors import ApiError, not_found, problem_json
-from api.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
+from api.http.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
+from api.http.problems import ApiError, not_found, problem_json
 from engine.documents.policy import policy_as_json
-from engine.snapshot import Snapshot, Stored
+from engine.repository.snapshot import Snapshot, Stored
 
 _ID = re.compile(r"[a-z0-9]([a-z0-9._-]{0,98}[a-z0-9])?")
 

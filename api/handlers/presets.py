@@ -7,15 +7,15 @@ from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import Any
 
-from api.bodies import escape
 from api.context import Context
-from api.errors import ApiError, invalid, not_found
-from api.exchange import Caller, Reply, Values
 from api.handlers.policies import policy_json
+from api.http.bodies import escape
+from api.http.exchange import Caller, Reply, Values
+from api.http.problems import ApiError, invalid, not_found
 from engine.documents.presets import Pack, Preset, instantiate
 from engine.errors import DocumentError
 from engine.model import Policy
-from engine.snapshot import Snapshot
+from engine.repository.snapshot import Snapshot
 
 
 def _activated(caller: Caller, snapshot: Snapshot) -> dict[str, Policy]:

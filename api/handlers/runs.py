@@ -8,8 +8,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from api.context import Context
-from api.errors import not_found
-from api.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
+from api.http.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
+from api.http.problems import not_found
 from api.store import runs
 
 _Cursor = Annotated[int, Meta(ge=1, le=2**62)]

@@ -8,9 +8,9 @@ from typing import Any
 
 from api import clock
 from api.context import Context
-from api.errors import invalid, not_found
-from api.exchange import Caller, Reply, Values
-from api.store import calls, ratecounts
+from api.http.exchange import Caller, Reply, Values
+from api.http.problems import invalid, not_found
+from api.store import rate_counts, recorded_calls
 from engine.analysis import backtest
 from engine.documents.policy import policy_as_json, policy_from_json
 from engine.errors import DocumentError
@@ -49,7 +49,7 @@ def _simulate(caller: Caller, body: dict[str, Any], context: Context) -> dict[st
         ruleset = ruleset.changed({draft.policy_id: draft}, ruleset.revision)
     evaluation = ruleset.evaluate(call)
     over = {
-        policy.policy_id: ratecounts.is_over(context.store, policy, call, context.clock())
+        policy.policy_id: rate_counts.is_over(context.store, policy, call, context.clock())
         for policy in _limited(evaluation)
     }
     decision = decide(evaluation, lambda policy: over[policy.policy_id])
@@ -135,7 +135,7 @@ def _backtest(caller: Caller, body: dict[str, Any], context: Context) -> dict[st
     new = old.changed({draft.policy_id: draft}, old.revision)
     times = {name: _time(body, name) for name in ("since", "until")}
     limit = body.get("limit", 10_000)
-    history = calls.each_recorded(context.store, organisation_id, limit=limit, **times)
+    history = recorded_calls.each_recorded(context.store, organisation_id, limit=limit, **times)
     report = backtest.compare(old, new, history)
     return {
         "calls": report.calls,

@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from api.context import Context
-from api.errors import ApiError, as_api_error, invalid
-from api.exchange import Caller, Reply, Values
-from api.store.database import DatabaseUnavailable
-from api.store.writer import Change
+from api.database.connection import DatabaseUnavailable
+from api.database.writer import Change
+from api.http.exchange import Caller, Reply, Values
+from api.http.problems import ApiError, as_api_error, invalid
 
 KEEP_ALIVE = 15.0
 """Seconds between comments that keep proxies from closing the stream, and between looks at the credential."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from api import emails, passwords
+from api.auth import passwords
 from api.context import Context
-from api.errors import ApiError, invalid, not_found
-from api.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
-from api.store import accounts, logins
-from api.store.writer import Transaction
+from api.database.writer import Transaction
+from api.http.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
+from api.http.problems import ApiError, invalid, not_found
+from api.store import accounts, emails, login_limits
 
 
 def shape(user: dict[str, Any]) -> dict[str, Any]:
@@ -77,7 +77,7 @@ async def update_user(caller: Caller, values: Values, context: Context) -> Reply
             password_hash=stored,
         )
         if user is not None and stored is not None:
-            logins.forget(transaction, user["email"])
+            login_limits.forget(transaction, user["email"])
         return user
 
     user = await context.writer.write(job)

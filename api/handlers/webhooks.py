@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from api.context import Context
+from api.database.writer import Transaction
 from api.delivery import address, signing
-from api.errors import ApiError, not_found
-from api.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
+from api.http.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
+from api.http.problems import ApiError, not_found
 from api.store import deliveries, webhooks
-from api.store.writer import Transaction
 from schemas.validation import suggestion
 
 MOST_POSITION = 2**62

@@ -11,10 +11,10 @@ from typing import Any
 
 import peewee
 
-from api.emails import same_email
-from api.store import counters
-from api.store.models import ApiKey, Organisation, User, database
-from api.store.writer import Transaction
+from api.database import counters
+from api.database.models import ApiKey, Organisation, User, database
+from api.database.writer import Transaction
+from api.store.emails import same_email
 
 
 class AccountError(Exception):

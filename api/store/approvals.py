@@ -18,11 +18,11 @@ import msgspec
 from peewee import JOIN, SQL
 
 from api import metrics
-from api.exchange import Caller
+from api.database.id_index import Directory
+from api.database.models import Approval, Event, Organisation, Run, ToolCall
+from api.database.writer import Transaction
+from api.http.exchange import Caller
 from api.store import halts
-from api.store.directory import Directory
-from api.store.models import Approval, Event, Organisation, Run, ToolCall
-from api.store.writer import Transaction
 
 STATUSES = ("pending", "approved", "rejected", "expired", "cancelled")
 SERVICE = "service"

@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import msgspec
 
-from api.store.audit import Tip
-from api.store.database import Database
-from api.store.directory import EVENTS, Directory, Entry
+from api.database.audit_chain import Tip
+from api.database.bloom_filter import Key
+from api.database.connection import Database
+from api.database.id_index import EVENTS, Directory, Entry
+from api.database.writer import Transaction
 from api.store.incoming import Incoming
-from api.store.sieve import Key
-from api.store.writer import Transaction
 
 _NO_RUNS: Final[dict[str, Run]] = {}
 _encode = msgspec.json.encode

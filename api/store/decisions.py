@@ -15,13 +15,13 @@ import msgspec
 from msgspec import UNSET
 
 from api.clock import iso
-from api.errors import ApiError
-from api.exchange import Caller
-from api.store.audit import Record
+from api.database.audit_chain import Record
+from api.database.writer import Decided, Transaction
+from api.http.exchange import Caller
+from api.http.problems import ApiError
 from api.store.batch import Batch, Call, Run
 from api.store.halts import HaltBook
 from api.store.incoming import DIGEST, Evaluated, EventBody, Incoming, Receipt
-from api.store.writer import Decided, Transaction
 from engine.matching.decision import decide
 from engine.matching.rate_limit import bucket, is_over, window_start
 from engine.matching.ruleset import Ruleset

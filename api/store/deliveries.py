@@ -18,10 +18,10 @@ from typing import Any, Final
 import msgspec
 
 from api.clock import iso, seconds
+from api.database.connection import marks
+from api.database.models import Delivery, Webhook
+from api.database.writer import Transaction
 from api.store import webhooks
-from api.store.database import marks
-from api.store.models import Delivery, Webhook
-from api.store.writer import Transaction
 
 MOST_ATTEMPTS_KEPT: Final = 100
 """Of one delivery; by the schedule there are ten, more only by hand."""

@@ -17,16 +17,16 @@ import msgspec
 from msgspec import UNSET
 
 from api import metrics
-from api.errors import ApiError
-from api.exchange import Caller
+from api.database.connection import Database
+from api.database.id_index import Directory
+from api.database.writer import Again, Transaction
+from api.http.exchange import Caller
+from api.http.problems import ApiError
 from api.store.batch import Batch, Known, Memory, Run
-from api.store.database import Database
 from api.store.decisions import Decisions
-from api.store.directory import Directory
 from api.store.halts import HaltBook
 from api.store.incoming import Answer, Incoming, same_body
 from api.store.reports import report
-from api.store.writer import Again, Transaction
 from engine.matching.ruleset import Ruleset
 
 _encode = msgspec.json.Encoder().encode

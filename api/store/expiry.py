@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from api.store.database import Database, marks
-from api.store.directory import EVENTS, Directory
-from api.store.writer import Transaction
+from api.database.connection import Database, marks
+from api.database.id_index import EVENTS, Directory
+from api.database.writer import Transaction
 
 _OLD_EVENTS = "SELECT event_no, received_at, id_hash FROM events ORDER BY event_no LIMIT ?"
 _OLD_DELIVERIES = "SELECT delivery_no, created_at, status FROM deliveries ORDER BY delivery_no LIMIT ?"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from api.store.models import Halt
-from api.store.writer import Transaction
+from api.database.models import Halt
+from api.database.writer import Transaction
 
 KINDS = ("all", "agent", "run")
 

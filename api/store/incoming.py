@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from api.exchange import Caller
+from api.http.exchange import Caller
 from engine.matching.ruleset import Ruleset
 from engine.model import Evaluation, ToolCall
 

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 from peewee import JOIN, Case, fn
 
-from api.exchange import Caller
+from api.database.id_index import Directory
+from api.database.models import Event, Run, ToolCall
+from api.http.exchange import Caller
 from api.store.approvals import input_payload, is_own
-from api.store.directory import Directory
-from api.store.models import Event, Run, ToolCall
 
 STATUSES = ("running", "completed", "failed")
 GAP = "enforcement_gap"

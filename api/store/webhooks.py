@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from api.clock import Ids, iso
-from api.store.database import Database
-from api.store.models import Delivery, Webhook
-from api.store.writer import Transaction
+from api.database.connection import Database
+from api.database.models import Delivery, Webhook
+from api.database.writer import Transaction
 
 EVENTS: Final = (
     "approval.requested",

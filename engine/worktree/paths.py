@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from engine.archive import Kind
 from engine.documents.policy import load_policy
 from engine.documents.presets import Pack, Preset, load_pack, load_preset
 from engine.errors import DocumentError, Problem
 from engine.model import Policy
-from engine.snapshot import Snapshot
+from engine.repository.archive import Kind
+from engine.repository.snapshot import Snapshot
 from engine.worktree.disk import shown
 
 DEFAULT: Final = "default"

@@ -31,13 +31,13 @@ import httpx
 
 import engine.live
 from api.clock import iso, random_ids, system_clock
-from api.store.archive import SqlArchive
-from api.store.database import Database
+from api.database.connection import Database
+from api.store.policy_archive import SqlArchive
 from engine.documents.edit import dump
 from engine.documents.policy import policy_as_json
 from engine.live import LiveRules
 from engine.model import ToolCall
-from engine.repository import Repository
+from engine.repository.repository import Repository
 from tests.bench.workload import Company
 
 RESULTS = Path(__file__).parent / "RESULTS-admin.md"

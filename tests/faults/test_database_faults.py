@@ -21,7 +21,7 @@ import httpx
 import peewee
 import pytest
 
-from api.store import audit
+from api.database import audit_chain
 from tests.conversation import check_shape
 from tests.support import Service, event
 from tests.support_postgres import Postgres
@@ -75,7 +75,7 @@ async def rows(service: Service) -> dict[str, int]:
 
 
 async def intact(service: Service) -> None:
-    found = await service.context.store.read(audit.verify, "default")
+    found = await service.context.store.read(audit_chain.verify, "default")
     assert found["valid"], found
 
 
@@ -452,7 +452,7 @@ def test_a_server_that_crashes_is_503_until_it_is_back(
 
 def test_a_queue_that_only_grows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the disk stands still, so many may wait; the others are told to come back."""
-    from api.store import writer as module
+    from api.database import writer as module
 
     monkeypatch.setattr(module, "MOST_WAITING", 50)
     monkeypatch.setattr(module, "MOST_BYTES_WAITING", 2_000_000)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from engine.errors import EngineError
-from engine.repository import Repository
+from engine.repository.repository import Repository
 from engine.worktree.disk import Disk
 from tests.support_archive import MemoryArchive
 from tests.test_repository import ADMIN, BODY, Folder, document

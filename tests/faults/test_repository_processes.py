@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.repository import Repository
+from engine.repository.repository import Repository
 from tests.support_sql_archive import HookedSqlArchive, opened
 from tests.test_repository import Folder, document, run_git
 

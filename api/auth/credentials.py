@@ -1,0 +1,195 @@
+"""Who asks: access tokens and API keys become a `Caller` or a refusal.
+
+Access tokens are JWT HS256 with `sub, role, iat, exp, iss, aud, jti`; no other algorithm is accepted, and the
+user is looked up on each request, so that disabling or demoting one works at once. API keys are 256 random
+bits, stored as SHA-256. What fails says only that it failed. Passwords are in `passwords.py`, the tokens of
+end users in `user_tokens.py`.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final
+
+import jwt
+
+from api.auth.passwords import PasswordDesk
+from api.auth.user_tokens import verify_user_token
+from api.clock import Clock, system_clock
+from api.database.connection import Database
+from api.http.exchange import Caller
+from api.http.problems import ApiError
+from api.store import accounts
+
+__all__ = ["Credentials", "key_digest", "key_prefix", "new_key", "unauthenticated", "verify_user_token"]
+
+ISSUER: Final = "agent-governance-service"
+AUDIENCE: Final = "agent-governance-service"
+KEY_PREFIX: Final = "agk_"
+LONGEST_TOKEN: Final = 4_096
+CLAIMS: Final = ("sub", "role", "iat", "exp", "iss", "aud", "jti")
+SKEW: Final = 60
+"""Seconds that a token may seem to come from the future: nodes whose clocks differ."""
+
+
+def new_key() -> str:
+    """A new API key: `agk_` and 256 random bits."""
+    return KEY_PREFIX + secrets.token_urlsafe(32)
+
+
+def key_digest(key: str) -> str:
+    """What is stored of a key."""
+    return sha256(key.encode(errors="replace")).hexdigest()
+
+
+def key_prefix(key: str) -> str:
+    """What people recognise a key by in lists: too little of it to help a guesser."""
+    return key[:8] if key.startswith(KEY_PREFIX) and len(key) >= 40 else key[:3]
+
+
+def unauthenticated(detail: str, scheme: str = "Bearer") -> ApiError:
+    challenge = f'{scheme} realm="governance"'
+    return ApiError("unauthenticated", detail, headers={"WWW-Authenticate": challenge})
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """The key table as read at one moment, by digest."""
+
+    version: int
+    callers: Mapping[str, Caller]
+
+
+class Credentials:
+    """Checks credentials against one process's database; API keys are kept in memory by digest.
+
+    The key table is small and changes seldom: it is read again whenever the `keys` counter has moved, which
+    the writer compares in every transaction, so a revoked key stops working with the next event on any node.
+    """
+
+    def __init__(
+        self, store: Database, secret: bytes, token_seconds: int, clock: Clock = system_clock
+    ) -> None:
+        self.passwords = PasswordDesk()
+        self._store = store
+        self._secret = secret
+        self._token_seconds = token_seconds
+        self._clock = clock
+        self._keys = _Keys(-1, {})
+        self._reading = threading.Lock()
+
+    @property
+    def keys_version(self) -> int:
+        return self._keys.version
+
+    def issue(self, user: Mapping[str, Any], now: float, token_id: str) -> tuple[str, int]:
+        """An access token for a user row of `store.accounts`, and its lifetime in seconds."""
+        claims = {
+            "sub": user["userId"],
+            "role": user["role"],
+            # Tokens of before a password change are refused by `iat`; this one comes after it.
+            "iat": max(int(now), user["tokensValidFrom"]),
+            "exp": int(now) + self._token_seconds,
+            "iss": ISSUER,
+            "aud": AUDIENCE,
+            "jti": token_id,
+        }
+        return jwt.encode(claims, self._secret, algorithm="HS256"), self._token_seconds
+
+    async def from_token(self, token: str) -> Caller:
+        """The user of an access token; raises `unauthenticated`."""
+        claims = self._claims(token)
+        user = await self._store.read(accounts.find_user, claims["sub"])
+        if user is None or not user["enabled"] or claims["iat"] < user["tokensValidFrom"]:
+            raise unauthenticated("the access token is not valid any more; log in again")
+        return Caller(
+            kind="user",
+            organisation_id=user["organisationId"],
+            role=user["role"],
+            user_id=user["userId"],
+            email=user["email"],
+        )
+
+    def _claims(self, token: str) -> dict[str, Any]:
+        """The claims of a token that this service signed and that is valid now."""
+        refused = unauthenticated("the access token is not valid; log in again")
+        if len(token) > LONGEST_TOKEN:
+            raise refused
+        # Times are compared with the service's own clock below.
+        options: Any = {"require": CLAIMS, "verify_exp": False, "verify_nbf": False, "verify_iat": False}
+        try:
+            claims = jwt.decode(
+                token,
+                self._secret,
+                algorithms=["HS256"],
+                audience=AUDIENCE,
+                issuer=ISSUER,
+                options=options,
+            )
+        except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
+            raise refused from None
+        now = self._clock()
+        times = [claims["iat"], claims["exp"], claims.get("nbf", 0)]
+        if any(isinstance(time, bool) or not isinstance(time, (int, float)) for time in times):
+            raise refused
+        issued, expires, begins = times
+        if max(issued, begins) > now + SKEW:
+            raise unauthenticated("the access token is not valid yet; compare the clocks")
+        if expires <= now:
+            raise unauthenticated("the access token has expired; log in again")
+        return dict(claims)
+
+    def load_keys(self, *, certain: bool = False) -> None:
+        """Read the key table again; called from a thread that may query. `certain`: inside the write lock, so
+        what is read is the newest, even where an older file was put back under the running service."""
+        version, keys = self._store.read_here(accounts.active_keys)
+        callers = {
+            digest: Caller(
+                kind="key",
+                organisation_id=key["organisationId"],
+                key_id=key["keyId"],
+                key_name=key["name"],
+                agent_id=key["agentId"],
+                user_id=key["userId"],
+                scopes=tuple(key["scopes"]),
+                credential=digest,
+            )
+            for digest, key in keys.items()
+        }
+        with self._reading:
+            # INVARIANT: a slower reader never puts an older table in the place of a newer one.
+            if certain or version >= self._keys.version:
+                self._keys = _Keys(version, callers)
+
+    def known(self, digest: str) -> Caller | None:
+        """The caller of a key's digest as far as memory goes; None says only that it must be looked up."""
+        return self._keys.callers.get(digest)
+
+    async def from_key(self, key: str, *, certain: bool = False) -> Caller:
+        """The caller of an API key, from memory; raises `unauthenticated`.
+
+        An unknown key is looked up once more when another process has changed the key table. `certain` asks
+        that first, for requests whose own transaction does not.
+        """
+        digest = key_digest(key)
+        if certain or self.known(digest) is None:
+            await self._catch_up()
+        caller = self.known(digest)
+        if caller is None:
+            raise unauthenticated("the API key is not valid; ask an admin for a new one", "ApiKey")
+        return caller
+
+    async def _catch_up(self) -> None:
+        if await self._store.read(accounts.keys_version) != self._keys.version:
+            await self._store.read(self.load_keys)
+
+    def is_active(self, caller: Caller) -> bool:
+        """True while the very key that made this caller is in the newest table read."""
+        return caller.credential in self._keys.callers
+
+    def close(self) -> None:
+        self.passwords.close()

@@ -1,0 +1,102 @@
+"""Passwords: what is accepted as one, and argon2id off the event loop.
+
+One password is checked at a time, on a thread of its own with one lane, so that a storm of logins costs at
+most one core and never holds up events; whoever finds too many waiting is told to come back. An e-mail that
+nobody has costs the same as a wrong password.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import unicodedata
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+import argon2
+
+from api.http.problems import ApiError
+
+T = TypeVar("T")
+
+SHORTEST: Final = 12
+"""Characters."""
+LONGEST: Final = 1024
+"""Bytes of UTF-8."""
+MOST_WAITING: Final = 64
+
+_hasher = argon2.PasswordHasher(time_cost=3, memory_cost=65_536, parallelism=1)
+
+
+def prepared(password: str) -> bytes:
+    """The bytes that are hashed: NFKC, so that one password typed on two keyboards is one password."""
+    return unicodedata.normalize("NFKC", password).encode()
+
+
+def objection(password: str) -> str | None:
+    """Why this cannot become a password, or None. It never repeats the password."""
+    size = len(prepared(password))
+    if len(password) < SHORTEST:
+        return f"a password needs at least {SHORTEST} characters; this one has {len(password)}"
+    if size > LONGEST:
+        return f"a password may have at most {LONGEST} bytes; this one has {size}"
+    return None
+
+
+def hashed(password: str) -> str:
+    """The argon2id text to store; takes some 150 ms of one core."""
+    return _hasher.hash(prepared(password))
+
+
+def matches(stored: str, password: str) -> bool:
+    """True when the password fits the stored hash."""
+    try:
+        return _hasher.verify(stored, prepared(password))
+    except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
+        return False
+
+
+def generated() -> str:
+    """A random password of 144 bits."""
+    return secrets.token_urlsafe(18)
+
+
+class PasswordDesk:
+    """Hashes and checks passwords one after the other for one process."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="passwords")
+        self._nobodys: str | None = None
+        self._waiting = 0
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """A place among those who log in; raises 429 when there are too many already."""
+        if self._waiting >= MOST_WAITING:
+            raise ApiError(
+                "rate_limited", "too many logins at once; try again shortly", headers={"Retry-After": "5"}
+            )
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+
+    async def hashed(self, password: str) -> str:
+        return await self._run(lambda: hashed(password))
+
+    async def matches(self, stored: str | None, password: str) -> bool:
+        """True when the password fits; in the same time when there is no such user (`stored` None)."""
+        if self._nobodys is None:
+            # Made before the first check of any kind, so that no first unknown e-mail stands out.
+            self._nobodys = await self._run(lambda: hashed(generated()))
+        fits = await self._run(lambda: matches(stored or self._nobodys or "", password))
+        return fits and stored is not None
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,143 @@
+"""Events that have arrived and are not written yet: the event loop writes them itself, or leaves them.
+
+To hand an event to the writer's thread and its answer back costs more than a good disk lets one wait. So the
+loop commits what it has read since it last looked, as one group, while the thread rests. Whatever is unusual
+is left to the thread: the database held by another process, a cache out of date, an event that was reported
+before, much to read, and for a while everything when commits are slow. PostgreSQL, at the other end of a
+network, is all the thread's.
+
+INVARIANT: an event is in one place at a time - here, in the thread's queue, or in a transaction - and events
+leave in the order in which they came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter, thread_time
+from typing import TYPE_CHECKING, Final
+
+from api.loops import call_on
+
+if TYPE_CHECKING:
+    from api.database.writer import Entry, Writer
+
+MOST: Final = 256
+"""Events of one commit on the loop: between two commits it serves its connections."""
+MOST_BYTES: Final = 512 * 2**10
+SLOW: Final = 0.05
+"""Seconds from which one commit keeps others of the loop waiting for too long."""
+SLOW_DISK: Final = 0.005
+"""Seconds that commits wait for the disk, on average, from which the disk is the thread's to wait for."""
+SHARE: Final = 0.05
+"""At most this part of the loop's time goes into slow commits."""
+ROUNDS: Final = 100
+"""Of the loop, for which a commit is put off while clients connect: uvloop lets in one a round."""
+
+
+class Arrivals:
+    """One per writer, used on one event loop; only `wake` may be called by the writer's thread."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._entries: list[Entry] = []
+        self.size = 0
+        """Bytes of the events that are here."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waits = False
+        """The thread was writing; it is to wake the loop when it has done so."""
+        self._disk = 0.0
+        """Seconds that a commit waits for the disk: a moving average."""
+        self._not_before = 0.0
+        """Of `perf_counter`: until then everything is left to the thread."""
+        self._connected = False
+        """Somebody has connected since the last look, and others may be waiting to."""
+        self._put_off = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, entry: Entry, loop: asyncio.AbstractEventLoop) -> None:
+        self._entries.append(entry)
+        self.size += entry.size
+        if len(self._entries) == 1:
+            self._loop = loop
+            loop.call_soon(self._look)
+
+    def connected(self) -> None:
+        """Somebody has connected."""
+        self._connected = True
+
+    def wake(self) -> None:
+        """The thread has written; called after it has let go of `Writer.writing`."""
+        if self._waits and self._loop is not None:
+            self._waits = False
+            call_on(self._loop, self._look, True)
+
+    def _look(self, woken: bool = False) -> None:
+        """Write what is there, leave it to the thread, or wait for the thread."""
+        if not self._entries or self._loop is None:
+            return
+        if self._connected and self._put_off < ROUNDS:
+            self._connected = False
+            self._put_off += 1
+            self._loop.call_soon(self._look, woken)
+            return
+        self._put_off = 0
+        try:
+            if perf_counter() < self._not_before:
+                self._writer.take(self._off(len(self._entries)))
+            else:
+                self._write_or_wait(woken)
+        finally:
+            if self._entries and not self._waits:
+                self._loop.call_soon(self._look)
+
+    def _write_or_wait(self, woken: bool) -> None:
+        # INVARIANT: the wish comes before the look at the lock, so the thread that lets go of it sees it.
+        self._waits = not woken
+        if self._writer.writing.acquire(blocking=False):
+            self._waits = False
+            try:
+                self._write()
+            finally:
+                self._writer.writing.release()
+        elif woken:
+            # It has gone on with other work already: these go along with it.
+            self._writer.take(self._off(len(self._entries)))
+
+    def _write(self) -> None:
+        count = self._group()
+        group = self._off(count or 1)
+        written = False
+        if count and self._writer.rests:
+            written = self._timed(group)
+        if not written:
+            # All go along, so that none is told later than the thread tells the first.
+            self._writer.take([*group, *self._off(len(self._entries))])
+
+    def _timed(self, group: list[Entry]) -> bool:
+        begun, computed = perf_counter(), thread_time()
+        written = self._writer.commit_at_once(group)
+        took = perf_counter() - begun
+        waited = took - (thread_time() - computed)
+        self._disk += (waited - self._disk) / 8
+        if took > SLOW or self._disk > SLOW_DISK:
+            self._not_before = begun + took / SHARE
+        return written
+
+    def _group(self) -> int:
+        """How many of the entries make one commit on the loop."""
+        count = size = 0
+        for entry in self._entries:
+            size += entry.size
+            if size > MOST_BYTES or count == MOST:
+                break
+            count += 1
+        return count
+
+    def _off(self, count: int) -> list[Entry]:
+        """Take the first ones off."""
+        group = self._entries[:count]
+        del self._entries[:count]
+        self.size -= sum(entry.size for entry in group)
+        return group

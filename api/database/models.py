@@ -1,0 +1,413 @@
+"""Every table, as peewee models: one table per kind of thing, `organisation_id` on each.
+
+Times are ISO 8601 UTC text with microseconds and `Z`, so they sort as text and read the same on both
+databases; only `rate_hits.at` and lease times are seconds since the epoch, because they are computed with.
+JSON is stored as compact text. Rows never leave `api/store`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from peewee import (
+    SQL,
+    AutoField,
+    BigAutoField,
+    BigIntegerField,
+    BlobField,
+    BooleanField,
+    CompositeKey,
+    Database,
+    DatabaseProxy,
+    DoubleField,
+    IntegerField,
+    Model,
+    SqliteDatabase,
+    TextField,
+)
+
+database = DatabaseProxy()
+
+
+class Table(Model):
+    class Meta:
+        database = database
+        legacy_table_names = False
+
+
+class Organisation(Table):
+    organisation_id = TextField(primary_key=True)
+    name = TextField()
+    created_at = TextField()
+    user_token = TextField(null=True)
+    """How end-user tokens verify: JSON {algorithm, key, issuer?, audience?}, or null: none accepted."""
+
+    class Meta:
+        table_name = "organisations"
+
+
+class User(Table):
+    user_id = TextField(primary_key=True)
+    organisation_id = TextField(index=True)
+    email = TextField(unique=True)
+    role = TextField()
+    password_hash = TextField()
+    enabled = BooleanField(default=True)
+    tokens_valid_from = IntegerField(default=0)
+    """Tokens issued before this time (seconds) are refused; moved on by a password change or disabling."""
+    created_at = TextField()
+
+    class Meta:
+        table_name = "users"
+
+
+class ApiKey(Table):
+    key_id = TextField(primary_key=True)
+    organisation_id = TextField(index=True)
+    name = TextField()
+    digest = TextField(unique=True)
+    prefix = TextField()
+    agent_id = TextField(null=True)
+    user_id = TextField(null=True)
+    scopes = TextField(default="[]")
+    created_at = TextField()
+    created_by = TextField()
+    revoked_at = TextField(null=True)
+
+    class Meta:
+        table_name = "api_keys"
+
+
+class Counter(Table):
+    """Numbers that caches compare with: `policies` (the revision), `keys`, `halts`, `webhooks`, `users`."""
+
+    name = TextField(primary_key=True)
+    value = BigIntegerField(default=0)
+
+    class Meta:
+        table_name = "counters"
+
+
+class Run(Table):
+    run_no = BigAutoField()
+    organisation_id = TextField()
+    run_id = TextField()
+    agent_id = TextField()
+    status = TextField()
+    task = TextField(null=True)
+    model = TextField(null=True)
+    reason = TextField(null=True)
+    agent_context = TextField(null=True)
+    started_at = TextField()
+    ended_at = TextField(null=True)
+    key_id = TextField()
+
+    class Meta:
+        table_name = "runs"
+        indexes = ((("organisation_id", "run_id"), True),)
+
+
+class Event(Table):
+    event_no = BigAutoField()
+    organisation_id = TextField()
+    event_id = TextField()
+    id_hash = BigIntegerField()
+    """64 bits of sha256(organisation, event id): what the directory finds it by."""
+    run_no = BigIntegerField()
+    event_type = TextField()
+    received_at = TextField()
+    body = BlobField()
+    """The request body, byte for byte; only a user token gives way to its sha256."""
+    receipt = BlobField()
+    """The answer as sent, so that a repeated event gets the same bytes. Empty where the event's call says all
+    of it and never changes, since it was decided for good."""
+
+    class Meta:
+        table_name = "events"
+
+
+class ToolCall(Table):
+    call_no = BigAutoField()
+    """The number of its event; older ones were numbered by themselves."""
+    organisation_id = TextField()
+    run_no = BigIntegerField()
+    tool_call_id = TextField()
+    call_hash = BigIntegerField()
+    """64 bits of sha256(tool call id): what the directory finds it by, among those of its run."""
+    event_no = BigIntegerField()
+    """The event that holds the payload."""
+    tool_name = TextField()
+    payload_digest = TextField()
+    status = TextField()
+    action = TextField()
+    reason = TextField()
+    matched = TextField()
+    shadow = TextField()
+    policy_revision = BigIntegerField()
+    policy_digest = TextField()
+    decided_at = TextField()
+    audit_id = TextField()
+    approval_id = TextField(null=True)
+    blocked_reason = TextField(null=True)
+    facts = TextField()
+    """What the decision saw beside the payload: verified user, delegation, key, run facts (JSON)."""
+    flags = TextField(default="[]")
+    completed_at = TextField(null=True)
+    completion = TextField(null=True)
+    output = TextField(null=True)
+
+    class Meta:
+        table_name = "tool_calls"
+
+
+class Directory(Table):
+    """Where an event or a call is, by its id; see `api/database/id_index.py`."""
+
+    owner = BigIntegerField()
+    """0 for events, the run's number for calls."""
+    hash = BigIntegerField()
+    no = BigIntegerField()
+
+    class Meta:
+        table_name = "directory"
+        primary_key = CompositeKey("owner", "hash")
+
+
+class Approval(Table):
+    approval_id = TextField(primary_key=True)
+    organisation_id = TextField()
+    run_no = BigIntegerField()
+    run_id = TextField()
+    agent_id = TextField()
+    call_no = BigIntegerField()
+    tool_call_id = TextField()
+    tool_name = TextField()
+    policy_id = TextField()
+    policy_name = TextField()
+    status = TextField()
+    reason = TextField()
+    requested_at = TextField()
+    expires_at = TextField(null=True)
+    resolved_at = TextField(null=True)
+    resolved_by = TextField(null=True)
+    actor = TextField(null=True)
+    decision_reason = TextField(null=True)
+
+    class Meta:
+        table_name = "approvals"
+        indexes = ((("organisation_id", "status", "requested_at"), False),)
+
+
+Approval.add_index(
+    Approval.index(
+        Approval.expires_at,
+        name="approvals_expiring",
+        # A literal, not a parameter: an index is only used where the query's condition says the same.
+        where=SQL('"status" = \'pending\' AND "expires_at" IS NOT NULL'),
+    )
+)
+"""The pending approvals that may expire: what the sweeper looks at; small however long the history."""
+
+
+class Halt(Table):
+    halt_id = TextField(primary_key=True)
+    organisation_id = TextField(index=True)
+    kind = TextField()
+    """`all`, `agent` or `run`."""
+    target = TextField()
+    """The agent or run id; empty for `all`."""
+    reason = TextField()
+    created_at = TextField()
+    created_by = TextField()
+    ended_at = TextField(null=True)
+    ended_by = TextField(null=True)
+
+    class Meta:
+        table_name = "halts"
+
+
+class RateHit(Table):
+    hit_no = BigAutoField()
+    bucket = TextField()
+    at = DoubleField()
+    expires_at = DoubleField()
+
+    class Meta:
+        table_name = "rate_hits"
+        indexes = ((("bucket", "at"), False), (("expires_at",), False))
+
+
+class Audit(Table):
+    """One hash chain per organisation. `record` is the canonical JSON that `hash` covers."""
+
+    organisation_id = TextField()
+    sequence = BigIntegerField()
+    audit_id = TextField()
+    at = TextField()
+    type = TextField()
+    agent_id = TextField(null=True)
+    run_id = TextField(null=True)
+    user_id = TextField(null=True)
+    decision = TextField(null=True)
+    record = TextField()
+    hash = TextField()
+
+    class Meta:
+        table_name = "audit"
+        primary_key = CompositeKey("organisation_id", "sequence")
+
+
+class Webhook(Table):
+    webhook_id = TextField(primary_key=True)
+    organisation_id = TextField(index=True)
+    url = TextField()
+    events = TextField()
+    enabled = BooleanField(default=True)
+    description = TextField(null=True)
+    secret = TextField()
+    previous_secret = TextField(null=True)
+    previous_secret_until = TextField(null=True)
+    created_at = TextField()
+    failing_since = TextField(null=True)
+    disabled_reason = TextField(null=True)
+
+    class Meta:
+        table_name = "webhooks"
+
+
+class Delivery(Table):
+    delivery_no = BigAutoField()
+    delivery_id = TextField(unique=True)
+    organisation_id = TextField()
+    webhook_id = TextField()
+    event = TextField()
+    payload = TextField()
+    status = TextField()
+    attempts = TextField(default="[]")
+    attempt_count = IntegerField(default=0)
+    next_attempt_at = DoubleField(null=True)
+    leased_until = DoubleField(default=0)
+    created_at = TextField()
+
+    class Meta:
+        table_name = "deliveries"
+        indexes = (
+            (("webhook_id", "delivery_no"), False),
+            (("status", "webhook_id", "next_attempt_at"), False),
+        )
+
+
+class Blob(Table):
+    """Exact bytes by sha256 (hex)."""
+
+    digest = TextField(primary_key=True)
+    content = BlobField()
+
+    class Meta:
+        table_name = "blobs"
+
+
+class PolicyVersion(Table):
+    """Every state a policy ever had. `state` is the parsed policy (JSON). The current one has no
+    `archived_at`; `deleted` says that a version ended by deletion, not by a newer version."""
+
+    organisation_id = TextField()
+    policy_id = TextField()
+    version = IntegerField()
+    revision = BigIntegerField()
+    path = TextField()
+    digest = TextField()
+    state = TextField()
+    source = TextField()
+    created_at = TextField()
+    created_by = TextField()
+    archived_at = TextField(null=True)
+    archived_by = TextField(null=True)
+    deleted = BooleanField(default=False)
+
+    class Meta:
+        table_name = "policy_versions"
+        primary_key = CompositeKey("organisation_id", "policy_id", "version")
+        indexes = ((("revision",), False),)
+
+
+class PolicyFile(Table):
+    """The last good set: every file that is in force, by its path under the policies folder."""
+
+    path = TextField(primary_key=True)
+    kind = TextField()
+    organisation_id = TextField()
+    document_id = TextField()
+    digest = TextField()
+    version = IntegerField()
+    revision = BigIntegerField()
+    created_at = TextField()
+    updated_at = TextField()
+    source = TextField()
+
+    class Meta:
+        table_name = "policy_files"
+
+
+class PolicyChange(Table):
+    """Which path changed at which revision, and to what; no `digest`: it went away."""
+
+    revision = BigIntegerField()
+    path = TextField()
+    at = TextField()
+    kind = TextField()
+    organisation_id = TextField()
+    document_id = TextField()
+    digest = TextField(null=True)
+    version = IntegerField()
+    created_at = TextField()
+    updated_at = TextField()
+    source = TextField()
+    author = TextField()
+
+    class Meta:
+        table_name = "policy_changes"
+        primary_key = CompositeKey("revision", "path")
+        indexes = ((("path", "revision"), False),)
+
+
+class Node(Table):
+    """A process that serves, for reports and divergence checks."""
+
+    node_no = AutoField()
+    name = TextField(unique=True)
+    seen_at = TextField()
+    policy_revision = BigIntegerField(default=0)
+    problem = TextField(null=True)
+
+    class Meta:
+        table_name = "nodes"
+
+
+def make_tables(db: Database, tables: Sequence[type[Table]] | None = None) -> None:
+    """Those that are not there yet. SQLite keeps `directory` in the order of its key."""
+    Directory._meta.without_rowid = isinstance(db, SqliteDatabase)
+    db.create_tables(TABLES if tables is None else tables)
+
+
+TABLES: tuple[type[Table], ...] = (
+    Organisation,
+    User,
+    ApiKey,
+    Counter,
+    Run,
+    Event,
+    ToolCall,
+    Directory,
+    Approval,
+    Halt,
+    RateHit,
+    Audit,
+    Webhook,
+    Delivery,
+    Blob,
+    PolicyVersion,
+    PolicyFile,
+    PolicyChange,
+    Node,
+)

@@ -1,0 +1,342 @@
+"""PostgreSQL for peewee, with few ways to the server and back.
+
+What a transaction of `Database.transaction` writes needs no answer before the commit. So `later` gathers
+such statements, and the next one whose answer is waited for - a read, a savepoint, the commit - takes them
+along in one pipeline. Rows go in by prepared statements for 1, 2, 4, ... rows each.
+
+INVARIANT: the server gets the statements in their order, and whoever reads sees what was written before.
+INVARIANT: a statement that fails fails its transaction (or savepoint): nothing behind it in the pipeline is
+run, not even the commit, and a commit that the server has not confirmed is none.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import chain, count
+from typing import Any
+
+import peewee
+from psycopg import Connection, Error, OperationalError
+from psycopg.abc import PQGen
+from psycopg.adapt import PyFormat, Transformer
+from psycopg.errors import error_from_result
+from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
+from psycopg.pq.abc import PGconn, PGresult
+from psycopg.waiting import Ready, Wait
+
+from api.database.models import TABLES
+
+Statement = tuple[str, Sequence[Any]]
+"""Written with `?` marks."""
+Rows = list[tuple[Any, ...]]
+
+MOST_ROWS = 1_000
+"""In one pipeline; more go in by `COPY`, which needs no memory for all."""
+MOST_TOGETHER = 32
+"""Rows of one statement. Measured: with more the server gains no more."""
+MOST_PREPARED = 300
+"""Statements of a connection; others are not prepared."""
+MOST_MARKS = 32
+"""In a statement that is prepared, save inserts: with more it is a list, and the next one is longer."""
+
+_TYPES = {
+    "AUTO": "integer",
+    "BIGAUTO": "bigint",
+    "BIGINT": "bigint",
+    "BLOB": "bytea",
+    "BOOL": "boolean",
+    "DOUBLE": "double precision",
+    "INT": "integer",
+    "TEXT": "text",
+}
+
+
+class Postgres(peewee.PostgresqlDatabase):
+    """See the module."""
+
+    def __init__(self, url: str) -> None:
+        self._own = _Own()
+        self._inserts: dict[tuple[str, tuple[str, ...], int, str], str] = {}
+        self._kinds: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+        super().__init__(url, prefer_psycopg3=True, autoconnect=True, connect_timeout=5)
+
+    @contextmanager
+    def gathering(self) -> Iterator[None]:
+        """Gather on this thread what may be sent later."""
+        own, before = self._own, self._own.gathers
+        own.gathers = True
+        try:
+            yield
+        finally:
+            own.gathers = before
+            own.waiting.clear()
+
+    @property
+    def gathers(self) -> bool:
+        return self._own.gathers
+
+    def later(self, sql: str, parameters: Sequence[Any] = ()) -> None:
+        """Run this before anything else is run; nobody waits for what comes of it."""
+        self._own.waiting.append((sql, parameters))
+        if not self._own.gathers:
+            self.send()
+
+    def push(self) -> None:
+        """Let the server begin with what was gathered; how it went shows with the next answer."""
+        session = self._session()
+        sent = list(self._own.waiting)
+        self._own.waiting.clear()
+        with peewee.__exception_wrapper__:  # type: ignore[attr-defined]
+            session.push(sent)
+
+    def send(self) -> None:
+        """Run what was gathered."""
+        session = self._own.session
+        if self._own.waiting or (session is not None and session.open):
+            self._run([])
+
+    def answers(self, statements: Sequence[Statement]) -> list[Rows]:
+        """Run what was gathered and these, all in one pipeline; returns the rows of each of these."""
+        results = self._run(statements)
+        return [self._rows(result) for result in results[len(results) - len(statements) :]]
+
+    def _run(self, statements: Iterable[Statement]) -> list[PGresult]:
+        session = self._session()
+        sent = [*self._own.waiting, *statements]
+        self._own.waiting.clear()
+        with peewee.__exception_wrapper__:  # type: ignore[attr-defined]
+            return session.run(sent)
+
+    def _session(self) -> _Session:
+        """Of this thread's connection."""
+        own, connection = self._own, self.connection()
+        if own.session is None or own.session.connection is not connection:
+            own.session = _Session(connection)
+        return own.session
+
+    def _rows(self, result: PGresult) -> Rows:
+        reader = Transformer(self.connection())
+        reader.set_pgresult(result)
+        return reader.load_rows(0, result.ntuples, tuple)
+
+    # What peewee runs -----------------------------------------------------------------------------
+
+    def execute_sql(self, sql: str, params: Any = None) -> Any:
+        if sql.startswith("ROLLBACK TO "):
+            self._own.waiting.clear()  # it came after the savepoint, which was sent at once
+        return super().execute_sql(sql, params)
+
+    def cursor(self, named_cursor: Any = None) -> Any:
+        """Whoever takes one is about to run a statement."""
+        self.send()
+        return super().cursor(named_cursor)
+
+    def begin(self, isolation_level: Any = None) -> None:
+        if self._own.gathers and isolation_level is None:
+            self.later("BEGIN")
+        else:
+            super().begin(isolation_level)
+
+    def commit(self) -> None:
+        if not self._own.gathers:
+            super().commit()
+        elif self._run([("COMMIT", ())])[-1].command_status != b"COMMIT":
+            # The server rolls a transaction back in which a statement has failed; that is no error to it.
+            raise peewee.InternalError("the transaction was rolled back")
+
+    def rollback(self) -> None:
+        self._own.waiting.clear()
+        session = self._own.session
+        if session is not None and session.open:
+            # What comes of it is of no interest any more; a broken connection shows below.
+            with suppress(Error):
+                session.run([])
+        if self._own.gathers and self.connection().info.transaction_status == TransactionStatus.IDLE:
+            return  # it has not begun
+        super().rollback()
+
+    # Many rows ------------------------------------------------------------------------------------
+
+    def insert(
+        self, table: str, columns: tuple[str, ...], rows: Sequence[Sequence[Any]], ending: str
+    ) -> None:
+        """Rows into a table; `ending` is that of the statement."""
+        if len(rows) > MOST_ROWS and not ending:
+            self._copy(table, columns, rows)
+            return
+        kinds = self._types(table, columns)
+        told = [_told(type, values) for type, values in zip(kinds, zip(*rows, strict=True), strict=True)]
+        rows = list(zip(*told, strict=True))
+        start = 0
+        while start < len(rows):
+            size = min(MOST_TOGETHER, 1 << ((len(rows) - start).bit_length() - 1))
+            statement = self._insert(table, columns, size, ending)
+            self.later(statement, list(chain.from_iterable(rows[start : start + size])))
+            start += size
+
+    def _insert(self, table: str, columns: tuple[str, ...], size: int, ending: str) -> str:
+        """The statement for so many rows."""
+        key = table, columns, size, ending
+        statement = self._inserts.get(key)
+        if statement is None:
+            names = ", ".join(f'"{name}"' for name in columns)
+            row = ", ".join(f"?::{type}" if type else "?" for type in self._types(table, columns))
+            statement = f'INSERT INTO "{table}" ({names}) VALUES {", ".join([f"({row})"] * size)}'
+            statement = self._inserts[key] = statement + ending
+        return statement
+
+    def _types(self, table: str, columns: tuple[str, ...]) -> list[str]:
+        """Of the columns; one that is not ours has none, and is for the server to refuse."""
+        types = self._kinds.get((table, columns))
+        if types is None:
+            fields = next(each for each in TABLES if each._meta.table_name == table)._meta.columns
+            types = [_TYPES[fields[name].field_type] if name in fields else "" for name in columns]
+            self._kinds[table, columns] = types
+        return types
+
+    def _copy(self, table: str, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> None:
+        names = ", ".join(f'"{column}"' for column in columns)
+        cursor = self.cursor()
+        with (
+            peewee.__exception_wrapper__,  # type: ignore[attr-defined]
+            cursor.copy(f'COPY "{table}" ({names}) FROM STDIN') as copy,
+        ):
+            for row in rows:
+                copy.write_row(row)
+
+
+class _Session:
+    """Pipelines on one connection. Statements are prepared when they are first run.
+
+    The driver could do both; it would wait for the socket once for each statement, and each time it might
+    have to wait for the interpreter too, which the event loop holds.
+    """
+
+    def __init__(self, connection: Connection[Any]) -> None:
+        self.connection = connection
+        # Its way to forget what it has prepared would take away what we have.
+        connection.prepare_threshold = None
+        self.open = False
+        """Something was pushed whose results are to come."""
+        self._prepared: dict[tuple[str, tuple[int, ...]], bytes] = {}
+        self._fresh: dict[tuple[str, tuple[int, ...]], bytes] = {}
+        """Prepared in the open pipeline."""
+        self._kept: list[bool] = []
+        """Of the results to come, whether they are a statement's, not its preparation's."""
+        self._numbers = count()
+
+    def push(self, statements: Sequence[Statement]) -> None:
+        """Send statements, or what the socket takes of them, and wait for nothing."""
+        writer = Transformer(self.connection)
+        dumped = []
+        for sql, parameters in statements:
+            values = writer.dump_sequence(parameters, [PyFormat.AUTO] * len(parameters))
+            dumped.append((sql, values, writer.types or (), writer.formats))
+        with self._closed_if_it_fails():
+            if not self.open:
+                self.connection.pgconn.enter_pipeline_mode()
+                self.open = True
+            for each in dumped:
+                self._send(*each)
+            self.connection.pgconn.flush()
+
+    def _send(self, sql: str, values: Any, types: tuple[int, ...], formats: Any) -> None:
+        wire, key = self.connection.pgconn, (sql, types)
+        name = self._prepared.get(key) or self._fresh.get(key)
+        room = len(self._prepared) + len(self._fresh) < MOST_PREPARED
+        if name is None and room and (len(values) <= MOST_MARKS or sql.startswith("INSERT")):
+            name = self._fresh[key] = b"governance_%d" % next(self._numbers)
+            wire.send_prepare(name, _numbered(sql), types)
+            self._kept.append(False)
+        if name is None:
+            wire.send_query_params(_numbered(sql), values, types, formats)
+        else:
+            wire.send_query_prepared(name, values, formats)
+        self._kept.append(True)
+
+    def run(self, statements: Sequence[Statement]) -> list[PGresult]:
+        """Run what was pushed and these, up to the end of the pipeline; raises the first error."""
+        self.push(statements)
+        wire = self.connection.pgconn
+        with self._closed_if_it_fails():
+            wire.pipeline_sync()
+            results = self.connection.wait(_results(wire))
+            if wire.status == ConnStatus.OK:
+                wire.exit_pipeline_mode()
+        fresh, kept = self._fresh, self._kept
+        self.open, self._fresh, self._kept = False, {}, []
+        for result in results:
+            if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+                self._prepared.clear()
+                raise error_from_result(result, self.connection.info.encoding)
+        if len(results) != len(kept):
+            self.connection.close()
+            raise OperationalError(f"{len(kept)} statements had {len(results)} results")
+        self._prepared |= fresh
+        return [result for result, wanted in zip(results, kept, strict=True) if wanted]
+
+    @contextmanager
+    def _closed_if_it_fails(self) -> Iterator[None]:
+        """Nobody would know what is still under way."""
+        try:
+            yield
+        except BaseException:
+            self.open = False
+            self.connection.close()
+            raise
+
+
+def _numbered(sql: str) -> bytes:
+    """A statement with `$1`, `$2` and so on for its marks."""
+    first, *others = sql.split("?")
+    return (first + "".join(f"${number}{part}" for number, part in enumerate(others, 1))).encode()
+
+
+def _results(wire: PGconn) -> PQGen[list[PGresult]]:
+    """Send what is not sent yet, and wait for what comes up to the end of the pipeline."""
+    results: list[PGresult] = []
+    unsent = wire.flush()
+    while True:
+        ready = yield Wait.RW if unsent else Wait.R
+        if ready & Ready.R:
+            try:
+                wire.consume_input()
+            except OperationalError:
+                if results and results[-1].status == ExecStatus.FATAL_ERROR:
+                    return results  # why the server has hung up
+                raise
+        if unsent:
+            unsent = wire.flush()
+        nothing = False
+        while not wire.is_busy():
+            result = wire.get_result()
+            if result is None:  # between two statements, or there is no more for now
+                if nothing:
+                    break
+                nothing = True
+                continue
+            nothing = False
+            if result.status == ExecStatus.PIPELINE_SYNC:
+                return results
+            results.append(result)
+        if wire.status != ConnStatus.OK:
+            raise OperationalError("the connection is lost")
+
+
+class _Own(threading.local):
+    """What one thread has."""
+
+    def __init__(self) -> None:
+        self.gathers = False
+        self.waiting: list[Statement] = []
+        self.session: _Session | None = None
+
+
+def _told(type: str, values: Sequence[Any]) -> Sequence[Any]:
+    """Values of a column as they are sent. Numbers go as texts: the driver would give them a type by their
+    size, and a statement is prepared for certain types."""
+    if type in ("text", "bytea", ""):
+        return values
+    return [None if each is None else str(each) for each in values]

@@ -1,0 +1,92 @@
+"""Copies what SQLite has written ahead into the database file, on a thread of its own.
+
+A commit appends pages to the log, and from time to time somebody must copy them to their places and wait for
+the disk: with SQLite's own rule, the commit that finds the log too long, and everybody behind it. Here a
+thread does it while commits go on. What comes meanwhile is copied in another round, until a round finds
+nothing more, which is when the next commit begins the log anew. Should it never catch up, or fail, SQLite's
+own rule still holds, at a longer log (`database.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Final
+
+from api.database.growth import Growth
+
+log = logging.getLogger("governance")
+
+PAGES: Final = 1_000
+"""Written since the last time, by a guess: from here on it is worth the waiting for the disk."""
+PAGE: Final = 8_192
+"""Bytes of one, in a new database."""
+PAGES_OF_A_COMMIT: Final = 8
+ROWS_ON_A_PAGE: Final = 4
+"""Of what events leave, on average, unless they are large; with what else a commit touches it makes the
+guess."""
+ROUNDS: Final = 6
+
+
+class Checkpoints:
+    """One per process with SQLite. `written` may be called from any thread; the thread starts with the first
+    work and ends with `close`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._growth = Growth(path)
+        self._pages = 0
+        self._wanted = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def written(self, rows: int, size: int) -> None:
+        """A commit put in so many rows, for events of so many bytes."""
+        self._pages += PAGES_OF_A_COMMIT + max(rows // ROWS_ON_A_PAGE, size // PAGE)
+        if self._pages >= PAGES:
+            self._pages = 0
+            if self._thread is None:
+                self._start()
+            self._wanted.set()
+
+    def _start(self) -> None:
+        """INVARIANT: no failure in here makes the commit before it look failed."""
+        thread = threading.Thread(target=self._run, name="store-checkpoints", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system has no room for another one now
+            log.warning("the log of the database is not copied: %s; it is tried again", error)
+            return
+        self._thread = thread
+
+    def close(self) -> None:
+        self._closed = True
+        self._wanted.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            self._wanted.wait()
+            self._wanted.clear()
+            if self._closed:
+                return
+            try:
+                self._copy()
+            except (sqlite3.Error, OSError) as error:
+                # Nothing is lost by it: the pages stay in the log, and commits have errors of their own.
+                log.debug("the log of the database was not copied: %s", error)
+
+    def _copy(self) -> None:
+        place = f"{self._path.absolute().as_uri()}?mode=rw"  # one that was taken away is not made anew
+        with contextlib.closing(
+            sqlite3.connect(place, uri=True, isolation_level=None, timeout=0)
+        ) as connection:
+            for _ in range(ROUNDS):
+                busy, written, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+                if busy or written == copied:
+                    break
+        self._growth.dismiss()

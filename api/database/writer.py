@@ -1,0 +1,567 @@
+"""The one writer of a process: drains what is queued into one transaction (group commit).
+
+Whoever changes the database hands in a job - a function of the open `Transaction` - and waits for its result,
+which arrives only after the commit. While one commit waits for the disk, the next jobs queue up and share the
+next commit; there is no fixed window, so an idle service answers at once and a busy one pays one fsync for
+many. Events are jobs too, but are handed over together, so that their rows go in by `executemany`.
+
+The writer is a thread, since a job may take long, and other processes, the network or the disk may keep it
+waiting. Events that need none of that are committed on the event loop, see `arrivals.py`.
+
+INVARIANT: a result is delivered only after its transaction is committed, and a failed commit fails every job
+in it; nothing is ever half done. A job that raises is undone alone, by its savepoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from time import perf_counter
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+import peewee
+
+from api import metrics
+from api.clock import Clock, Ids, iso
+from api.database import audit_chain, change_hints
+from api.database.connection import Database, DatabaseUnavailable
+from api.database.inline_commit import Arrivals
+from api.database.postgres import Rows, Statement
+from api.loops import call_on
+
+log = logging.getLogger("governance")
+
+T = TypeVar("T")
+MOST_IN_ONE_COMMIT = 512
+MOST_BYTES_IN_ONE_COMMIT = 32 * 2**20
+MOST_WAITING = 10_000
+MOST_BYTES_WAITING = 256 * 2**20
+"""Beyond either, a newcomer is told to come back: a disk that cannot keep up must not fill the memory."""
+
+
+class Overloaded(DatabaseUnavailable):
+    """Too much waits for the disk already; nothing was changed."""
+
+
+class Again(Exception):
+    """The transaction came upon something that it has not looked for; it is made again, not repeatable."""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """Something that others wait for: published after the commit to waiting requests and streams.
+
+    `topic` is `approval`, `run`, `decision`, `policy`, `halt` or `webhook`; `key` the resource's id.
+    """
+
+    organisation_id: str
+    topic: str
+    key: str
+    data: dict[str, Any] = {}
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """A call was decided, for those who follow its run or all decisions."""
+
+    organisation_id: str
+    run_id: str
+    agent_id: str
+    tool_call_id: str
+    tool_name: str
+    status: str
+    reason: str
+
+    def changes(self) -> Iterator[Change]:
+        yield Change(self.organisation_id, "run", self.run_id)
+        data = {"runId": self.run_id, "agentId": self.agent_id, "toolName": self.tool_name}
+        data |= {"toolCallStatus": self.status, "reason": self.reason}
+        yield Change(self.organisation_id, "decision", self.tool_call_id, data)
+
+
+WORTH_A_HINT = frozenset({"approval", "halt", "policy", "webhook"})
+"""Topics that other processes are told of at once. Decisions and events come too often for that."""
+
+
+class Follower(Protocol):
+    """Follows what other processes commit (`api/feed.py`), and must know what is ours."""
+
+    def about_to_commit(self, spans: audit_chain.Spans) -> None: ...
+
+    def rolled_back(self, spans: audit_chain.Spans) -> None: ...
+
+
+class Outbox(Protocol):
+    """Turns a webhook event into delivery rows: one per subscribed webhook (`store/webhooks.py`)."""
+
+    columns: tuple[str, ...]
+    """The first is `webhook_id`."""
+
+    def refresh(self, version: int) -> None:
+        """At the start of a transaction: read the subscriptions again if their counter has moved."""
+
+    def rows(
+        self, organisation_id: str, event: str, data: dict[str, Any], now: float
+    ) -> list[tuple[Any, ...]]: ...
+
+    def owed(self, webhook_ids: Iterable[str]) -> None:
+        """Deliveries of these are committed and due; called on the writer thread, must not raise."""
+
+
+_STATE = (
+    "SELECT name, value FROM counters"
+    " UNION ALL SELECT '#runs', MAX(run_no) FROM runs"
+    " UNION ALL SELECT '#events', MAX(event_no) FROM events"
+)
+"""What a transaction begins with, in one statement: the counters, and the highest numbers given out."""
+_SET = (
+    "INSERT INTO counters (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+)
+
+
+class Transaction:
+    """What a job may do inside the open transaction, beside peewee queries of its own."""
+
+    def __init__(
+        self,
+        store: Database,
+        now: float,
+        ids: Ids,
+        outbox: Outbox | None,
+        begun: Sequence[Rows] = (),
+    ) -> None:
+        """`begun` has what `beginning` asks for, if that was read already."""
+        self.store = store
+        self.now = now
+        self.at = iso(now)
+        self.ids = ids
+        self.decided: list[Decided] = []
+        self._changes: list[Change] = []
+        state, *tips = begun or [store.rows(_STATE)]
+        self._state: dict[str, int] = {name: int(value or 0) for name, value in state}
+        self._outbox = outbox
+        if outbox is not None:
+            outbox.refresh(self.counter("webhooks"))
+        self._audit = audit_chain.Chain(store, ids, self.at)
+        for row in chain.from_iterable(tips):
+            self._audit.begin(*row)
+        self.append = self._audit.append
+        self._deliveries: list[tuple[Any, ...]] = []
+        self._after: list[Callable[[], None]] = []
+        self.bumped: set[str] = set()
+
+    @staticmethod
+    def beginning(organisations: Iterable[str]) -> list[Statement]:
+        """What a transaction asks at first that will append to the audit chains of these organisations."""
+        return [(_STATE, ()), *((audit_chain.TIP, (each,)) for each in organisations)]
+
+    def audit(self, organisation_id: str, type: str, **fields: Any) -> str:
+        """Append one record to the organisation's hash chain; returns its `auditId`. See `api/database/audit_chain.py`."""
+        return self._audit.append(audit_chain.Record(type=type, organisationId=organisation_id, **fields))
+
+    def notify(self, organisation_id: str, event: str, data: dict[str, Any]) -> None:
+        """Owe this webhook event to everyone subscribed; the rows commit with their cause."""
+        if self._outbox is not None:
+            self._deliveries += self._outbox.rows(organisation_id, event, data, self.now)
+
+    def owe(self, row: tuple[Any, ...]) -> None:
+        """Owe one delivery made by hand (a test event); see `Outbox.columns`."""
+        self._deliveries.append(row)
+
+    def due(self, webhook_id: str) -> None:
+        """A delivery of this webhook became due: wake who sends, once the transaction is committed."""
+        if (outbox := self._outbox) is not None:
+            self.after_commit(lambda: outbox.owed((webhook_id,)))
+
+    def publish(self, organisation_id: str, topic: str, key: str, **data: Any) -> None:
+        """Wake those who wait for this, once the transaction is committed."""
+        self._changes.append(Change(organisation_id, topic, key, data))
+
+    def changes(self) -> Iterator[Change]:
+        """What happened. Decisions are many and hardly ever waited for, so theirs are made when asked for."""
+        yield from self._changes
+        for decided in self.decided:
+            yield from decided.changes()
+
+    def after_commit(self, function: Callable[[], None]) -> None:
+        """Run this once the transaction is committed (on the writer thread); it must not raise."""
+        self._after.append(function)
+
+    def counter(self, name: str) -> int:
+        """A counter that caches compare with, as of now inside the transaction."""
+        return self._state.get(name, 0)
+
+    def highest(self, table: str) -> int:
+        """The highest number of `runs` or `events` when the transaction began; 0: there is none."""
+        return self._state[f"#{table}"]
+
+    def tip(self, organisation_id: str) -> audit_chain.Tip:
+        """The end of an organisation's audit chain, as of now inside the transaction."""
+        return self._audit.tip(organisation_id)
+
+    def bump(self, name: str) -> int:
+        """Add one to a counter that caches compare with; returns the new value."""
+        self.bumped.add(name)
+        value = self._state[name] = self.counter(name) + 1
+        self._set(name, value)
+        return value
+
+    def _set(self, name: str, value: int) -> None:
+        self.store.change(_SET, (name, value))
+
+    def put(self, counters: Mapping[str, int]) -> None:
+        """Set counters that no cache compares with."""
+        self._state.update(counters)
+        for name, value in counters.items():
+            self._set(name, value)
+
+    def mark(self) -> tuple[int, int, int, dict[str, int], object]:
+        changes, deliveries, after = len(self._changes), len(self._deliveries), len(self._after)
+        return changes, deliveries, after, dict(self._state), self._audit.mark()
+
+    def undo(self, mark: tuple[int, int, int, dict[str, int], object]) -> None:
+        changes, deliveries, after, self._state, audit = mark
+        del self._changes[changes:], self._deliveries[deliveries:], self._after[after:]
+        self._audit.undo(audit)
+
+    def flush(self) -> None:
+        """Write what was gathered; called once, before the commit."""
+        self._audit.flush()
+        if self.bumped or any(change.topic in WORTH_A_HINT for change in self._changes):
+            change_hints.send(self.store)
+        if self._deliveries and self._outbox is not None:
+            self.store.insert_many("deliveries", self._outbox.columns, self._deliveries)
+
+    @property
+    def audited(self) -> audit_chain.Spans:
+        """The audit records of this transaction."""
+        return self._audit.spans
+
+    def committed(self) -> None:
+        if self._deliveries and self._outbox is not None:
+            self._outbox.owed(row[0] for row in self._deliveries)
+        after, self._after = self._after, []  # they refer to the transaction: leave no cycle behind
+        for function in after:
+            function()
+
+
+class Ingest(Protocol):
+    """Decides and records many events at once (`store/events.py`)."""
+
+    def prepare(self, events: Sequence[Any]) -> None:
+        """What can be done outside the lock."""
+
+    def apply(self, transaction: Transaction, events: Sequence[Any], *, repeatable: bool) -> list[Any]:
+        """Inside the lock: one result per event, an answer or an exception. A repeatable transaction may
+        raise `Again`."""
+
+
+Job = Callable[[Transaction], Any]
+
+
+class Entry(msgspec.Struct):
+    job: Job | None
+    event: Any
+    loop: asyncio.AbstractEventLoop | None
+    settle: Callable[[Any], None]
+    """Called with the result: on the loop, or on the writer's thread when there is none."""
+    size: int = 0
+
+
+class Writer:
+    """See the module. `start` makes the thread; `close` finishes what is queued and stops it."""
+
+    def __init__(
+        self,
+        store: Database,
+        clock: Clock,
+        ids: Ids,
+        *,
+        ingest: Ingest | None = None,
+        outbox: Outbox | None = None,
+        publish: Callable[[Iterable[Change]], None] | None = None,
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.ids = ids
+        self.ingest = ingest
+        self.outbox = outbox
+        self.publish = publish
+        self.follower: Follower | None = None
+        self.on_bump: dict[str, Callable[[], None]] = {}
+        """Counter -> what to refresh on the writer thread after a commit of ours that moved it, before
+        anybody gets an answer."""
+        self.writing = threading.Lock()
+        """Held by whoever writes: the thread, or the event loop."""
+        self.arrivals = Arrivals(self)
+        self._queue: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
+        self._bytes_waiting = self._handed_over = 0
+        self._counting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._closed = True
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _put(self, entry: Entry) -> None:
+        self._refuse_if_full()
+        self._queue_up(entry)
+
+    def _refuse_if_full(self) -> None:
+        if self._closed:
+            raise _stopping()
+        waiting = self._queue.qsize() + len(self.arrivals)
+        if waiting >= MOST_WAITING or self._bytes_waiting + self.arrivals.size > MOST_BYTES_WAITING:
+            raise Overloaded("too many requests wait for the disk; try again shortly")
+
+    def _queue_up(self, entry: Entry) -> None:
+        self._weigh(entry.size, 1)
+        self._queue.put(entry)
+
+    def _weigh(self, size: int, count: int) -> None:
+        with self._counting:
+            self._bytes_waiting += size
+            self._handed_over += count
+
+    async def write(self, job: Callable[[Transaction], T]) -> T:
+        """Run a job in the next transaction; returns its result once committed."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._put(Entry(job, None, loop, partial(_settle, future)))
+        return await future
+
+    def write_here(self, job: Callable[[Transaction], T]) -> T:
+        """The same from a thread that is not an event loop's (command line, watchers)."""
+        if self._thread is threading.current_thread():
+            raise RuntimeError("a job must not wait for another job")
+        future: Future[T] = Future()
+        self._put(Entry(job, None, None, partial(_settle, future)))
+        return future.result()
+
+    def ingested(self, event: Any, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
+        """Hand over one event; the future holds its answer once committed."""
+        future: asyncio.Future[Any] = loop.create_future()
+        self.ingest_then(event, loop, partial(_settle, future))
+        return future
+
+    def ingest_then(self, event: Any, loop: asyncio.AbstractEventLoop, settle: Callable[[Any], None]) -> None:
+        """Hand over one event; `settle` gets its answer, or an exception, on the loop once committed."""
+        entry = Entry(None, event, loop, settle, len(event.raw))
+        self._refuse_if_full()
+        if self.store.is_sqlite:
+            self.arrivals.add(entry, loop)
+        else:
+            self._queue_up(entry)
+
+    # For `arrivals.py` ----------------------------------------------------------------------------
+
+    @property
+    def rests(self) -> bool:
+        """Whether the thread has nothing to write, nor is about to."""
+        return self._handed_over == 0 and not self._closed
+
+    def take(self, entries: Iterable[Entry]) -> None:
+        """Events that the loop has not written."""
+        if self._closed:
+            _settle_all([(entry.settle, _stopping()) for entry in entries])
+            return
+        for entry in entries:
+            self._queue_up(entry)
+
+    def commit_at_once(self, batch: list[Entry]) -> bool:
+        """Commit events on this thread, without waiting for other processes; False: nothing was done.
+
+        INVARIANT: it succeeds or leaves no trace; who sent an event is told by the thread, which tries again.
+        """
+        begun = perf_counter()
+        try:
+            results, transaction = self._transact(batch, repeatable=True, wait=False)
+        except (Again, DatabaseUnavailable):
+            return False
+        except Exception:
+            log.exception("events could not be written together; they are tried again")
+            return False
+        _settle_all([(entry.settle, result) for entry, result in zip(batch, results, strict=True)])
+        self._told(batch, transaction, begun)
+        return True
+
+    # The thread -----------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            entry = self._queue.get()
+            if entry is None:
+                break
+            batch = [entry]
+            size = entry.size
+            stop = False
+            with contextlib.suppress(queue.Empty):
+                while len(batch) < MOST_IN_ONE_COMMIT and size < MOST_BYTES_IN_ONE_COMMIT:
+                    following = self._queue.get_nowait()
+                    if following is None:
+                        stop = True
+                        break
+                    batch.append(following)
+                    size += following.size
+            with self.writing:
+                self._commit(batch)
+                self._weigh(-size, -len(batch))
+            self.arrivals.wake()
+            if stop:
+                break
+        # What came behind the end mark would wait for ever.
+        with contextlib.suppress(queue.Empty):
+            while True:
+                late = self._queue.get_nowait()
+                if late is not None:
+                    self._deliver([late], [_stopping()])
+        with contextlib.suppress(Exception):
+            self.store.leave()
+
+    def _commit(self, batch: list[Entry]) -> None:
+        begun = perf_counter()
+        transaction = None
+        try:
+            try:
+                results, transaction = self._transact(
+                    batch, repeatable=all(entry.job is None for entry in batch)
+                )
+            except Again:
+                results, transaction = self._transact(batch, repeatable=False)
+        except DatabaseUnavailable as error:
+            metrics.commit_failed()
+            results = [error] * len(batch)
+        except Exception as error:
+            if len(batch) > 1:
+                # One job broke the transaction that all shared: run each in one of its own, so that a bad
+                # one fails alone.
+                for entry in batch:
+                    self._commit([entry])
+                return
+            results = [error]
+        self._deliver(batch, results)
+        if transaction is not None:
+            self._told(batch, transaction, begun)
+
+    def _told(self, batch: Sequence[Entry], transaction: Transaction, begun: float) -> None:
+        """Tell those who only watch. INVARIANT: nothing in here undoes or repeats a commit."""
+        try:
+            metrics.committed(len(batch), perf_counter() - begun)
+            if self.publish is not None:
+                self.publish(transaction.changes())
+        except Exception:
+            log.exception("what was committed could not be told to those who watch")
+
+    def _transact(
+        self, batch: list[Entry], *, repeatable: bool, wait: bool = True
+    ) -> tuple[list[Any], Transaction]:
+        events = [entry.event for entry in batch if entry.job is None]
+        if events and self.ingest is not None:
+            self.ingest.prepare(events)
+        told: audit_chain.Spans = {}
+        try:
+            first = []
+            if not self.store.is_sqlite:
+                first = Transaction.beginning({event.caller.organisation_id for event in events})
+            size = sum(entry.size for entry in batch)
+            with self.store.transaction(wait=wait, size=size, first=first) as begun:
+                transaction = Transaction(self.store, self.clock(), self.ids, self.outbox, begun)
+                # INVARIANT: events come first: caches never learn what a job of the same transaction changed.
+                answered: Iterator[Any] = iter(())
+                if events:
+                    assert self.ingest is not None
+                    answered = iter(self.ingest.apply(transaction, events, repeatable=repeatable))
+                results = [
+                    next(answered) if entry.job is None else self._job(transaction, entry.job)
+                    for entry in batch
+                ]
+                transaction.flush()
+                if self.follower is not None:
+                    told = transaction.audited
+                    self.follower.about_to_commit(told)
+        except BaseException:
+            if self.follower is not None and told:
+                self.follower.rolled_back(told)
+            raise
+        self._committed(transaction)
+        return results, transaction
+
+    def _committed(self, transaction: Transaction) -> None:
+        """What follows a commit. INVARIANT: no failure in here makes the commit look failed."""
+        steps = [transaction.committed, *(self.on_bump[n] for n in transaction.bumped & self.on_bump.keys())]
+        for step in steps:
+            try:
+                step()
+            except Exception:
+                log.exception("a step after a commit failed; the commit stands")
+
+    def _job(self, transaction: Transaction, job: Job) -> Any:
+        self.store.send()  # what failed of it is not the job's fault
+        mark = transaction.mark()
+        try:
+            with self.store.peewee.savepoint():
+                return job(transaction)
+        except (peewee.OperationalError, peewee.InterfaceError, peewee.InternalError, DatabaseUnavailable):
+            raise
+        except Exception as error:
+            transaction.undo(mark)
+            return _Failure(error)
+
+    def _deliver(self, batch: list[Entry], results: list[Any]) -> None:
+        loops: dict[asyncio.AbstractEventLoop, list[tuple[Callable[[Any], None], Any]]] = {}
+        for entry, result in zip(batch, results, strict=True):
+            if entry.loop is None:
+                entry.settle(result)
+            else:
+                loops.setdefault(entry.loop, []).append((entry.settle, result))
+        for loop, settled in loops.items():
+            call_on(loop, _settle_all, settled)
+
+
+def _stopping() -> DatabaseUnavailable:
+    return DatabaseUnavailable("the service is stopping; try again shortly")
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    error: Exception
+
+
+def _settle(future: Future[Any] | asyncio.Future[Any], result: Any) -> None:
+    if future.done():
+        return
+    if isinstance(result, _Failure):
+        future.set_exception(result.error)
+    elif isinstance(result, BaseException):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+
+
+def _settle_all(settled: list[tuple[Callable[[Any], None], Any]]) -> None:
+    for settle, result in settled:
+        try:
+            settle(result)
+        except Exception:
+            log.exception("an answer could not be given")
+
+
+def canonical(value: Any) -> bytes:
+    """Canonical JSON: compact, keys sorted, UTF-8. What digests and hashes cover."""
+    return msgspec.json.encode(value, order="sorted")

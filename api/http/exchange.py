@@ -1,0 +1,108 @@
+"""What a handler sees of HTTP: the values of a request, and the reply it gives.
+
+Handlers are plain functions `async (caller, values, context) -> Reply`; they know nothing of the web server.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from api.http.problems import invalid
+
+Role = str
+ROLES = ("admin", "reviewer", "viewer")
+"""The roles of people, strongest first."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks, as the service itself verified it.
+
+    `kind` is `user` (bearer token), `key` (API key) or `nobody`. For a key, `agent_id` is the agent that it
+    is bound to (None: any), `user_id` the user it is bound to.
+    """
+
+    kind: str = "nobody"
+    organisation_id: str = ""
+    role: Role = ""
+    user_id: str | None = None
+    email: str = ""
+    key_id: str = ""
+    key_name: str = ""
+    agent_id: str | None = None
+    scopes: tuple[str, ...] = ()
+    credential: str = field(default="", repr=False)
+    """The digest of the API key, so that a rotated key's old secret is told from its new one."""
+
+    @cached_property
+    def actor(self) -> str:
+        """How the record names them: the e-mail of a user, `key:<id>` of a key."""
+        return self.email if self.kind == "user" else f"key:{self.key_id}"
+
+
+NOBODY = Caller()
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The checked values of one request. `query` holds parsed values, defaults filled in."""
+
+    path: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, Any] = field(default_factory=dict)
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    client: str = ""
+    """The address of the caller."""
+    request_id: str = ""
+    url: str = ""
+    """Path and query as asked, for `Link` headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """`body` is JSON unless `media_type` says otherwise (then bytes, or an async iterator of bytes)."""
+
+    body: Any = None
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    media_type: str = "application/json"
+    stream: AsyncIterator[bytes] | None = None
+
+
+def encode_cursor(position: Any) -> str:
+    """An opaque cursor for a list position (JSON values)."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
+
+
+def decode_cursor(text: str | None, shape: type) -> Any:
+    """The position of a cursor, of the given type; a foreign or damaged one is a 422."""
+    if text is None:
+        return None
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        if b"\\u0000" in raw:
+            raise ValueError("NUL")
+        return msgspec.json.decode(raw, type=shape)
+    except (binascii.Error, ValueError, msgspec.DecodeError):
+        message = "this cursor is not one the service gave; take it from the `Link` header of the page before"
+        raise invalid("/cursor", message) from None
+
+
+def page(items: list[Any], total: int, next_cursor: str | None, values: Values) -> Reply:
+    """A list reply: the array, `X-Total-Count`, and `Link` (RFC 8288) to the next page."""
+    headers = {"X-Total-Count": str(total)}
+    if next_cursor is not None:
+        from urllib.parse import parse_qsl, urlencode, urlsplit
+
+        parts = urlsplit(values.url)
+        pairs = [(name, value) for name, value in parse_qsl(parts.query) if name != "cursor"]
+        query = urlencode([*pairs, ("cursor", next_cursor)])
+        headers["Link"] = f'<{parts.path}?{query}>; rel="next"'
+    return Reply(items, headers=headers)

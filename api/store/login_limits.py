@@ -1,0 +1,151 @@
+"""How often somebody may try to log in, counted exactly over all workers and nodes.
+
+A try is counted before its password is checked, so that a thousand tries at once are no way around; a right
+password takes its try back. Refused tries are not counted, so hammering prolongs nothing.
+
+- `pair`, one e-mail from one address: the limit on guessing one password.
+- `address`, any e-mail from one address: the limit on trying many e-mails.
+- `email`, one e-mail from all addresses: the limit on guessing from many machines. An address from which this
+  user has logged in during the last 30 days is exempt from the last two, so that nobody locks an admin out of
+  their usual place by guessing from elsewhere, or by trying other e-mails behind the same proxy.
+
+Buckets hold digests, never e-mails or addresses, and share the table of rate counts.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from api.database.connection import Database
+from api.database.writer import Transaction
+from api.store.emails import same_email
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """At most `tries` failures in any `seconds`."""
+
+    tries: int
+    seconds: int
+
+
+PAIR: Final = Limit(5, 900)
+ADDRESS: Final = Limit(30, 900)
+EMAIL: Final = Limit(50, 3600)
+KNOWN_FOR: Final = 30 * 86_400
+"""Seconds that an address stays known for a user after a login."""
+COLUMNS: Final = ("bucket", "at", "expires_at")
+
+
+class TooManyTries(Exception):
+    """Try again in `retry_after` seconds (a whole number, at least 1)."""
+
+    def __init__(self, retry_after: int) -> None:
+        super().__init__(f"too many failed logins; try again in {retry_after} seconds")
+        self.retry_after = retry_after
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:32]
+
+
+def network(address: str) -> str:
+    """What counts as one address: of IPv6 the /64, since one customer has all of it."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return str(parsed)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One counted try. `counted_at` finds its rows again."""
+
+    email: str
+    address: str
+    counted_at: float
+
+    @classmethod
+    def of(cls, email: str, address: str, now: float) -> Attempt:
+        return cls(same_email(email), network(address), now)
+
+    @property
+    def pair(self) -> str:
+        return f"login:pair:{_digest(self.email)}:{_digest(self.address)}"
+
+    @property
+    def known(self) -> str:
+        return f"login:known:{_digest(self.email)}:{_digest(self.address)}"
+
+    @property
+    def limits(self) -> dict[str, Limit]:
+        return {
+            self.pair: PAIR,
+            f"login:address:{_digest(self.address)}": ADDRESS,
+            f"login:email:{_digest(self.email)}": EMAIL,
+        }
+
+
+def check(store: Database, attempt: Attempt) -> None:
+    """Raises TooManyTries when the try may not be made. Alone it is a cheap look ahead that takes no lock."""
+    now = attempt.counted_at
+    known = store.rows("SELECT 1 FROM rate_hits WHERE bucket = ? AND expires_at > ?", (attempt.known, now))
+    waits = [0.0]
+    for bucket, limit in attempt.limits.items():
+        if known and bucket != attempt.pair:
+            continue
+        times = store.rows(
+            f"SELECT at FROM rate_hits WHERE bucket = ? AND at > ? ORDER BY at DESC LIMIT {limit.tries}",
+            (bucket, now - limit.seconds),
+        )
+        if len(times) == limit.tries:
+            waits.append(times[-1][0] + limit.seconds - now)
+    if len(waits) > 1:
+        raise TooManyTries(max(1, math.ceil(max(waits))))
+
+
+def begin(transaction: Transaction, email: str, address: str) -> Attempt:
+    """Count a try; raises TooManyTries when it may not be made."""
+    store, now = transaction.store, transaction.now
+    attempt = Attempt.of(email, address, now)
+    check(store, attempt)
+    store.insert_many(
+        "rate_hits", COLUMNS, [(bucket, now, now + limit.seconds) for bucket, limit in attempt.limits.items()]
+    )
+    store.rows_changed(
+        "DELETE FROM rate_hits WHERE hit_no IN"
+        " (SELECT hit_no FROM rate_hits WHERE expires_at <= ? ORDER BY expires_at LIMIT 100)",
+        (now,),
+    )
+    return attempt
+
+
+def succeeded(transaction: Transaction, attempt: Attempt) -> None:
+    """The password was right: the try is taken back, the pair starts anew, the address is known."""
+    store = transaction.store
+    for bucket in attempt.limits:
+        store.rows_changed(
+            "DELETE FROM rate_hits WHERE hit_no IN"
+            " (SELECT hit_no FROM rate_hits WHERE bucket = ? AND at = ? LIMIT 1)",
+            (bucket, attempt.counted_at),
+        )
+    store.rows_changed("DELETE FROM rate_hits WHERE bucket IN (?, ?)", (attempt.pair, attempt.known))
+    store.insert_many("rate_hits", COLUMNS, [(attempt.known, transaction.now, transaction.now + KNOWN_FOR)])
+
+
+def forget(transaction: Transaction, email: str) -> int:
+    """Forget the failures of an e-mail, as an admin or operator asks; returns how many there were."""
+    digest = _digest(same_email(email))
+    return transaction.store.rows_changed(
+        "DELETE FROM rate_hits WHERE bucket = ? OR bucket LIKE ?",
+        (f"login:email:{digest}", f"login:pair:{digest}:%"),
+    )

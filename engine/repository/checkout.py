@@ -1,0 +1,123 @@
+"""All documents of one policies folder at one moment, read for the commands: every good one, every problem.
+
+Unlike the repository it keeps going where a file is broken, since whoever lints wants to hear everything at
+once, and it reads tests, which the service ignores. Files come as bytes, from a disk or out of git.
+
+It must not know disks, archives or what is in force.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from engine.documents.policy import PolicyTest, load_policy_test, sorted_problems
+from engine.documents.presets import Pack, Preset
+from engine.documents.yaml import Reading, read
+from engine.errors import DocumentError, Problem
+from engine.model import Policy
+from engine.repository.snapshot import Snapshot
+from engine.worktree.disk import shown
+from engine.worktree.paths import DEFAULT, Loaded, ignored, load, place_of, refuse_set
+
+TEST: Final = "_test.yaml"
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout:
+    """The documents by what they are; `files` has the path of each policy, by organisation and id."""
+
+    contents: Mapping[str, bytes]
+    policies: Mapping[str, Mapping[str, Policy]]
+    files: Mapping[tuple[str, str], str]
+    presets: Mapping[str, Preset]
+    packs: Mapping[str, Pack]
+    tests: tuple[tuple[str, PolicyTest], ...]
+    """Each with its organisation."""
+    problems: tuple[Problem, ...] = ()
+    _readings: dict[str, Reading] = field(default_factory=dict)
+
+    def file_of(self, policy: Policy) -> str:
+        return self.files[policy.organisation_id, policy.policy_id]
+
+    def organisations(self) -> set[str]:
+        """Those that have a document here, and the default one, which is always there."""
+        return {DEFAULT, *self.policies, *(organisation_id for organisation_id, _ in self.tests)}
+
+    def place(self, file: str, pointer: str) -> tuple[int, int]:
+        """Line and column of a JSON pointer in a file; a whole document's is that of its first line."""
+        reading = self._readings.get(file)
+        if reading is None:
+            try:
+                reading = self._readings[file] = read(self.contents[file], file)
+            except DocumentError:
+                return 1, 1
+        node, key = reading.find(pointer)
+        where = key if key is not None else node
+        return where.line, where.column
+
+
+def is_test(path: str) -> bool:
+    return path.endswith(TEST)
+
+
+def load_one(path: str, content: bytes) -> Loaded | PolicyTest | tuple[Problem, ...]:
+    """One document, or what is wrong with it."""
+    try:
+        return load_policy_test(content, shown(path)) if is_test(path) else load(path, content)
+    except DocumentError as error:
+        return error.problems
+
+
+def checkout(
+    contents: Mapping[str, bytes],
+    problems: Iterable[Problem] = (),
+    loaded: Iterable[tuple[str, Loaded | PolicyTest | tuple[Problem, ...]]] | None = None,
+) -> Checkout:
+    """What these files (by path, with `/`) hold. `loaded`: the same files, read already by `load_one`."""
+    found = list(problems)
+    good: dict[str, Loaded] = {}
+    tests: list[tuple[str, PolicyTest]] = []
+    if loaded is None:
+        loaded = ((path, load_one(path, contents[path])) for path in sorted(contents) if wanted(path))
+    for path, one in loaded:
+        if isinstance(one, tuple):
+            found += one
+        elif isinstance(one, PolicyTest):
+            tests.append((_organisation(path), one))
+        else:
+            good[path] = one
+    found += refuse_set(Snapshot(), dict(good))
+    policies: dict[str, dict[str, Policy]] = defaultdict(dict)
+    files: dict[tuple[str, str], str] = {}
+    presets: dict[str, Preset] = {}
+    packs: dict[str, Pack] = {}
+    for path, each in sorted(good.items()):
+        document = each.document
+        if isinstance(document, Policy):
+            policies[each.place.organisation_id].setdefault(document.policy_id, document)
+            files.setdefault((each.place.organisation_id, document.policy_id), path)
+        elif isinstance(document, Preset):
+            presets.setdefault(document.preset_id, document)
+        else:
+            packs.setdefault(document.pack_id, document)
+    return Checkout(
+        contents, dict(policies), files, presets, packs, tuple(tests), tuple(sorted_problems(found))
+    )
+
+
+def wanted(path: str) -> bool:
+    """False for a file that means nothing here."""
+    return is_test(path) or not ignored(path)
+
+
+def _organisation(path: str) -> str:
+    """Whose policies a test is about: those of the folder it stands in."""
+    try:
+        return place_of(path).organisation_id
+    except DocumentError:
+        return DEFAULT

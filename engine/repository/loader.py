@@ -1,0 +1,87 @@
+"""From the archive to documents: the snapshot at its head, each document loaded once.
+
+It trusts what was checked before (the cache) and else the archive's exact bytes. It reads no disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from engine.errors import DocumentError, Problem, RefusedToStart, RepositoryError
+from engine.model import Policy
+from engine.repository.archive import FileRecord, Records
+from engine.repository.cache import DocumentCache
+from engine.repository.snapshot import Document, Snapshot
+from engine.worktree import paths
+from engine.worktree.disk import EVERY
+from engine.worktree.observer import Progress
+from engine.worktree.paths import Loaded
+
+
+class Library:
+    """Makes snapshots of what an archive holds."""
+
+    def __init__(self, cache: DocumentCache) -> None:
+        self._cache = cache
+
+    def restored(
+        self,
+        records: Records,
+        contents: Mapping[str | None, bytes | None],
+        progress: Progress | None = None,
+    ) -> Snapshot:
+        """The last good set, from the cache, from equal bytes on disk, or from the archive's own bytes."""
+        changes: dict[str, tuple[FileRecord, Document] | None] = {}
+        problems: list[Problem] = []
+        files = records.files()
+        for number, (path, record) in enumerate(files.items(), 1):
+            if progress is not None and number % EVERY == 0:
+                progress("restoring", number, len(files))
+            try:
+                changes[path] = (record, self.document(records, record, contents.get(record.digest)))
+            except DocumentError as error:
+                problems += error.problems
+        if problems:
+            raise RefusedToStart(
+                "the last good set was made by another version of the service and does not load in this one",
+                problems,
+            )
+        revision, at = records.head()
+        return Snapshot().changed(revision, at, changes)
+
+    def document(self, records: Records, record: FileRecord, content: bytes | None = None) -> Document:
+        """The document of a record; `content` saves asking the archive. Raises DocumentError."""
+        if record.kind == "policy":
+            cached = self._cache.get(
+                record.digest, record.document_id, record.organisation_id, record.version
+            )
+            if cached is not None:
+                return cached
+        document = self.load(record.path, content or records.blob(record.digest), record.digest).document
+        return replace(document, version=record.version) if isinstance(document, Policy) else document
+
+    def load(self, path: str, content: bytes, digest: str) -> Loaded:
+        """A file's document, remembered for the next start. Raises DocumentError."""
+        loaded = paths.load(path, content)
+        if isinstance(loaded.document, Policy):
+            self._cache.put(digest, loaded.document)
+        return loaded
+
+    def at_head(self, records: Records, mine: Snapshot) -> Snapshot:
+        """The snapshot at the archive's head, made from `mine` and what changed since."""
+        revision, at = records.head()
+        if (revision, at) == (mine.revision, mine.recorded_at):
+            return mine
+        try:
+            if revision < mine.revision or records.recorded_at(mine.revision) != mine.recorded_at:
+                # Ours is of a commit that never came to be, or of another database: start from nothing.
+                return self.restored(records, {})
+            changes: dict[str, tuple[FileRecord, Document] | None] = {}
+            for path, record in records.changed_since(mine.revision).items():
+                changes[path] = None if record is None else (record, self.document(records, record))
+        except DocumentError as error:
+            raise RepositoryError(
+                f"revision {revision} has a document that this version of the service cannot load: {error}"
+            ) from error
+        return mine.changed(revision, at, changes)

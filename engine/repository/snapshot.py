@@ -1,0 +1,112 @@
+"""What is in force: an immutable set of policies, presets and packs at one revision of the archive.
+
+A change makes a new snapshot; whoever holds the old one is undisturbed. It knows nothing of disks,
+transactions or matching.
+
+INVARIANT: a snapshot's `files` are exactly the archive's files at its revision.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from engine.documents.presets import Pack, Preset
+from engine.model import Policy
+from engine.repository.archive import FileRecord, Kind
+
+Document = Policy | Preset | Pack
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A policy in force and its file. `etag` names exactly this state of it."""
+
+    policy: Policy
+    file: FileRecord
+
+    @property
+    def etag(self) -> str:
+        return f"{self.file.version}-{self.file.digest[:16]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Policies by organisation and id, presets and packs by id, and the record of every file."""
+
+    revision: int = 0
+    recorded_at: str = ""
+    policies: Mapping[str, Mapping[str, Stored]] = field(default_factory=dict)
+    presets: Mapping[str, Preset] = field(default_factory=dict)
+    packs: Mapping[str, Pack] = field(default_factory=dict)
+    files: Mapping[str, FileRecord] = field(default_factory=dict)
+
+    def of(self, organisation_id: str) -> Mapping[str, Stored]:
+        """The policies of an organisation by id; empty when it has none."""
+        return self.policies.get(organisation_id, MappingProxyType({}))
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.policies.values()))
+
+    @property
+    def digest(self) -> str:
+        """The same for equal sets of policies, whatever order they were loaded in."""
+        lines = sorted(
+            f"{organisation_id}\0{policy_id}\0{stored.file.digest}\n"
+            for organisation_id, policies in self.policies.items()
+            for policy_id, stored in policies.items()
+        )
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+    def path_of(self, kind: Kind, organisation_id: str, document_id: str) -> str | None:
+        """The file that a document stands in."""
+        if kind == "policy":
+            stored = self.of(organisation_id).get(document_id)
+            return stored.file.path if stored else None
+        if document_id not in (self.presets if kind == "preset" else self.packs):
+            return None
+        return next(
+            p for p, each in self.files.items() if each.kind == kind and each.document_id == document_id
+        )
+
+    def packs_by_path(self) -> dict[str, Pack]:
+        return {p: self.packs[each.document_id] for p, each in self.files.items() if each.kind == "pack"}
+
+    def changed(
+        self, revision: int, recorded_at: str, changes: Mapping[str, tuple[FileRecord, Document] | None]
+    ) -> Snapshot:
+        """The set after files were put (record and document) or removed (None), by path."""
+        policies = dict(self.policies)
+        presets, packs, files = dict(self.presets), dict(self.packs), dict(self.files)
+        touched: set[str] = set()
+
+        def own(organisation_id: str) -> dict[str, Stored]:
+            if organisation_id not in touched:
+                policies[organisation_id] = dict(policies.get(organisation_id, {}))
+                touched.add(organisation_id)
+            return policies[organisation_id]  # type: ignore[return-value]
+
+        # Removals first: a file that moved is removed at one path and put at another.
+        for path in changes:
+            old = files.pop(path, None)
+            if old is None:
+                continue
+            if old.kind == "policy":
+                own(old.organisation_id).pop(old.document_id, None)
+            else:
+                (presets if old.kind == "preset" else packs).pop(old.document_id, None)
+        for path, change in changes.items():
+            if change is None:
+                continue
+            record, document = change
+            files[path] = record
+            if isinstance(document, Policy):
+                own(record.organisation_id)[record.document_id] = Stored(document, record)
+            elif isinstance(document, Preset):
+                presets[record.document_id] = document
+            else:
+                packs[record.document_id] = document
+        return Snapshot(revision, recorded_at, policies, presets, packs, files)
