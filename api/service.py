@@ -23,11 +23,11 @@ from api.database.writer import Writer
 from api.delivery.worker import Worker
 from api.feed import Feed
 from api.hub import Hub
+from api.ingestion.pipeline import Ingestion
 from api.retention import Retention, keep_clean
 from api.rules import Rules
 from api.settings import Settings
 from api.store import approvals
-from api.store.events import Ingestion
 from api.store.webhooks import Outbox
 
 log = logging.getLogger("governance")

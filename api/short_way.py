@@ -32,8 +32,8 @@ from api.database.connection import DatabaseUnavailable
 from api.endpoint import SecurityHeaders, problem_for, request_id_of
 from api.handlers.events import checked
 from api.hot import FIXED, PATH
+from api.ingestion.event import Answer, Incoming
 from api.protocol import BoundedProtocol
-from api.store.incoming import Answer, Incoming
 
 STATE: Final = "context"
 """Under this name the application leaves its context in the state of the server."""

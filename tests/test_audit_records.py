@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.database.audit_chain import Record, _encode
-from api.store.incoming import canonical
+from api.ingestion.event import canonical
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8),

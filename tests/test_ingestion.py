@@ -21,8 +21,8 @@ from api.database.id_index import Directory
 from api.database.models import Event, Run, ToolCall
 from api.database.writer import Transaction
 from api.handlers.events import checked
-from api.store import incoming
-from api.store.events import Ingestion
+from api.ingestion import event as event_
+from api.ingestion.pipeline import Ingestion
 from engine.matching.ruleset import Ruleset
 from tests.support import Service, event
 from tests.support_sql_archive import opened
@@ -190,7 +190,7 @@ def test_ids_that_share_a_hash_are_refused_and_not_mixed_up(
         return len(name)
 
     async def steps(service: Service) -> None:
-        monkeypatch.setattr(incoming, "hash64", short)
+        monkeypatch.setattr(event_, "hash64", short)
         first = await called(service, 1, "call-1", "wire")
         assert first.json()["toolCallStatus"] == "blocked"
         same_event = await called(service, 2, "another call", "mail")
@@ -367,7 +367,7 @@ def test_a_database_of_before_gets_the_directory(store: Database) -> None:
         store.rows_changed("DELETE FROM schema_migration WHERE name > ?", ("0002",))
     store.migrate()
     hashes = dict(store.rows("SELECT tool_call_id, call_hash FROM tool_calls"))
-    assert hashes == {name: incoming.hash64("", name) for name in names}
+    assert hashes == {name: event_.hash64("", name) for name in names}
     filed = {(owner, key): no for owner, key, no in store.rows("SELECT owner, hash, no FROM directory")}
     assert filed == {
         **{(0, -number): number + 1 for number in range(25)},

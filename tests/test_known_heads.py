@@ -20,8 +20,8 @@ from api.auth.credentials import key_digest, unauthenticated
 from api.database.connection import DatabaseUnavailable
 from api.hot import HotPath
 from api.http.exchange import Caller
+from api.ingestion.event import Answer
 from api.short_way import STATE, EventProtocol
-from api.store.incoming import Answer
 from tests.support_nodes import called
 
 KEY = "agk_of_an_agent_that_says_the_same_again"

@@ -253,7 +253,7 @@ class Transaction:
 
 
 class Ingest(Protocol):
-    """Decides and records many events at once (`store/events.py`)."""
+    """Decides and records many events at once (`api/ingestion/pipeline.py`)."""
 
     def prepare(self, events: Sequence[Any]) -> None:
         """What can be done outside the lock."""

@@ -21,8 +21,8 @@ from api.database.connection import DatabaseUnavailable
 from api.http import bodies
 from api.http.exchange import Caller, Reply, Values
 from api.http.problems import ApiError, as_api_error, invalid
+from api.ingestion.event import Answer, EventBody, Incoming, payload_digest, principal, without_user_token
 from api.store import accounts
-from api.store.incoming import Answer, EventBody, Incoming, payload_digest, principal, without_user_token
 from engine.model import ToolCall
 
 log = logging.getLogger("governance")

@@ -1,6 +1,6 @@
 """Runs and their tool calls, read back: what an agent did and what became of each call.
 
-Reads only; runs and calls are written by `store/events.py` and `store/approvals.py`.
+Reads only; runs and calls are written by `api/ingestion/pipeline.py` and `store/approvals.py`.
 """
 
 from __future__ import annotations

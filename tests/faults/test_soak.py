@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from api.store import batch
+from api.ingestion import batch
 from tests.support import Service
 
 

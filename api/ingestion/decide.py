@@ -19,9 +19,9 @@ from api.database.audit_chain import Record
 from api.database.writer import Decided, Transaction
 from api.http.exchange import Caller
 from api.http.problems import ApiError
-from api.store.batch import Batch, Call, Run
+from api.ingestion.batch import Batch, Call, Run
+from api.ingestion.event import DIGEST, Evaluated, EventBody, Incoming, Receipt
 from api.store.halts import HaltBook
-from api.store.incoming import DIGEST, Evaluated, EventBody, Incoming, Receipt
 from engine.matching.decision import decide
 from engine.matching.rate_limit import bucket, is_over, window_start
 from engine.matching.ruleset import Ruleset

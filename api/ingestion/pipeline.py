@@ -22,11 +22,11 @@ from api.database.id_index import Directory
 from api.database.writer import Again, Transaction
 from api.http.exchange import Caller
 from api.http.problems import ApiError
-from api.store.batch import Batch, Known, Memory, Run
-from api.store.decisions import Decisions
+from api.ingestion.batch import Batch, Known, Memory, Run
+from api.ingestion.decide import Decisions
+from api.ingestion.event import Answer, Incoming, same_body
+from api.ingestion.lifecycle import report
 from api.store.halts import HaltBook
-from api.store.incoming import Answer, Incoming, same_body
-from api.store.reports import report
 from engine.matching.ruleset import Ruleset
 
 _encode = msgspec.json.Encoder().encode

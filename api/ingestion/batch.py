@@ -20,7 +20,7 @@ from api.database.bloom_filter import Key
 from api.database.connection import Database
 from api.database.id_index import EVENTS, Directory, Entry
 from api.database.writer import Transaction
-from api.store.incoming import Incoming
+from api.ingestion.event import Incoming
 
 _NO_RUNS: Final[dict[str, Run]] = {}
 _encode = msgspec.json.encode

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
+from api.ingestion.batch import Batch, Call, Run
+from api.ingestion.event import Incoming, Receipt, payload_digest
 from api.store import approvals
-from api.store.batch import Batch, Call, Run
-from api.store.incoming import Incoming, Receipt, payload_digest
 
 _encode = msgspec.json.encode
 GAP = "enforcement_gap"
