@@ -20,7 +20,6 @@ from api.database import counters
 from api.database.connection import Database, DatabaseUnavailable
 from api.database.id_index import Directory
 from api.database.writer import Writer
-from api.delivery.worker import Worker
 from api.feed import Feed
 from api.hub import Hub
 from api.ingestion.pipeline import Ingestion
@@ -29,6 +28,7 @@ from api.rules import Rules
 from api.settings import Settings
 from api.store import approvals
 from api.store.webhooks import Outbox
+from api.webhooks.worker import Worker
 
 log = logging.getLogger("governance")
 

@@ -12,7 +12,7 @@ import sys
 
 from api.database.models import Delivery
 from api.database.writer import Transaction
-from api.delivery.worker import Limits
+from api.webhooks.worker import Limits
 from tests.support_webhooks import bench
 
 LEASE = 1.0

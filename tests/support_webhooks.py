@@ -12,10 +12,10 @@ from api.clock import Clock, random_ids, system_clock
 from api.database.connection import Database
 from api.database.models import Audit
 from api.database.writer import Transaction, Writer
-from api.delivery import signing
-from api.delivery.dial import Resolver
-from api.delivery.worker import Limits, Worker
 from api.store import deliveries, webhooks
+from api.webhooks import signing
+from api.webhooks.sender import Resolver
+from api.webhooks.worker import Limits, Worker
 
 T = TypeVar("T")
 SECRET = signing.secret_of(b"0" * 32)

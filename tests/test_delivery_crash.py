@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from api.delivery.worker import Limits
+from api.webhooks.worker import Limits
 from tests.support_postgres import Postgres
 from tests.support_receiver import Answer, Received, Receiver
 from tests.support_webhooks import bench, run

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from api.delivery import address
-from api.delivery.dial import MOST_BODY_BYTES, Answer, Resolver, Sender, SystemResolver
+from api.webhooks import address
+from api.webhooks.sender import MOST_BODY_BYTES, Answer, Resolver, Sender, SystemResolver
 from tests.support_receiver import Answer as Reply
 from tests.support_receiver import Certificate, Receiver
 

@@ -12,7 +12,7 @@ import standardwebhooks
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.delivery import address, schedule, signing
+from api.webhooks import address, schedule, signing
 
 NOW = 1_790_000_000.0
 

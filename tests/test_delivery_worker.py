@@ -12,9 +12,9 @@ import standardwebhooks
 
 from api.clock import seconds
 from api.database.models import Delivery, Webhook
-from api.delivery import signing
-from api.delivery.worker import Limits
 from api.store import deliveries, webhooks
+from api.webhooks import signing
+from api.webhooks.worker import Limits
 from tests.support_receiver import Answer, Received, Receiver
 from tests.support_webhooks import SECRET, bench, run
 

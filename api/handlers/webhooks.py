@@ -12,10 +12,10 @@ from typing import Any
 
 from api.context import Context
 from api.database.writer import Transaction
-from api.delivery import address, signing
 from api.http.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import ApiError, not_found
 from api.store import deliveries, webhooks
+from api.webhooks import address, signing
 from schemas.validation import suggestion
 
 MOST_POSITION = 2**62

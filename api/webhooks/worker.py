@@ -26,13 +26,13 @@ from api import metrics
 from api.clock import Clock
 from api.database.connection import Database, DatabaseUnavailable
 from api.database.writer import Transaction, Writer
-from api.delivery import schedule, signing
-from api.delivery.address import places
-from api.delivery.dial import SECONDS, Resolver, Sender, SystemResolver
 from api.loops import call_on
 from api.store import deliveries
 from api.store.deliveries import Claimed, Outcome
 from api.store.webhooks import Outbox
+from api.webhooks import schedule, signing
+from api.webhooks.address import places
+from api.webhooks.sender import SECONDS, Resolver, Sender, SystemResolver
 
 log = logging.getLogger("governance")
 USER_AGENT = "agent-governance-service"

@@ -21,7 +21,7 @@ from typing import Any, Final
 import certifi
 import httpcore
 
-from api.delivery.address import place, refusal
+from api.webhooks.address import place, refusal
 
 SECONDS: Final = 15.0
 """For one attempt, from the name to the end of the answer."""
