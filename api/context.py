@@ -10,9 +10,9 @@ from api.database import counters
 from api.database.connection import Database
 from api.database.id_index import Directory
 from api.database.writer import Writer
-from api.hub import Hub
 from api.rules import Rules
 from api.settings import Settings
+from api.updates.hub import Hub
 from engine.repository.snapshot import Snapshot
 
 if TYPE_CHECKING:

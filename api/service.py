@@ -20,14 +20,14 @@ from api.database import counters
 from api.database.connection import Database, DatabaseUnavailable
 from api.database.id_index import Directory
 from api.database.writer import Writer
-from api.feed import Feed
-from api.hub import Hub
 from api.ingestion.pipeline import Ingestion
 from api.retention import Retention, keep_clean
 from api.rules import Rules
 from api.settings import Settings
 from api.store import approvals
 from api.store.webhooks import Outbox
+from api.updates.feed import Feed
+from api.updates.hub import Hub
 from api.webhooks.worker import Worker
 
 log = logging.getLogger("governance")

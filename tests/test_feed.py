@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from api.feed import Feed
+from api.updates.feed import Feed
 
 NOBODY: Any = None
 

@@ -17,8 +17,8 @@ import pytest
 from api.database.writer import Change
 from api.handlers import approvals as approval_handlers
 from api.handlers import stream as stream_handler
-from api.hub import MOST_QUEUED
 from api.store import accounts
+from api.updates.hub import MOST_QUEUED
 from tests.support import PEOPLE, Service
 
 HOLD = {

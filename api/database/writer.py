@@ -91,7 +91,7 @@ WORTH_A_HINT = frozenset({"approval", "halt", "policy", "webhook"})
 
 
 class Follower(Protocol):
-    """Follows what other processes commit (`api/feed.py`), and must know what is ours."""
+    """Follows what other processes commit (`api/updates/feed.py`), and must know what is ours."""
 
     def about_to_commit(self, spans: audit_chain.Spans) -> None: ...
 

@@ -27,7 +27,7 @@ from api.database.audit_chain import Spans
 from api.database.change_hints import Hints, hints
 from api.database.connection import Database, DatabaseUnavailable
 from api.database.writer import Change
-from api.hub import Hub
+from api.updates.hub import Hub
 
 log = logging.getLogger("governance")
 
