@@ -122,7 +122,7 @@ def create(progress: Progress | None = None) -> ASGIApp:
 
     `progress` is told how far the loading of the policies is.
     """
-    from api.live_rules import open_rules
+    from api.policies import open_rules
     from api.service import open_service
     from api.settings import load
 

@@ -21,7 +21,8 @@ from typing import Any
 
 import httpx
 
-from api import live_rules, settings
+from api import policies as policies_
+from api import settings
 from api.app import Application
 from api.auth import passwords
 from api.auth.credentials import key_digest
@@ -172,7 +173,7 @@ class Service:
         self.settings = settings_for(folder, **(environment or {}))
         self.clock = FakeClock()
         self.ids = CountedIds()
-        self.open_rules: OpenRules = functools.partial(live_rules.open_rules, clock=self.clock, ids=self.ids)
+        self.open_rules: OpenRules = functools.partial(policies_.open_rules, clock=self.clock, ids=self.ids)
         if live:
             write_policies(self.settings.policies_dir, policies)
             write_files(self.settings.policies_dir, files or {})

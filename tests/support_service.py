@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 import uvicorn
 
-from api import first_start
+from api import bootstrap
 from api.app import Application
 from api.auth import passwords
 from api.auth.credentials import key_digest, key_prefix, new_key
@@ -29,7 +29,7 @@ from api.clock import random_ids
 from api.context import Context
 from api.database.connection import Database
 from api.database.writer import Transaction
-from api.live_rules import open_rules
+from api.policies import open_rules
 from api.service import open_service
 from api.settings import Settings, load
 from api.short_way import EventProtocol
@@ -181,7 +181,7 @@ def running(
     clock = Clock()
     if live:
         write_policy(settings.policies_dir)
-    made = first_start.prepare(settings, clock=clock)
+    made = bootstrap.prepare(settings, clock=clock)
     contexts: list[Context] = []
 
     @contextlib.asynccontextmanager

@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 import pytest
 
-from api import cli, first_start
+from api import bootstrap, cli
 from api.auth import passwords
 from api.cli import backup, terminal
 from api.database.connection import Database
@@ -39,7 +39,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         if name.startswith("GOVERNANCE_"):
             monkeypatch.delenv(name)
     folder = tmp_path / "data"
-    first_start.prepare(load({}, data_dir=str(folder)))
+    bootstrap.prepare(load({}, data_dir=str(folder)))
     return folder
 
 

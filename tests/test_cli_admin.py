@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api import cli, first_start
+from api import bootstrap, cli
 from api.settings import load
 from engine.documents.edit import dump, same
 from engine.documents.format import NotLaidOut, lay_out
@@ -757,7 +757,7 @@ def test_backtest_and_simulate_over_a_database_and_a_service(
 
 
 def test_backtest_of_an_unknown_organisation_is_2(shell: Shell, tmp_path: Path) -> None:
-    first_start.prepare(load({}, data_dir=str(tmp_path / "data")))
+    bootstrap.prepare(load({}, data_dir=str(tmp_path / "data")))
     draft = tmp_path / "draft.yaml"
     draft.write_text(WIRES)
     place = ("--data-dir", tmp_path / "data", "--dir", shell.folder)

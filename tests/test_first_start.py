@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from api import first_start
+from api import bootstrap
 from api.auth import passwords
 from api.auth.credentials import key_digest
 from api.auth.signing_secret import FILE, signing_secret
+from api.bootstrap import FirstStart
 from api.database import audit_chain
 from api.database.connection import Database
-from api.first_start import FirstStart
 from api.settings import SettingsError, load
 from api.store import accounts
 from tests.support_postgres import postgres, postgres_url  # noqa: F401
 
 
 def prepare(folder: Path, **flags: str) -> FirstStart:
-    return first_start.prepare(load({}, data_dir=str(folder / "data"), **flags))
+    return bootstrap.prepare(load({}, data_dir=str(folder / "data"), **flags))
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_a_damaged_secret_is_refused(tmp_path: Path, content: str) -> None:
 def test_a_data_folder_that_cannot_be_made_is_refused_in_words(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match=r"the data folder `.*` cannot be made"):
-        first_start.prepare(load({}, data_dir=str(tmp_path / "file" / "data")))
+        bootstrap.prepare(load({}, data_dir=str(tmp_path / "file" / "data")))
 
 
 def test_a_mistyped_address_of_a_database_starts_no_new_service(tmp_path: Path) -> None:

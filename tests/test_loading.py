@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from api import live_rules
+from api import policies
 from api.cli.worker import LoadingLine, loading_line
 from api.clock import random_ids, system_clock
 from api.database.connection import Database
@@ -40,7 +40,7 @@ def test_a_first_start_tells_of_reading_checking_and_compiling(folder: Folder, t
     writer = Writer(store, system_clock, random_ids)
     writer.start()
     try:
-        with live_rules.open_rules(settings, store, writer, progress=listener(told)) as live:
+        with policies.open_rules(settings, store, writer, progress=listener(told)) as live:
             assert live.snapshot.count == 250
     finally:
         writer.close()

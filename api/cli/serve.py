@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 from api.cli.terminal import USAGE, CommandError, Subparsers, program
 
 if TYPE_CHECKING:
+    from api.bootstrap import FirstStart
     from api.database.connection import Database
-    from api.first_start import FirstStart
     from api.settings import Settings
     from api.store.policy_archive import SqlRecords
 
@@ -86,14 +86,14 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 def _prepared(settings: Settings) -> FirstStart:
     """What was missing, made; or the reason why the service does not start, alone."""
-    from api import first_start
+    from api import bootstrap
     from api.cli.worker import reason, refused
 
     def check(store: Database) -> None:
         _check_policies(settings, store)
 
     try:
-        return first_start.prepare(settings, check=check)
+        return bootstrap.prepare(settings, check=check)
     except Exception as error:
         if not refused(error):
             raise
