@@ -18,12 +18,12 @@ from starlette.routing import BaseRoute
 from starlette.routing import Route as WebRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api.console_pages import console_routes
 from api.context import Context
-from api.endpoint import Route, SecurityHeaders, endpoint, problem, problem_for, request_id_of
-from api.hot import HotPath
 from api.http.problems import ApiError
-from api.routes import ROUTES
+from api.server.console import console_routes
+from api.server.endpoint import Route, SecurityHeaders, endpoint, problem, problem_for, request_id_of
+from api.server.hot import HotPath
+from api.server.routes import ROUTES
 from engine.worktree.observer import Progress
 
 _PARAMETER = re.compile(r":([A-Za-z]+)")

@@ -26,10 +26,10 @@ import msgspec
 
 import schemas
 from api.database import audit_chain
-from api.endpoint import PROBLEM, Route
 from api.http import bodies
-from api.openapi import error_codes
-from api.routes import ROUTES
+from api.server.endpoint import PROBLEM, Route
+from api.server.openapi import error_codes
+from api.server.routes import ROUTES
 from tests.support import Service, event, write_files
 
 _SAVED = re.compile(r"<([a-z][a-z0-9 ]*)>")

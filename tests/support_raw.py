@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
-from api.endpoint import PROBLEM
 from api.http import bodies
 from api.http.problems import CODES
+from api.server.endpoint import PROBLEM
 
 Headers = Sequence[tuple[str | bytes, str | bytes]]
 

@@ -30,9 +30,9 @@ from api.context import Context
 from api.database.connection import Database
 from api.database.writer import Transaction
 from api.policies import open_rules
+from api.server.event_fast_path import EventProtocol
 from api.service import open_service
 from api.settings import Settings, load
-from api.short_way import EventProtocol
 from api.store import accounts
 from engine.matching.ruleset import Ruleset
 from engine.model import Policy

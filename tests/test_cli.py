@@ -23,7 +23,8 @@ import pytest
 
 from api import bootstrap, cli
 from api.auth import passwords
-from api.cli import backup, terminal
+from api.cli import terminal
+from api.cli.commands import backup
 from api.database.connection import Database
 from api.settings import load
 from api.store import accounts

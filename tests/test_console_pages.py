@@ -12,10 +12,10 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from api import console_pages
-from api.console_pages import POLICY, console_routes, room_paths
+from api.server import console
+from api.server.console import POLICY, console_routes, room_paths
 
-CONSOLE = Path(console_pages.__file__).parent / "console"
+CONSOLE = Path(console.__file__).parent / "console"
 FILES = sorted(str(path.relative_to(CONSOLE)) for path in CONSOLE.rglob("*") if path.is_file())
 TEXTS = [name for name in FILES if name.endswith((".js", ".html", ".css", ".svg"))]
 
@@ -130,10 +130,10 @@ def test_nothing_else_is_served(http: Http, path: str) -> None:
 
 
 def test_names_that_do_not_exist_leave_nothing_behind(http: Http) -> None:
-    before = set(console_pages._files())
+    before = set(console._files())
     for number in range(50):
         http.get(f"/console/{number}.js")
-    assert set(console_pages._files()) == before == set(FILES)
+    assert set(console._files()) == before == set(FILES)
 
 
 def test_a_known_file_is_not_sent_again(http: Http) -> None:

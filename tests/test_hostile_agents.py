@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from api.routes import ROUTES
+from api.server.routes import ROUTES
 from api.store import recorded_calls, runs
 from tests.support import PASSWORD, Service
 from tests.support_hostile import POLICY, SAMPLES, name_of

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import schemas
-from api.endpoint import Route
-from api.routes import ROUTES
+from api.server.endpoint import Route
+from api.server.routes import ROUTES
 from tests.support_hostile import (
     JSON,
     KINDS,

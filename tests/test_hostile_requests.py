@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.endpoint import Route
-from api.routes import ROUTES
+from api.server.endpoint import Route
+from api.server.routes import ROUTES
 from tests.support_hostile import SAMPLES, World, everybody, name_of, target_of, text_of
 from tests.support_raw import problem
 

@@ -13,9 +13,9 @@ import pytest
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from api.endpoint import PROBLEM
 from api.http import bodies
-from api.protocol import MOST_HEAD, BoundedProtocol
+from api.server.endpoint import PROBLEM
+from api.server.wire import MOST_HEAD, BoundedProtocol
 from tests.support_service import Service, running
 
 HOST = b"Host: service.example\r\n"

@@ -13,7 +13,6 @@ import msgspec
 import peewee
 import pytest
 
-from api import short_way
 from api.auth.credentials import key_digest
 from api.clock import random_ids
 from api.database.connection import Database, DatabaseUnavailable
@@ -23,6 +22,7 @@ from api.database.writer import Transaction
 from api.handlers.events import checked
 from api.ingestion import event as event_
 from api.ingestion.pipeline import Ingestion
+from api.server import event_fast_path
 from engine.matching.ruleset import Ruleset
 from tests.support import Service, event
 from tests.support_sql_archive import opened
@@ -305,7 +305,7 @@ def test_events_leave_no_work_to_the_garbage_collector(tmp_path: Path) -> None:
             assert gc.collect() < 300
         finally:
             gc.enable()
-        exchange = short_way._Exchange(b"key", None, b"", True)
+        exchange = event_fast_path._Exchange(b"key", None, b"", True)
         gone = weakref.finalize(exchange, lambda: None)
         gc.disable()
         try:

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 import schemas
-from api import openapi, settings
+from api import settings
 from api.handlers.events import EVENT_TYPES
 from api.http.problems import CODES
-from api.routes import ROUTES
+from api.server import openapi
+from api.server.routes import ROUTES
 from api.store.webhooks import EVENTS as WEBHOOK_EVENTS
 from engine import model
 from engine.conditions.operators import OPERATORS

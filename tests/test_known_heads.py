@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from api import protocol, short_way
 from api.auth.credentials import key_digest, unauthenticated
 from api.database.connection import DatabaseUnavailable
-from api.hot import HotPath
 from api.http.exchange import Caller
 from api.ingestion.event import Answer
-from api.short_way import STATE, EventProtocol
+from api.server import event_fast_path, wire
+from api.server.event_fast_path import STATE, EventProtocol
+from api.server.hot import HotPath
 from tests.support_nodes import called
 
 KEY = "agk_of_an_agent_that_says_the_same_again"
@@ -47,7 +47,7 @@ FIRST = request(body(1))
 @pytest.fixture(scope="module", autouse=True)
 def no_chance() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(protocol, "token_hex", lambda count: "0" * 2 * count)
+        patch.setattr(wire, "token_hex", lambda count: "0" * 2 * count)
         yield
 
 
@@ -199,7 +199,7 @@ async def knowing(service: Service, first: bytes = FIRST, **options: Any) -> Con
 async def answered(service: Service, *pieces: bytes) -> bytes:
     """What a connection that knows no head is answered."""
     made = Connection(service)
-    made.protocol._heads = short_way.MOST_HEADS
+    made.protocol._heads = event_fast_path.MOST_HEADS
     answer = await made.send(*pieces)
     assert made.protocol._head is None
     return answer
@@ -285,8 +285,8 @@ def test_what_is_refused_goes_the_ordinary_way(kind: str, monkeypatch: pytest.Mo
         checks.append(raw)
         return real(caller, raw)
 
-    real = short_way.checked
-    monkeypatch.setattr(short_way, "checked", checked)
+    real = event_fast_path.checked
+    monkeypatch.setattr(event_fast_path, "checked", checked)
 
     async def organisation(*_: Any) -> Any:
         return {"userToken": None}
@@ -396,10 +396,10 @@ def test_such_a_head_is_not_learnt(kind: str) -> None:
 
 
 def test_a_head_is_that_of_one_whole_request() -> None:
-    exchange = short_way._Exchange(b"key", None, b"", True)
-    assert short_way.Head.of(FIRST, exchange) is not None
+    exchange = event_fast_path._Exchange(b"key", None, b"", True)
+    assert event_fast_path.Head.of(FIRST, exchange) is not None
     for data in (FIRST + FIRST, FIRST + b"\r\n", b"\r\n\r\n" + FIRST, FIRST[:-1], FIRST[:30], b""):
-        assert short_way.Head.of(data, exchange) is None
+        assert event_fast_path.Head.of(data, exchange) is None
 
 
 def test_a_request_inside_another_one_is_none() -> None:
@@ -489,11 +489,13 @@ def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
 def test_heads_that_never_come_again_are_not_learnt_for_ever() -> None:
     async def steps(service: Service) -> None:
         connection = Connection(service)
-        heads = [request(body(1), f"X-Request-Id: {number}") for number in range(short_way.MOST_HEADS + 5)]
+        heads = [
+            request(body(1), f"X-Request-Id: {number}") for number in range(event_fast_path.MOST_HEADS + 5)
+        ]
         for head in heads:
             await connection.send(head)
         assert connection.parsed == heads
-        await connection.send(heads[short_way.MOST_HEADS - 1])
+        await connection.send(heads[event_fast_path.MOST_HEADS - 1])
         assert connection.parsed == []
 
     played(steps)
@@ -538,4 +540,4 @@ def test_any_stream_of_requests_is_answered_alike(stream: Iterable[tuple[bytes, 
         await connection.rest()
         return connection.wire.written, connection.wire.closing, connection.state.total_requests
 
-    assert played(steps, 0) == played(steps, short_way.MOST_HEADS)
+    assert played(steps, 0) == played(steps, event_fast_path.MOST_HEADS)

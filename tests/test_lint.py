@@ -11,7 +11,7 @@ import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from api.cli import lint as command
+from api.cli.commands import lint as command
 from engine.analysis import implication, mutation, subsumption, witness
 from engine.analysis.lint import CODES, Finding, lint
 from engine.analysis.samples import samples

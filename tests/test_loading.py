@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from api import policies
-from api.cli.worker import LoadingLine, loading_line
+from api.cli.server_process import LoadingLine, loading_line
 from api.clock import random_ids, system_clock
 from api.database.connection import Database
 from api.database.writer import Writer

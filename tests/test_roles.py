@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from api.endpoint import Route
-from api.routes import ROUTES
+from api.server.endpoint import Route
+from api.server.routes import ROUTES
 from tests.support_service import Service, running
 
 ANYONE = {"anyone"}

@@ -19,8 +19,8 @@ import msgspec
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from api import openapi
-from api.routes import ROUTES
+from api.server import openapi
+from api.server.routes import ROUTES
 from tests.support_nodes import KEY, ROOT, Node
 
 LONG = bool(os.environ.get("CI_REQUIRE_ALL"))

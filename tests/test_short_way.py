@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import msgspec
 import pytest
 
-from api import short_way
+from api.server import event_fast_path
 from tests.support_nodes import KEY, Node, called, nodes
 
 HOLD = {
@@ -174,9 +174,9 @@ def test_the_short_way_is_taken() -> None:
     parser = SimpleNamespace(
         get_method=lambda: b"POST", get_http_version=lambda: "1.1", should_upgrade=lambda: False
     )
-    state = {short_way.STATE: object()}
+    state = {event_fast_path.STATE: object()}
     connection: Any = SimpleNamespace(expect_100_continue=False, parser=parser, app_state=state)
-    plain = short_way.EventProtocol._is_plain
+    plain = event_fast_path.EventProtocol._is_plain
     assert plain(connection, headers)
     for name, value in ((b"content-type", ORDINARY.encode()), (b"content-length", b"70000")):
         assert not plain(connection, {**headers, name: value})

@@ -1,4 +1,4 @@
-"""The command line: `governance <command>`. One file of this package per command (or group of commands).
+"""The command line: `governance <command>`. One file of `commands/` per command (or group of commands).
 
 A command's file has `register(commands)`, which adds its parser and sets `run`, a function of the parsed
 arguments that returns the exit code. Files are found by themselves; they import what is heavy only inside
@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from api.cli import commands as command_files
 from api.cli.terminal import FAILED, INTERRUPTED, USAGE, CommandError, meant, say_error
 
 EPILOG = f"""\
@@ -42,10 +43,8 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in sorted(pkgutil.iter_modules(__path__), key=lambda found: found.name):
-        register = getattr(importlib.import_module(f"{__name__}.{module.name}"), "register", None)
-        if register is not None:
-            register(commands)
+    for module in sorted(pkgutil.iter_modules(command_files.__path__), key=lambda found: found.name):
+        importlib.import_module(f"{command_files.__name__}.{module.name}").register(commands)
     return made
 
 

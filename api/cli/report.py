@@ -136,7 +136,7 @@ def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
 
 def problems_as_remarks(problems: Iterable[Any], folder: str) -> list[Remark]:
     """Problems of documents that do not load."""
-    from api.cli.sources import shown_path
+    from api.cli.policy_source import shown_path
 
     return [
         Remark(

@@ -163,7 +163,7 @@ class Transaction:
         return [(_STATE, ()), *((audit_chain.TIP, (each,)) for each in organisations)]
 
     def audit(self, organisation_id: str, type: str, **fields: Any) -> str:
-        """Append one record to the organisation's hash chain; returns its `auditId`. See `api/database/audit_chain.py`."""
+        """Append one record to the organisation's hash chain; returns its `auditId`. See `audit_chain.py`."""
         return self._audit.append(audit_chain.Record(type=type, organisationId=organisation_id, **fields))
 
     def notify(self, organisation_id: str, event: str, data: dict[str, Any]) -> None:

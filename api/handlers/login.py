@@ -1,8 +1,8 @@
 """Logging in, who am I, and one's own password.
 
-A try is counted before the password is looked at (`api/store/login_limits.py`), and the answer is the same, after the
-same work, for an unknown e-mail, a wrong password and a disabled user. Failures are on record, without what
-was typed: people type passwords into the wrong field.
+A try is counted before the password is looked at (`api/store/login_limits.py`), and the answer is the same,
+after the same work, for an unknown e-mail, a wrong password and a disabled user. Failures are on record,
+without what was typed: people type passwords into the wrong field.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The archive of policies in the database: versions, exact bytes, the last good set, the log of revisions.
 
-Implements `engine.repository.archive.Archive` on the service's one writing transaction, so that a change of policies,
-its audit record and its webhook rows are kept together or not at all, and so that writers of all threads,
-processes and nodes stand in one line. It decides nothing about files or versions.
+Implements `engine.repository.archive.Archive` on the service's one writing transaction, so that a change of
+policies, its audit record and its webhook rows are kept together or not at all, and so that writers of all
+threads, processes and nodes stand in one line. It decides nothing about files or versions.
 """
 
 from __future__ import annotations
@@ -190,8 +190,8 @@ class SqlRecords:
 
 
 class SqlArchive:
-    """`engine.repository.archive.Archive`. With a writer, transactions share its group commits; without one (command
-    line), each is its own."""
+    """`engine.repository.archive.Archive`. With a writer, transactions share its group commits; without one
+    (command line), each is its own."""
 
     def __init__(self, store: Database, clock: Clock, ids: Ids, writer: Writer | None = None) -> None:
         self._store = store

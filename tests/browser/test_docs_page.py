@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from api.routes import ROUTES
+from api.server.routes import ROUTES
 from api.store.webhooks import EVENTS
 from tests.browser.support import Console
 

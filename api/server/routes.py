@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from api.endpoint import ADMIN, AGENT, ANYONE, REVIEWER, VIEWER, Query, Route
 from api.handlers import (
     api_keys,
     approvals,
     audit,
-    docs,
     events,
     halts,
     health,
@@ -27,6 +25,8 @@ from api.handlers import (
     webhooks,
 )
 from api.metrics import MEDIA_TYPE as METRICS
+from api.server import docs
+from api.server.endpoint import ADMIN, AGENT, ANYONE, REVIEWER, VIEWER, Query, Route
 from api.store.approvals import STATUSES as APPROVAL_STATUSES
 from api.store.runs import STATUSES as RUN_STATUSES
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from api.cli.local import actor, add_organisation, add_place, opened
+from api.cli.local_store import actor, add_organisation, add_place, opened
 from api.cli.terminal import CommandError, Subparsers, add_format, show, show_once
 
 COLUMNS = {

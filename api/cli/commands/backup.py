@@ -9,7 +9,7 @@ import secrets
 import sqlite3
 from pathlib import Path
 
-from api.cli.local import add_place, settings_of
+from api.cli.local_store import add_place, settings_of
 from api.cli.terminal import USAGE, CommandError, Subparsers
 
 PAGES_AT_ONCE = 4_096

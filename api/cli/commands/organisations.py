@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from api.cli.local import actor, add_place, opened
+from api.cli.local_store import actor, add_place, opened
 from api.cli.terminal import USAGE, CommandError, Subparsers, add_format, show
 
 ALGORITHMS = ("HS256", "RS256", "ES256")

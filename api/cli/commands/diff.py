@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from api.cli.policy_source import shown_path, sound
 from api.cli.report import Remark, add_format, compact, print_json, print_remarks, progress, say
-from api.cli.sources import shown_path, sound
 from api.cli.terminal import FAILED, Subparsers, filled
 
 if TYPE_CHECKING:

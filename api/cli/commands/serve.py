@@ -87,7 +87,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 def _prepared(settings: Settings) -> FirstStart:
     """What was missing, made; or the reason why the service does not start, alone."""
     from api import bootstrap
-    from api.cli.worker import reason, refused
+    from api.cli.server_process import reason, refused
 
     def check(store: Database) -> None:
         _check_policies(settings, store)
@@ -103,7 +103,7 @@ def _prepared(settings: Settings) -> FirstStart:
 def _check_policies(settings: Settings, store: Database) -> None:
     """Whether the workers will refuse the folder, which they do while no set was ever in force. They load it
     themselves; later starts, which may have thousands of files, spare the time."""
-    from api.cli.worker import loading_line
+    from api.cli.server_process import loading_line
     from api.clock import iso, random_ids, system_clock
     from api.store.policy_archive import SqlArchive
     from engine.repository.repository import Repository
@@ -242,10 +242,10 @@ def _run(settings: Settings, listener: socket.socket) -> int:
     from uvicorn.config import STARTUP_FAILURE
     from uvicorn.supervisors import Multiprocess
 
-    from api.short_way import EventProtocol
+    from api.server.event_fast_path import EventProtocol
 
     config = uvicorn.Config(
-        "api.cli.worker:application",
+        "api.cli.server_process:application",
         factory=True,
         workers=settings.workers,
         lifespan="on",
@@ -289,7 +289,7 @@ class Said(logging.Filter):
 LOGGING: Final[dict[str, Any]] = {
     "version": 1,
     "disable_existing_loggers": False,
-    "filters": {"said": {"()": "api.cli.serve.Said"}},
+    "filters": {"said": {"()": "api.cli.commands.serve.Said"}},
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"errors": {"class": "logging.StreamHandler", "formatter": "line"}},
     "loggers": {

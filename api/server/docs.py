@@ -58,8 +58,8 @@ async def api_document(caller: Caller, values: Values, context: Context) -> Repl
 
 @cache
 def _document() -> dict[str, Any]:
-    from api.openapi import document
-    from api.routes import ROUTES
+    from api.server.openapi import document
+    from api.server.routes import ROUTES
 
     return document(ROUTES)
 

@@ -29,11 +29,11 @@ from api import metrics
 from api.auth.credentials import key_digest
 from api.context import Context
 from api.database.connection import DatabaseUnavailable
-from api.endpoint import SecurityHeaders, problem_for, request_id_of
 from api.handlers.events import checked
-from api.hot import FIXED, PATH
 from api.ingestion.event import Answer, Incoming
-from api.protocol import BoundedProtocol
+from api.server.endpoint import SecurityHeaders, problem_for, request_id_of
+from api.server.hot import FIXED, PATH
+from api.server.wire import BoundedProtocol
 
 STATE: Final = "context"
 """Under this name the application leaves its context in the state of the server."""

@@ -1,6 +1,6 @@
 """One path for every route: authenticate, authorise, read and check the input, call the handler, reply.
 
-A handler runs only after all of that; whatever goes wrong becomes a problem document (`api/http/problems.py`).
+A handler runs only after all of that; whatever goes wrong becomes a problem document (`http/problems.py`).
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Route:
     """One row of THE table in `routes.py`.
 
     `who` holds `anyone`, or roles and `agent` (an API key). `body` and `reply` name schemas under
-    `schemas/bodies`; `errors` are the codes of `api.http.problems.CODES` that the route itself adds to those which
-    follow from its shape.
+    `schemas/bodies`; `errors` are the codes of `api.http.problems.CODES` that the route itself adds to
+    those which follow from its shape.
     """
 
     method: str

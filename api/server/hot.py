@@ -13,7 +13,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.auth.credentials import unauthenticated
 from api.context import Context
-from api.endpoint import (
+from api.handlers.events import post_event
+from api.server.endpoint import (
     SecurityHeaders,
     check_length,
     check_media_type,
@@ -21,7 +22,6 @@ from api.endpoint import (
     request_id_of,
     too_large,
 )
-from api.handlers.events import post_event
 
 PATH = "/v1/events"
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from api.cli.local import add_organisation, add_place, opened
+from api.cli.local_store import add_organisation, add_place, opened
 from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, add_format, show
 
 COLUMNS = {

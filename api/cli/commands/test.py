@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from api.cli.policy_source import add_folder, checkout_of, default_folder, shown_path
 from api.cli.report import Remark, add_format, compact, print_json, print_remarks, progress, say
-from api.cli.sources import add_folder, checkout_of, default_folder, shown_path
 from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from api.cli.local import add_organisation, add_place, opened
-from api.cli.remote import add_service, ask, refuse_unused
+from api.cli.api_client import add_service, ask, refuse_unused
+from api.cli.commands.simulate import read_draft
+from api.cli.local_store import add_organisation, add_place, opened
+from api.cli.policy_source import sound
 from api.cli.report import Remark, add_format, compact, print_json, print_remarks, progress, say
-from api.cli.simulate import read_draft
-from api.cli.sources import sound
 from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, filled
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ def register(commands: Subparsers) -> None:
 
 
 def _openapi(arguments: argparse.Namespace) -> int:
-    from api.openapi import document
-    from api.routes import ROUTES
+    from api.server.openapi import document
+    from api.server.routes import ROUTES
 
     print(json.dumps(document(ROUTES), indent=2, ensure_ascii=False))
     return 0

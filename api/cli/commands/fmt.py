@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from api.cli.policy_source import default_folder, is_folder
 from api.cli.report import Remark, add_format, print_json, print_remarks, progress, say
-from api.cli.sources import default_folder, is_folder
 from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, filled
 
 EPILOG = """\

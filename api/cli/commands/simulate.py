@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from api.cli.local import add_organisation
-from api.cli.remote import add_service, ask, refuse_unused
+from api.cli.api_client import add_service, ask, refuse_unused
+from api.cli.local_store import add_organisation
+from api.cli.policy_source import sound
 from api.cli.report import add_format, print_json, say
-from api.cli.sources import sound
 from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, filled, meant
 
 if TYPE_CHECKING:

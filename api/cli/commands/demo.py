@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from api.cli.local import actor, add_place, opened, settings_of
+from api.cli.local_store import actor, add_place, opened, settings_of
 from api.cli.terminal import USAGE, CommandError, Subparsers
 
 ORGANISATION = "default"

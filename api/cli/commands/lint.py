@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from api.cli.policy_source import add_folder, checkout_of, default_folder, shown_path
 from api.cli.report import (
     Remark,
     add_format,
@@ -17,7 +18,6 @@ from api.cli.report import (
     progress,
     say,
 )
-from api.cli.sources import add_folder, checkout_of, default_folder, shown_path
 from api.cli.terminal import FAILED, Subparsers
 
 if TYPE_CHECKING:

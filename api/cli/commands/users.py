@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from api.cli.local import actor, add_organisation, add_place, opened
+from api.cli.local_store import actor, add_organisation, add_place, opened
 from api.cli.terminal import CommandError, Subparsers, add_format, show, show_once
 
 ROLES = ("admin", "reviewer", "viewer")

@@ -12,8 +12,8 @@ from typing import Any
 
 import schemas
 from api.context import VERSION
-from api.endpoint import PROBLEM, Route
 from api.http.problems import CODES
+from api.server.endpoint import PROBLEM, Route
 from api.store.webhooks import EVENTS
 
 Json = Any

@@ -74,7 +74,7 @@ class Worker:
             await self.app(scope, receive, send)
             return
 
-        from api.short_way import STATE
+        from api.server.event_fast_path import STATE
 
         async def told(message: Message) -> None:
             if self.line is not None and message["type"].startswith("lifespan.startup."):
