@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.support_postgres import database_url, postgres, postgres_url
+from tests.harness.postgres import database_url, postgres, postgres_url
 
 __all__ = ["database_url", "postgres", "postgres_url"]

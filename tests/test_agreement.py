@@ -23,7 +23,7 @@ from engine.matching.matcher import Rule
 from engine.matching.ruleset import Ruleset
 from engine.model import ACTIONS, STRENGTH, Condition, Policy, ToolCall
 from tests.bench.workload import Company
-from tests.test_literals import patterns
+from tests.engine.fields.test_required_literals import patterns
 
 ALL = bool(os.environ.get("CI_REQUIRE_ALL"))
 

@@ -16,8 +16,8 @@ from engine.fields.facts import Facts
 from engine.matching.decision import decide
 from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Fault, Policy, RateLimit, ToolCall
+from tests.harness.places import CASES
 
-CASES = Path(__file__).parent / "cases"
 SCHEMA = jsonschema.Draft202012Validator(json.loads((CASES / "case.schema.json").read_text(encoding="utf-8")))
 VERDICTS = {True: "match", False: "no match"}
 

@@ -10,10 +10,10 @@ import jsonschema
 import pytest
 import yaml
 
-from tests.conversation import Conversation
-from tests.support import Service
+from tests.harness.application import Service
+from tests.harness.conversation import Conversation
+from tests.harness.places import CASES
 
-CASES = Path(__file__).parent / "cases"
 FILES = sorted((CASES / "conversations").rglob("*.yaml"))
 SCHEMA = json.loads((CASES / "conversation.schema.json").read_text(encoding="utf-8"))
 

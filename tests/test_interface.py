@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,9 +21,9 @@ from api.store.webhooks import EVENTS as WEBHOOK_EVENTS
 from engine import model
 from engine.conditions.operators import OPERATORS
 from schemas.validation import violations
-from tests.support_hostile import SAMPLES
+from tests.harness.hostile import SAMPLES
+from tests.harness.places import ROOT
 
-ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 CONTRACT = [

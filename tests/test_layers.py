@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.harness.places import ROOT
 
 ENGINE_MAY = {
     "model": set(),

@@ -9,8 +9,8 @@ INVARIANT: a clause may be missing, but never wrong. RE2 syntax is read by a par
 reads another dialect; at anything it does not fully understand it gives up and answers with no clauses.
 
 Everything is casefolded, whatever the flags, so flags need no care: folding works character by character,
-and every character that RE2 takes for another under `(?i)` folds to the same text (`tests/test_literals.py`
-asks RE2 about every one of them).
+and every character that RE2 takes for another under `(?i)` folds to the same text
+(`tests/engine/fields/test_required_literals.py` asks RE2 about every one of them).
 
 Knows nothing of policies or of the index.
 """

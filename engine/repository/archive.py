@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
 from engine.model import Json
+from engine.worktree.paths import Kind
 
 T = TypeVar("T")
 
-Kind = Literal["policy", "preset", "pack"]
 Source = Literal["api", "file"]
 
 

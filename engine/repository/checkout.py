@@ -18,9 +18,11 @@ from engine.documents.presets import Pack, Preset
 from engine.documents.yaml import Reading, read
 from engine.errors import DocumentError, Problem
 from engine.model import Policy
+from engine.repository.consistency import refuse_set
+from engine.repository.loader import Loaded, load
 from engine.repository.snapshot import Snapshot
 from engine.worktree.disk import shown
-from engine.worktree.paths import DEFAULT, Loaded, ignored, load, place_of, refuse_set
+from engine.worktree.paths import DEFAULT, ignored, place_of
 
 TEST: Final = "_test.yaml"
 

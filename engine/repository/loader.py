@@ -1,4 +1,4 @@
-"""From the archive to documents: the snapshot at its head, each document loaded once.
+"""From bytes to documents: one file's document, and the snapshot at the archive's head, each loaded once.
 
 It trusts what was checked before (the cache) and else the archive's exact bytes. It reads no disk.
 """
@@ -6,17 +6,50 @@ It trusts what was checked before (the cache) and else the archive's exact bytes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from engine.documents.policy import load_policy
+from engine.documents.presets import Pack, Preset, load_pack, load_preset
 from engine.errors import DocumentError, Problem, RefusedToStart, RepositoryError
 from engine.model import Policy
 from engine.repository.archive import FileRecord, Records
 from engine.repository.cache import DocumentCache
 from engine.repository.snapshot import Document, Snapshot
-from engine.worktree import paths
-from engine.worktree.disk import EVERY
+from engine.worktree.disk import EVERY, shown
 from engine.worktree.observer import Progress
-from engine.worktree.paths import Loaded
+from engine.worktree.paths import Kind, Place, place_of
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A document that was read, and where it stands."""
+
+    place: Place
+    document: Policy | Preset | Pack
+    declared_version: int | None = None
+
+    @property
+    def kind(self) -> Kind:
+        return self.place.kind
+
+
+def load(path: str, content: bytes) -> Loaded:
+    """Raises DocumentError with every problem of the file."""
+    place = place_of(path)
+    file = shown(path)
+    if place.kind == "preset":
+        preset = load_preset(content, file)
+        folder = path.split("/")[1]
+        if preset.category != folder:
+            message = (
+                f"`category` is `{preset.category}`, but the folder is `{shown(folder)}`; make them the same"
+            )
+            raise DocumentError([Problem(message, "/category", "wrong_folder", file)])
+        return Loaded(place, preset)
+    if place.kind == "pack":
+        return Loaded(place, load_pack(content, file))
+    document = load_policy(content, file, organisation_id=place.organisation_id)
+    return Loaded(place, document.policy, document.declared_version)
 
 
 class Library:
@@ -63,7 +96,7 @@ class Library:
 
     def load(self, path: str, content: bytes, digest: str) -> Loaded:
         """A file's document, remembered for the next start. Raises DocumentError."""
-        loaded = paths.load(path, content)
+        loaded = load(path, content)
         if isinstance(loaded.document, Policy):
             self._cache.put(digest, loaded.document)
         return loaded

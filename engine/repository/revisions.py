@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from engine.documents.policy import policy_as_json
 from engine.model import Policy
 from engine.repository.archive import Change, FileRecord, Records, Source
+from engine.repository.loader import Loaded
 from engine.repository.snapshot import Document, Snapshot
-from engine.worktree.paths import Loaded
 
 Origin = tuple[Source, str]
 """Through what a change came, and whose it is."""

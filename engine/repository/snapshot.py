@@ -15,7 +15,8 @@ from types import MappingProxyType
 
 from engine.documents.presets import Pack, Preset
 from engine.model import Policy
-from engine.repository.archive import FileRecord, Kind
+from engine.repository.archive import FileRecord
+from engine.worktree.paths import Kind
 
 Document = Policy | Preset | Pack
 

@@ -26,14 +26,14 @@ from pathlib import Path
 from typing import Literal
 
 from engine.errors import DocumentError, PolicyFileInvalid, Problem, RefusedToStart, StorageError
-from engine.repository import accepted, revisions
+from engine.repository import accepted, consistency, revisions
 from engine.repository.archive import Archive, Change, FileRecord, Records
 from engine.repository.baseline import Agreed
 from engine.repository.cache import DocumentCache
 from engine.repository.loader import Library
 from engine.repository.revisions import Origin, Put
 from engine.repository.snapshot import Snapshot
-from engine.worktree import git, markers, paths
+from engine.worktree import git, markers
 from engine.worktree.disk import EVERY, Disk, Pause, shown
 from engine.worktree.journal import Unsettled
 from engine.worktree.markers import Marker
@@ -249,7 +249,7 @@ class Reconciler:
 
     def refuse_set(self, head: Snapshot, edits: Mapping[str, Put | None]) -> list[Problem]:
         """What is wrong between files once these edits are in."""
-        return paths.refuse_set(
+        return consistency.refuse_set(
             head, {path: None if put is None else put.loaded for path, put in edits.items()}
         )
 

@@ -304,7 +304,7 @@ class AgentControl(Contender):
         from_pypi(self.place, self.packages, python_from(12))
 
     def start(self, place: Path, rules: Sequence[Rule]) -> Server:
-        from tests.support_postgres import Postgres
+        from tests.harness.postgres import Postgres
 
         programs = (self.place / "bin").resolve()
         postgres = Postgres()

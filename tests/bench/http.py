@@ -85,7 +85,7 @@ class Bench:
         postgres = None
         url = ""
         if database == "postgresql":
-            from tests.support_postgres import Postgres
+            from tests.harness.postgres import Postgres
 
             # A server that has run for a while uses its old log files again; a new one would fill each with
             # zeros first, for some 50 ms, three times a second.

@@ -19,8 +19,8 @@ from typing import IO
 
 from engine.documents.policy import policy_as_json
 from tests.bench.workload import Company
+from tests.harness.places import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 KEY = "agk_of_the_benchmark_only_0123456789"
 SERVER_CORE = "0"
 _TICK = os.sysconf("SC_CLK_TCK")

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from tests.browser.support import Console, find_chromium, launch, rules
-from tests.support_service import running
+from tests.harness.running_service import running
 
 
 @pytest.fixture(scope="package")

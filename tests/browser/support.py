@@ -23,7 +23,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Playwright
 
 from engine.documents.policy import policy_from_json
-from tests.support_service import PASSWORD, FixedRules, Service
+from tests.harness.running_service import PASSWORD, FixedRules, Service
 
 ARGUMENTS = [
     "--no-sandbox",

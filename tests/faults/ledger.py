@@ -16,8 +16,8 @@ from typing import Any
 
 import standardwebhooks
 
-from tests.support_nodes import KEY, Node
-from tests.support_receiver import Answer, Received, Receiver
+from tests.harness.nodes import KEY, Node
+from tests.harness.receiver import Answer, Received, Receiver
 
 AGENT = {"X-API-Key": KEY}
 MAILS = 30

@@ -22,9 +22,9 @@ import peewee
 import pytest
 
 from api.database import audit_chain
-from tests.conversation import check_shape
-from tests.support import Service, event
-from tests.support_postgres import Postgres
+from tests.harness.application import Service, event
+from tests.harness.conversation import check_shape
+from tests.harness.postgres import Postgres
 
 HOLD = {
     "name": "Hold payments",

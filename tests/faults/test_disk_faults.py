@@ -22,7 +22,7 @@ import httpx
 import pytest
 
 from tests.faults.disk_faults import DiskFaults
-from tests.support_nodes import KEY, Node, called, nodes
+from tests.harness.nodes import KEY, Node, called, nodes
 
 pytestmark = pytest.mark.slow
 

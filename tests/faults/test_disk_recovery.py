@@ -29,8 +29,8 @@ from tests.faults.test_disk_faults import (
     settled,
     world,
 )
-from tests.support_nodes import called, nodes
-from tests.support_postgres import Postgres
+from tests.harness.nodes import called, nodes
+from tests.harness.postgres import Postgres
 
 pytestmark = pytest.mark.slow
 

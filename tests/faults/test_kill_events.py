@@ -23,8 +23,8 @@ import pytest
 
 from tests.faults.ledger import HOOKED, POLICIES, Inbox, Ledger
 from tests.faults.load import Load
-from tests.support_nodes import ROOT, SECRET, Node, nodes
-from tests.support_postgres import Postgres
+from tests.harness.nodes import ROOT, SECRET, Node, nodes
+from tests.harness.postgres import Postgres
 
 pytestmark = pytest.mark.slow
 

@@ -19,8 +19,8 @@ import pytest
 from engine.errors import EngineError
 from engine.repository.repository import Repository
 from engine.worktree.disk import Disk
-from tests.support_archive import MemoryArchive
-from tests.test_repository import ADMIN, BODY, Folder, document
+from tests.engine.repository.test_repository import ADMIN, BODY, Folder, document
+from tests.harness.policy_archive import MemoryArchive
 
 Story = Callable[[Folder, Repository], object]
 
@@ -422,7 +422,7 @@ def test_a_commit_that_fails_for_two_writes_of_one_transaction_leaves_nothing(tm
             while not box:
                 if len(self.group) == 2 and threading.current_thread().name == "second":
                     state = self.state.copy()
-                    from tests.support_archive import MemoryRecords
+                    from tests.harness.policy_archive import MemoryRecords
 
                     for each, answer in self.group:
                         each(MemoryRecords(state))

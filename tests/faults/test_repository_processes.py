@@ -21,8 +21,9 @@ from pathlib import Path
 import pytest
 
 from engine.repository.repository import Repository
-from tests.support_sql_archive import HookedSqlArchive, opened
-from tests.test_repository import Folder, document, run_git
+from tests.engine.repository.test_repository import Folder, document, run_git
+from tests.harness.places import ROOT
+from tests.harness.sql_archive import HookedSqlArchive, opened
 
 PROGRAM = """
 import sys, threading, time
@@ -35,6 +36,7 @@ from engine.errors import EngineError
 from engine.live import LiveRules
 from engine.model import ToolCall
 from engine.repository import Repository
+from tests.harness.places import ROOT
 
 url, root, name, count = sys.argv[1:]
 store = Database(url)
@@ -79,7 +81,7 @@ def started(url: str, folder: Path, name: str, count: int) -> subprocess.Popen[s
         [sys.executable, "-c", PROGRAM, url, str(folder), name, str(count)],
         stdout=subprocess.PIPE,
         text=True,
-        cwd=Path(__file__).parent.parent.parent,
+        cwd=ROOT,
     )
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.faults.test_database_faults import ERRORS, Faults, intact, payment, post, refused
 from tests.faults.test_disk_faults import EVENTS, HOLD, WIRES
-from tests.support import Service, event
+from tests.harness.application import Service, event
 
 HOOK = {"url": "https://hooks.example/here", "events": EVENTS}
 KINDS = (ERRORS["an I/O error"], ERRORS["a full disk"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from api.ingestion import batch
-from tests.support import Service
+from tests.harness.application import Service
 
 
 @pytest.mark.slow
@@ -25,7 +25,7 @@ def test_many_events_leave_nothing_behind_in_memory(tmp_path: Path, monkeypatch:
                 for start in range(first, first + count, 50):
                     numbers = range(start, start + 50)
                     await asyncio.gather(*(_call(service, number) for number in numbers))
-                # What waits to be filed is bounded too, see tests/test_directory.py; here it is all filed.
+                # What waits to be filed is bounded too, see `test_id_index.py`; here it is all filed.
                 directory = service.context.directory
                 await service.context.writer.write(directory.settle)
                 await service.context.writer.write(lambda transaction: directory.find(transaction, []))

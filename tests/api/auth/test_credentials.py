@@ -1,0 +1,335 @@
+"""Access tokens, logins and their limits, through HTTP on a real server."""
+
+from __future__ import annotations
+
+import base64
+import json
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+from api.auth.credentials import AUDIENCE, ISSUER
+from api.store import login_limits
+from tests.harness.running_service import PASSWORD, SECRET, Service, log_in, me, running
+
+WRONG = "the e-mail or the password is wrong"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with running(tmp_path_factory.mktemp("auth")) as running_service:
+        yield running_service
+
+
+# Tokens -------------------------------------------------------------------------------------------
+
+
+def claims(user: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    now = int(time.time())
+    made = {
+        "sub": user["userId"],
+        "role": user["role"],
+        "iat": now,
+        "exp": now + 600,
+        "iss": ISSUER,
+        "aud": AUDIENCE,
+        "jti": "tok_1",
+    }
+    return {name: value for name, value in (made | changes).items() if value is not ...}
+
+
+def signed(payload: dict[str, Any], key: Any = SECRET, algorithm: str = "HS256", **header: Any) -> str:
+    return jwt.encode(payload, key, algorithm=algorithm, headers=header or None)
+
+
+def part(value: Any) -> str:
+    raw = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def tampered(token: str, position: int, value: Any) -> str:
+    parts = token.split(".")
+    parts[position] = part(value)
+    return ".".join(parts)
+
+
+RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+EC = ec.generate_private_key(ec.SECP256R1())
+RSA_PRIVATE = RSA.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+EC_PRIVATE = EC.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+RSA_PUBLIC = RSA.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+EC_PUBLIC = EC.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+
+def forgeries(user: dict[str, Any]) -> dict[str, str]:
+    now = int(time.time())
+    good = signed(claims(user))
+    header, payload, signature = good.split(".")
+    admin = claims(user, role="admin")
+    made = {
+        "no algorithm": f"{part({'alg': 'none', 'typ': 'JWT'})}.{payload}.",
+        "no algorithm, signature kept": f"{part({'alg': 'none'})}.{payload}.{signature}",
+        "no algorithm in capitals": f"{part({'alg': 'NONE'})}.{payload}.",
+        "no alg member": f"{part({'typ': 'JWT'})}.{payload}.{signature}",
+        "HS384": signed(claims(user), algorithm="HS384"),
+        "HS512": signed(claims(user), algorithm="HS512"),
+        "RS256": signed(claims(user), RSA_PRIVATE, "RS256"),
+        "ES256": signed(claims(user), EC_PRIVATE, "ES256"),
+        "another key": signed(
+            claims(user), "another secret that is just as long as the right one is, and as good as that"
+        ),
+        "key in the header": signed(
+            claims(user),
+            "the attacker's own secret, quite long enough for any of the algorithms",
+            jwk={"kty": "oct", "k": part(b"x" * 32)},
+        ),
+        "unknown critical header": signed(claims(user), crit=["exotic"], exotic=1),
+        "another issuer": signed(claims(user, iss="somebody-else")),
+        "another audience": signed(claims(user, aud="somebody-else")),
+        "expired": signed(claims(user, exp=now - 1)),
+        "expires now": signed(claims(user, exp=now)),
+        "not valid yet": signed(claims(user, nbf=now + 600)),
+        "issued in the future": signed(claims(user, iat=now + 600)),
+        "issued long ago, before the user": signed(claims(user, iat="yesterday")),
+        "times of the wrong type": signed(claims(user, exp=True)),
+        "exp as text": signed(claims(user, exp=str(now + 600))),
+        "no such user": signed(claims(user, sub="usr_nobody")),
+        "sub of the wrong type": signed(claims(user, sub=7)),
+        "tampered payload": tampered(good, 1, admin),
+        "tampered signature": good[:-6] + ("aaaaaa" if good[-6:] != "aaaaaa" else "bbbbbb"),
+        "no signature": f"{header}.{payload}.",
+        "two parts": f"{header}.{payload}",
+        "four parts": f"{good}.{signature}",
+        "not a token": "hello",
+        "payload is a list": tampered(good, 1, []),
+        "payload is deep": tampered(good, 1, b"[" * 20_000),
+        "huge": "a" * 30_000,
+        "not base64": "!.!.!",
+        "non-ASCII": "tökén.tökén.tökén",
+    }
+    for name in ("sub", "role", "iat", "exp", "iss", "aud", "jti"):
+        made[f"without {name}"] = signed(claims(user, **{name: ...}))
+    return made
+
+
+NAMES = tuple(forgeries({"userId": "usr_1", "role": "viewer"}))
+
+
+def test_a_good_token_is_accepted(service: Service) -> None:
+    user = service.user("viewer")
+    assert me(service, signed(claims(user))).status_code == 200
+    assert me(service, user["token"]).json()["email"] == user["email"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_bad_token_is_401(service: Service, name: str) -> None:
+    if "victim" not in service.tokens:
+        service.tokens["victim"] = json.dumps(service.user("viewer"))
+    token = forgeries(json.loads(service.tokens["victim"]))[name]
+    answer = service.request("GET", "/v1/me", headers={"Authorization": f"Bearer {token}".encode("latin-1")})
+    assert answer.status_code == 401, answer.text
+    assert answer.json()["code"] == "unauthenticated"
+    assert answer.headers["WWW-Authenticate"].startswith("Bearer ")
+    assert token not in answer.text
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["", "Bearer", "Basic YTpi", "Token abc", "Bearer a b", "null"],
+)
+def test_a_bad_authorization_header_is_401(service: Service, header: str) -> None:
+    answer = service.request("GET", "/v1/me", headers={"Authorization": header})
+    assert answer.status_code == 401
+    assert "WWW-Authenticate" in answer.headers
+
+
+def test_the_scheme_may_be_in_any_case(service: Service) -> None:
+    token = service.user("viewer")["token"]
+    assert service.request("GET", "/v1/me", headers={"authorization": f"bEARER {token}"}).status_code == 200
+
+
+def test_the_role_of_the_token_claims_nothing(service: Service) -> None:
+    user = service.user("viewer")
+    token = signed(claims(user, role="admin"))
+    assert me(service, token).json()["role"] == "viewer"
+    answer = service.request("GET", "/v1/users", headers={"Authorization": f"Bearer {token}"})
+    assert answer.status_code == 403
+
+
+def test_a_token_of_another_user_table_row_cannot_be_made_from_a_key(service: Service) -> None:
+    key = service.key()
+    assert me(service, key["key"]).status_code == 401
+    assert service.request("GET", "/v1/me", headers={"X-API-Key": key["key"]}).status_code == 401
+    token = service.user("admin")["token"]
+    for headers in ({"Authorization": f"Bearer {token}"}, {"X-API-Key": token}):
+        answer = service.request("POST", "/v1/events", headers=headers, json={})
+        assert answer.status_code == 401
+        assert "WWW-Authenticate" in answer.headers
+
+
+# What ends a token --------------------------------------------------------------------------------
+
+
+def change(service: Service, user: dict[str, Any], **changes: Any) -> Any:
+    return service.request(
+        "PATCH", f"/v1/users/{user['userId']}", headers=service.bearer("admin"), json=changes
+    )
+
+
+def test_disabling_ends_tokens_at_once_and_enabling_revives_none(service: Service) -> None:
+    user = service.user("reviewer")
+    assert change(service, user, enabled=False).json()["enabled"] is False
+    assert me(service, user["token"]).status_code == 401
+    assert log_in(service, user["email"], PASSWORD, "192.0.2.20").status_code == 401
+    assert change(service, user, enabled=True).json()["enabled"] is True
+    assert me(service, user["token"]).status_code == 401
+    assert log_in(service, user["email"], PASSWORD, "192.0.2.21").status_code == 200
+
+
+def test_demoting_works_at_once(service: Service) -> None:
+    user = service.user("admin")
+    headers = {"Authorization": f"Bearer {user['token']}"}
+    assert service.request("GET", "/v1/users", headers=headers).status_code == 200
+    assert change(service, user, role="viewer").status_code == 200
+    assert service.request("GET", "/v1/users", headers=headers).status_code == 403
+
+
+def test_a_new_password_ends_every_token_even_within_one_second(service: Service) -> None:
+    user = service.user("viewer", "twice@example.com")
+    tokens = [user["token"]]
+    for number in range(3):
+        password = f"a new password {number}"
+        assert change(service, user, password=password).status_code == 200
+        for token in tokens:
+            assert me(service, token).status_code == 401
+        answer = log_in(service, user["email"], password, "192.0.2.22")
+        assert answer.status_code == 200, answer.text
+        tokens.append(answer.json()["accessToken"])
+        assert me(service, tokens[-1]).status_code == 200
+    assert log_in(service, user["email"], PASSWORD, "192.0.2.23").status_code == 401
+
+
+def test_changing_ones_own_password(service: Service) -> None:
+    user = service.user("viewer")
+    headers = {"Authorization": f"Bearer {user['token']}", "X-Forwarded-For": "192.0.2.24"}
+
+    def change_mine(current: str, new: str) -> Any:
+        body = {"currentPassword": current, "newPassword": new}
+        return service.request("POST", "/v1/password", headers=headers, json=body)
+
+    wrong = change_mine("not my password", "another password")
+    assert wrong.status_code == 422
+    assert wrong.json()["errors"][0]["pointer"] == "/currentPassword"
+    assert me(service, user["token"]).status_code == 200
+    short = change_mine(PASSWORD, "short")
+    assert short.status_code == 422
+    assert short.json()["errors"][0]["pointer"] == "/newPassword"
+    done = change_mine(PASSWORD, "another password")
+    assert done.status_code == 200, done.text
+    assert me(service, user["token"]).status_code == 401
+    assert me(service, done.json()["accessToken"]).status_code == 200
+    assert log_in(service, user["email"], "another password", "192.0.2.25").status_code == 200
+
+
+def test_guessing_the_current_password_with_a_stolen_token_is_limited(service: Service) -> None:
+    user = service.user("viewer")
+    headers = {"Authorization": f"Bearer {user['token']}", "X-Forwarded-For": "192.0.2.26"}
+    answers = [
+        service.request(
+            "POST",
+            "/v1/password",
+            headers=headers,
+            json={"currentPassword": f"guess {number}", "newPassword": "another password"},
+        ).status_code
+        for number in range(login_limits.PAIR.tries + 1)
+    ]
+    assert answers == [422] * login_limits.PAIR.tries + [429]
+
+
+# Logging in ---------------------------------------------------------------------------------------
+
+
+def test_the_answer_to_a_login(service: Service) -> None:
+    user = service.user("reviewer")
+    answer = log_in(service, f"  {user['email'].upper()} ", PASSWORD, "192.0.2.30")
+    assert answer.status_code == 200
+    body = answer.json()
+    assert body.keys() == {"accessToken", "tokenType", "expiresIn", "user"}
+    assert body["tokenType"] == "Bearer"
+    assert body["expiresIn"] == service.settings.token_seconds
+    assert body["user"] == {"email": user["email"], "role": "reviewer"}
+    assert answer.headers["Cache-Control"] == "no-store"
+    decoded = jwt.decode(body["accessToken"], SECRET, ["HS256"], audience=AUDIENCE, issuer=ISSUER)
+    assert decoded.keys() == {"sub", "role", "iat", "exp", "iss", "aud", "jti"}
+    assert jwt.get_unverified_header(body["accessToken"])["alg"] == "HS256"
+
+
+def test_wrong_unknown_and_disabled_get_the_same_answer(service: Service) -> None:
+    user, disabled = service.user("viewer"), service.user("viewer")
+    change(service, disabled, enabled=False)
+    tries = [
+        (user["email"], "not the password"),
+        ("nobody@example.com", PASSWORD),
+        (disabled["email"], PASSWORD),
+        (user["email"], PASSWORD + " "),
+        (user["email"], PASSWORD.upper()),
+        ("' OR 1=1 --", PASSWORD),
+        ("%", PASSWORD),
+    ]
+    seen = set()
+    for number, (email, password) in enumerate(tries):
+        answer = log_in(service, email, password, f"198.51.100.{number}")
+        body = answer.json()
+        body.pop("requestId")
+        seen.add((answer.status_code, json.dumps(body), answer.headers["WWW-Authenticate"]))
+    assert len(seen) == 1
+    assert WRONG in next(iter(seen))[1]
+
+
+def test_an_unknown_email_costs_as_much_as_a_wrong_password(service: Service) -> None:
+    user = service.user("viewer")
+    times: dict[str, list[float]] = {user["email"]: [], "nobody-at-all@example.com": []}
+    for number in range(8):
+        for email in times:
+            started = time.perf_counter()
+            assert log_in(service, email, "not the password", f"203.0.113.{number}").status_code == 401
+            times[email].append(time.perf_counter() - started)
+    known, unknown = (statistics.median(values) for values in times.values())
+    assert 0.6 < known / unknown < 1.6, (known, unknown)
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({"email": "a@b.c"}, ""),
+        ({"password": "x"}, ""),
+        ({"email": "a@b.c", "password": ""}, "/password"),
+        ({"email": "", "password": "x"}, "/email"),
+        ({"email": "a@b.c", "password": "x" * 1025}, "/password"),
+        ({"email": "a" * 255, "password": "x"}, "/email"),
+        ({"email": "a@b.c", "password": "x\0y"}, "/password"),
+        ({"email": ["a@b.c"], "password": "x"}, "/email"),
+        ({"email": "a@b.c", "password": {"$ne": ""}}, "/password"),
+        ({"email": "a@b.c", "password": "x", "role": "admin"}, "/role"),
+    ],
+)
+def test_a_misshapen_login_is_422(service: Service, body: Any, pointer: str) -> None:
+    answer = service.request("POST", "/auth/login", json=body)
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["errors"][0]["pointer"] == pointer
+    assert "xxxx" not in answer.text
+
+
+def test_passwords_are_unicode_and_one_spelling(service: Service) -> None:
+    composed, decomposed = "pässwörd été 12", "pässwörd été 12"
+    body = {"email": "ünï@exämple.com", "password": composed, "role": "viewer"}
+    answer = service.request("POST", "/v1/users", headers=service.bearer("admin"), json=body)
+    assert answer.status_code == 201, answer.text
+    assert log_in(service, "ÜNÏ@EXÄMPLE.COM", decomposed, "192.0.2.40").status_code == 200
+    assert log_in(service, "ünï@exämple.com", composed, "192.0.2.40").status_code == 200

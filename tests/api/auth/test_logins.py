@@ -1,0 +1,258 @@
+"""Logins: how many tries there are, what goes on record, and that nobody else waits for them."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import argon2
+import pytest
+
+from api.auth import passwords
+from api.store import accounts, login_limits
+from tests.harness import running_service as running_service_
+from tests.harness.postgres import postgres, postgres_url  # noqa: F401
+from tests.harness.running_service import PASSWORD, Service, log_in, me, running
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[Service]:
+    """A service of one's own, since these tests count and move the clock."""
+    with running(tmp_path) as running_service:
+        yield running_service
+
+
+@pytest.fixture
+def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passwords that cost next to nothing, for tests that try many."""
+    hasher = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+    monkeypatch.setattr(passwords, "_hasher", hasher)
+    monkeypatch.setattr(running_service_, "_HASH", [])
+
+
+def test_a_token_expires(fresh: Service) -> None:
+    token = fresh.user("viewer")["token"]
+    fresh.clock.ahead = fresh.settings.token_seconds - 5
+    assert me(fresh, token).status_code == 200
+    fresh.clock.ahead = fresh.settings.token_seconds + 1
+    answer = me(fresh, token)
+    assert answer.status_code == 401
+    assert "expired" in answer.json()["detail"]
+
+
+def test_a_password_changed_while_a_login_is_checked_wins(fresh: Service, monkeypatch: Any) -> None:
+    user = fresh.user("viewer")
+    desk = fresh.context.credentials.passwords
+    check = desk.matches
+
+    async def slow(stored: str | None, password: str) -> bool:
+        fits = await check(stored, password)
+        hashed = await desk.hashed("another password")
+        await fresh.context.writer.write(
+            lambda t: accounts.change_user(t, "default", user["userId"], "a test", password_hash=hashed)
+        )
+        return fits
+
+    monkeypatch.setattr(desk, "matches", slow)
+    assert log_in(fresh, user["email"], PASSWORD).status_code == 401
+
+
+def test_logins_are_on_record_without_what_was_typed(fresh: Service) -> None:
+    user = fresh.user("viewer")
+    log_in(fresh, user["email"], PASSWORD)
+    log_in(fresh, user["email"], "not the password")
+    log_in(fresh, "my-password-in-the-wrong-field@x", "somebody")
+    good, bad = fresh.audit("login"), fresh.audit("login.failed")
+    assert [record["actor"] for record in good] == [user["email"]]
+    assert [record["actor"] for record in bad] == [user["email"], "nobody"]
+    assert bad[0]["details"] == {"address": "192.0.2.1"}
+    text = json.dumps(good + bad)
+    for secret in (PASSWORD, "not the password", "my-password-in-the-wrong-field", "eyJ"):
+        assert secret not in text
+
+
+def statuses(service: Service, tries: int, email: str, address: str = "192.0.2.1") -> list[int]:
+    return [log_in(service, email, "not the password", address).status_code for _ in range(tries)]
+
+
+def test_five_wrong_passwords_from_one_address_are_the_most(fresh: Service) -> None:
+    user = fresh.user("viewer")
+    assert statuses(fresh, 6, user["email"]) == [401] * 5 + [429]
+    answer = log_in(fresh, user["email"], PASSWORD)
+    assert answer.status_code == 429
+    assert answer.json()["code"] == "rate_limited"
+    assert 0 < int(answer.headers["Retry-After"]) <= login_limits.PAIR.seconds
+    assert log_in(fresh, user["email"], PASSWORD, "192.0.2.2").status_code == 200
+    fresh.clock.ahead = login_limits.PAIR.seconds + 1
+    assert log_in(fresh, user["email"], PASSWORD).status_code == 200
+
+
+def test_an_unknown_email_is_limited_alike(fresh: Service) -> None:
+    assert statuses(fresh, 6, "nobody@example.com") == [401] * 5 + [429]
+
+
+def test_refused_tries_do_not_prolong_the_wait(fresh: Service) -> None:
+    user = fresh.user("viewer")
+    assert statuses(fresh, 5, user["email"]) == [401] * 5
+    for ahead in range(0, login_limits.PAIR.seconds - 100, 100):
+        fresh.clock.ahead = ahead
+        assert log_in(fresh, user["email"], "not the password").status_code == 429
+    fresh.clock.ahead = login_limits.PAIR.seconds + 5
+    assert log_in(fresh, user["email"], PASSWORD).status_code == 200
+
+
+def test_a_right_password_starts_anew(fresh: Service) -> None:
+    user = fresh.user("viewer")
+    for _ in range(3):
+        assert statuses(fresh, 4, user["email"]) == [401] * 4
+        assert log_in(fresh, user["email"], PASSWORD).status_code == 200
+
+
+def test_many_emails_from_one_address_are_limited(cheap: None, fresh: Service) -> None:
+    answers = [
+        log_in(fresh, f"somebody{number}@example.com", "not the password").status_code
+        for number in range(login_limits.ADDRESS.tries + 1)
+    ]
+    assert answers == [401] * login_limits.ADDRESS.tries + [429]
+
+
+def test_an_ipv6_network_counts_as_one_address(fresh: Service) -> None:
+    assert login_limits.network("2001:db8:1:2::1") == login_limits.network("2001:db8:1:2:ffff::9")
+    assert login_limits.network("2001:db8:1:2::1") != login_limits.network("2001:db8:1:3::1")
+    assert login_limits.network("::ffff:192.0.2.1") == login_limits.network("192.0.2.1") == "192.0.2.1"
+    assert login_limits.network("unix") == "unix"
+    assert login_limits.network("fe80::1%eth0")
+    user = fresh.user("viewer")
+    answers = [
+        log_in(fresh, user["email"], "not the password", f"2001:db8::{number}").status_code
+        for number in range(6)
+    ]
+    assert answers == [401] * 5 + [429]
+
+
+def test_nobody_locks_an_admin_out_of_their_usual_place(cheap: None, fresh: Service) -> None:
+    admin = fresh.user("admin")
+    assert log_in(fresh, admin["email"], PASSWORD, "192.0.2.9").status_code == 200
+    guesses = [
+        log_in(fresh, admin["email"], "not the password", f"198.51.{number}.1").status_code
+        for number in range(login_limits.EMAIL.tries + 2)
+    ]
+    assert guesses == [401] * login_limits.EMAIL.tries + [429] * 2
+    assert log_in(fresh, admin["email"], PASSWORD, "198.51.200.1").status_code == 429
+    assert log_in(fresh, admin["email"], PASSWORD, "192.0.2.9").status_code == 200
+    # And it passes by itself, for the other places too.
+    fresh.clock.ahead = login_limits.EMAIL.seconds + 1
+    assert log_in(fresh, admin["email"], PASSWORD, "198.51.200.1").status_code == 200
+
+
+def test_an_operator_can_forget_failures(fresh: Service) -> None:
+    user = fresh.user("viewer")
+    assert statuses(fresh, 6, user["email"])[-1] == 429
+    assert fresh.write(lambda transaction: login_limits.forget(transaction, user["email"].upper())) > 0
+    assert log_in(fresh, user["email"], PASSWORD).status_code == 200
+
+
+def test_tries_at_once_are_no_way_around(fresh: Service) -> None:
+    user = fresh.user("viewer")
+    answers: list[int] = []
+
+    def guess() -> None:
+        answers.append(log_in(fresh, user["email"], "not the password").status_code)
+
+    threads = [threading.Thread(target=guess) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers.count(401) == login_limits.PAIR.tries
+    assert answers.count(429) == 20 - login_limits.PAIR.tries
+
+
+def test_events_go_on_while_many_log_in(fresh: Service) -> None:
+    """Passwords are checked on a thread of their own: a storm of logins does not hold up an event."""
+    users = [fresh.user("viewer")["email"] for _ in range(12)]
+
+    def storm(number: int) -> None:
+        log_in(fresh, users[number], "not the password", f"203.0.113.{number}")
+
+    threads = [threading.Thread(target=storm, args=(number,)) for number in range(len(users))]
+    for thread in threads:
+        thread.start()
+    slowest = 0.0
+    for number in range(20):
+        event = {
+            "eventId": f"e{number}",
+            "runId": "r",
+            "agentId": "a",
+            "timestamp": "2026-01-01T00:00:00Z",
+            "eventType": "custom.ping",
+        }
+        started = time.perf_counter()
+        answer = fresh.request("POST", "/v1/events", headers={"X-API-Key": fresh.api_key}, json=event)
+        slowest = max(slowest, time.perf_counter() - started)
+        assert answer.status_code == 200
+    alive = sum(thread.is_alive() for thread in threads)
+    for thread in threads:
+        thread.join()
+    assert alive > 0, "the storm was over before the events were sent"
+    assert slowest < 0.5
+
+
+def test_too_many_at_once_are_told_to_come_back(fresh: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passwords, "MOST_WAITING", 3)
+    answers: list[Any] = []
+
+    def storm(number: int) -> None:
+        answers.append(log_in(fresh, f"u{number}@example.com", "not the password", f"203.0.113.{number}"))
+
+    threads = [threading.Thread(target=storm, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {answer.status_code for answer in answers} == {401, 429}
+    refused = next(answer for answer in answers if answer.status_code == 429)
+    assert (refused.json()["code"], refused.headers["Retry-After"]) == ("rate_limited", "5")
+    assert log_in(fresh, "later@example.com", "not the password", "203.0.113.99").status_code == 401
+
+
+def test_what_a_proxy_says_is_kept_short(fresh: Service) -> None:
+    log_in(fresh, "nobody@example.com", "not the password", "x" * 5_000)
+    assert len(fresh.audit("login.failed")[-1]["details"]["address"]) <= 64
+
+
+@pytest.mark.postgres
+def test_logins_and_keys_on_postgres(tmp_path: Path, postgres_url: str) -> None:  # noqa: F811
+    with running(tmp_path, database_url=postgres_url) as service:
+        user = service.user("admin")
+        answers: list[int] = []
+
+        def guess() -> None:
+            answers.append(log_in(service, user["email"], "not the password").status_code)
+
+        threads = [threading.Thread(target=guess) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert answers.count(401) == login_limits.PAIR.tries
+        assert service.write(lambda transaction: login_limits.forget(transaction, user["email"])) > 0
+        token = log_in(service, user["email"], PASSWORD).json()["accessToken"]
+        assert me(service, token).status_code == 200
+        headers = {"Authorization": f"Bearer {token}"}
+        first = service.request("GET", "/v1/users?limit=1", headers=headers)
+        path = first.headers["Link"].partition(">")[0].removeprefix("<")
+        assert service.request("GET", path, headers=headers).json() != first.json()
+        made = service.request("POST", "/v1/api-keys", headers=headers, json={"name": "x"}).json()
+        key = {"X-API-Key": made["key"]}
+        assert service.request("GET", "/v1/runs", headers=key).status_code == 200
+        path = f"/v1/api-keys/{made['keyId']}"
+        assert service.request("DELETE", path, headers=headers).status_code == 204
+        assert service.request("GET", "/v1/runs", headers=key).status_code == 401
+        me_path = f"/v1/users/{user['userId']}"
+        assert service.request("PATCH", me_path, headers=headers, json={"enabled": False}).status_code == 200
+        assert me(service, token).status_code == 401

@@ -1,0 +1,383 @@
+"""What goes to PostgreSQL together: how often the server is waited for, and that nothing is half done."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import peewee
+import psycopg
+import pytest
+
+from api.database import postgres
+from api.database.connection import Database, DatabaseUnavailable
+from api.database.id_index import Directory
+from api.database.models import Blob, Organisation, PolicyVersion
+from api.database.postgres import Postgres
+from api.database.writer import Transaction
+from tests.faults.test_database_faults import HOLD, LIMIT, intact, payment, post, refused, rows
+from tests.harness.application import Service
+from tests.harness.running_service import in_transaction
+
+pytestmark = pytest.mark.postgres
+
+GROUP = 64
+MOST_WAITS = 4
+
+
+@pytest.fixture
+def store(postgres_url: str) -> Iterator[Database]:
+    made = Database(postgres_url)
+    made.migrate()
+    yield made
+    made.close()
+
+
+def database(store: Database) -> Postgres:
+    assert isinstance(store.peewee, Postgres)
+    return store.peewee
+
+
+class Waits:
+    """Counts how often the writer waits for the server."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        wait = psycopg.Connection.wait
+
+        def counted(connection: Any, *arguments: Any, **named: Any) -> Any:
+            self.count += threading.current_thread().name == "store-writer"
+            return wait(connection, *arguments, **named)
+
+        monkeypatch.setattr(psycopg.Connection, "wait", counted)
+
+    def restart(self) -> None:
+        self.count = 0
+
+
+async def together(running: Service, events: list[dict[str, Any]], then: Callable[[], None]) -> set[int]:
+    """The statuses of events that share one commit; `then` is called before it."""
+
+    writer = running.context.writer
+
+    def job(transaction: Transaction) -> None:
+        transaction.after_commit(then)
+        deadline = time.monotonic() + 20
+        while writer._queue.qsize() < len(events) and time.monotonic() < deadline:
+            time.sleep(0.005)
+
+    before = asyncio.create_task(writer.write(job))
+    while writer._queue.qsize() or not writer.writing.locked():
+        await asyncio.sleep(0.001)
+    answer = await running.call("agent", "POST", "/v1/events/batch", {"events": events})
+    await before
+    return {result["status"] for result in answer.json()["results"]}
+
+
+def test_a_group_of_events_waits_for_the_server_a_few_times(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a run that is new and a directory that has entries in its table."""
+
+    async def play() -> None:
+        async with Service(
+            tmp_path, [HOLD], environment={"GOVERNANCE_DATABASE_URL": postgres_url}
+        ) as running:
+            writer = running.context.writer
+            for number in range(3):
+                assert (await post(running, payment(number))).status_code == 200
+            directory = Directory(running.context.store)
+            await writer.write(directory.settle)
+            waits = Waits(monkeypatch)
+            for group, expected in (("a", MOST_WAITS), ("b", MOST_WAITS - 1)):
+                events = [payment(f"{group}{number}") | {"runId": "run-0"} for number in range(GROUP)]
+                if group == "a":
+                    events[7]["runId"] = "a new one"
+                assert await together(running, events, waits.restart) == {200}
+                assert 2 <= waits.count <= expected
+            await intact(running)
+
+    asyncio.run(play())
+
+
+TEXTS = [
+    *(
+        "",
+        "plain",
+        "NULL",
+        "null",
+        "{}",
+        "{a,b}",
+        '"',
+        '""',
+        "\\",
+        "\\\\",
+        '\\"',
+        ",",
+        "a,b",
+        " a ",
+        "\n\t\r",
+    ),
+    *(
+        "\x1f",
+        "a\x1fb",
+        "\x01\x7f",
+        "ä\U0001f600\u2028",
+        "'; DROP TABLE blobs",
+        "$1 ? %s %(x)s",
+        "\\x00",
+        "?",
+    ),
+]
+
+
+@pytest.mark.parametrize("copies", [1, 60])
+def test_values_arrive_as_they_are(store: Database, copies: int) -> None:
+    """However many: above a thousand rows it is another way."""
+    contents = [bytes(range(256)), b"", b"\\x", *(text.encode() for text in TEXTS)]
+    blobs = [(f"{copy}-{number}", c) for copy in range(copies) for number, c in enumerate(contents)]
+    names = [(f"{copy} {text}", text, "") for copy in range(copies) for text in TEXTS]
+    single = [("only " + text, text, "") for text in TEXTS]
+    newer = [(name, text + " again", "") for name, text, _ in names[:50]]
+    columns = ("organisation_id", "name", "created_at")
+
+    def write(transaction: Transaction) -> None:
+        store.insert_many("blobs", ("digest", "content"), blobs)
+        store.insert_many("organisations", columns, names)
+        store.insert_many("organisations", columns, [*newer, *single], key=("organisation_id",))
+        for text in TEXTS:
+            store.insert_many("organisations", columns, [("one " + text, text, "")])
+
+    in_transaction(store, write, 0.0)
+    assert {row.digest: bytes(row.content) for row in Blob.select()} == dict(blobs)
+    found = {row.organisation_id: row.name for row in Organisation.select()}
+    assert found == {row[0]: row[1] for row in [*names, *newer, *single]} | {
+        "one " + text: text for text in TEXTS
+    }
+
+
+def test_nulls_numbers_and_booleans_arrive(store: Database) -> None:
+    columns = tuple(PolicyVersion._meta.columns)
+    numbers = [0, 1, -1, 2**31, 2**63 - 1, -(2**63)]
+    made = [
+        (
+            "o",
+            f"p{at}",
+            at,
+            number,
+            "path",
+            "d",
+            "s",
+            '"',
+            "at",
+            "by",
+            None,
+            "NULL" if at % 2 else None,
+            at % 2 == 0,
+        )
+        for at, number in enumerate(numbers)
+    ]
+    times = [0.1 + 0.2, 1e300, 5e-324, 1769851800.123456, 0.0]
+
+    def write(transaction: Transaction) -> None:
+        store.insert_many("policy_versions", columns, made)
+        hits = [(f"b{time!r}", time, -time) for time in times]
+        store.insert_many("rate_hits", ("bucket", "at", "expires_at"), hits)
+
+    in_transaction(store, write, 0.0)
+    assert sorted(PolicyVersion.select().tuples(), key=lambda row: row[2]) == made
+    kept = store.rows("SELECT bucket, at, expires_at FROM rate_hits")
+    assert sorted(kept) == sorted((f"b{time!r}", time, -time) for time in times)
+
+
+def test_who_reads_sees_what_was_written_before(store: Database) -> None:
+    columns = ("organisation_id", "name", "created_at")
+
+    def job(transaction: Transaction) -> None:
+        store.insert_many("organisations", columns, [("a", "a", "")])
+        assert store.rows("SELECT name FROM organisations") == [("a",)]
+        store.insert_many("organisations", columns, [("b", "b", "")])
+        assert Organisation.select().count() == 2
+        store.change("UPDATE organisations SET name = ? WHERE organisation_id = ?", ("c", "b"))
+        assert store.rows_changed("DELETE FROM organisations WHERE name = ?", ("c",)) == 1
+        with pytest.raises(ZeroDivisionError), store.peewee.savepoint():
+            store.insert_many("organisations", columns, [("d", "d", "")])
+            raise ZeroDivisionError
+        with pytest.raises(peewee.IntegrityError), store.peewee.savepoint():
+            store.insert_many("organisations", columns, [("a", "again", "")])
+        store.insert_many("organisations", columns, [("e", "e", "")])
+
+    in_transaction(store, job, 0.0)
+    assert sorted(store.rows("SELECT name FROM organisations")) == [("a",), ("e",)]
+
+
+def test_a_transaction_that_fails_leaves_nothing(store: Database) -> None:
+    columns = ("organisation_id", "name", "created_at")
+
+    def swallowed(transaction: Transaction) -> None:
+        store.insert_many("organisations", columns, [("a", "a", "")])
+        with pytest.raises(peewee.DataError):
+            store.rows("SELECT 1 / 0")
+
+    def at_the_commit(transaction: Transaction) -> None:
+        store.insert_many("organisations", columns, [("a", "a", ""), ("a", "b", "")])
+
+    def before_it(transaction: Transaction) -> None:
+        store.insert_many("organisations", columns, [("a", "a", "")])
+        raise ZeroDivisionError
+
+    def unfit(transaction: Transaction) -> None:
+        store.insert_many("organisations", columns, [("a", "a", "")])
+        store.insert_many("organisations", columns, [("b", "nul \0", "")])
+
+    for job, error in (
+        (swallowed, DatabaseUnavailable),
+        (at_the_commit, peewee.IntegrityError),
+        (before_it, ZeroDivisionError),
+        (unfit, peewee.DataError),
+    ):
+        for _ in range(2):
+            with pytest.raises(error):
+                in_transaction(store, job, 0.0)
+            assert store.rows("SELECT * FROM organisations") == []
+            assert database(store)._own.waiting == []
+    in_transaction(store, lambda _: store.insert_many("organisations", columns, [("a", "a", "")]), 0.0)
+    assert store.rows("SELECT name FROM organisations") == [("a",)]
+
+
+FAULTS = {
+    "a statement that fails": ("SELECT 1 / 0", 500),
+    "a connection that ends": ("SELECT pg_terminate_backend(pg_backend_pid())", 503),
+}
+
+
+class Faults:
+    """Puts a statement before the nth that the writer sends."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+        self.left: int | None = None
+        push = postgres._Session.push
+
+        def faulty(session: Any, statements: Any) -> None:
+            made = []
+            for statement in statements:
+                if self.left is not None and threading.current_thread().name == "store-writer":
+                    if self.left == 0:
+                        made.append((text, ()))
+                    self.left = self.left - 1 if self.left else None
+                made.append(statement)
+            push(session, made)
+
+        monkeypatch.setattr(postgres._Session, "push", faulty)
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_fault_at_every_statement_on_the_server_leaves_nothing(
+    kind: str, tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, status = FAULTS[kind]
+    faults = Faults(monkeypatch, text)
+
+    async def play() -> None:
+        environment = {"GOVERNANCE_DATABASE_URL": postgres_url}
+        async with Service(tmp_path, [HOLD, LIMIT], environment=environment) as running:
+            assert (await post(running, payment("first"))).status_code == 200
+            for step in range(100):
+                before = await rows(running)
+                faults.left = step
+                answer = await post(running, payment(step))
+                if faults.left is not None:
+                    faults.left = None
+                    assert answer.status_code == 200
+                    break
+                if status == 503:
+                    refused(answer, 503)
+                else:
+                    assert answer.status_code == 500
+                assert await rows(running) == before, f"step {step} left something"
+                answer = await post(running, payment(step))
+                assert answer.status_code == 200 and "idempotent-replay" not in answer.headers
+            assert 8 <= step < 99
+            await intact(running)
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_fault_while_a_group_is_written_in_parts_leaves_nothing(
+    kind: str, tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A statement's failure sends each event through a transaction of its own; a lost connection is told."""
+    text, status = FAULTS[kind]
+    faults = Faults(monkeypatch, text)
+    expected = {503} if status == 503 else {200}
+    limit = LIMIT | {"rateLimit": {"limit": 100_000, "windowSeconds": 60}}
+
+    async def play() -> None:
+        environment = {"GOVERNANCE_DATABASE_URL": postgres_url}
+        async with Service(tmp_path, [HOLD, limit], environment=environment) as running:
+
+            async def batch(step: int, at: int | None) -> set[int]:
+                events = [payment(f"{step}-{number}") for number in range(80)]
+                return await together(running, events, lambda: setattr(faults, "left", at))
+
+            assert await batch(-1, None) == {200}
+            for step in range(100):
+                before = await rows(running)
+                statuses = await batch(step, step)
+                if faults.left is not None:
+                    faults.left = None
+                    assert statuses == {200}
+                    break
+                assert statuses == expected
+                after = await rows(running)
+                added = 80 if statuses == {200} else 0
+                for table in ("events", "tool_calls", "approvals", "rate_hits"):
+                    assert after[table] == before[table] + added, (step, table)
+                assert await batch(step, None) == {200}
+                assert (await rows(running))["events"] == before["events"] + 80
+            assert 15 <= step < 99
+            await intact(running)
+
+    asyncio.run(play())
+
+
+def test_prepared_statements_that_are_gone_are_prepared_again(store: Database) -> None:
+    def job(transaction: Transaction) -> None:
+        transaction.bump("keys")
+
+    for _ in range(3):
+        in_transaction(store, job, 0.0)
+    store.peewee.execute_sql("DEALLOCATE ALL")
+    with pytest.raises(peewee.ProgrammingError):
+        in_transaction(store, job, 0.0)
+    in_transaction(store, job, 0.0)
+    assert store.rows("SELECT value FROM counters WHERE name = 'keys'") == [(4,)]
+
+
+def test_a_column_that_is_not_there_is_refused(store: Database) -> None:
+    with pytest.raises(peewee.ProgrammingError), store.transaction():
+        store.insert_many("events", ("event_no", "event_hash"), [(1, 1)])
+
+
+def test_a_large_body_arrives(store: Database) -> None:
+    body = bytes(range(256)) * (40 * 2**10)
+
+    def write(transaction: Transaction) -> None:
+        store.insert_many("blobs", ("digest", "content"), [("small", b"x")])
+        store.insert_many("blobs", ("digest", "content"), [("large", body), ("other", body)])
+        store.insert_many(
+            "blobs", ("digest", "content"), [("large", b"new"), ("third", body)], key=("digest",)
+        )
+
+    in_transaction(store, write, 0.0)
+    assert {row.digest: bytes(row.content) for row in Blob.select()} == {
+        "small": b"x",
+        "large": b"new",
+        "other": body,
+        "third": body,
+    }

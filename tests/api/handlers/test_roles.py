@@ -1,0 +1,218 @@
+"""Who may do what: every route with every kind of credential, and the contract's own table beside ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from api.server.endpoint import Route
+from api.server.routes import ROUTES
+from tests.harness.running_service import Service, running
+
+ANYONE = {"anyone"}
+AGENT = {"agent"}
+EVERYBODY = {"viewer", "reviewer", "admin"}
+REVIEWERS = {"reviewer", "admin"}
+ADMINS = {"admin"}
+
+CONTRACT = {
+    ("GET", "/v1/policies"): EVERYBODY,
+    ("GET", "/v1/policies/:id"): EVERYBODY,
+    ("GET", "/v1/policies/:id/versions"): EVERYBODY,
+    ("POST", "/v1/policies"): ADMINS,
+    ("PATCH", "/v1/policies/:id"): ADMINS,
+    ("DELETE", "/v1/policies/:id"): ADMINS,
+    ("POST", "/v1/policies/simulate"): REVIEWERS,
+    ("GET", "/v1/policy-presets"): EVERYBODY,
+    ("GET", "/v1/policy-presets/packs"): EVERYBODY,
+    ("POST", "/v1/policy-presets/packs/:packId/activate"): ADMINS,
+    ("GET", "/v1/approvals"): REVIEWERS,
+    ("POST", "/v1/approvals/:id/approve"): REVIEWERS,
+    ("POST", "/v1/approvals/:id/reject"): REVIEWERS,
+    ("POST", "/v1/events"): AGENT,
+    ("POST", "/v1/webhooks"): ADMINS,
+    ("GET", "/v1/webhooks"): ADMINS,
+    ("DELETE", "/v1/webhooks/:id"): ADMINS,
+    ("GET", "/v1/webhooks/:id/deliveries"): ADMINS,
+    ("GET", "/health"): ANYONE,
+    ("POST", "/auth/login"): ANYONE,
+    ("GET", "/api/docs"): ANYONE,
+}
+"""The 21 endpoints of section 4 of the contract, by its words; a `viewer` is a valid token and no more."""
+
+OURS = {
+    ("GET", "/v1/me"): EVERYBODY,
+    ("POST", "/v1/password"): EVERYBODY,
+    ("GET", "/v1/users"): ADMINS,
+    ("POST", "/v1/users"): ADMINS,
+    ("GET", "/v1/users/:id"): ADMINS,
+    ("PATCH", "/v1/users/:id"): ADMINS,
+    ("GET", "/v1/api-keys"): ADMINS,
+    ("POST", "/v1/api-keys"): ADMINS,
+    ("POST", "/v1/api-keys/:id/rotate"): ADMINS,
+    ("DELETE", "/v1/api-keys/:id"): ADMINS,
+    ("GET", "/v1/organisation"): ADMINS,
+    ("PUT", "/v1/organisation"): ADMINS,
+    ("POST", "/v1/policies/:id/rollback"): ADMINS,
+    ("GET", "/v1/policies/:id/preset-upgrade"): EVERYBODY,
+    ("POST", "/v1/policies/:id/preset-upgrade"): ADMINS,
+    ("POST", "/v1/policies/backtest"): REVIEWERS,
+    ("POST", "/v1/policy-presets/:presetId/activate"): ADMINS,
+    ("POST", "/v1/events/batch"): AGENT,
+    ("GET", "/v1/approvals/:id"): REVIEWERS | AGENT,
+    ("GET", "/v1/runs"): EVERYBODY | AGENT,
+    ("GET", "/v1/runs/:id"): EVERYBODY | AGENT,
+    ("PATCH", "/v1/webhooks/:id"): ADMINS,
+    ("GET", "/v1/webhooks/:id"): ADMINS,
+    ("POST", "/v1/webhooks/:id/rotate"): ADMINS,
+    ("POST", "/v1/webhooks/:id/test"): ADMINS,
+    ("POST", "/v1/webhooks/:id/deliveries/:deliveryId/redeliver"): ADMINS,
+    ("GET", "/v1/audit"): ADMINS,
+    ("GET", "/v1/audit/verify"): ADMINS,
+    ("GET", "/v1/stream"): REVIEWERS,
+    ("GET", "/v1/halts"): ADMINS,
+    ("POST", "/v1/halt"): ADMINS,
+    ("POST", "/v1/resume"): ADMINS,
+    ("GET", "/health/live"): ANYONE,
+    ("GET", "/health/ready"): ANYONE,
+    ("GET", "/metrics"): ANYONE,
+    ("GET", "/api/openapi.json"): ANYONE,
+    ("GET", "/api/docs/:asset"): ANYONE,
+}
+"""Who may call what the contract leaves open; a route that stands in neither table fails a test."""
+
+CREDENTIALS = (
+    "nobody",
+    "wrong token",
+    "wrong key",
+    "a key as a token",
+    "a token as a key",
+    "viewer",
+    "reviewer",
+    "admin",
+    "disabled admin",
+    "admin of another organisation",
+    "agent",
+    "revoked agent",
+)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with running(tmp_path_factory.mktemp("roles"), live=True) as running_service:
+        running_service.organisation("other")
+        yield running_service
+
+
+@pytest.fixture(scope="module")
+def credentials(service: Service) -> dict[str, dict[str, str]]:
+    admin = service.bearer("admin")
+    gone, key = service.user("admin"), service.key()
+    revoked = service.key()
+    disabled = service.request("PATCH", f"/v1/users/{gone['userId']}", headers=admin, json={"enabled": False})
+    assert disabled.status_code == 200
+    ended = service.request("DELETE", f"/v1/api-keys/{revoked['keyId']}", headers=admin)
+    assert ended.status_code == 204
+    return {
+        "nobody": {},
+        "wrong token": {"Authorization": "Bearer eyJhbGciOiJIUzI1NiJ9.e30.c2lnbmF0dXJl"},
+        "wrong key": {"X-API-Key": "agk_" + "0" * 43},
+        "a key as a token": {"Authorization": f"Bearer {key['key']}"},
+        "a token as a key": {"X-API-Key": admin["Authorization"].removeprefix("Bearer ")},
+        "viewer": service.bearer("viewer"),
+        "reviewer": service.bearer("reviewer"),
+        "admin": admin,
+        "disabled admin": {"Authorization": f"Bearer {gone['token']}"},
+        "admin of another organisation": service.bearer("admin", "other"),
+        "agent": {"X-API-Key": key["key"]},
+        "revoked agent": {"X-API-Key": revoked["key"]},
+    }
+
+
+def name(route: Route) -> str:
+    return f"{route.method} {route.path}"
+
+
+def ask(service: Service, route: Route, headers: dict[str, str]) -> tuple[int, str]:
+    """Status and code of a call whose ids and body lead to nothing."""
+    path = re.sub(r":[A-Za-z]+", "nothing", route.path)
+    options: dict[str, Any] = {} if route.body is None else {"json": {"nothing": "of the kind"}}
+    with service.http.stream(route.method, path, headers=headers, **options) as answer:
+        code = ""
+        if answer.headers["Content-Type"].startswith("application/problem+json"):
+            answer.read()
+            code = answer.json()["code"]
+            if answer.status_code == 401:
+                assert answer.headers["WWW-Authenticate"].startswith(("Bearer", "ApiKey"))
+        return answer.status_code, code
+
+
+def expected(route: Route, credential: str) -> str:
+    """`401`, `403` or `allowed`: what `who` means for a credential."""
+    who = route.who
+    if "anyone" in who:
+        return "allowed"
+    role = {"admin of another organisation": "admin"}.get(credential, credential)
+    if role in EVERYBODY:
+        if role in who:
+            return "allowed"
+        # An endpoint for agents alone does not look at tokens: to it there is no credential.
+        return "403" if who & EVERYBODY else "401"
+    return "allowed" if credential == "agent" and "agent" in who else "401"
+
+
+@pytest.mark.parametrize("credential", CREDENTIALS)
+@pytest.mark.parametrize("route", ROUTES, ids=name)
+def test_role_by_endpoint(
+    service: Service, credentials: dict[str, dict[str, str]], route: Route, credential: str
+) -> None:
+    status, code = ask(service, route, credentials[credential])
+    match expected(route, credential):
+        case "401":
+            assert (status, code) == (401, "unauthenticated")
+        case "403":
+            assert (status, code) == (403, "forbidden")
+        case _:
+            assert status not in (401, 403) and status < 500, code
+
+
+def test_the_contract_says_who() -> None:
+    table = {(route.method, route.path): set(route.who) for route in ROUTES}
+    assert len(CONTRACT) == 21
+    for endpoint, who in CONTRACT.items():
+        assert table.get(endpoint) == who, endpoint
+
+
+def test_nothing_is_open_by_accident() -> None:
+    """Whoever adds a route says here, in words of their own, who may call it."""
+    table = {(route.method, route.path): set(route.who) for route in ROUTES}
+    assert table == CONTRACT | OURS
+
+
+def test_both_credentials_at_once(service: Service, credentials: dict[str, dict[str, str]]) -> None:
+    """A token counts where tokens do and a key where keys do; a bad token is not saved by a good key."""
+    both = credentials["viewer"] | credentials["agent"]
+    assert service.request("GET", "/v1/me", headers=both).status_code == 200
+    assert service.request("GET", "/v1/users", headers=both).status_code == 403
+    bad = credentials["wrong token"] | credentials["agent"]
+    assert service.request("GET", "/v1/runs", headers=bad).status_code == 401
+
+
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "TRACE", "PUT"])
+def test_another_method_opens_nothing(service: Service, method: str) -> None:
+    answer = service.request(method, "/v1/users")
+    assert answer.status_code in (401, 405, 501)
+    assert "userId" not in answer.text
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/users/", "//v1/users", "/v1//users", "/V1/users", "/v1/users/..", "/v1/./users", "/v1/users%2f"],
+)
+def test_another_spelling_of_a_path_opens_nothing(service: Service, path: str) -> None:
+    answer = service.request("GET", path)
+    assert answer.status_code in (401, 404, 405)
+    assert "userId" not in answer.text

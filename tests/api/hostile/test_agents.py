@@ -1,0 +1,190 @@
+"""A hostile agent with a valid key, and strangers: what they can neither reach nor fill up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.server.routes import ROUTES
+from api.store import recorded_calls, runs
+from tests.harness.application import PASSWORD, Service
+from tests.harness.hostile import POLICY, SAMPLES, name_of
+
+HOLD = {**POLICY, "name": "Hold", "policyId": "hold", "action": "require_approval"}
+ZOO = {**POLICY, "name": "Zoo", "policyId": "zoo", "enabled": False}
+BY_ID = [route for route in ROUTES if ":id" in route.path or ":deliveryId" in route.path]
+
+
+def payment(number: int, size: int = 1) -> dict[str, Any]:
+    return {
+        "eventId": f"event-{number}",
+        "runId": "run-1",
+        "agentId": "mailer",
+        "timestamp": "2026-01-31T09:30:00Z",
+        "eventType": "tool.called",
+        "metadata": {"toolCallId": f"call-{number}", "toolName": "wire", "inputPayload": {"x": "x" * size}},
+    }
+
+
+async def furnished(service: Service) -> dict[str, str]:
+    """One of everything in the organisation `default`: the start of an address -> the id."""
+
+    async def made(path: str, body: Any = None) -> Any:
+        answer = await service.call("admin", "POST", path, body)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    held = await service.call("agent", "POST", "/v1/events", payment(1))
+    hook = await made("/v1/webhooks", {"url": "https://hooks.example.com/x", "events": ["tool.blocked"]})
+    delivery = await made(f"/v1/webhooks/{hook['webhookId']}/test")
+    person = {"email": "new@acme.example", "password": PASSWORD, "role": "viewer"}
+    return {
+        "/v1/policies": "hold",
+        "/v1/approvals": held.json()["approvalId"],
+        "/v1/runs": "run-1",
+        "/v1/webhooks": hook["webhookId"],
+        "/v1/users": (await made("/v1/users", person))["userId"],
+        "/v1/api-keys": (await made("/v1/api-keys", {"name": "k"}))["keyId"],
+        "delivery": delivery["deliveryId"],
+    }
+
+
+def test_nothing_of_another_organisation_can_be_reached_by_its_id(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with Service(tmp_path, [HOLD], live=True) as service:
+            ids = await furnished(service)
+            for route in BY_ID:
+                start = route.path.partition("/:")[0]
+                path = route.path.replace(":id", ids[start]).replace(":deliveryId", ids["delivery"])
+                body = SAMPLES[route.body] if route.body else None
+                strangers = [f"other {name}" for name in ("reviewer", "admin", "agent") if name in route.who]
+                assert strangers or "viewer" in route.who
+                for who in strangers:
+                    answer = await service.call(who, route.method, path, body)
+                    assert answer.status_code == 404, f"{name_of(route)} as {who}: {answer.text}"
+                    assert answer.json()["code"] == "not_found"
+                if "agent" in route.who:
+                    answer = await service.call("second agent", route.method, path, body)
+                    assert answer.status_code == 404, "another key sees the run"
+            # All is as it was.
+            for start, identifier in ids.items():
+                if start != "delivery" and start != "/v1/api-keys":
+                    answer = await service.call("admin", "GET", f"{start}/{identifier}")
+                    assert answer.status_code == 200, answer.text
+            for path in {route.path for route in ROUTES if route.reply_is_array and ":" not in route.path}:
+                answer = await service.call("other admin", "GET", path)
+                if answer.status_code == 200 and "presets" not in path:
+                    assert not any(f'"{each}"' in answer.text for each in ids.values()), path
+
+    asyncio.run(play())
+
+
+def test_pages_of_one_organisation_are_no_use_in_another(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with Service(tmp_path, [HOLD, ZOO], live=True) as service:
+            ids = await furnished(service)
+            await service.call("second agent", "POST", "/v1/events", {**payment(2), "runId": "run-2"})
+            for path in (
+                "/v1/policies",
+                "/v1/users",
+                "/v1/api-keys",
+                "/v1/runs",
+                "/v1/approvals",
+                "/v1/audit",
+            ):
+                mine = await service.call("admin", "GET", f"{path}?limit=1")
+                following = re.match(r"<([^>]+)>", mine.headers["link"])
+                assert following, path
+                theirs = await service.call("other admin", "GET", following[1])
+                assert theirs.status_code == 200
+                assert not any(f'"{each}"' in theirs.text for each in ids.values()), path
+
+    asyncio.run(play())
+
+
+def test_a_run_of_large_payloads_is_read_within_bounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "MOST_PAYLOAD_BYTES", 1_000_000)
+
+    async def play() -> None:
+        async with Service(tmp_path, [POLICY]) as service:
+            for number in range(8):
+                answer = await service.call("agent", "POST", "/v1/events", payment(number, 300_000))
+                assert answer.status_code == 200
+            answer = await service.call("agent", "GET", "/v1/runs/run-1")
+            assert len(answer.content) < 1_100_000
+            found = answer.json()["toolCalls"]
+            assert [call["inputPayload"] is not None for call in found] == [True] * 3 + [False] * 5
+            assert [call["status"] for call in found] == ["blocked"] * 8
+
+    asyncio.run(play())
+
+
+def test_a_backtest_reads_some_calls_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded_calls, "AT_ONCE", 3)
+
+    async def play() -> None:
+        async with Service(tmp_path, [POLICY], live=True) as service:
+            for number in range(10):
+                await service.call("agent", "POST", "/v1/events", payment(number))
+            store = service.context.store
+            for limit in (1, 2, 3, 4, 9, 10, 11):
+                at_once = await store.read(
+                    lambda limit=limit: recorded_calls.recorded(store, "default", limit=limit)
+                )
+                some = await asyncio.to_thread(
+                    lambda limit=limit: list(recorded_calls.each_recorded(store, "default", limit=limit))
+                )
+                assert some == at_once
+                assert len(some) == min(limit, 10)
+            draft = {**POLICY, "name": "Warn", "action": "warn", "policyId": "no-wires"}
+            answer = await service.call("admin", "POST", "/v1/policies/backtest", {"policy": draft})
+            assert answer.status_code == 200 and answer.json()["calls"] == 10
+
+    asyncio.run(play())
+
+
+@pytest.mark.slow
+def test_large_bodies_hold_up_no_other_request(tmp_path: Path) -> None:
+    """The event loop goes on while large and wrong bodies are looked at; the longest stall is short."""
+    bodies = [
+        ("agent", "/v1/events", json.dumps({**payment(1, 900_000), "nope": 1}).encode()),
+        ("agent", "/v1/events/batch", b'{"events":[' + b",".join([b'{"a":1}'] * 1_000) + b"]}"),
+        ("agent", "/v1/events/batch", b'{"events":[' + b",".join([b"1"] * 400_000) + b"]}"),
+        ("nobody", "/auth/login", b"{" + b",".join(b'"k%d":0' % n for n in range(70_000)) + b"}"),
+        ("nobody", "/auth/login", b'{"email":' + b"[" * 500_000),
+        ("reviewer", "/v1/policies/simulate", b'{"toolName":"' + b"a" * 1_000_000 + b'"}'),
+        ("agent", "/v1/events",
+        b'{"eventId":"e","runId":"r","agentId":"a","timestamp":"2026-01-01T00:00:00Z",'
+         b'"eventType":"tool.called","metadata":{"toolCallId":"c","toolName":"t","inputPayload":{"a":['
+         + b",".join([b'{"b":1}'] * 100_000) + b"]}}}"),
+    ]  # fmt: skip
+
+    async def play() -> None:
+        async with Service(tmp_path, [POLICY]) as service:
+            longest = 0.0
+
+            async def tick() -> None:
+                nonlocal longest
+                loop = asyncio.get_running_loop()
+                while True:
+                    before = loop.time()
+                    await asyncio.sleep(0.001)
+                    longest = max(longest, loop.time() - before)
+
+            ticking = asyncio.create_task(tick())
+            for who, path, raw in bodies:
+                longest = 0.0
+                headers = {"Content-Type": "application/json", **service.credentials[who]}
+                answer = await service.http.post(path, content=raw, headers=headers)
+                assert answer.status_code in (200, 400, 422), answer.text[:500]
+                assert longest < 1.5, f"{path} with {raw[:60]!r} held all others up for {longest:.2f} s"
+            ticking.cancel()
+
+    asyncio.run(play())

@@ -1,0 +1,394 @@
+"""Repetitions, and what the writer leaves out since it is hardly ever needed: reading runs again."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import peewee
+import pytest
+
+from api.auth.credentials import key_digest
+from api.clock import random_ids
+from api.database.connection import Database, DatabaseUnavailable
+from api.database.id_index import Directory
+from api.database.models import Event, Run, ToolCall
+from api.database.writer import Transaction
+from api.handlers.events import checked
+from api.ingestion import event as event_
+from api.ingestion.pipeline import Ingestion
+from api.server import event_fast_path
+from engine.matching.ruleset import Ruleset
+from tests.harness.application import Service, event
+from tests.harness.sql_archive import opened
+
+BLOCK = {
+    "name": "No wires",
+    "action": "block",
+    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
+}
+
+
+def played(tmp_path: Path, steps: Any) -> None:
+    async def play() -> None:
+        async with Service(tmp_path, [BLOCK, THIEVES]) as service:
+            await steps(service)
+
+    asyncio.run(play())
+
+
+def another_process(service: Service) -> Ingestion:
+    """What decides events in another process: it shares the database and remembers nothing of ours."""
+    context = service.context
+    return Ingestion(
+        context.store,
+        Directory(context.store),
+        rules=context.live.ruleset,
+        rules_revision=lambda: context.live.revision,
+        catch_up=context.live.catch_up,
+        keys_version=lambda: context.credentials.keys_version,
+        load_keys=context.credentials.load_keys,
+        key_is_active=context.credentials.is_active,
+        frontend="",
+    )
+
+
+async def record_of_run(service: Service) -> Any:
+    return (await service.call("admin", "GET", "/v1/runs/r")).json()
+
+
+THIEVES = {
+    "name": "No thieves",
+    "action": "block",
+    "matchConditions": [{"field": "run.task", "operator": "contains", "value": "steal"}],
+}
+
+
+async def called(service: Service, number: int, call: str, tool: str = "mail", run: str = "r") -> Any:
+    return await service.report("agent", number, "tool.called", runId=run, toolCallId=call, toolName=tool)
+
+
+def test_a_repeated_event_gets_its_recorded_answer(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        first = await called(service, 1, "c-1", "wire")
+        again = await called(service, 1, "c-1", "wire")
+        assert again.content == first.content
+        assert again.headers["idempotent-replay"] == "true"
+        assert "idempotent-replay" not in first.headers
+
+    played(tmp_path, steps)
+
+
+ASK = {
+    "name": "Ask",
+    "action": "require_approval",
+    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
+}
+WARN = {
+    "name": "Wärn",
+    "action": "warn",
+    "matchConditions": [{"field": "inputPayload.text", "operator": "contains", "value": "quote"}],
+}
+SHADOW = {**WARN, "name": "Shadow", "mode": "shadow"}
+
+
+def test_an_answer_that_its_call_tells_is_kept_once(tmp_path: Path) -> None:
+    tools = ("mail", "wire", "pay", "halted")
+
+    async def report(service: Service, number: int, tool: str) -> Any:
+        payload = {"text": 'a "quote" \u2028 😀 \\'}
+        return await service.report(
+            *("agent", number, "tool.called"),
+            runId="r",
+            toolCallId=tool,
+            toolName=tool,
+            inputPayload=payload,
+        )
+
+    async def steps(service: Service) -> None:
+        await called(service, 0, "c-0", "pay")  # known by a second event, too
+        first = []
+        for number, tool in enumerate(tools, 1):
+            if tool == "halted":
+                halt = await service.call("admin", "POST", "/v1/halt", {"scope": "all", "reason": "stop"})
+                assert halt.is_success, halt.text
+            first.append(await report(service, number, tool))
+        first.append(await report(service, 9, "wire"))
+        assert [each.json()["toolCallStatus"] for each in first] == [
+            *("allowed", "blocked", "awaiting_approval", "blocked", "blocked"),
+        ]
+        ended = await service.call("admin", "POST", "/v1/resume", {"scope": "all"})
+        assert ended.is_success, ended.text
+        approval = first[2].json()["approvalId"]
+        done = await service.call("admin", "POST", f"/v1/approvals/{approval}/approve", {"reason": "fine"})
+        assert done.is_success, done.text
+        rows = service.context.store.rows(
+            "SELECT event_id, length(receipt) > 0 FROM events ORDER BY event_no"
+        )
+        assert [bool(kept) for _, kept in rows] == [True, False, False, True, False, True]
+        again = [await report(service, number, tool) for number, tool in enumerate(tools, 1)]
+        again.append(await report(service, 9, "wire"))
+        for one, other in zip(first, again, strict=True):
+            assert other.content == one.content
+            assert other.headers["idempotent-replay"] == "true"
+        service.context.store.rows_changed("DELETE FROM tool_calls WHERE tool_call_id = 'wire'")
+        lost = await report(service, 2, "wire")
+        assert (lost.status_code, lost.json()["code"]) == (409, "event_id_conflict")
+
+    async def play() -> None:
+        async with Service(tmp_path, [BLOCK, ASK, WARN, SHADOW]) as service:
+            await steps(service)
+
+    asyncio.run(play())
+
+
+def test_one_repetition_among_many_new_events_spoils_none(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        await called(service, 1, "c-1", "wire")
+        numbers = [*range(2, 40), 1, *range(40, 60)]
+        answers = await asyncio.gather(
+            *(called(service, n, f"c-{n}", "wire" if n == 1 else "mail") for n in numbers)
+        )
+        for number, answer in zip(numbers, answers, strict=True):
+            assert answer.status_code == 200, answer.text
+            assert answer.json()["toolCallStatus"] == ("blocked" if number == 1 else "allowed")
+            assert ("idempotent-replay" in answer.headers) == (number == 1)
+        audit = await service.call("admin", "GET", "/v1/audit?type=decision&limit=200")
+        assert len(audit.json()) == 59
+
+    played(tmp_path, steps)
+
+
+def test_what_was_reported_as_something_else_is_refused(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        await called(service, 1, "c-1")
+        answers = [
+            await service.report("agent", 1, "tool.called", runId="s", toolCallId="c-1", toolName="mail"),
+            await called(service, 2, "c-1", "wire"),
+            await service.report(
+                "agent", 1, "tool.called", runId="r", agentId="other", toolCallId="c-1", toolName="mail"
+            ),
+        ]
+        for answer in answers:
+            assert answer.status_code == 409
+        assert [answer.json()["code"] for answer in answers] == [
+            *("event_id_conflict", "tool_call_conflict", "event_id_conflict")
+        ]
+
+    played(tmp_path, steps)
+
+
+def test_ids_that_share_a_hash_are_refused_and_not_mixed_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def short(owner: str, name: str) -> int:
+        return len(name)
+
+    async def steps(service: Service) -> None:
+        monkeypatch.setattr(event_, "hash64", short)
+        first = await called(service, 1, "call-1", "wire")
+        assert first.json()["toolCallStatus"] == "blocked"
+        same_event = await called(service, 2, "another call", "mail")
+        assert same_event.json()["code"] == "event_id_conflict"
+        same_call = await called(service, 100, "call-2", "wire")
+        assert same_call.json()["code"] == "tool_call_conflict"
+        ended = await service.report("agent", 2_000_000, "tool.completed", runId="r", toolCallId="call-3")
+        assert ended.status_code == 200
+        run = await record_of_run(service)
+        assert [(call["toolCallId"], call.get("completedAt")) for call in run["toolCalls"]] == [
+            ("call-1", None)
+        ]
+
+    played(tmp_path, steps)
+
+
+def test_a_run_that_another_process_ended_is_known_to_have_ended(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        await service.report("agent", 1, "run.started", runId="r", task="pay")
+        await called(service, 2, "c-1")
+        ours, service.context.writer.ingest = service.context.writer.ingest, another_process(service)
+        await service.report("agent", 3, "run.completed", runId="r")
+        service.context.writer.ingest = ours
+        await called(service, 4, "c-2")
+        flags = {call["toolCallId"]: call["flags"] for call in (await record_of_run(service))["toolCalls"]}
+        assert flags == {"c-1": [], "c-2": ["after_run_ended"]}
+
+    played(tmp_path, steps)
+
+
+def test_a_run_that_a_failed_transaction_had_ended_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def steps(service: Service) -> None:
+        await called(service, 1, "c-1")
+
+        def broken(*_: Any) -> None:
+            raise peewee.OperationalError("disk I/O error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("api.database.writer.Transaction.flush", broken)
+            failed = await service.report("agent", 2, "run.completed", runId="r")
+            assert failed.status_code == 503
+        await called(service, 3, "c-2")
+        run = await record_of_run(service)
+        assert run["status"] == "running"
+        assert [call["flags"] for call in run["toolCalls"]] == [[], []]
+
+    played(tmp_path, steps)
+
+
+def test_what_was_asked_before_does_not_decide_once_the_policies_have_changed(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        writer, ingest = service.context.writer, service.context.writer.ingest
+        assert isinstance(ingest, Ingestion)
+        caller = service.context.credentials.known(key_digest(service.credentials["agent"]["X-API-Key"]))
+        assert caller is not None
+        fields = {"toolCallId": "c-1", "toolName": "wire"}
+        ready = checked(caller, msgspec.json.encode(event(1, "tool.called", service.clock.text, fields)))
+        lax = Ruleset.build([])
+        strict = ingest._decisions._rules("default")
+        assert ready is not None
+        ingest._decisions._rules = lambda _: lax
+        ingest.prepare([ready])
+        ingest._decisions._rules = lambda _: strict
+        answer = await writer.ingested(ready, asyncio.get_running_loop())
+        assert msgspec.json.decode(answer.content)["toolCallStatus"] == "blocked"
+
+    played(tmp_path, steps)
+
+
+def test_what_was_asked_before_does_not_decide_once_the_run_has_said_more(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        writer = service.context.writer
+        caller = service.context.credentials.known(key_digest(service.credentials["agent"]["X-API-Key"]))
+        assert caller is not None
+        fields = {"toolCallId": "c-1", "toolName": "mail", "runId": "r"}
+        ready = checked(caller, msgspec.json.encode(event(1, "tool.called", service.clock.text, fields)))
+        assert isinstance(writer.ingest, Ingestion) and ready is not None
+        writer.ingest.prepare([ready])
+        await service.report("agent", 2, "run.started", runId="r", task="steal")
+        answer = await writer.ingested(ready, asyncio.get_running_loop())
+        assert msgspec.json.decode(answer.content)["toolCallStatus"] == "blocked"
+
+    played(tmp_path, steps)
+
+
+def test_events_leave_no_work_to_the_garbage_collector(tmp_path: Path) -> None:
+    """It would stop the process for tens of milliseconds time and again."""
+
+    async def steps(service: Service) -> None:
+        loop, writer = asyncio.get_running_loop(), service.context.writer
+        key = service.credentials["agent"]["X-API-Key"]
+        caller = service.context.credentials.known(key_digest(key))
+        assert caller is not None
+
+        async def ingest(first: int) -> None:
+            waiting = []
+            for number in range(first, first + 300):
+                tool = "wire" if number % 3 else "mail"
+                fields = {"toolCallId": f"c-{number}", "toolName": tool, "inputPayload": {"a": [1, {}]}}
+                raw = msgspec.json.encode(event(number, "tool.called", service.clock.text, fields))
+                ready = checked(caller, raw)
+                waiting.append(writer.ingested(ready, loop))
+            await asyncio.gather(*waiting)
+
+        await ingest(0)
+        gc.collect()
+        gc.disable()
+        try:
+            await ingest(1_000)
+            assert gc.collect() < 300
+        finally:
+            gc.enable()
+        exchange = event_fast_path._Exchange(b"key", None, b"", True)
+        gone = weakref.finalize(exchange, lambda: None)
+        gc.disable()
+        try:
+            del exchange
+            assert not gone.alive
+        finally:
+            gc.enable()
+
+    played(tmp_path, steps)
+
+
+# ---- databases of before ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Database]:
+    made = opened(database_url)
+    yield made
+    made.close()
+
+
+def test_a_database_of_before_gets_the_directory(store: Database) -> None:
+    names = [f"call-{number}" for number in range(25)]
+    call = {
+        "organisation_id": "default",
+        "event_no": 1,
+        "tool_name": "mail",
+        "payload_digest": "d",
+        "status": "allowed",
+        "action": "allow",
+        "reason": "",
+        "matched": "[]",
+        "shadow": "[]",
+        "policy_revision": 1,
+        "policy_digest": "d",
+        "decided_at": "",
+        "audit_id": "a",
+        "facts": "{}",
+    }
+    kept = {"organisation_id": "default", "event_type": "t", "received_at": "", "body": b"{}", "receipt": b""}
+    with store.transaction():
+        run = Run.create(
+            organisation_id="default", run_id="r", agent_id="a", status="running", started_at="", key_id="k"
+        )
+        for number, name in enumerate(names):
+            Event.create(**kept, event_id=name, id_hash=-number, run_no=run.run_no)
+            ToolCall.create(**call, run_no=run.run_no, tool_call_id=name, call_hash=number)
+        store.rows_changed("DROP TABLE directory")
+        store.rows_changed("ALTER TABLE events RENAME COLUMN id_hash TO event_hash")
+        store.rows_changed("ALTER TABLE events RENAME COLUMN receipt TO answer")
+        store.rows_changed('CREATE INDEX "by_time" ON "approvals" ("organisation_id", "requested_at")')
+        store.rows_changed('CREATE INDEX "open" ON "approvals" ("expires_at")')
+        store.rows_changed('DROP INDEX "approvals_expiring"')
+        store.rows_changed('CREATE UNIQUE INDEX "events_event_hash" ON "events" ("event_hash")')
+        store.rows_changed('ALTER TABLE "tool_calls" DROP COLUMN "call_hash"')
+        store.rows_changed('CREATE INDEX "approvals_run_no" ON "approvals" ("run_no")')
+        store.rows_changed('CREATE UNIQUE INDEX "old" ON "tool_calls" ("run_no", "tool_call_id")')
+        store.rows_changed('CREATE UNIQUE INDEX "older" ON "audit" ("audit_id")')
+        store.rows_changed("DELETE FROM schema_migration WHERE name > ?", ("0002",))
+    store.migrate()
+    hashes = dict(store.rows("SELECT tool_call_id, call_hash FROM tool_calls"))
+    assert hashes == {name: event_.hash64("", name) for name in names}
+    filed = {(owner, key): no for owner, key, no in store.rows("SELECT owner, hash, no FROM directory")}
+    assert filed == {
+        **{(0, -number): number + 1 for number in range(25)},
+        **{(run.run_no, hashes[name]): number + 1 for number, name in enumerate(names)},
+    }
+    for table, column in (
+        *(("events", "id_hash"), ("tool_calls", "run_no"), ("audit", "audit_id")),
+        ("approvals", "run_no"),
+    ):
+        assert not [index for index in store.peewee.get_indexes(table) if column in index.columns]
+    assert {index.name for index in store.peewee.get_indexes("approvals")} & {
+        *("by_time", "open", "approvals_expiring"),
+    } == {"approvals_expiring"}
+    assert store.rows("SELECT DISTINCT receipt FROM events")
+    with store.transaction():
+        transaction = Transaction(store, 0.0, random_ids, None)
+        assert Directory(store).find(transaction, [*filed]) == filed
+        assert Directory.filed(transaction) == 25
+    store.migrate()
+
+
+def test_a_process_of_before_cannot_write(store: Database) -> None:
+    with pytest.raises((DatabaseUnavailable, peewee.ProgrammingError)), store.transaction():
+        store.insert_many("events", ("event_no", "event_hash"), [(1, 1)])

@@ -1,0 +1,81 @@
+"""A decision made for one verified user is not given to another; a user's token is stored nowhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import jwt
+
+from api.auth.credentials import key_digest
+from api.store import accounts
+from tests.harness.application import Service
+
+SECRET = "a secret of the organisation that is long enough for any digest"
+ALICE_ONLY = {
+    "name": "Only Alice wipes",
+    "action": "block",
+    "matchConditions": [
+        {"field": "toolName", "operator": "equals", "value": "wipe"},
+        {"field": "user.id", "operator": "not_equals", "value": "alice"},
+    ],
+}
+
+
+def played(tmp_path: Path, steps: Any) -> None:
+    async def play() -> None:
+        async with Service(tmp_path, [ALICE_ONLY]) as service:
+            for name in ("alice", "bob"):
+                await service.context.writer.write(
+                    lambda transaction, name=name: accounts.add_key(
+                        transaction, "default", name, key_digest(f"agk_{name}"), "agk_", "test", user_id=name
+                    )
+                )
+                service.credentials[name] = {"X-API-Key": f"agk_{name}"}
+            await steps(service)
+
+    asyncio.run(play())
+
+
+def test_a_decision_for_one_user_is_not_given_to_another(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        wipe = {"toolCallId": "c-1", "toolName": "wipe"}
+        first = await service.report("alice", 1, "tool.called", **wipe)
+        assert first.json()["toolCallStatus"] == "allowed"
+        again = await service.report("alice", 2, "tool.called", **wipe)
+        assert again.json()["toolCallStatus"] == "allowed"
+        other = await service.report("bob", 3, "tool.called", **wipe)
+        assert (other.status_code, other.json()["code"]) == (409, "tool_call_conflict")
+        replay = await service.report("bob", 1, "tool.called", **wipe)
+        assert (replay.status_code, replay.json()["code"]) == (409, "event_id_conflict")
+        own = await service.report("bob", 4, "tool.called", toolCallId="c-2", toolName="wipe")
+        assert own.json()["toolCallStatus"] == "blocked"
+
+    played(tmp_path, steps)
+
+
+def test_a_token_under_an_escaped_key_is_not_stored(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        rule = {"name": "Acme", "userToken": {"algorithm": "HS256", "key": SECRET}}
+        assert (await service.call("admin", "PUT", "/v1/organisation", rule)).status_code == 200
+        token = jwt.encode({"sub": "alice", "exp": int(service.clock()) + 600}, SECRET, algorithm="HS256")
+        body = {
+            "eventId": "e-1",
+            "runId": "r-1",
+            "agentId": "a-1",
+            "timestamp": service.clock.text,
+            "eventType": "tool.called",
+            "metadata": {"toolCallId": "c-1", "toolName": "wipe", "userToken": token},
+        }
+        raw = json.dumps(body).replace("userToken", "user\\u0054oken")
+        answer = await service.call("agent", "POST", "/v1/events", raw=raw)
+        assert answer.json()["toolCallStatus"] == "allowed"
+        stored = service.context.store.read_here(
+            lambda: bytes(service.context.store.rows("SELECT body FROM events")[0][0])
+        )
+        assert token.encode() not in stored
+        assert b"sha256:" in stored
+
+    played(tmp_path, steps)

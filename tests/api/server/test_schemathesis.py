@@ -1,0 +1,142 @@
+"""The service against its own API document, by schemathesis: all its checks, as admin, agent and nobody.
+
+A real `governance serve` with the shipped policies, over HTTP. By default a short run; with CI_REQUIRE_ALL
+set a longer one. What the checks are told is in `schemathesis.toml`, with reasons.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from api.server import openapi
+from api.server.routes import ROUTES
+from tests.harness.nodes import KEY, ROOT, Node
+
+LONG = bool(os.environ.get("CI_REQUIRE_ALL"))
+ENDLESS = "/v1/stream"
+"""Its answer never ends; it is tested in `test_waiting.py`."""
+
+
+def test_the_document_is_openapi_3_1() -> None:
+    document = openapi.document(ROUTES)
+    assert [str(error) for error in OpenAPIV31SpecValidator(document).iter_errors()] == []
+
+
+@dataclass
+class Target:
+    """A running service, and things in it that exist."""
+
+    node: Node
+    admin: dict[str, str]
+    own_id: str
+    known: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    folder = tmp_path_factory.mktemp("schemathesis")
+    shutil.copytree(ROOT / "policies.d", folder / "policies")
+    node = Node(folder / "node", f"sqlite:///{folder / 'governance.sqlite'}", folder / "policies")
+    try:
+        yield _furnished(node.ready())
+    finally:
+        node.http.close()
+        node.stop()
+
+
+def _furnished(node: Node) -> Target:
+    """One of everything that an address can name."""
+    admin = node.admin()
+
+    def call(method: str, path: str, body: Any = None, headers: dict[str, str] = admin) -> Any:
+        answer = node.http.request(method, path, json=body, headers=headers)
+        assert answer.is_success, f"{method} {path}: {answer.text}"
+        return answer.json()
+
+    made = Target(node, admin, call("GET", "/v1/me")["userId"])
+    hold = {"field": "toolName", "operator": "equals", "value": "hold_me"}
+    policy = {"name": "Hold", "action": "require_approval", "enabled": True, "matchConditions": [hold]}
+    ids = {"/v1/policies": call("POST", "/v1/policies", policy)["policyId"]}
+    call("PATCH", f"/v1/policies/{ids['/v1/policies']}", {"description": "second"})
+    person = {"email": "vera@example.com", "password": "correct horse battery staple", "role": "viewer"}
+    ids["/v1/users"] = call("POST", "/v1/users", person)["userId"]
+    ids["/v1/api-keys"] = call("POST", "/v1/api-keys", {"name": "another"})["keyId"]
+    hook = {"url": "https://127.0.0.1:9/", "events": ["run.failed"]}
+    node_hook = {**hook, "url": "https://hooks.example.com/x"}
+    ids["/v1/webhooks"] = call("POST", "/v1/webhooks", node_hook)["webhookId"]
+    delivery = call("POST", f"/v1/webhooks/{ids['/v1/webhooks']}/test")["deliveryId"]
+    event = {
+        "eventId": "held", "runId": "run-held", "agentId": "agent", "timestamp": "2026-01-31T09:30:00Z",
+        "eventType": "tool.called", "metadata": {"toolCallId": "call", "toolName": "hold_me"},
+    }  # fmt: skip
+    ids["/v1/approvals"] = call("POST", "/v1/events", event, {"X-API-Key": KEY})["approvalId"]
+    ids["/v1/runs"] = "run-held"
+    for path in openapi.document(ROUTES)["paths"]:
+        for start, identifier in ids.items():
+            if path.startswith(f"{start}/{{id}}"):
+                made.known[path] = {"id": identifier}
+                if "{deliveryId}" in path:
+                    made.known[path]["deliveryId"] = delivery
+    made.known["/v1/policy-presets/packs/{packId}/activate"] = {"packId": "starter"}
+    presets = call("GET", "/v1/policy-presets")
+    free = next(one["presetId"] for group in presets for one in group["presets"] if not one["activated"])
+    made.known["/v1/policy-presets/{presetId}/activate"] = {"presetId": free}
+    made.known["/api/docs/{asset}"] = {"asset": "start.js"}
+    return made
+
+
+AGENTS = [
+    name for route in ROUTES if "agent" in route.who for name in ("--include-path", openapi.path(route))
+]
+RUNS = {
+    "admin, every case of the schemas": ("admin", ["--phases", "coverage"], 300),
+    "admin, random values": ("admin", ["--phases", "fuzzing", "-n", "25" if LONG else "4"], 300),
+    "admin, sequences": ("admin", ["--phases", "stateful", "-n", "40" if LONG else "3"], 300),
+    "agent, every case of the schemas": ("agent", ["--phases", "coverage", *AGENTS], 100),
+    "agent, random values": ("agent", ["--phases", "fuzzing", "-n", "100" if LONG else "20", *AGENTS], 100),
+    "nobody": ("nobody", ["--phases", "coverage", *([] if LONG else ["--mode", "positive"])], 100),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", RUNS)
+def test_the_service_keeps_to_its_document(target: Target, tmp_path: Path, run: str) -> None:
+    who, options, seconds = RUNS[run]
+    headers = {"admin": target.admin, "agent": {"X-API-Key": KEY}, "nobody": {}}[who]
+    finished = subprocess.run(
+        [
+            str(Path(sys.executable).with_name("schemathesis")),
+            *("--config-file", str(ROOT / "tests" / "harness" / "schemathesis.toml")),
+            *("run", f"http://127.0.0.1:{target.node.port}/api/openapi.json"),
+            *("--exclude-path", ENDLESS, "--checks", "all", "--continue-on-failure", "--no-color"),
+            *("--seed", "1", "--generation-database", "none", "--request-timeout", "20", "--warnings", "off"),
+            *(part for name, value in headers.items() for part in ("--header", f"{name}: {value}")),
+            *options,
+        ],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "SCHEMATHESIS_HOOKS": "tests.harness.schemathesis_hooks",
+            "TEST_OWN_USER_ID": target.own_id,
+            "TEST_KNOWN_IDS": msgspec.json.encode(target.known).decode(),
+        },
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+    )
+    assert finished.returncode == 0, finished.stdout[-20_000:] + finished.stderr[-5_000:]
+    answer = target.node.http.get("/health")
+    assert answer.status_code == 200 and answer.json()["status"] == "ok"
+    assert "Traceback" not in target.node.log

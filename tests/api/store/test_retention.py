@@ -1,0 +1,145 @@
+"""Old events and deliveries go, in small batches; what proves decisions stays, and nobody has to wait."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api import retention
+from api.database import audit_chain
+from api.retention import DAY, Retention, clean
+from api.settings import load
+from api.store import expiry
+from tests.harness.application import Service
+
+HOLD = {
+    "name": "Hold payments",
+    "action": "require_approval",
+    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
+}
+FEW = {
+    "name": "Few mails",
+    "action": "block",
+    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "mail"}],
+    "rateLimit": {"limit": 3, "windowSeconds": 60},
+}
+
+
+async def cleaned(service: Service, retention: Retention) -> int:
+    return await clean(retention, service.context.directory, service.context.writer, service.clock())
+
+
+def count(service: Service, table: str) -> Any:
+    store = service.context.store
+    return store.read_here(store.rows, f"SELECT COUNT(*) FROM {table}")[0][0]
+
+
+async def told(service: Service, number: int, tool: str = "read") -> Any:
+    return await service.report(
+        "agent", number, "tool.called", toolCallId=f"call-{number}", toolName=tool, inputPayload={"n": number}
+    )
+
+
+def test_old_events_go_and_decisions_stay(tmp_path: Path, database_url: str) -> None:
+    async def scene() -> None:
+        environment = {"GOVERNANCE_DATABASE_URL": database_url}
+        async with Service(tmp_path, [HOLD, FEW], environment=environment) as service:
+            for number in range(20):
+                await told(service, number, "pay" if number == 3 else "read")
+            approval_id = (await service.call("reviewer", "GET", "/v1/approvals")).json()[0]["approvalId"]
+            records = count(service, "audit")
+            service.clock.now += 2 * DAY
+            for number in range(20, 25):
+                await told(service, number)
+            directory, writer, now = service.context.directory, service.context.writer, service.clock()
+            assert await clean(Retention(0, 0), directory, writer, now) == 0, "0 means for ever"
+            assert await clean(Retention(3, 3), directory, writer, now) == 0
+            assert await clean(Retention(1, 1), directory, writer, now) == 20
+            assert count(service, "events") == 5
+            assert count(service, "tool_calls") == 25
+            assert count(service, "audit") == records + 5
+            assert service.context.store.read_here(audit_chain.verify, "default")["valid"]
+            # The payload is gone, all the rest is told; nothing gets the number of what went.
+            detail = (await service.call("agent", "GET", f"/v1/approvals/{approval_id}")).json()
+            assert detail["status"] == "pending" and detail.get("inputPayload") is None
+            run = (await service.call("agent", "GET", "/v1/runs/run-1")).json()
+            assert len(run["toolCalls"]) == 25 and run["toolCalls"][24]["inputPayload"] == {"n": 24}
+            again = await told(service, 3, "pay")
+            assert again.json()["toolCallStatus"] == "awaiting_approval"
+            assert again.json()["approvalId"] == approval_id
+
+    asyncio.run(scene())
+
+
+def test_the_newest_event_stays_however_old(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Service(tmp_path) as service:
+            for number in range(3):
+                await told(service, number)
+            service.clock.now += 9 * DAY
+            assert await cleaned(service, Retention(1, 0)) == 2
+            await told(service, 4)
+            run = (await service.call("agent", "GET", "/v1/runs/run-1")).json()
+            payloads = [call["inputPayload"] for call in run["toolCalls"]]
+            assert payloads == [None, None, {"n": 2}, {"n": 4}], "a number was given out twice"
+
+    asyncio.run(scene())
+
+
+def test_finished_deliveries_and_spent_counts_go(tmp_path: Path, database_url: str) -> None:
+    async def scene() -> None:
+        environment = {"GOVERNANCE_DATABASE_URL": database_url}
+        async with Service(tmp_path, [FEW], environment=environment) as service:
+            for number in range(4):
+                await told(service, number, "mail")
+            store = service.context.store
+
+            def owe(transaction: Any) -> None:
+                for number, status in enumerate(["delivered", "pending", "failed"]):
+                    store.rows_changed(
+                        "INSERT INTO deliveries (delivery_id, organisation_id, webhook_id, event, payload,"
+                        " status, attempts, attempt_count, leased_until, created_at)"
+                        " VALUES (?, 'default', 'w', 'e', '{}', ?, '[]', 0, 0, ?)",
+                        (f"dlv_{number}", status, transaction.at),
+                    )
+
+            await service.context.writer.write(owe)
+            assert count(service, "rate_hits") == 3
+            service.clock.now += 2 * DAY
+            now = service.clock()
+            assert store.read_here(expiry.anything, store, now, "", "")
+            assert await cleaned(service, Retention(0, 1)) == 3 + 2
+            assert count(service, "deliveries") == 1 and count(service, "rate_hits") == 0
+            assert not store.read_here(expiry.anything, store, now, "", "")
+
+    asyncio.run(scene())
+
+
+def test_many_old_rows_go_in_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "MOST_AT_ONCE", 10)
+
+    async def scene() -> None:
+        async with Service(tmp_path) as service:
+            await asyncio.gather(*(told(service, number) for number in range(100)))
+            service.clock.now += 2 * DAY
+            cleaning = asyncio.create_task(cleaned(service, Retention(1, 0)))
+            slowest = 0.0
+            number = 1000
+            while not cleaning.done():
+                begun = time.perf_counter()
+                assert (await told(service, number)).status_code == 200
+                slowest = max(slowest, time.perf_counter() - begun)
+                number += 1
+            assert cleaning.result() == 100
+            assert number > 1005 and slowest < 2, "events waited for the cleaning"
+
+    asyncio.run(scene())
+
+
+def test_the_settings() -> None:
+    settings = load({"GOVERNANCE_EVENT_DAYS": "90", "GOVERNANCE_DELIVERY_DAYS": "7"})
+    assert (settings.event_days, settings.delivery_days) == (90, 7)

@@ -1,0 +1,213 @@
+"""The first start makes what is missing, once, and says the secrets once."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from api import bootstrap
+from api.auth import passwords
+from api.auth.credentials import key_digest
+from api.auth.signing_secret import FILE, signing_secret
+from api.bootstrap import FirstStart
+from api.database import audit_chain
+from api.database.connection import Database
+from api.settings import SettingsError, load
+from api.store import accounts
+from tests.harness.postgres import postgres, postgres_url  # noqa: F401
+
+
+def prepare(folder: Path, **flags: str) -> FirstStart:
+    return bootstrap.prepare(load({}, data_dir=str(folder / "data"), **flags))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Database:
+    return Database(f"sqlite:///{tmp_path / 'data' / 'governance.sqlite'}")
+
+
+def test_the_first_start_makes_an_admin_and_a_key(tmp_path: Path, store: Database) -> None:
+    made = prepare(tmp_path)
+    assert made.admin_email == "admin@localhost"
+    assert made.admin_password is not None and len(made.admin_password) >= 20
+    assert made.api_key is not None and made.api_key.startswith("agk_")
+    found = store.read_here(accounts.find_login, "admin@localhost")
+    assert found is not None
+    user, stored = found
+    assert user["role"] == "admin" and user["organisationId"] == "default" and user["enabled"]
+    assert stored.startswith("$argon2id$")
+    assert passwords.matches(stored, made.admin_password)
+    _, keys = store.read_here(accounts.active_keys)
+    assert list(keys) == [key_digest(made.api_key)]
+    assert store.read_here(audit_chain.verify, "default")["valid"] is True
+
+
+def test_no_secret_is_kept_or_shown_in_text(tmp_path: Path) -> None:
+    made = prepare(tmp_path)
+    assert made.admin_password is not None and made.api_key is not None
+    assert made.admin_password not in repr(made) and made.api_key not in repr(made)
+    for file in (tmp_path / "data").iterdir():
+        content = file.read_bytes()
+        assert made.admin_password.encode() not in content
+        assert made.api_key.encode() not in content
+
+
+def test_later_starts_make_nothing(tmp_path: Path) -> None:
+    assert prepare(tmp_path).made_anything
+    again = prepare(tmp_path)
+    assert again == FirstStart()
+    assert not again.made_anything
+
+
+def test_the_configured_first_admin_and_key(tmp_path: Path, store: Database) -> None:
+    made = prepare(
+        tmp_path, admin_email="Ada@Example.com", admin_password="a fine password", api_key="k" * 20
+    )
+    assert made.admin_email == "ada@example.com"
+    assert made.made_key
+    assert made.admin_password is None and made.api_key is None, "whoever set them knows them"
+    found = store.read_here(accounts.find_login, "ada@example.com")
+    assert found is not None and passwords.matches(found[1], "a fine password")
+    keys, _ = store.read_here(accounts.list_keys, "default")
+    assert keys[0]["prefix"] == "kkk", "a short key is not given away by its beginning"
+
+
+def test_configured_secrets_are_for_the_first_start_only(tmp_path: Path, store: Database) -> None:
+    prepare(tmp_path)
+    again = prepare(tmp_path, admin_email="eve@example.com", admin_password="p" * 12, api_key="k" * 20)
+    assert again == FirstStart()
+    assert store.read_here(accounts.find_login, "eve@example.com") is None
+    assert key_digest("k" * 20) not in store.read_here(accounts.active_keys)[1]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"admin_password": "short"}, "GOVERNANCE_ADMIN_PASSWORD: a password needs at least 12 characters"),
+        ({"admin_password": "x" * 1025}, "GOVERNANCE_ADMIN_PASSWORD: a password may have at most 1024 bytes"),
+        ({"admin_email": "nobody"}, "GOVERNANCE_ADMIN_EMAIL: this is not an e-mail address"),
+        ({"admin_email": "a@b.c\r\nX: y"}, "GOVERNANCE_ADMIN_EMAIL: this is not an e-mail address"),
+    ],
+)
+def test_unsafe_first_credentials_are_refused(tmp_path: Path, flags: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        prepare(tmp_path, **flags)
+
+
+def test_an_organisation_without_an_admin_gets_one(tmp_path: Path, store: Database) -> None:
+    prepare(tmp_path)
+    with store.transaction():
+        store.rows_changed("UPDATE users SET role = 'viewer'")
+    made = prepare(tmp_path, admin_email="ada@example.com")
+    assert made.admin_email == "ada@example.com" and not made.made_key
+    with store.transaction():
+        store.rows_changed("UPDATE users SET role = 'viewer'")
+    with pytest.raises(SettingsError, match="is the e-mail of a user who is no admin"):
+        prepare(tmp_path, admin_email="ada@example.com")
+
+
+# The data folder and the signing secret -----------------------------------------------------------
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_folder_and_secret_are_closed_to_others(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        prepare(tmp_path)
+    finally:
+        os.umask(old)
+    assert mode(tmp_path / "data") == 0o700
+    assert mode(tmp_path / "data" / FILE) == 0o600
+    assert not [file for file in (tmp_path / "data").iterdir() if file.name.startswith(".")]
+
+
+def test_the_secret_stays_the_same(tmp_path: Path) -> None:
+    settings = load({}, data_dir=str(tmp_path / "data"))
+    first = signing_secret(settings)
+    assert len(first) >= 32
+    assert signing_secret(settings) == first
+
+
+def test_a_configured_secret_makes_no_file(tmp_path: Path) -> None:
+    settings = load({}, data_dir=str(tmp_path / "data"), jwt_secret="s" * 40)
+    assert signing_secret(settings) == b"s" * 40
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("bits", [0o640, 0o604, 0o644, 0o660, 0o777])
+def test_a_secret_that_others_may_read_is_refused(tmp_path: Path, bits: int) -> None:
+    prepare(tmp_path)
+    (tmp_path / "data" / FILE).chmod(bits)
+    with pytest.raises(SettingsError, match=r"may be read by other users .* `chmod 600 "):
+        prepare(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["", "short", "\n"])
+def test_a_damaged_secret_is_refused(tmp_path: Path, content: str) -> None:
+    prepare(tmp_path)
+    (tmp_path / "data" / FILE).write_text(content)
+    with pytest.raises(SettingsError, match="is shorter than 32 bytes"):
+        prepare(tmp_path)
+
+
+def test_a_data_folder_that_cannot_be_made_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingsError, match=r"the data folder `.*` cannot be made"):
+        bootstrap.prepare(load({}, data_dir=str(tmp_path / "file" / "data")))
+
+
+def test_a_mistyped_address_of_a_database_starts_no_new_service(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/nope/dir/x.sqlite"
+    with pytest.raises(SettingsError, match=r"there is no folder `.*nope/dir` for the database"):
+        prepare(tmp_path, database_url=url)
+    assert not list(tmp_path.iterdir())
+    prepare(tmp_path, database_url=f"sqlite:///{tmp_path}/x.sqlite")
+    assert (tmp_path / "x.sqlite").is_file()
+
+
+# Many at once -------------------------------------------------------------------------------------
+
+ONE = """
+import json, sys
+from api import first_start
+from api.settings import load
+made = first_start.prepare(load({}, data_dir=sys.argv[1], database_url=sys.argv[2]))
+print(json.dumps([made.admin_password, made.api_key]))
+"""
+
+
+def start_many(count: int, folder: Path, url: str = "") -> list[list[str | None]]:
+    processes = [
+        subprocess.Popen([sys.executable, "-c", ONE, str(folder), url], stdout=subprocess.PIPE, text=True)
+        for _ in range(count)
+    ]
+    answers = []
+    for process in processes:
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 0
+        answers.append(json.loads(output))
+    return answers
+
+
+def test_of_many_first_starts_one_makes_it_all(tmp_path: Path, store: Database) -> None:
+    answers = start_many(4, tmp_path / "data")
+    made = [answer for answer in answers if answer != [None, None]]
+    assert len(made) == 1 and None not in made[0]
+    assert store.read_here(accounts.list_users, "default")[1] == 1
+    assert store.read_here(accounts.list_keys, "default")[1] == 1
+    assert store.read_here(audit_chain.verify, "default")["valid"] is True
+
+
+@pytest.mark.postgres
+def test_of_many_nodes_on_postgres_one_makes_it_all(tmp_path: Path, postgres_url: str) -> None:  # noqa: F811
+    answers = start_many(3, tmp_path / "data", postgres_url)
+    assert len([answer for answer in answers if answer != [None, None]]) == 1

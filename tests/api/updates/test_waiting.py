@@ -1,0 +1,371 @@
+"""Long polls and event streams: who waits is woken, what ends ends, and nobody costs the others anything."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.database.writer import Change
+from api.handlers import approvals as approval_handlers
+from api.handlers import stream as stream_handler
+from api.store import accounts
+from api.updates.hub import MOST_QUEUED
+from tests.harness.application import PEOPLE, Service
+
+HOLD = {
+    "name": "Hold payments",
+    "action": "require_approval",
+    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
+}
+
+
+def played(folder: Path, scene: Callable[[Service], Awaitable[None]], **environment: str) -> None:
+    async def play() -> None:
+        async with Service(folder, [HOLD], environment=environment) as service:
+            await scene(service)
+
+    asyncio.run(play())
+
+
+async def held(service: Service, number: int | str = 1) -> str:
+    """A call that waits for a reviewer; its approval's id."""
+    answer = await service.report("agent", number, "tool.called", toolCallId=f"call-{number}", toolName="pay")
+    return str(answer.json()["approvalId"])
+
+
+class Stream:
+    """One open GET /v1/stream, read as it arrives."""
+
+    def __init__(self, received: asyncio.Queue[dict[str, Any]]) -> None:
+        self._received = received
+        self.start: dict[str, Any] = {}
+        self._text = ""
+
+    async def block(self) -> str | None:
+        """The next event or comment, None at the end of the stream."""
+        while "\n\n" not in self._text:
+            message = await asyncio.wait_for(self._received.get(), 10)
+            self._text += message.get("body", b"").decode()
+            if not message.get("more_body", False):
+                return None
+        block, _, self._text = self._text.partition("\n\n")
+        return block
+
+    async def event(self) -> tuple[str, dict[str, Any]]:
+        block = await self.block()
+        assert block is not None
+        name, data = block.split("\n")
+        return name.removeprefix("event: "), msgspec.json.decode(data.removeprefix("data: "))
+
+
+@contextlib.asynccontextmanager
+async def streaming(service: Service, who: str, query: str = "") -> AsyncIterator[Stream]:
+    received: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    gone = asyncio.Event()
+    requests = iter([{"type": "http.request", "body": b"", "more_body": False}])
+
+    async def receive() -> dict[str, Any]:
+        for message in requests:
+            return message
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    headers = [(name.lower().encode(), value.encode()) for name, value in service.credentials[who].items()]
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": "GET",
+        "path": "/v1/stream",
+        "raw_path": b"/v1/stream",
+        "query_string": query.encode(),
+        "root_path": "",
+        "scheme": "http",
+        "headers": headers,
+        "client": ("127.0.0.1", 1),
+        "server": ("service.example", 80),
+    }
+    running = asyncio.create_task(service.application.asgi(scope, receive, received.put))
+    stream = Stream(received)
+    stream.start = await asyncio.wait_for(received.get(), 10)
+    try:
+        yield stream
+    finally:
+        gone.set()
+        await asyncio.wait_for(running, 10)
+
+
+def test_a_stream_tells_what_happens_in_its_organisation(tmp_path: Path) -> None:
+    async def scene(service: Service) -> None:
+        async with streaming(service, "reviewer") as stream, streaming(service, "other reviewer") as other:
+            assert stream.start["status"] == 200
+            headers = dict(stream.start["headers"])
+            assert headers[b"content-type"].startswith(b"text/event-stream")
+            assert headers[b"x-accel-buffering"] == b"no"
+            assert await stream.block() == "retry: 2000\n: connected"
+            approval_id = await held(service)
+            name, data = await stream.event()
+            assert (name, data) == (
+                "approval",
+                {"approvalId": approval_id, "status": "pending", "runId": "run-1"},
+            )
+            name, data = await stream.event()
+            assert (name, data["toolCallId"], data["toolCallStatus"]) == (
+                "decision",
+                "call-1",
+                "awaiting_approval",
+            )
+            await service.call("reviewer", "POST", f"/v1/approvals/{approval_id}/reject")
+            name, data = await stream.event()
+            assert (name, data["status"]) == ("approval", "rejected")
+            await service.call("admin", "POST", "/v1/halt", {"scope": "all", "reason": "x"})
+            name, data = await stream.event()
+            assert (name, data["active"]) == ("halt", True)
+            await service.call("other admin", "POST", "/v1/halt", {"scope": "all", "reason": "x"})
+            assert await other.block() == "retry: 2000\n: connected"
+            name, _ = await other.event()
+            assert name == "halt"
+        assert not service.context.hub._streams
+
+    played(tmp_path, scene)
+
+
+def test_a_stream_may_be_of_some_events_only(tmp_path: Path) -> None:
+    async def scene(service: Service) -> None:
+        async with streaming(service, "reviewer", "events=approval,halt") as stream:
+            await stream.block()
+            await held(service, 1)
+            await held(service, 2)
+            assert [(await stream.event())[0] for _ in range(2)] == ["approval", "approval"]
+        answer = await service.call("reviewer", "GET", "/v1/stream?events=approval,runs")
+        assert answer.status_code == 422 and "`runs`" in answer.json()["detail"]
+
+    played(tmp_path, scene)
+
+
+def test_only_reviewers_and_admins_may_stream(tmp_path: Path) -> None:
+    async def scene(service: Service) -> None:
+        for who, status in (("viewer", 403), ("agent", 401), ("nobody", 401)):
+            assert (await service.call(who, "GET", "/v1/stream")).status_code == status
+
+    played(tmp_path, scene)
+
+
+def test_a_quiet_stream_is_kept_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_handler, "KEEP_ALIVE", 0.05)
+
+    async def scene(service: Service) -> None:
+        async with streaming(service, "admin") as stream:
+            blocks = [await stream.block() for _ in range(4)]
+            assert blocks == ["retry: 2000\n: connected", *[": keep-alive"] * 3]
+
+    played(tmp_path, scene)
+
+
+@pytest.mark.parametrize("cause", ["disabled", "demoted", "expired"])
+def test_a_stream_ends_when_its_token_would_be_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: str
+) -> None:
+    monkeypatch.setattr(stream_handler, "KEEP_ALIVE", 0.05)
+
+    async def scene(service: Service) -> None:
+        user_id = service.callers["reviewer"].user_id
+        assert user_id is not None
+        async with streaming(service, "reviewer") as stream:
+            assert await stream.block() is not None
+            if cause == "expired":
+                service.clock.advance(service.settings.token_seconds + 1)
+            else:
+                change: dict[str, Any] = {"enabled": False} if cause == "disabled" else {"role": "viewer"}
+                await service.context.writer.write(
+                    lambda transaction: accounts.change_user(
+                        transaction, "default", user_id, "test", **change
+                    )
+                )
+            for _ in range(100):
+                if await stream.block() is None:
+                    return
+            raise AssertionError("the stream goes on")
+
+    played(tmp_path, scene)
+
+
+def test_a_reader_that_falls_behind_is_cut_off(tmp_path: Path) -> None:
+    async def scene(service: Service) -> None:
+        hub = service.context.hub
+        changes = hub.stream("default", ("decision",))
+        first = asyncio.ensure_future(anext(changes))
+        await asyncio.sleep(0)
+        hub.publish([Change("default", "decision", str(number)) for number in range(MOST_QUEUED + 10)])
+        with pytest.raises(StopAsyncIteration):
+            await first
+        assert not hub._streams
+
+    played(tmp_path, scene)
+
+
+def test_many_agents_wait_and_all_are_woken(tmp_path: Path) -> None:
+    async def scene(service: Service) -> None:
+        approval_id = await held(service)
+        waiting = [
+            asyncio.create_task(service.call("agent", "GET", f"/v1/approvals/{approval_id}?wait=60"))
+            for _ in range(200)
+        ]
+        await asyncio.sleep(1)
+        began = time.monotonic()
+        await service.call("reviewer", "POST", f"/v1/approvals/{approval_id}/approve")
+        answers = await asyncio.wait_for(asyncio.gather(*waiting), 10)
+        assert {answer.json()["status"] for answer in answers} == {"approved"}
+        assert time.monotonic() - began < 5
+        assert not service.context.hub._waiting
+
+    played(tmp_path, scene)
+
+
+def test_a_waiter_does_not_miss_what_happens_between_reading_and_listening(tmp_path: Path) -> None:
+    async def scene(service: Service) -> None:
+        for number in range(30):
+            approval_id = await held(service, number)
+            answer, _ = await asyncio.wait_for(
+                asyncio.gather(
+                    service.call("agent", "GET", f"/v1/approvals/{approval_id}?wait=60"),
+                    service.call("reviewer", "POST", f"/v1/approvals/{approval_id}/approve"),
+                ),
+                3,
+            )
+            assert answer.json()["status"] == "approved"
+
+    played(tmp_path, scene)
+
+
+def test_a_change_by_another_process_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody wakes the waiter here, so it has to look for itself."""
+    monkeypatch.setattr(approval_handlers, "WAIT_CHECK", 0.1)
+
+    async def scene(service: Service) -> None:
+        approval_id = await held(service)
+        service.context.writer.publish = lambda changes: None
+        waiting = asyncio.create_task(service.call("agent", "GET", f"/v1/approvals/{approval_id}?wait=60"))
+        await asyncio.sleep(0.05)
+        await service.call("reviewer", "POST", f"/v1/approvals/{approval_id}/approve")
+        answer = await asyncio.wait_for(waiting, 5)
+        assert answer.json()["status"] == "approved"
+
+    played(tmp_path, scene)
+
+
+def test_a_stopping_service_lets_waiters_go(tmp_path: Path) -> None:
+    async def scene(service: Service) -> None:
+        approval_id = await held(service)
+        waiting = asyncio.create_task(service.call("agent", "GET", f"/v1/approvals/{approval_id}?wait=60"))
+        await asyncio.sleep(0.1)
+        service.context.hub.close()
+        answer = await asyncio.wait_for(waiting, 5)
+        assert answer.json()["status"] == "pending"
+
+    played(tmp_path, scene)
+
+
+def test_of_many_reviewers_exactly_one_wins(tmp_path: Path, database_url: str) -> None:
+    async def scene(service: Service) -> None:
+        people = [name for name, (organisation, _, role) in PEOPLE.items() if organisation == "default"]
+        people = [name for name in people if name != "viewer"]
+        for number in range(10):
+            approval_id = await held(service, number)
+            answers = await asyncio.gather(
+                *(
+                    service.call(who, "POST", f"/v1/approvals/{approval_id}/{verb}")
+                    for who in people
+                    for verb in ("approve", "reject")
+                )
+            )
+            won = [answer.json() for answer in answers if answer.status_code == 200]
+            lost = [answer.json() for answer in answers if answer.status_code == 409]
+            assert (len(won), len(lost)) == (1, len(answers) - 1)
+            assert all(body["approval"] == won[0] for body in lost)
+            run = (await service.call("agent", "GET", "/v1/runs/run-1")).json()
+            status = {"approved": "allowed", "rejected": "blocked"}[won[0]["status"]]
+            assert run["toolCalls"][-1]["status"] == status
+        records = (await service.call("admin", "GET", "/v1/audit?type=approval.resolved")).json()
+        assert len(records) == 10
+
+    played(tmp_path, scene, GOVERNANCE_DATABASE_URL=database_url)
+
+
+def test_resolving_and_running_off_at_once_leaves_one_truth(tmp_path: Path) -> None:
+    """Approval, expiry, cancelling and the agent's repeated call race; approval and call always agree."""
+
+    async def scene(service: Service) -> None:
+        for number in range(20):
+            approval_id = await held(service, number)
+            fields = {"toolCallId": f"call-{number}", "toolName": "pay"}
+            await asyncio.gather(
+                service.call("reviewer", "POST", f"/v1/approvals/{approval_id}/approve"),
+                service.report("agent", f"{number}-again", "tool.called", **fields),
+                service.report("agent", f"{number}-end", "run.completed", cancelApprovals=True),
+                service.housekeeping(),
+            )
+            approval = (await service.call("reviewer", "GET", f"/v1/approvals/{approval_id}")).json()
+            run = (await service.call("agent", "GET", "/v1/runs/run-1")).json()
+            call = next(call for call in run["toolCalls"] if call["approvalId"] == approval_id)
+            assert (approval["status"], call["status"]) in {("approved", "allowed"), ("cancelled", "blocked")}
+
+    played(tmp_path, scene)
+
+
+def test_a_long_audit_log_is_exported_whole_and_verifies_outside(tmp_path: Path) -> None:
+    async def scene(service: Service) -> None:
+        await asyncio.gather(
+            *(
+                service.report("agent", number, "tool.called", toolCallId=f"c{number}", toolName="look")
+                for number in range(2_300)
+            )
+        )
+        total = int((await service.call("admin", "GET", "/v1/audit?limit=1")).headers["x-total-count"])
+        for order in ("asc", "desc"):
+            answer = await service.call("admin", "GET", f"/v1/audit?format=jsonl&order={order}")
+            records = [msgspec.json.decode(line) for line in answer.text.splitlines()]
+            assert len(records) == total > 2_300
+            if order == "desc":
+                records.reverse()
+            previous = "0" * 64
+            for number, record in enumerate(records, 1):
+                digest = record.pop("hash")
+                assert record["previousHash"] == previous and record["sequence"] == number
+                # As anybody would check it, with nothing of ours.
+                text = json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+                assert hashlib.sha256(text.encode()).hexdigest() == digest
+                previous = digest
+        verification = (await service.call("admin", "GET", "/v1/audit/verify")).json()
+        assert verification == {"valid": True, "count": total, "firstBroken": None, "lastHash": previous}
+
+    played(tmp_path, scene)
+
+
+def test_health_without_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(service: Service) -> None:
+        def broken(*_arguments: object) -> None:
+            raise OSError("gone")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(service.context.store.peewee, "execute_sql", broken)
+            answer = await service.call("nobody", "GET", "/health")
+            assert answer.status_code == 503
+            body = answer.json()
+            assert (body["status"], body["database"]) == ("unavailable", "disconnected")
+            assert (await service.call("nobody", "GET", "/health/ready")).status_code == 503
+            assert (await service.call("nobody", "GET", "/health/live")).status_code == 200
+            text = (await service.call("nobody", "GET", "/metrics")).text
+            assert "governance_database_up 0.0" in text and "approvals_pending" not in text
+        assert (await service.call("nobody", "GET", "/health")).status_code == 200
+
+    played(tmp_path, scene)

@@ -1,0 +1,418 @@
+"""The worker against real receivers, on both databases: retries, ends, fairness, leases."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from email.utils import format_datetime
+
+import pytest
+import standardwebhooks
+
+from api.clock import seconds
+from api.database.models import Delivery, Webhook
+from api.store import deliveries, webhooks
+from api.webhooks import signing
+from api.webhooks.worker import Limits
+from tests.harness.deliveries import SECRET, bench, run
+from tests.harness.receiver import Answer, Received, Receiver
+
+
+def all_are(*statuses: str):  # type: ignore[no-untyped-def]
+    return lambda found: bool(found) and all(record["status"] in statuses for record in found)
+
+
+def test_an_event_arrives_signed_and_the_record_says_so(database_url: str) -> None:
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place]) as b:
+            webhook_id = await b.add(receiver.url)
+            await b.notify()
+            (record,) = await b.until(webhook_id, all_are("delivered"))
+        (request,) = receiver.requests
+        assert request.id == record["deliveryId"]
+        assert request.headers["content-type"] == "application/json"
+        assert standardwebhooks.Webhook(SECRET).verify(request.body, request.headers) == record["payload"]
+        assert record["payload"] == {
+            "event": "tool.blocked",
+            "timestamp": record["createdAt"],
+            "data": {"number": 0},
+        }
+        assert record["nextAttemptAt"] is None
+        (attempt,) = record["attempts"]
+        assert attempt["responseStatus"] == 200 and attempt["responseBody"] == "ok"
+        assert attempt["error"] is None and attempt["durationMs"] >= 0
+
+    with Receiver() as receiver:
+        run(work(receiver))
+
+
+def test_it_leaves_at_once_after_the_commit(database_url: str) -> None:
+    async def work(receiver: Receiver) -> float:
+        # Sweeps are far away: only the wake-up by the commit can be this quick.
+        async with bench(database_url, allow=[receiver.place], limits=Limits(sweep=60)) as b:
+            await b.add(receiver.url)
+            await asyncio.sleep(0.1)
+            before = time.time()
+            await b.notify()
+            (request,) = await asyncio.to_thread(receiver.wait_for, 1)
+            return request.at - before
+
+    with Receiver() as receiver:
+        assert run(work(receiver)) < 1.0
+
+
+def test_a_failure_is_tried_again_under_the_same_id_with_a_new_signature(database_url: str) -> None:
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place], delays=(0, 1.1, 0.1)) as b:
+            webhook_id = await b.add(receiver.url)
+            await b.notify()
+            (record,) = await b.until(webhook_id, all_are("delivered"))
+        assert [attempt["responseStatus"] for attempt in record["attempts"]] == [500, 503, 200]
+        assert record["attempts"][0]["responseBody"] == "no"
+        requests = receiver.requests
+        assert {request.id for request in requests} == {record["deliveryId"]}
+        assert len({request.body for request in requests}) == 1
+        assert requests[0].headers["webhook-timestamp"] < requests[1].headers["webhook-timestamp"]
+        assert requests[1].at - requests[0].at >= 1.0
+
+    with Receiver([Answer(500, b"no"), Answer(503), Answer(200)]) as receiver:
+        run(work(receiver))
+
+
+def test_after_the_last_attempt_it_has_failed(database_url: str) -> None:
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place], delays=(0, 0.05, 0.05)) as b:
+            webhook_id = await b.add(receiver.url)
+            await b.notify()
+            (record,) = await b.until(webhook_id, all_are("failed"))
+            assert len(record["attempts"]) == 3 and record["nextAttemptAt"] is None
+            hook = await b.webhook(webhook_id)
+            assert hook["enabled"] and hook["failingSince"] == record["attempts"][0]["at"]
+            await asyncio.sleep(0.2)
+        assert len(receiver.requests) == 3
+
+    with Receiver([Answer(500)]) as receiver:
+        run(work(receiver))
+
+
+def test_a_success_ends_the_row_of_failures(database_url: str) -> None:
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place], delays=(0, 0.05)) as b:
+            webhook_id = await b.add(receiver.url)
+            await b.notify()
+            await b.until(webhook_id, all_are("delivered"))
+            assert "failingSince" not in await b.webhook(webhook_id)
+
+    with Receiver([Answer(500), Answer(200)]) as receiver:
+        run(work(receiver))
+
+
+@pytest.mark.parametrize("as_date", [False, True])
+def test_retry_after_is_honoured(database_url: str, as_date: bool) -> None:
+    def plan(request: Received) -> Answer:
+        when = format_datetime(datetime.fromtimestamp(request.at + 120, UTC), usegmt=True)
+        return Answer(429, headers={"Retry-After": when if as_date else "120"})
+
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place]) as b:
+            webhook_id = await b.add(receiver.url)
+            await b.notify()
+            (record,) = await b.until(webhook_id, lambda found: bool(found and found[0]["attempts"]))
+            wait = seconds(record["nextAttemptAt"]) - seconds(record["attempts"][0]["at"])
+            assert record["status"] == "pending" and 118 < wait < 123
+
+    with Receiver(plan) as receiver:
+        run(work(receiver))
+
+
+def test_410_disables_the_webhook_at_once(database_url: str) -> None:
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place], limits=Limits(per_webhook=1)) as b:
+            webhook_id = await b.add(receiver.url)
+            await b.notify(3)
+            found = await b.until(webhook_id, all_are("failed"))
+            assert sum(len(record["attempts"]) for record in found) == 1
+            hook = await b.webhook(webhook_id)
+            assert hook["enabled"] is False
+            assert hook["disabledReason"] == "the receiver answered 410: it is gone"
+            (audited,) = await b.audited("webhook.disabled")
+            assert audited["details"]["webhookId"] == webhook_id and audited["actor"] == "service"
+            await b.notify()
+            await asyncio.sleep(0.1)
+            assert len(await b.deliveries(webhook_id)) == 3
+            await b.change(webhook_id, enabled=True)
+            assert "disabledReason" not in await b.webhook(webhook_id)
+        assert len(receiver.requests) == 1
+
+    with Receiver([Answer(410)]) as receiver:
+        run(work(receiver))
+
+
+def test_five_days_of_only_failures_disable_the_webhook(database_url: str) -> None:
+    now = [1_790_000_000.0]
+
+    async def work(receiver: Receiver) -> None:
+        async with bench(
+            database_url, allow=[receiver.place], delays=(0,), clock=lambda: now[0], limits=Limits(sweep=0.05)
+        ) as b:
+            webhook_id = await b.add(receiver.url)
+            for day, enabled in ((0, True), (4.99, True), (5, False)):
+                now[0] = 1_790_000_000.0 + day * 86400
+                await b.notify()
+                await b.until(webhook_id, all_are("failed"))
+                assert (await b.webhook(webhook_id))["enabled"] is enabled, day
+            assert (await b.webhook(webhook_id))["disabledReason"] == "every attempt failed for 5 days"
+
+    with Receiver([Answer(500)]) as receiver:
+        run(work(receiver))
+
+
+def test_a_refused_address_is_a_failure_that_says_why(database_url: str) -> None:
+    async def inside(host: str, port: int) -> list[str]:
+        return ["169.254.169.254"]
+
+    async def work() -> None:
+        async with bench(database_url, resolver=inside, delays=(0,)) as b:
+            webhook_id = await b.add("https://metadata.example/")
+            await b.notify()
+            (record,) = await b.until(webhook_id, all_are("failed"))
+            (attempt,) = record["attempts"]
+            assert attempt["responseStatus"] is None
+            assert "`169.254.169.254` is link-local" in attempt["error"]
+
+    run(work())
+
+
+def test_after_a_rotation_both_secrets_verify_for_a_day(database_url: str) -> None:
+    now = [time.time()]
+    new = signing.secret_of(b"1" * 32)
+
+    async def work(receiver: Receiver) -> None:
+        async with bench(
+            database_url, allow=[receiver.place], clock=lambda: now[0], limits=Limits(sweep=0.05)
+        ) as b:
+            webhook_id = await b.add(receiver.url)
+            await b.writer.write(
+                lambda transaction: webhooks.rotate(
+                    transaction, "default", webhook_id, new, signing.OLD_SECRET_SECONDS, "admin@localhost"
+                )
+            )
+            await b.notify()
+            (request,) = await asyncio.to_thread(receiver.wait_for, 1)
+            for secret in (SECRET, new):
+                standardwebhooks.Webhook(secret).verify(request.body, request.headers)
+            now[0] += 24 * 3600 + 1
+            await b.notify()
+            later = (await asyncio.to_thread(receiver.wait_for, 2))[1]
+            assert " " not in later.headers["webhook-signature"]
+            body = later.body
+            expected = signing.headers([new], later.id, now[0], body)
+            assert later.headers["webhook-signature"] == expected["webhook-signature"]
+
+    with Receiver() as receiver:
+        run(work(receiver))
+
+
+def test_receivers_that_hang_delay_nobody_else(database_url: str) -> None:
+    """Far more owed to hanging receivers than there are places; the others hear at once."""
+
+    async def work(hanging: Receiver, quick: Receiver) -> None:
+        limits = Limits(attempts=24)
+        async with bench(database_url, allow=[hanging.place, quick.place], limits=limits) as b:
+            for _ in range(10):
+                await b.add(hanging.url, "run.failed")
+            await b.notify(30, "run.failed")
+            await asyncio.to_thread(hanging.wait_for, 10)
+            webhook_id = await b.add(quick.url, "tool.blocked")
+            started = time.monotonic()
+            await b.notify(40)
+            await b.until(webhook_id, all_are("delivered"))
+            assert time.monotonic() - started < 4
+            assert len(hanging.requests) == 10, "one place each"
+
+    with Receiver([Answer(delay=30)]) as hanging, Receiver() as quick:
+        run(work(hanging, quick))
+
+
+def test_no_more_attempts_at_once_than_the_limits_allow(database_url: str) -> None:
+    async def work(receiver: Receiver) -> int:
+        most = 0
+        limits = Limits(attempts=8, per_webhook=3)
+        async with bench(database_url, allow=[receiver.place], limits=limits) as b:
+            ids = [await b.add(receiver.url) for _ in range(4)]
+            await b.notify(10)
+            while True:
+                running = b.worker._state.running
+                most = max(most, sum(running.values()))
+                assert all(count <= 3 for count in running.values())
+                found = [record for webhook_id in ids for record in await b.deliveries(webhook_id)]
+                if all(record["status"] == "delivered" for record in found):
+                    return most
+
+    with Receiver([Answer(delay=0.2)]) as receiver:
+        assert 4 <= run(work(receiver)) <= 8
+        assert len(receiver.requests) == 40
+
+
+def test_a_lease_that_ran_out_is_taken_over(database_url: str) -> None:
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place], limits=Limits(sweep=0.1)) as b:
+            # Another process claims at the moment of the commit, and dies.
+            webhook_id = await b.add(receiver.url)
+
+            def claim_and_die(transaction):  # type: ignore[no-untyped-def]
+                transaction.notify("default", "tool.blocked", {"number": 1})
+                transaction.flush()
+                transaction._deliveries.clear()
+                claimed, _ = deliveries.claim(transaction, webhook_id, 5, 0.6)
+                return claimed
+
+            (claimed,) = await b.writer.write(claim_and_die)
+            await asyncio.sleep(0.3)
+            assert receiver.requests == [], "the lease is respected"
+            (record,) = await b.until(webhook_id, all_are("delivered"))
+            assert record["deliveryId"] == claimed.delivery_id == receiver.requests[0].id
+
+    with Receiver() as receiver:
+        run(work(receiver))
+
+
+def test_a_late_outcome_of_a_lost_lease_moves_nothing(database_url: str) -> None:
+    async def work() -> None:
+        async with bench(database_url, start=False) as b:
+            webhook_id = await b.add("https://example.com/")
+            await b.notify()
+
+            def claim(transaction, lease):  # type: ignore[no-untyped-def]
+                return deliveries.claim(transaction, webhook_id, 5, lease)[0]
+
+            def record(claimed, delivered):  # type: ignore[no-untyped-def]
+                outcome = deliveries.Outcome(
+                    claimed, time.time(), 200 if delivered else 500, "", None, 1, delivered, False, None
+                )
+                return lambda transaction: deliveries.record(transaction, [outcome], 1e9)
+
+            (first,) = await b.writer.write(lambda transaction: claim(transaction, -1.0))
+            (second,) = await b.writer.write(lambda transaction: claim(transaction, 60.0))
+            assert first.delivery_no == second.delivery_no
+            assert await b.writer.write(lambda transaction: claim(transaction, 60.0)) == []
+            await b.writer.write(record(first, False))
+            (now,) = await b.deliveries(webhook_id)
+            assert now["status"] == "pending" and len(now["attempts"]) == 1
+            await b.writer.write(record(first, True))
+            (now,) = await b.deliveries(webhook_id)
+            assert now["status"] == "delivered", "a receipt counts, whoever heard it"
+            await b.writer.write(record(second, False))
+            (now,) = await b.deliveries(webhook_id)
+            assert now["status"] == "delivered" and len(now["attempts"]) == 3
+
+    run(work())
+
+
+def test_a_process_that_stops_gives_its_leases_back(database_url: str) -> None:
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place], limits=Limits(closing=0.1)) as b:
+            webhook_id = await b.add(receiver.url)
+            await b.notify()
+            await asyncio.to_thread(receiver.wait_for, 1)
+        receiver.plan = [Answer()]
+        async with bench(database_url, allow=[receiver.place]) as b:
+            (record,) = await b.until(webhook_id, all_are("delivered"), 5)
+            assert {request.id for request in receiver.requests} == {record["deliveryId"]}
+
+    with Receiver([Answer(delay=30)]) as receiver:
+        run(work(receiver))
+
+
+def test_disabling_and_deleting_end_what_is_pending(database_url: str) -> None:
+    async def work() -> None:
+        async with bench(database_url, delays=(60,)) as b:
+            disabled = await b.add("https://example.com/")
+            deleted = await b.add("https://example.com/")
+            await b.notify()
+            await b.change(disabled, enabled=False)
+            (record,) = await b.deliveries(disabled)
+            assert record["status"] == "failed" and record["nextAttemptAt"] is None
+            assert await b.writer.write(
+                lambda transaction: webhooks.remove(transaction, "default", deleted, "admin@localhost")
+            )
+            left = await b.store.read(lambda: Delivery.select().where(Delivery.status == "pending").count())
+            assert left == 0
+
+    run(work())
+
+
+def test_a_row_made_beside_the_deletion_of_its_webhook_is_ended(database_url: str) -> None:
+    async def work() -> None:
+        async with bench(database_url) as b:
+            webhook_id = await b.add("https://example.com/")
+
+            def both(transaction):  # type: ignore[no-untyped-def]
+                transaction.notify("default", "tool.blocked", {})
+                webhooks.remove(transaction, "default", webhook_id, "admin@localhost")
+
+            await b.writer.write(both)
+            for _ in range(100):
+                statuses = await b.store.read(lambda: [row.status for row in Delivery.select()])
+                if statuses == ["failed"]:
+                    return
+                await asyncio.sleep(0.02)
+            raise AssertionError(statuses)
+
+    run(work())
+
+
+def test_an_event_goes_only_to_those_subscribed_in_its_organisation(database_url: str) -> None:
+    async def work() -> None:
+        async with bench(database_url, start=False) as b:
+            blocked = await b.add("https://example.com/1", "tool.blocked", "run.failed")
+            failed = await b.add("https://example.com/2", "run.failed")
+            other = await b.add("https://example.com/3", "tool.blocked", organisation="other")
+            await b.notify()
+            await b.notify(event="run.failed")
+            await b.notify(event="run.completed")
+            rows = await b.store.read(lambda: list(Delivery.select().order_by(Delivery.delivery_no).dicts()))
+            assert [(row["webhook_id"], row["event"]) for row in rows] == [
+                (blocked, "tool.blocked"),
+                (blocked, "run.failed"),
+                (failed, "run.failed"),
+            ]
+            assert other not in {row["webhook_id"] for row in rows}
+
+    run(work())
+
+
+def test_changes_of_subscriptions_count_from_the_next_transaction_on(database_url: str) -> None:
+    async def work() -> None:
+        async with bench(database_url, start=False) as b:
+            webhook_id = await b.add("https://example.com/")
+
+            def rolled_back(transaction):  # type: ignore[no-untyped-def]
+                webhooks.change(transaction, "default", webhook_id, {"events": ["run.failed"]}, "a")
+                raise ValueError
+
+            with pytest.raises(ValueError):
+                await b.writer.write(rolled_back)
+            await b.notify()
+            assert len(await b.deliveries(webhook_id)) == 1
+            await b.change(webhook_id, events=["run.failed"])
+            await b.notify()
+            assert len(await b.deliveries(webhook_id)) == 1
+            await b.notify(event="run.failed")
+            assert len(await b.deliveries(webhook_id)) == 2
+            assert await b.store.read(lambda: Webhook.select().count()) == 1
+
+    run(work())
+
+
+def test_the_payload_is_fixed_when_the_event_happens(database_url: str) -> None:
+    async def work() -> None:
+        async with bench(database_url, start=False) as b:
+            webhook_id = await b.add("https://example.com/")
+            data = {"reason": "Überweisung „teuer“ 💸", "nested": {"list": [1, 2.5, None, True]}}
+            await b.writer.write(lambda transaction: transaction.notify("default", "tool.blocked", data))
+            (record,) = await b.deliveries(webhook_id)
+            assert record["payload"]["data"] == data
+
+    run(work())
