@@ -19,7 +19,7 @@ from api.auth.credentials import key_digest, key_prefix, new_key
 from api.auth.signing_secret import make_data_folder, signing_secret
 from api.clock import Clock, Ids, random_ids, system_clock
 from api.database.connection import Database
-from api.database.writer import Transaction
+from api.database.transaction import Transaction
 from api.settings import Settings, SettingsError
 from api.store import accounts, emails
 

@@ -10,7 +10,7 @@ from api.database import counters
 from api.database.connection import Database
 from api.database.id_index import Directory
 from api.database.writer import Writer
-from api.rules import Rules
+from api.policies import Rules
 from api.settings import Settings
 from api.updates.hub import Hub
 from engine.repository.snapshot import Snapshot

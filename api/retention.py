@@ -16,7 +16,8 @@ from typing import Final
 from api.clock import Clock, iso
 from api.database.connection import Database, DatabaseUnavailable
 from api.database.id_index import Directory
-from api.database.writer import Transaction, Writer
+from api.database.transaction import Transaction
+from api.database.writer import Writer
 from api.store import expiry
 
 log = logging.getLogger("governance")

@@ -21,8 +21,8 @@ from api.database.connection import Database, DatabaseUnavailable
 from api.database.id_index import Directory
 from api.database.writer import Writer
 from api.ingestion.pipeline import Ingestion
+from api.policies import Rules
 from api.retention import Retention, keep_clean
-from api.rules import Rules
 from api.settings import Settings
 from api.store import approvals
 from api.store.webhooks import Outbox

@@ -13,8 +13,8 @@ import pytest
 
 import schemas
 from api import settings
-from api.handlers.events import EVENT_TYPES
 from api.http.problems import CODES
+from api.ingestion.validation import EVENT_TYPES
 from api.server import openapi
 from api.server.routes import ROUTES
 from api.store.webhooks import EVENTS as WEBHOOK_EVENTS

@@ -19,9 +19,9 @@ import jwt
 
 from api.auth.passwords import PasswordDesk
 from api.auth.user_tokens import verify_user_token
+from api.caller import Caller
 from api.clock import Clock, system_clock
 from api.database.connection import Database
-from api.http.exchange import Caller
 from api.http.problems import ApiError
 from api.store import accounts
 

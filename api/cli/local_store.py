@@ -60,7 +60,7 @@ class LocalStore:
 
     def write(self, job: Callable[[Any], T]) -> T:
         from api.clock import random_ids, system_clock
-        from api.database.writer import Transaction
+        from api.database.transaction import Transaction
         from api.store.accounts import AccountError
 
         with self.database.transaction():

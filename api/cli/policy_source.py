@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from api.cli.report import Remark
 from api.cli.terminal import USAGE, CommandError, filled
 
 if TYPE_CHECKING:
@@ -84,6 +85,22 @@ def _prefixed(problems: tuple[Problem, ...], name: str) -> list[Problem]:
 def shown_path(name: str, path: str) -> str:
     """A document's path as one can open it: with the folder or revision before it."""
     return f"{name.rstrip('/')}/{path}" if path else name
+
+
+def problems_as_remarks(problems: Iterable[Any], folder: str) -> list[Remark]:
+    """Problems of documents that do not load."""
+    return [
+        Remark(
+            "error",
+            each.code,
+            each.message,
+            shown_path(folder, each.file),
+            each.line,
+            each.column,
+            data={"pointer": each.pointer},
+        )
+        for each in problems
+    ]
 
 
 def _contents(name: str) -> tuple[dict[str, bytes], list[Problem]]:

@@ -132,21 +132,3 @@ def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda: bar.advance(task)
-
-
-def problems_as_remarks(problems: Iterable[Any], folder: str) -> list[Remark]:
-    """Problems of documents that do not load."""
-    from api.cli.policy_source import shown_path
-
-    return [
-        Remark(
-            "error",
-            each.code,
-            each.message,
-            shown_path(folder, each.file),
-            each.line,
-            each.column,
-            data={"pointer": each.pointer},
-        )
-        for each in problems
-    ]

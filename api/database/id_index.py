@@ -26,7 +26,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import sha256
 from itertools import repeat
+from struct import Struct
 from typing import Final
 
 import msgspec
@@ -35,7 +37,7 @@ from peewee import SQL, Expression
 from api.database.bloom_filter import BEGINNING, Key, Sieve
 from api.database.connection import Database
 from api.database.models import ToolCall
-from api.database.writer import Transaction
+from api.database.transaction import Transaction
 
 Entry = tuple[int, int, int]
 """Owner, hash and number."""
@@ -69,6 +71,15 @@ _CALLS = "SELECT call_no, run_no, call_hash FROM tool_calls WHERE call_no > ? AN
 
 Entries = dict[int, dict[int, int]]
 """Owner to hash to number."""
+
+_first_64_bits = Struct(">q").unpack_from
+
+
+def hash64(owner: str, name: str) -> int:
+    """64 bits, signed, for a short index. Two ids may share one; rows are compared in full."""
+    number: int
+    (number,) = _first_64_bits(sha256(f"{owner}\0{name}".encode()).digest())
+    return number
 
 
 @dataclass(slots=True)

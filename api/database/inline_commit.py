@@ -13,13 +13,15 @@ leave in the order in which they came.
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable, Iterable
 from time import perf_counter, thread_time
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Protocol
 
+import msgspec
+
+from api.database.transaction import Job
 from api.loops import call_on
-
-if TYPE_CHECKING:
-    from api.database.writer import Entry, Writer
 
 MOST: Final = 256
 """Events of one commit on the loop: between two commits it serves its connections."""
@@ -34,10 +36,32 @@ ROUNDS: Final = 100
 """Of the loop, for which a commit is put off while clients connect: uvloop lets in one a round."""
 
 
+class Entry(msgspec.Struct):
+    job: Job | None
+    event: Any
+    loop: asyncio.AbstractEventLoop | None
+    settle: Callable[[Any], None]
+    """Called with the result: on the loop, or on the writer's thread when there is none."""
+    size: int = 0
+
+
+class Thread(Protocol):
+    """What the loop asks of the writer (`writer.py`)."""
+
+    writing: threading.Lock
+
+    @property
+    def rests(self) -> bool: ...
+
+    def take(self, entries: Iterable[Entry]) -> None: ...
+
+    def commit_at_once(self, batch: list[Entry]) -> bool: ...
+
+
 class Arrivals:
     """One per writer, used on one event loop; only `wake` may be called by the writer's thread."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Thread) -> None:
         self._writer = writer
         self._entries: list[Entry] = []
         self.size = 0

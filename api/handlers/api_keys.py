@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from api.auth.credentials import key_digest, key_prefix, new_key
+from api.caller import Caller
 from api.context import Context
-from api.database.writer import Transaction
-from api.http.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
+from api.database.transaction import Transaction
+from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import not_found
 from api.store import accounts
 

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from api.caller import Caller
 from api.context import Context
-from api.http.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
+from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import ApiError, not_found
 from api.store import approvals
 

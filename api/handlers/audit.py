@@ -8,9 +8,10 @@ from typing import Annotated
 from msgspec import Meta
 
 from api import clock
+from api.caller import Caller
 from api.context import Context
 from api.database import audit_chain
-from api.http.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
+from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import invalid
 
 _Cursor = Annotated[int, Meta(ge=0, le=2**62)]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from api.caller import Caller
 from api.context import Context
-from api.http.exchange import Caller, Reply, Values
+from api.http.exchange import Reply, Values
 from api.http.problems import ApiError
 from api.store import halts
 

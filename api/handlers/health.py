@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 from api import metrics
+from api.caller import Caller
 from api.context import VERSION, Context
 from api.database.connection import DatabaseUnavailable
-from api.http.exchange import Caller, Reply, Values
-from api.rules import Rules
+from api.http.exchange import Reply, Values
+from api.policies import Rules
 from api.store import accounts, approvals
 
 PATIENCE = 3.0

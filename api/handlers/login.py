@@ -11,9 +11,10 @@ from typing import Any
 
 from api.auth import passwords
 from api.auth.credentials import unauthenticated
+from api.caller import Caller
 from api.context import Context
-from api.database.writer import Transaction
-from api.http.exchange import Caller, Reply, Values
+from api.database.transaction import Transaction
+from api.http.exchange import Reply, Values
 from api.http.problems import invalid
 from api.store import accounts, login_limits
 from api.store.emails import same_email

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from api.auth.user_tokens import checked_rule
+from api.caller import Caller
 from api.context import Context
-from api.database.writer import Transaction
-from api.http.exchange import Caller, Reply, Values
+from api.database.transaction import Transaction
+from api.http.exchange import Reply, Values
 from api.http.problems import invalid
 from api.store import accounts
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
+from api.caller import Caller
 from api.context import Context
-from api.http.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
+from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import ApiError, not_found, problem_json
 from engine.documents.policy import policy_as_json
 from engine.repository.snapshot import Snapshot, Stored

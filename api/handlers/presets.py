@@ -7,10 +7,11 @@ from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import Any
 
+from api.caller import Caller
 from api.context import Context
 from api.handlers.policies import policy_json
 from api.http.bodies import escape
-from api.http.exchange import Caller, Reply, Values
+from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, invalid, not_found
 from engine.documents.presets import Pack, Preset, instantiate
 from engine.errors import DocumentError

@@ -7,8 +7,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from api.caller import Caller
 from api.context import Context
-from api.http.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
+from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import not_found
 from api.store import runs
 

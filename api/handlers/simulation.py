@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from api import clock
+from api.caller import Caller
 from api.context import Context
-from api.http.exchange import Caller, Reply, Values
+from api.http.exchange import Reply, Values
 from api.http.problems import invalid, not_found
 from api.store import rate_counts, recorded_calls
 from engine.analysis import backtest

@@ -12,10 +12,11 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
+from api.caller import Caller
 from api.context import Context
 from api.database.connection import DatabaseUnavailable
-from api.database.writer import Change
-from api.http.exchange import Caller, Reply, Values
+from api.database.transaction import Change
+from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, as_api_error, invalid
 
 KEEP_ALIVE = 15.0

@@ -10,9 +10,10 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from api.caller import Caller
 from api.context import Context
-from api.database.writer import Transaction
-from api.http.exchange import Caller, Reply, Values, decode_cursor, encode_cursor, page
+from api.database.transaction import Transaction
+from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import ApiError, not_found
 from api.store import deliveries, webhooks
 from api.webhooks import address, signing

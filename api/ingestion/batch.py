@@ -19,7 +19,7 @@ from api.database.audit_chain import Tip
 from api.database.bloom_filter import Key
 from api.database.connection import Database
 from api.database.id_index import EVENTS, Directory, Entry
-from api.database.writer import Transaction
+from api.database.transaction import Transaction
 from api.ingestion.event import Incoming
 
 _NO_RUNS: Final[dict[str, Run]] = {}

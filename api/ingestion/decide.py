@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from api.caller import Caller
 from api.clock import iso
 from api.database.audit_chain import Record
-from api.database.writer import Decided, Transaction
-from api.http.exchange import Caller
+from api.database.transaction import Decided, Transaction
 from api.http.problems import ApiError
 from api.ingestion.batch import Batch, Call, Run
 from api.ingestion.event import DIGEST, Evaluated, EventBody, Incoming, Receipt

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from struct import Struct
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from api.http.exchange import Caller
+from api.caller import Caller
+from api.database.id_index import hash64
 from engine.matching.ruleset import Ruleset
 from engine.model import Evaluation, ToolCall
 
 _decode = msgspec.json.decode
-_first_64_bits = Struct(">q").unpack_from
 canonical = msgspec.json.Encoder(order="sorted").encode
 """Canonical JSON: compact, keys sorted, UTF-8. What digests cover."""
 
@@ -110,13 +109,6 @@ def without_user_token(raw: bytes) -> bytes:
     if isinstance(metadata, dict) and isinstance(metadata.get("userToken"), str):
         metadata["userToken"] = "sha256:" + sha256(metadata["userToken"].encode()).hexdigest()
     return canonical(value)
-
-
-def hash64(owner: str, name: str) -> int:
-    """64 bits, signed, for a short index. Two ids may share one; rows are compared in full."""
-    number: int
-    (number,) = _first_64_bits(sha256(f"{owner}\0{name}".encode()).digest())
-    return number
 
 
 def payload_digest(tool_name: str, payload: Any) -> str:

@@ -17,10 +17,10 @@ import msgspec
 from msgspec import UNSET
 
 from api import metrics
+from api.caller import Caller
 from api.database.connection import Database
 from api.database.id_index import Directory
-from api.database.writer import Again, Transaction
-from api.http.exchange import Caller
+from api.database.transaction import Again, Transaction
 from api.http.problems import ApiError
 from api.ingestion.batch import Batch, Known, Memory, Run
 from api.ingestion.decide import Decisions

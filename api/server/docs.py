@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from api.caller import Caller
 from api.context import Context
-from api.http.exchange import Caller, Reply, Values
+from api.http.exchange import Reply, Values
 from api.http.problems import not_found
+from api.server.endpoint import ANYONE, Route
+from api.server.openapi import document
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -51,19 +55,6 @@ def _asset(name: str) -> bytes:
     return files("swagger_ui").joinpath("static", name).read_bytes()
 
 
-async def api_document(caller: Caller, values: Values, context: Context) -> Reply:
-    """GET /api/openapi.json."""
-    return Reply(_document())
-
-
-@cache
-def _document() -> dict[str, Any]:
-    from api.server.openapi import document
-    from api.server.routes import ROUTES
-
-    return document(ROUTES)
-
-
 async def api_docs(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /api/docs."""
     return Reply(_PAGE.encode(), headers={"Content-Security-Policy": _POLICY}, media_type="text/html")
@@ -76,3 +67,47 @@ async def api_docs_asset(caller: Caller, values: Values, context: Context) -> Re
         raise not_found("file", name)
     headers = {"Cache-Control": "public, max-age=86400"}
     return Reply(_asset(name), headers=headers, media_type=_MEDIA["." + name.rpartition(".")[2]])
+
+
+def routes(table: Callable[[], Sequence[Route]]) -> tuple[Route, ...]:
+    """The rows of the API document and its page; `table` gives the whole table, these rows among it."""
+
+    @cache
+    def described() -> dict[str, Any]:
+        return document(table())
+
+    async def api_document(caller: Caller, values: Values, context: Context) -> Reply:
+        """GET /api/openapi.json."""
+        return Reply(described())
+
+    return (
+        Route(
+            "GET",
+            "/api/openapi.json",
+            ANYONE,
+            api_document,
+            "This document",
+            "service",
+            description="OpenAPI 3.1, made from the route table and the schemas.",
+            reply="open-api-document",
+        ),
+        Route(
+            "GET",
+            "/api/docs",
+            ANYONE,
+            api_docs,
+            "Interactive API documentation",
+            "service",
+            media_type="text/html",
+        ),
+        Route(
+            "GET",
+            "/api/docs/:asset",
+            ANYONE,
+            api_docs_asset,
+            "A file of the documentation page",
+            "service",
+            media_type="text/javascript",
+            also_media_types=("text/css",),
+        ),
+    )

@@ -20,9 +20,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.auth.credentials import unauthenticated
+from api.caller import NOBODY, Caller
 from api.context import Context
 from api.http import bodies
-from api.http.exchange import NOBODY, Caller, Reply, Values
+from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, as_api_error
 
 log = logging.getLogger("governance")

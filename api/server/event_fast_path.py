@@ -29,8 +29,8 @@ from api import metrics
 from api.auth.credentials import key_digest
 from api.context import Context
 from api.database.connection import DatabaseUnavailable
-from api.handlers.events import checked
 from api.ingestion.event import Answer, Incoming
+from api.ingestion.validation import checked
 from api.server.endpoint import SecurityHeaders, problem_for, request_id_of
 from api.server.hot import FIXED, PATH
 from api.server.wire import BoundedProtocol

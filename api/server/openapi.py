@@ -7,7 +7,7 @@ references between components.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import schemas
@@ -101,7 +101,7 @@ def error_codes(route: Route) -> tuple[str, ...]:
     return tuple(code for code in CODES if code in codes)
 
 
-def document(routes: tuple[Route, ...]) -> dict[str, Any]:
+def document(routes: Sequence[Route]) -> dict[str, Any]:
     """The whole document for a route table."""
     builder = _Components()
     paths: dict[str, dict[str, Any]] = {}
@@ -249,7 +249,7 @@ def _responses(route: Route, builder: _Components) -> dict[str, Any]:
     return responses
 
 
-def _links(route: Route, routes: tuple[Route, ...]) -> dict[str, Any]:
+def _links(route: Route, routes: Sequence[Route]) -> dict[str, Any]:
     """From what a route creates to all that can be done with it."""
     if route.status != 201 or route.reply is None or ":" in route.path:
         return {}

@@ -13,7 +13,7 @@ import peewee
 
 from api.database import counters
 from api.database.models import ApiKey, Organisation, User, database
-from api.database.writer import Transaction
+from api.database.transaction import Transaction
 from api.store.emails import same_email
 
 

@@ -18,10 +18,10 @@ import msgspec
 from peewee import JOIN, SQL
 
 from api import metrics
+from api.caller import Caller
 from api.database.id_index import Directory
 from api.database.models import Approval, Event, Organisation, Run, ToolCall
-from api.database.writer import Transaction
-from api.http.exchange import Caller
+from api.database.transaction import Transaction
 from api.store import halts
 
 STATUSES = ("pending", "approved", "rejected", "expired", "cancelled")

@@ -20,7 +20,7 @@ import msgspec
 from api.clock import iso, seconds
 from api.database.connection import marks
 from api.database.models import Delivery, Webhook
-from api.database.writer import Transaction
+from api.database.transaction import Transaction
 from api.store import webhooks
 
 MOST_ATTEMPTS_KEPT: Final = 100

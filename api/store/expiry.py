@@ -10,7 +10,7 @@ from typing import Any
 
 from api.database.connection import Database, marks
 from api.database.id_index import EVENTS, Directory
-from api.database.writer import Transaction
+from api.database.transaction import Transaction
 
 _OLD_EVENTS = "SELECT event_no, received_at, id_hash FROM events ORDER BY event_no LIMIT ?"
 _OLD_DELIVERIES = "SELECT delivery_no, created_at, status FROM deliveries ORDER BY delivery_no LIMIT ?"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from api.database.models import Halt
-from api.database.writer import Transaction
+from api.database.transaction import Transaction
 
 KINDS = ("all", "agent", "run")
 

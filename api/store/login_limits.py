@@ -21,7 +21,7 @@ from hashlib import sha256
 from typing import Final
 
 from api.database.connection import Database
-from api.database.writer import Transaction
+from api.database.transaction import Transaction
 from api.store.emails import same_email
 
 

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from api.clock import Clock, Ids
 from api.database.connection import Database, marks
-from api.database.writer import Transaction, Writer
+from api.database.transaction import Transaction
+from api.database.writer import Writer
 from engine.repository.archive import Change, FileRecord, VersionRecord
 
 T = TypeVar("T")

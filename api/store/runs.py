@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 from peewee import JOIN, Case, fn
 
+from api.caller import Caller
 from api.database.id_index import Directory
 from api.database.models import Event, Run, ToolCall
-from api.http.exchange import Caller
 from api.store.approvals import input_payload, is_own
 
 STATUSES = ("running", "completed", "failed")

@@ -16,7 +16,7 @@ import msgspec
 from api.clock import Ids, iso
 from api.database.connection import Database
 from api.database.models import Delivery, Webhook
-from api.database.writer import Transaction
+from api.database.transaction import Transaction
 
 EVENTS: Final = (
     "approval.requested",

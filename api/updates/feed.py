@@ -26,7 +26,7 @@ from api.database import audit_chain
 from api.database.audit_chain import Spans
 from api.database.change_hints import Hints, hints
 from api.database.connection import Database, DatabaseUnavailable
-from api.database.writer import Change
+from api.database.transaction import Change
 from api.updates.hub import Hub
 
 log = logging.getLogger("governance")

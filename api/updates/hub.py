@@ -12,7 +12,7 @@ import contextlib
 import threading
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator
 
-from api.database.writer import Change
+from api.database.transaction import Change
 from api.loops import call_on
 
 MOST_QUEUED = 10_000

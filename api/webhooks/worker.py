@@ -25,7 +25,8 @@ from dataclasses import dataclass, field
 from api import metrics
 from api.clock import Clock
 from api.database.connection import Database, DatabaseUnavailable
-from api.database.writer import Transaction, Writer
+from api.database.transaction import Transaction
+from api.database.writer import Writer
 from api.loops import call_on
 from api.store import deliveries
 from api.store.deliveries import Claimed, Outcome

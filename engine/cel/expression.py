@@ -41,7 +41,8 @@ from engine.cel.fast_paths import STEPS, metered
 from engine.cel.parser import parse
 from engine.cel.semantics import CelError, Spent, kind
 from engine.errors import ConditionError
-from engine.fields.paths import Hint, Literals, OneOf, Path, Present, Regex
+from engine.fields.hints import Hint, Literals, OneOf, Present, Regex
+from engine.fields.paths import Path
 from engine.fields.paths import parse as parse_field
 from engine.fields.pattern import compile_pattern
 from engine.fields.scalars import keys_of

@@ -19,7 +19,8 @@ from engine.conditions.operands import check_pattern, show
 from engine.conditions.operators import OPERATORS, Operator
 from engine.errors import ConditionError
 from engine.fields.facts import Facts
-from engine.fields.paths import DERIVED, Hint, Literals, OneOf, Path, Regex, parse
+from engine.fields.hints import Hint, Literals, OneOf, Regex
+from engine.fields.paths import DERIVED, Path, parse
 from engine.fields.pattern import compile_pattern
 from engine.fields.scalars import shorten
 from engine.model import Condition, Fault, Json, Verdict

@@ -26,7 +26,8 @@ from engine.conditions.operands import (
     show,
 )
 from engine.fields.facts import MISSING, View
-from engine.fields.paths import Hint, Literals, OneOf, Path, Present, Regex, Threshold
+from engine.fields.hints import Hint, Literals, OneOf, Present, Regex, Threshold
+from engine.fields.paths import Path
 from engine.fields.pattern import Pattern, compile_pattern, in_characters
 from engine.fields.scalars import keys_of, number_of
 from engine.model import Fault, Json, Verdict

@@ -1,7 +1,7 @@
 """Field paths: what a condition may name, and which values of a tool call a path leads to.
 
-Decides how `inputPayload.items.0.price` is read (`parse`), which values it reaches (`Facts`), and what an
-operator may promise to the index (the hints). It knows nothing of operators, policies or the index.
+Decides how `inputPayload.items.0.price` is read (`parse`); `Facts` says which values it reaches. It knows
+nothing of operators, policies or the index.
 
 Paths follow MongoDB: a segment is a key of an object; through an array it is a key of each element that is
 an object (one level: an array within an array is entered only by its number); a segment that is a number
@@ -171,51 +171,3 @@ def _closest(word: str, known: Mapping[str, str]) -> str | None:
 
 def _refuse(message: str) -> ConditionError:
     return ConditionError(whole(message), part="field")
-
-
-# ---- hints: what must be so for a condition to be anything but FALSE -----------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class OneOf:
-    """Some value at `path` has one of its `value_keys` among `keys`."""
-
-    path: Path
-    keys: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Literals:
-    """At least one of `any_of` (casefolded) occurs in the casefolded text of one of `Facts.texts`."""
-
-    path: Path
-    any_of: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Threshold:
-    """Some number at `path` is >= (`above`) or <= `bound`, or a value there is not a number."""
-
-    path: Path
-    above: bool
-    bound: float
-
-
-@dataclass(frozen=True, slots=True)
-class Present:
-    """`path` leads to a value."""
-
-    path: Path
-
-
-@dataclass(frozen=True, slots=True)
-class Regex:
-    """One of `Facts.texts` holds a match of `pattern` (RE2 syntax)."""
-
-    path: Path
-    pattern: str
-
-
-Hint = OneOf | Literals | Threshold | Present | Regex
-"""INVARIANT: a hint is necessary for TRUE and for a fault alike; when it does not hold, the verdict is
-FALSE. The index may therefore skip what does not fulfil its hint, and nothing else."""

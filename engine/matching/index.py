@@ -41,7 +41,8 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from engine.fields.facts import MISSING, Facts
-from engine.fields.paths import Hint, Path
+from engine.fields.hints import Hint
+from engine.fields.paths import Path
 from engine.matching.lookups import (
     MANY_KEYS,
     Above,

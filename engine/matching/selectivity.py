@@ -14,7 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from engine.fields.paths import DERIVED, Hint, Literals, OneOf, Path, Regex, Threshold
+from engine.fields.hints import Hint, Literals, OneOf, Regex, Threshold
+from engine.fields.paths import DERIVED, Path
 from engine.fields.required_literals import required
 from engine.matching.multi_search import Words
 

@@ -26,10 +26,10 @@ from api import settings
 from api.app import Application
 from api.auth import passwords
 from api.auth.credentials import key_digest
+from api.caller import Caller
 from api.clock import iso
 from api.context import Context
-from api.database.writer import Transaction
-from api.http.exchange import Caller
+from api.database.transaction import Transaction
 from api.service import OpenRules, open_service
 from api.settings import Settings
 from api.store import accounts, approvals
@@ -89,7 +89,7 @@ class CountedIds:
 
 
 class FixedRules:
-    """Policies that no file or API changes; implements `api.rules.Rules`."""
+    """Policies that no file or API changes; implements `api.policies.Rules`."""
 
     def __init__(self, policies: Iterable[Mapping[str, Any]]) -> None:
         by_organisation: dict[str, list[Any]] = {}

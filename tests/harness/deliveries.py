@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 from api.clock import Clock, random_ids, system_clock
 from api.database.connection import Database
 from api.database.models import Audit
-from api.database.writer import Transaction, Writer
+from api.database.transaction import Transaction
+from api.database.writer import Writer
 from api.store import deliveries, webhooks
 from api.webhooks import signing
 from api.webhooks.sender import Resolver

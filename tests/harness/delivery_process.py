@@ -11,7 +11,7 @@ import asyncio
 import sys
 
 from api.database.models import Delivery
-from api.database.writer import Transaction
+from api.database.transaction import Transaction
 from api.webhooks.worker import Limits
 from tests.harness.deliveries import bench
 

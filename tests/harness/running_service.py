@@ -28,7 +28,7 @@ from api.auth.credentials import key_digest, key_prefix, new_key
 from api.clock import random_ids
 from api.context import Context
 from api.database.connection import Database
-from api.database.writer import Transaction
+from api.database.transaction import Transaction
 from api.policies import open_rules
 from api.server.event_fast_path import EventProtocol
 from api.service import open_service
@@ -52,7 +52,7 @@ class Clock:
 
 
 class FixedRules:
-    """Implements `api.rules.Rules` with one unchanging set for every organisation."""
+    """Implements `api.policies.Rules` with one unchanging set for every organisation."""
 
     def __init__(self, *policies: Policy) -> None:
         self._ruleset = Ruleset.build(policies, 1)

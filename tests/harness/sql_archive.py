@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from api.clock import random_ids, system_clock
 from api.database.connection import Database
 from api.database.models import TABLES
-from api.database.writer import Transaction
+from api.database.transaction import Transaction
 from api.store.policy_archive import SqlArchive, SqlRecords
 
 T = TypeVar("T")

@@ -7,14 +7,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from api.cli.policy_source import add_folder, checkout_of, default_folder, shown_path
+from api.cli.policy_source import add_folder, checkout_of, default_folder, problems_as_remarks, shown_path
 from api.cli.report import (
     Remark,
     add_format,
     compact,
     print_json,
     print_remarks,
-    problems_as_remarks,
     progress,
     say,
 )

@@ -1,7 +1,7 @@
 """Indexes every event pays for: calls are found by a hash of their id, and nothing is found by `audit_id`."""
 
+from api.database.id_index import hash64
 from api.database.models import ToolCall
-from api.ingestion.event import hash64
 
 MOST_AT_ONCE = 10_000
 

@@ -19,7 +19,7 @@ from api.database import bloom_filter, id_index
 from api.database.connection import Database
 from api.database.id_index import EVENTS, Directory, Entry, Key
 from api.database.models import ToolCall
-from api.database.writer import Transaction
+from api.database.transaction import Transaction
 from api.store.expiry import events as expire
 from tests.harness.application import Service
 from tests.harness.sql_archive import opened

@@ -17,7 +17,7 @@ import pytest
 from api.database import inline_commit
 from api.database.connection import DatabaseUnavailable
 from api.database.counters import value
-from api.database.writer import Transaction
+from api.database.transaction import Transaction
 from api.store import accounts, halts
 from tests.api.ingestion.test_pipeline import BLOCK, called
 from tests.harness.application import Service, event

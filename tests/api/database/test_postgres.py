@@ -18,7 +18,7 @@ from api.database.connection import Database, DatabaseUnavailable
 from api.database.id_index import Directory
 from api.database.models import Blob, Organisation, PolicyVersion
 from api.database.postgres import Postgres
-from api.database.writer import Transaction
+from api.database.transaction import Transaction
 from tests.faults.test_database_faults import HOLD, LIMIT, intact, payment, post, refused, rows
 from tests.harness.application import Service
 from tests.harness.running_service import in_transaction

@@ -15,8 +15,9 @@ import pytest
 from api.clock import random_ids, system_clock
 from api.database import wal_checkpoints
 from api.database.connection import Database
-from api.database.growth import Growth
-from api.database.writer import Transaction, Writer
+from api.database.transaction import Transaction
+from api.database.wal_checkpoints import Growth
+from api.database.writer import Writer
 from tests.harness.sql_archive import opened
 
 

@@ -12,9 +12,9 @@ from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from api.handlers.events import read_event
 from api.http import bodies
 from api.http.problems import ApiError
+from api.ingestion.validation import read_event
 from schemas.validation import violations
 from tests.harness.application import Service
 from tests.harness.hostile import EVENT, JSON, KINDS, NOT_JSON, POLICY

@@ -18,10 +18,10 @@ from api.clock import random_ids
 from api.database.connection import Database, DatabaseUnavailable
 from api.database.id_index import Directory
 from api.database.models import Event, Run, ToolCall
-from api.database.writer import Transaction
-from api.handlers.events import checked
+from api.database.transaction import Transaction
 from api.ingestion import event as event_
 from api.ingestion.pipeline import Ingestion
+from api.ingestion.validation import checked
 from api.server import event_fast_path
 from engine.matching.ruleset import Ruleset
 from tests.harness.application import Service, event

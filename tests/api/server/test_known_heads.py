@@ -16,8 +16,8 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from api.auth.credentials import key_digest, unauthenticated
+from api.caller import Caller
 from api.database.connection import DatabaseUnavailable
-from api.http.exchange import Caller
 from api.ingestion.event import Answer
 from api.server import event_fast_path, wire
 from api.server.event_fast_path import STATE, EventProtocol

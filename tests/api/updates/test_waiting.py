@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.database.writer import Change
+from api.database.transaction import Change
 from api.handlers import approvals as approval_handlers
 from api.handlers import stream as stream_handler
 from api.store import accounts

@@ -18,7 +18,7 @@ from engine.cel.parser import parse
 from engine.cel.semantics import CelError
 from engine.errors import ConditionError
 from engine.fields.facts import Facts
-from engine.fields.paths import Literals, OneOf, Present, Regex
+from engine.fields.hints import Literals, OneOf, Present, Regex
 from engine.fields.pattern import compile_pattern
 from engine.fields.scalars import value_keys
 from engine.model import ROOTS, Fault, ToolCall

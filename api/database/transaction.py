@@ -1,0 +1,218 @@
+"""One writing transaction: what a job may do in it, and what follows its commit.
+
+INVARIANT: what is published, owed or run afterwards is gathered here and goes out only after the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, Protocol
+
+import msgspec
+
+from api.clock import Ids, iso
+from api.database import audit_chain
+from api.database import change_hints as hints
+from api.database.connection import Database
+from api.database.postgres import Rows, Statement
+
+
+class Again(Exception):
+    """The transaction came upon something that it has not looked for; it is made again, not repeatable."""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """Something that others wait for: published after the commit to waiting requests and streams.
+
+    `topic` is `approval`, `run`, `decision`, `policy`, `halt` or `webhook`; `key` the resource's id.
+    """
+
+    organisation_id: str
+    topic: str
+    key: str
+    data: dict[str, Any] = {}
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """A call was decided, for those who follow its run or all decisions."""
+
+    organisation_id: str
+    run_id: str
+    agent_id: str
+    tool_call_id: str
+    tool_name: str
+    status: str
+    reason: str
+
+    def changes(self) -> Iterator[Change]:
+        yield Change(self.organisation_id, "run", self.run_id)
+        data = {"runId": self.run_id, "agentId": self.agent_id, "toolName": self.tool_name}
+        data |= {"toolCallStatus": self.status, "reason": self.reason}
+        yield Change(self.organisation_id, "decision", self.tool_call_id, data)
+
+
+WORTH_A_HINT = frozenset({"approval", "halt", "policy", "webhook"})
+"""Topics that other processes are told of at once. Decisions and events come too often for that."""
+
+
+class Outbox(Protocol):
+    """Turns a webhook event into delivery rows: one per subscribed webhook (`store/webhooks.py`)."""
+
+    columns: tuple[str, ...]
+    """The first is `webhook_id`."""
+
+    def refresh(self, version: int) -> None:
+        """At the start of a transaction: read the subscriptions again if their counter has moved."""
+
+    def rows(
+        self, organisation_id: str, event: str, data: dict[str, Any], now: float
+    ) -> list[tuple[Any, ...]]: ...
+
+    def owed(self, webhook_ids: Iterable[str]) -> None:
+        """Deliveries of these are committed and due; called on the writer thread, must not raise."""
+
+
+_STATE = (
+    "SELECT name, value FROM counters"
+    " UNION ALL SELECT '#runs', MAX(run_no) FROM runs"
+    " UNION ALL SELECT '#events', MAX(event_no) FROM events"
+)
+"""What a transaction begins with, in one statement: the counters, and the highest numbers given out."""
+_SET = (
+    "INSERT INTO counters (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+)
+
+
+class Transaction:
+    """What a job may do inside the open transaction, beside peewee queries of its own."""
+
+    def __init__(
+        self,
+        store: Database,
+        now: float,
+        ids: Ids,
+        outbox: Outbox | None,
+        begun: Sequence[Rows] = (),
+    ) -> None:
+        """`begun` has what `beginning` asks for, if that was read already."""
+        self.store = store
+        self.now = now
+        self.at = iso(now)
+        self.ids = ids
+        self.decided: list[Decided] = []
+        self._changes: list[Change] = []
+        state, *tips = begun or [store.rows(_STATE)]
+        self._state: dict[str, int] = {name: int(value or 0) for name, value in state}
+        self._outbox = outbox
+        if outbox is not None:
+            outbox.refresh(self.counter("webhooks"))
+        self._audit = audit_chain.Chain(store, ids, self.at)
+        for row in chain.from_iterable(tips):
+            self._audit.begin(*row)
+        self.append = self._audit.append
+        self._deliveries: list[tuple[Any, ...]] = []
+        self._after: list[Callable[[], None]] = []
+        self.bumped: set[str] = set()
+
+    @staticmethod
+    def beginning(organisations: Iterable[str]) -> list[Statement]:
+        """What a transaction asks at first that will append to the audit chains of these organisations."""
+        return [(_STATE, ()), *((audit_chain.TIP, (each,)) for each in organisations)]
+
+    def audit(self, organisation_id: str, type: str, **fields: Any) -> str:
+        """Append one record to the organisation's hash chain; returns its `auditId`. See `audit_chain.py`."""
+        return self._audit.append(audit_chain.Record(type=type, organisationId=organisation_id, **fields))
+
+    def notify(self, organisation_id: str, event: str, data: dict[str, Any]) -> None:
+        """Owe this webhook event to everyone subscribed; the rows commit with their cause."""
+        if self._outbox is not None:
+            self._deliveries += self._outbox.rows(organisation_id, event, data, self.now)
+
+    def owe(self, row: tuple[Any, ...]) -> None:
+        """Owe one delivery made by hand (a test event); see `Outbox.columns`."""
+        self._deliveries.append(row)
+
+    def due(self, webhook_id: str) -> None:
+        """A delivery of this webhook became due: wake who sends, once the transaction is committed."""
+        if (outbox := self._outbox) is not None:
+            self.after_commit(lambda: outbox.owed((webhook_id,)))
+
+    def publish(self, organisation_id: str, topic: str, key: str, **data: Any) -> None:
+        """Wake those who wait for this, once the transaction is committed."""
+        self._changes.append(Change(organisation_id, topic, key, data))
+
+    def changes(self) -> Iterator[Change]:
+        """What happened. Decisions are many and hardly ever waited for, so theirs are made when asked for."""
+        yield from self._changes
+        for decided in self.decided:
+            yield from decided.changes()
+
+    def after_commit(self, function: Callable[[], None]) -> None:
+        """Run this once the transaction is committed (on the writer thread); it must not raise."""
+        self._after.append(function)
+
+    def counter(self, name: str) -> int:
+        """A counter that caches compare with, as of now inside the transaction."""
+        return self._state.get(name, 0)
+
+    def highest(self, table: str) -> int:
+        """The highest number of `runs` or `events` when the transaction began; 0: there is none."""
+        return self._state[f"#{table}"]
+
+    def tip(self, organisation_id: str) -> audit_chain.Tip:
+        """The end of an organisation's audit chain, as of now inside the transaction."""
+        return self._audit.tip(organisation_id)
+
+    def bump(self, name: str) -> int:
+        """Add one to a counter that caches compare with; returns the new value."""
+        self.bumped.add(name)
+        value = self._state[name] = self.counter(name) + 1
+        self._set(name, value)
+        return value
+
+    def _set(self, name: str, value: int) -> None:
+        self.store.change(_SET, (name, value))
+
+    def put(self, counters: Mapping[str, int]) -> None:
+        """Set counters that no cache compares with."""
+        self._state.update(counters)
+        for name, value in counters.items():
+            self._set(name, value)
+
+    def mark(self) -> tuple[int, int, int, dict[str, int], object]:
+        changes, deliveries, after = len(self._changes), len(self._deliveries), len(self._after)
+        return changes, deliveries, after, dict(self._state), self._audit.mark()
+
+    def undo(self, mark: tuple[int, int, int, dict[str, int], object]) -> None:
+        changes, deliveries, after, self._state, audit = mark
+        del self._changes[changes:], self._deliveries[deliveries:], self._after[after:]
+        self._audit.undo(audit)
+
+    def flush(self) -> None:
+        """Write what was gathered; called once, before the commit."""
+        self._audit.flush()
+        if self.bumped or any(change.topic in WORTH_A_HINT for change in self._changes):
+            hints.send(self.store)
+        if self._deliveries and self._outbox is not None:
+            self.store.insert_many("deliveries", self._outbox.columns, self._deliveries)
+
+    @property
+    def audited(self) -> audit_chain.Spans:
+        """The audit records of this transaction."""
+        return self._audit.spans
+
+    def committed(self) -> None:
+        if self._deliveries and self._outbox is not None:
+            self._outbox.owed(row[0] for row in self._deliveries)
+        after, self._after = self._after, []  # they refer to the transaction: leave no cycle behind
+        for function in after:
+            function()
+
+
+Job = Callable[[Transaction], Any]
+
+
+def canonical(value: Any) -> bytes:
+    """Canonical JSON: compact, keys sorted, UTF-8. What digests and hashes cover."""
+    return msgspec.json.encode(value, order="sorted")

@@ -1,0 +1,166 @@
+"""What an event must be: the checks of the contract, and of who may send it; nothing is written yet.
+
+Typed decoding instead of a JSON Schema, which is only asked when something is wrong, to name every problem at
+once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from api import clock
+from api.auth.user_tokens import verify_user_token
+from api.caller import Caller
+from api.http import bodies
+from api.http.problems import ApiError, invalid
+from api.ingestion.event import EventBody, Incoming, payload_digest, principal, without_user_token
+from engine.model import ToolCall
+
+EVENT_TYPES = (
+    "run.started",
+    "run.completed",
+    "run.failed",
+    "tool.called",
+    "tool.completed",
+    "tool.failed",
+)
+"""Besides these, `custom.*`: anything else is refused, since a typo must not go ungoverned."""
+
+_CUSTOM = re.compile(r"custom\.[A-Za-z0-9._-]{1,100}\Z")
+_ID = 200
+_encode = msgspec.json.encode
+_decode = msgspec.json.Decoder(EventBody).decode
+_TOOL_EVENTS = frozenset({"tool.called", "tool.completed", "tool.failed"})
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("toolCallId", "toolName", "actionHint", "reason", "task", "model", "userToken"), str),
+    **dict.fromkeys(("inputPayload", "agentContext"), dict),
+    "cancelApprovals": bool,
+}
+"""What metadata must be when it is there and not null."""
+
+
+def read_event(raw: bytes) -> tuple[EventBody, dict[str, Any]]:
+    """The event of a body, and its metadata without nulls; raises 400 or 422 naming every problem."""
+    try:
+        body = _decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Not JSON, or not of the right shape: the slow path finds the words for it.
+        bodies.validate("event", bodies.decode_unique(raw))
+        raise ApiError("invalid_json", "the body cannot be read") from None
+    metadata = body.metadata or {}
+    understood = _encode(body)
+    # INVARIANT: what is written again byte for byte names no key twice, and none of its numbers is rounded.
+    same = raw == understood
+    escaped = bodies.BACKSLASH in raw and (b"\\u003" in raw or b"\\u0000" in raw)
+    if escaped or not (same or raw.count(b":") == understood.count(b":")):
+        # A colon more than in what was understood may be a key that stands twice (an escape may hide one).
+        bodies.decode_unique(raw)
+    else:
+        bodies.check_depth(raw, [metadata])
+    if not same:
+        bodies.check_digits(raw)
+    if body.eventType in ("tool.called", "run.started"):
+        bodies.check_count(raw, metadata, "/metadata")
+    if not _well_formed(body, metadata):
+        bodies.validate("event", bodies.decode_unique(raw))
+        raise invalid("", "the event is not well-formed")
+    if None in metadata.values():
+        metadata = {key: value for key, value in metadata.items() if value is not None}
+    return body, metadata
+
+
+def _well_formed(body: EventBody, metadata: dict[str, Any]) -> bool:
+    """What the schema `event` says, fast. INVARIANT: it never accepts what the schema refuses."""
+    if not (
+        0 < len(body.eventId) <= _ID
+        and 0 < len(body.runId) <= _ID
+        and 0 < len(body.agentId) <= _ID
+        and (body.status is None or len(body.status) <= 64)
+        and (body.organisationId is None or 0 < len(body.organisationId) <= _ID)
+        and len(body.timestamp) <= 64
+    ):
+        return False
+    try:
+        clock.moment(body.timestamp)
+    except (ValueError, OverflowError):
+        raise invalid(
+            "/timestamp",
+            f"`timestamp` is `{body.timestamp[:64]}`; write an ISO 8601 time such as `2026-01-31T09:30:00Z`",
+        ) from None
+    if body.eventType not in EVENT_TYPES and not _CUSTOM.match(body.eventType):
+        return False
+    for name, value in metadata.items():
+        kind = _KINDS.get(name)
+        if kind is not None and value is not None and not isinstance(value, kind):
+            return False
+    tool_call_id, tool_name = metadata.get("toolCallId") or "", metadata.get("toolName") or ""
+    if len(tool_call_id) > _ID or len(tool_name) > _ID:
+        return False
+    if body.eventType in _TOOL_EVENTS and not tool_call_id:
+        return False
+    return body.eventType != "tool.called" or tool_name != ""
+
+
+def checked(caller: Caller, raw: bytes) -> Incoming | None:
+    """The checked event of a body; None when it names a user, whose token `checked_for_user` must verify.
+    Raises 4xx."""
+    body, metadata = read_event(raw)
+    _refuse_foreign(caller, body, metadata)
+    if "userToken" in metadata:
+        return None
+    return _ready(caller, raw, body, metadata, _bound_user(caller))
+
+
+def checked_for_user(caller: Caller, raw: bytes, rule: Mapping[str, Any] | None, now: float) -> Incoming:
+    """The same of a body with a user token, verified by the organisation's rule. Raises 4xx."""
+    body, metadata = read_event(raw)
+    facts = verify_user_token(metadata["userToken"], rule, now)
+    user_id = facts["user"]["id"]
+    if caller.user_id is not None and user_id != caller.user_id:
+        raise ApiError("forbidden", f"the API key is bound to the user `{caller.user_id}`")
+    metadata = {name: value for name, value in metadata.items() if name != "userToken"}
+    return _ready(caller, raw, body, metadata, facts)
+
+
+def _refuse_foreign(caller: Caller, body: EventBody, metadata: dict[str, Any]) -> None:
+    for named in (body.organisationId, metadata.get("organisationId")):
+        if named is not None and named != caller.organisation_id:
+            shown = str(named)[:_ID]
+            raise ApiError("forbidden", f"the API key does not belong to the organisation `{shown}`")
+    if caller.agent_id is not None and body.agentId != caller.agent_id:
+        raise ApiError("forbidden", f"the API key is bound to the agent `{caller.agent_id}`")
+
+
+def _bound_user(caller: Caller) -> dict[str, Any]:
+    """The verified facts of a call without a token: the user that the key is bound to, if any."""
+    if caller.user_id is None:
+        return {}
+    return {"user": {"id": caller.user_id, "scopes": [], "claims": {}}}
+
+
+def _ready(
+    caller: Caller, raw: bytes, body: EventBody, metadata: dict[str, Any], facts: dict[str, Any]
+) -> Incoming:
+    if raw.find(b"userToken") >= 0 or "userToken" in (body.metadata or {}):
+        raw = without_user_token(raw)
+    if body.eventType != "tool.called":
+        return Incoming(caller, raw, body, metadata, facts=facts)
+    payload = metadata.get("inputPayload", {})
+    document: dict[str, Any] = {
+        "toolName": metadata["toolName"],
+        "inputPayload": payload,
+        "agentId": body.agentId,
+        "runId": body.runId,
+        "toolCallId": metadata["toolCallId"],
+        "key": {"id": caller.key_id, "scopes": list(caller.scopes)},
+        **facts,
+    }
+    for name in ("actionHint", "reason", "agentContext"):
+        if name in metadata:
+            document[name] = metadata[name]
+    digest = payload_digest(metadata["toolName"], payload) + principal(facts, caller.scopes)
+    return Incoming(caller, raw, body, metadata, ToolCall(document), digest, facts)
