@@ -100,9 +100,9 @@ class Growth:
 
     SQLite keeps the pages that it works with by itself, and what events leave behind is seldom read again.
     Left alone, the system keeps a second copy of all of it until its memory is full: a container runs into
-    its limit for nothing, and taking ever new memory for ever new pages cost a twelfth of an event's processor
-    time. So the system is told, once the new pages are on the disk, that it need not keep them. Pages that
-    are changed or read later it keeps as ever, such as those of the index of ids.
+    its limit for nothing, and taking ever new memory for ever new pages cost a twelfth of an event's time on
+    the processor. So the system is told, once the new pages are on the disk, that it need not keep them.
+    Pages that are changed or read later it keeps as ever, such as those of the index of ids.
 
     INVARIANT: no descriptor is ever closed, also not that of a file which was replaced: it may come back. To
     close any descriptor of a file takes away the locks that SQLite has on it, in the whole process.
