@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Final
 
 Key = tuple[int, int]
-"""Owner and hash, see `directory.py`."""
+"""Owner and hash, see `id_index.py`."""
 
 LEAST: Final = 2**20
 """Bytes of bits at first."""

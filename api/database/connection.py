@@ -192,7 +192,7 @@ class Database:
                     "busy_timeout": 10_000,
                     "cache_size": -65_536,
                     # The commit that reaches it copies so many pages, which others wait for; it should not
-                    # come to that, see `checkpoints.py`.
+                    # come to that, see `wal_checkpoints.py`.
                     "wal_autocheckpoint": 2_000,
                     "journal_size_limit": 67_108_864,
                 },

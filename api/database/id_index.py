@@ -3,8 +3,7 @@
 An index that every new row enters at once costs a page of its own per row, since ids are random: more than
 all the rest of a commit. So new entries stay in memory at first, and when there are enough of them, they are
 filed: put into the table `directory` in the order of its keys, some with each commit, so that many share a
-page. Whoever looks for an id asks the memory and the table, unless the sieve (`sieve.py`) says that neither
-has it.
+page. Whoever looks for an id asks the memory and the table, unless the Bloom filter says that neither has it.
 
     number of the row    ...........|....................|...............
                           in the table  being filed         in memory only

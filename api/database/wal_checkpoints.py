@@ -4,7 +4,7 @@ A commit appends pages to the log, and from time to time somebody must copy them
 the disk: with SQLite's own rule, the commit that finds the log too long, and everybody behind it. Here a
 thread does it while commits go on. What comes meanwhile is copied in another round, until a round finds
 nothing more, which is when the next commit begins the log anew. Should it never catch up, or fail, SQLite's
-own rule still holds, at a longer log (`database.py`).
+own rule still holds, at a longer log (`connection.py`).
 """
 
 from __future__ import annotations

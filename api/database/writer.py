@@ -6,7 +6,7 @@ next commit; there is no fixed window, so an idle service answers at once and a 
 many. Events are jobs too, but are handed over together, so that their rows go in by `executemany`.
 
 The writer is a thread, since a job may take long, and other processes, the network or the disk may keep it
-waiting. Events that need none of that are committed on the event loop, see `arrivals.py`.
+waiting. Events that need none of that are committed on the event loop, see `inline_commit.py`.
 
 INVARIANT: a result is delivered only after its transaction is committed, and a failed commit fails every job
 in it; nothing is ever half done. A job that raises is undone alone, by its savepoint.
@@ -163,7 +163,7 @@ class Writer:
         else:
             self._queue_up(entry)
 
-    # For `arrivals.py` ----------------------------------------------------------------------------
+    # For `inline_commit.py` ----------------------------------------------------------------------------
 
     @property
     def rests(self) -> bool:

@@ -178,9 +178,9 @@ def test_a_mistyped_address_of_a_database_starts_no_new_service(tmp_path: Path) 
 
 ONE = """
 import json, sys
-from api import first_start
+from api import bootstrap
 from api.settings import load
-made = first_start.prepare(load({}, data_dir=sys.argv[1], database_url=sys.argv[2]))
+made = bootstrap.prepare(load({}, data_dir=sys.argv[1], database_url=sys.argv[2]))
 print(json.dumps([made.admin_password, made.api_key]))
 """
 

@@ -29,14 +29,13 @@ PROGRAM = """
 import sys, threading, time
 from pathlib import Path
 from api.clock import iso, random_ids, system_clock
-from api.store.archive import SqlArchive
-from api.store.database import Database
-from api.store.writer import Writer
+from api.store.policy_archive import SqlArchive
+from api.database.connection import Database
+from api.database.writer import Writer
 from engine.errors import EngineError
 from engine.live import LiveRules
 from engine.model import ToolCall
-from engine.repository import Repository
-from tests.harness.places import ROOT
+from engine.repository.repository import Repository
 
 url, root, name, count = sys.argv[1:]
 store = Database(url)

@@ -1,7 +1,7 @@
 """Requests as no well-behaved client sends them: straight to the application, as the web server would.
 
 What a web server refuses by itself (no HTTP at all, two lengths) is tested over a socket in
-`test_hostile_wire.py`.
+`api/hostile/test_wire.py`.
 """
 
 from __future__ import annotations

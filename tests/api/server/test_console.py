@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,8 +13,9 @@ from starlette.applications import Starlette
 
 from api.server import console
 from api.server.console import POLICY, console_routes, room_paths
+from tests.harness.places import ROOT
 
-CONSOLE = Path(console.__file__).parent / "console"
+CONSOLE = ROOT / "api" / "console"
 FILES = sorted(str(path.relative_to(CONSOLE)) for path in CONSOLE.rglob("*") if path.is_file())
 TEXTS = [name for name in FILES if name.endswith((".js", ".html", ".css", ".svg"))]
 

@@ -30,7 +30,7 @@ from engine.documents.typed_shape import is_policy
 from engine.documents.yaml import MAX_BYTES, read
 from engine.errors import DocumentError
 from engine.model import ACTIONS, RATE_LIMIT_KEYS, ROOTS, Condition, Policy
-from engine.worktree import paths
+from engine.repository import loader
 from schemas.validation import violations
 from tests.harness import places
 
@@ -54,7 +54,7 @@ def source_of(found: dict[str, Any]) -> bytes:
 
 
 def load(file: str, source: bytes) -> Any:
-    return load_policy_test(source, file) if file.endswith("_test.yaml") else paths.load(file, source)
+    return load_policy_test(source, file) if file.endswith("_test.yaml") else loader.load(file, source)
 
 
 @pytest.mark.parametrize("path", sorted((CASES / "rejected").glob("*.yaml")), ids=lambda p: p.stem)

@@ -150,7 +150,7 @@ def test_any_text_as_a_pattern_is_sound(pattern: str, text: str) -> None:
 
 
 def test_characters_re2_takes_for_each_other_casefold_alike() -> None:
-    """The ground that `literals.py` stands on, asked for every character."""
+    """The ground that `required_literals.py` stands on, asked for every character."""
     characters = [chr(c) for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
     cased = [c for c in characters if len({c, c.lower(), c.upper(), c.title(), c.casefold()}) > 1]
     among = "".join(cased)
