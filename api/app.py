@@ -20,8 +20,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.context import Context
 from api.http.problems import ApiError
+from api.http.route import Route
 from api.server.console import console_routes
-from api.server.endpoint import Route, SecurityHeaders, endpoint, problem, problem_for, request_id_of
+from api.server.endpoint import SecurityHeaders, endpoint, problem, problem_for, request_id_of
 from api.server.hot import HotPath
 from api.server.routes import ROUTES
 from engine.worktree.observer import Progress

@@ -10,6 +10,7 @@ from api.context import Context
 from api.database.transaction import Transaction
 from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import not_found
+from api.http.route import ADMIN, PAGE_HEADERS, Route, page_query
 from api.store import accounts
 
 
@@ -73,3 +74,44 @@ async def revoke_api_key(caller: Caller, values: Values, context: Context) -> Re
     if key is None:
         raise not_found("API key", key_id)
     return Reply(status=204)
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/v1/api-keys",
+        ADMIN,
+        list_api_keys,
+        "List API keys",
+        "accounts",
+        reply="api-key",
+        reply_is_array=True,
+        query=page_query(100, 1_000),
+        headers=PAGE_HEADERS,
+        description="Newest first, revoked ones too.",
+    ),
+    Route(
+        "POST",
+        "/v1/api-keys",
+        ADMIN,
+        create_api_key,
+        "Create an API key",
+        "accounts",
+        body="api-key-create",
+        reply="api-key-created",
+        status=201,
+        description="`key` is shown here and never again.",
+    ),
+    Route(
+        "POST",
+        "/v1/api-keys/:id/rotate",
+        ADMIN,
+        rotate_api_key,
+        "Replace the secret of an API key",
+        "accounts",
+        reply="api-key-created",
+        errors=("conflict",),
+        description="The old secret stops at once; the new `key` is shown here and never again.",
+    ),
+    Route("DELETE", "/v1/api-keys/:id", ADMIN, revoke_api_key, "Revoke an API key", "accounts", status=204),
+)

@@ -11,6 +11,7 @@ from api.caller import Caller
 from api.context import Context
 from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import ApiError, not_found
+from api.http.route import AGENT, PAGE_HEADERS, REVIEWER, WAIT, Query, Route, page_query
 from api.store import approvals
 
 _Cursor = tuple[
@@ -97,3 +98,67 @@ async def _resolve(caller: Caller, values: Values, context: Context, status: str
             extra={"approval": approval, "halt": halt},
         )
     return Reply(approval)
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/v1/approvals",
+        REVIEWER,
+        list_approvals,
+        "List approvals",
+        "approvals",
+        reply="approval",
+        reply_is_array=True,
+        query=(
+            Query("status", {"type": "string", "enum": list(approvals.STATUSES)}, "Only those."),
+            *page_query(100, 1_000),
+            Query(
+                "order",
+                {"type": "string", "enum": ["asc", "desc"], "default": "desc"},
+                "Newest first, or oldest first with `asc`.",
+            ),
+        ),
+        headers=PAGE_HEADERS,
+    ),
+    Route(
+        "GET",
+        "/v1/approvals/:id",
+        REVIEWER | AGENT,
+        get_approval,
+        "Read an approval with its call, or wait for its resolution",
+        "approvals",
+        reply="approval-detail",
+        query=(WAIT,),
+        description="With `wait`, answers as soon as it is not pending any more. An API key sees the "
+        "approvals of its own runs and of the agent that it is bound to.",
+    ),
+    Route(
+        "POST",
+        "/v1/approvals/:id/approve",
+        REVIEWER,
+        approve,
+        "Approve: the call becomes `allowed`",
+        "approvals",
+        body="resolution",
+        body_optional=True,
+        reply="approval",
+        errors=("approval_not_pending", "conflict"),
+        description="A 409 carries the current state as `approval`. While a halt covers the call, approving "
+        "is a 409 `conflict`.",
+    ),
+    Route(
+        "POST",
+        "/v1/approvals/:id/reject",
+        REVIEWER,
+        reject,
+        "Reject: the call becomes `blocked`",
+        "approvals",
+        body="resolution",
+        body_optional=True,
+        reply="approval",
+        errors=("approval_not_pending",),
+        description="`reason` becomes the call's `blockedReason`. A 409 carries the current state as "
+        "`approval`.",
+    ),
+)

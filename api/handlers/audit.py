@@ -13,6 +13,7 @@ from api.context import Context
 from api.database import audit_chain
 from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import invalid
+from api.http.route import ADMIN, CURSOR, PAGE_HEADERS, Query, Route
 
 _Cursor = Annotated[int, Meta(ge=0, le=2**62)]
 MOST_ON_A_PAGE = 1_000
@@ -90,3 +91,50 @@ def _moment(text: str | None, name: str) -> str | None:
             f"`{name}` is `{text[:64]}`; write an ISO 8601 time such as `2026-01-31T09:30:00Z`"
             " (in an address, `+` is written `%2B`)",
         ) from None
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/v1/audit",
+        ADMIN,
+        list_audit,
+        "Read or export the audit log",
+        "audit",
+        reply="audit-record",
+        reply_is_array=True,
+        query=(
+            Query(
+                "since",
+                {"type": "string", "format": "date-time", "maxLength": 64},
+                "ISO 8601; this moment or later.",
+            ),
+            Query(
+                "until",
+                {"type": "string", "format": "date-time", "maxLength": 64},
+                "ISO 8601; before this moment.",
+            ),
+            Query("agentId", {"type": "string", "maxLength": 200}, "Only of this agent."),
+            Query("userId", {"type": "string", "maxLength": 200}, "Only of this verified end user."),
+            Query("type", {"type": "string", "maxLength": 100}, "Only of this type, such as `decision`."),
+            Query("decision", {"type": "string", "maxLength": 100}, "Only with this decision."),
+            Query("limit", {"type": "integer", "minimum": 1, "maximum": 1_000_000}, "See below."),
+            CURSOR,
+            Query("order", {"type": "string", "enum": ["asc", "desc"]}, "By time; see below."),
+            Query("format", {"type": "string", "enum": ["json", "jsonl"], "default": "json"}, "See below."),
+        ),
+        headers=PAGE_HEADERS,
+        also_media_types=(NDJSON,),
+        description="`json`: a page of at most `limit` (100, at most 1,000), newest first. `jsonl`: an "
+        "export of all that match, oldest first, one record a line exactly as hashed.",
+    ),
+    Route(
+        "GET",
+        "/v1/audit/verify",
+        ADMIN,
+        verify_audit,
+        "Verify the hash chain",
+        "audit",
+        reply="audit-verification",
+    ),
+)

@@ -15,6 +15,7 @@ from api.context import Context
 from api.database.connection import DatabaseUnavailable
 from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, as_api_error
+from api.http.route import AGENT, Route
 from api.ingestion.event import Answer, Incoming
 from api.ingestion.validation import checked, checked_for_user
 from api.store import accounts
@@ -77,3 +78,32 @@ async def create_events(caller: Caller, values: Values, context: Context) -> Rep
             result = {"status": known.status, "error": known.body(values.request_id)}
         results.append(result)
     return Reply({"results": results})
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/events",
+        AGENT,
+        create_event,
+        "Report an event; a tool call is decided",
+        "events",
+        body="event",
+        body_as_sent=True,
+        reply="event-answer",
+        errors=("event_id_conflict", "tool_call_conflict", "run_conflict", "forbidden"),
+        description="`approvalId` and `approvalUrl` are there whenever the call was held for a person.",
+        headers=("Idempotent-Replay",),
+    ),
+    Route(
+        "POST",
+        "/v1/events/batch",
+        AGENT,
+        create_events,
+        "Report up to 1,000 events",
+        "events",
+        body="event-batch",
+        reply="event-batch-answer",
+        description="Answers in order; one bad event spoils no other.",
+    ),
+)

@@ -8,6 +8,7 @@ from api.caller import Caller
 from api.context import Context
 from api.http.exchange import Reply, Values
 from api.http.problems import ApiError
+from api.http.route import ADMIN, Route
 from api.store import halts
 
 
@@ -52,3 +53,42 @@ async def resume(caller: Caller, values: Values, context: Context) -> Reply:
             "not_found", f"there is no halt of {what} in force; see GET /v1/halts, and name the same scope"
         )
     return Reply(ended)
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/v1/halts",
+        ADMIN,
+        list_halts,
+        "List the halts in force",
+        "halts",
+        reply="halt",
+        reply_is_array=True,
+    ),
+    Route(
+        "POST",
+        "/v1/halt",
+        ADMIN,
+        halt,
+        "Halt all agents, one agent or one run",
+        "halts",
+        body="halt-create",
+        reply="halt",
+        description="Every call in scope is blocked while it lasts, and no call in scope can be approved. "
+        "Halting what is halted answers with the halt in force.",
+    ),
+    Route(
+        "POST",
+        "/v1/resume",
+        ADMIN,
+        resume,
+        "End the halt of exactly this scope",
+        "halts",
+        body="halt-end",
+        reply="halt",
+        reply_is_array=True,
+        errors=("not_found",),
+        description="Halts of wider and narrower scopes stay.",
+    ),
+)

@@ -15,6 +15,7 @@ from api.caller import Caller
 from api.context import VERSION, Context
 from api.database.connection import DatabaseUnavailable
 from api.http.exchange import Reply, Values
+from api.http.route import ANYONE, Route
 from api.policies import Rules
 from api.store import accounts, approvals
 
@@ -86,3 +87,33 @@ def _uptime(context: Context) -> float:
 def _policies(context: Context) -> dict[str, Any]:
     found = context.live.health()
     return {name: found[name] for name in ("revision", "count", "stale", "errors")}
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/health",
+        ANYONE,
+        health,
+        "Whether the service can decide and record",
+        "service",
+        reply="health",
+        also_statuses=(503,),
+    ),
+    Route(
+        "GET", "/health/live", ANYONE, live, "Whether the process answers", "service", reply="health-status"
+    ),
+    Route(
+        "GET",
+        "/health/ready",
+        ANYONE,
+        ready,
+        "Whether requests should be sent here",
+        "service",
+        reply="health-status",
+        also_statuses=(503,),
+    ),
+    Route(
+        "GET", "/metrics", ANYONE, prometheus, "Prometheus metrics", "service", media_type=metrics.MEDIA_TYPE
+    ),
+)

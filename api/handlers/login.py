@@ -16,6 +16,7 @@ from api.context import Context
 from api.database.transaction import Transaction
 from api.http.exchange import Reply, Values
 from api.http.problems import invalid
+from api.http.route import ANYONE, VIEWER, Route
 from api.store import accounts, login_limits
 from api.store.emails import same_email
 
@@ -126,3 +127,32 @@ def _why(user: dict[str, Any] | None) -> str:
     if user is None:
         return "no user has this e-mail"
     return "wrong password" if user["enabled"] else "the user is disabled"
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/auth/login",
+        ANYONE,
+        log_in,
+        "Log in",
+        "accounts",
+        body="login",
+        reply="login-answer",
+        errors=("unauthenticated", "rate_limited"),
+        description="The token goes into `Authorization: Bearer <accessToken>`.",
+    ),
+    Route("GET", "/v1/me", VIEWER, get_me, "Who am I", "accounts", reply="me"),
+    Route(
+        "POST",
+        "/v1/password",
+        VIEWER,
+        change_password,
+        "Change one's own password",
+        "accounts",
+        body="password-change",
+        reply="login-answer",
+        errors=("rate_limited",),
+        description="Ends every token of the user; the answer carries a new one.",
+    ),
+)

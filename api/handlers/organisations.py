@@ -10,6 +10,7 @@ from api.context import Context
 from api.database.transaction import Transaction
 from api.http.exchange import Reply, Values
 from api.http.problems import invalid
+from api.http.route import ADMIN, Route
 from api.store import accounts
 
 
@@ -48,3 +49,26 @@ def _with_key(rule: dict[str, Any], current: dict[str, Any] | None) -> dict[str,
     if current is None or current["algorithm"] != rule["algorithm"]:
         raise invalid("/userToken/key", f"`key` is needed: there is none yet for `{rule['algorithm']}`")
     return rule | {"key": current["key"]}
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/v1/organisation",
+        ADMIN,
+        get_organisation,
+        "Read one's organisation",
+        "accounts",
+        reply="organisation",
+    ),
+    Route(
+        "PUT",
+        "/v1/organisation",
+        ADMIN,
+        update_organisation,
+        "Set its name and how end-user tokens verify",
+        "accounts",
+        body="organisation-update",
+        reply="organisation",
+    ),
+)

@@ -14,6 +14,7 @@ from api.caller import Caller
 from api.context import Context
 from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import ApiError, not_found, problem_json
+from api.http.route import ADMIN, PAGE_HEADERS, VIEWER, Route, page_query
 from engine.documents.policy import policy_as_json
 from engine.repository.snapshot import Snapshot, Stored
 
@@ -193,3 +194,113 @@ async def upgrade_policy(caller: Caller, values: Values, context: Context) -> Re
         if_match=_if_match(values),
     )
     return _reply(stored)
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/v1/policies",
+        VIEWER,
+        list_policies,
+        "The policies, by name",
+        "policies",
+        reply="policy",
+        reply_is_array=True,
+        query=page_query(1000, 10000),
+        headers=PAGE_HEADERS,
+    ),
+    Route(
+        "POST",
+        "/v1/policies",
+        ADMIN,
+        create_policy,
+        "Create a policy",
+        "policies",
+        status=201,
+        body="policy-create",
+        reply="policy",
+        errors=("policy_exists", "policy_file_invalid", "conflict"),
+        headers=("ETag", "Location"),
+        description="In force when this is answered. `examples` that do not hold are refused.",
+    ),
+    Route(
+        "GET",
+        "/v1/policies/:id",
+        VIEWER,
+        get_policy,
+        "A policy",
+        "policies",
+        reply="policy",
+        headers=("ETag",),
+    ),
+    Route(
+        "PATCH",
+        "/v1/policies/:id",
+        ADMIN,
+        update_policy,
+        "Change a policy",
+        "policies",
+        body="policy-update",
+        reply="policy",
+        errors=("policy_file_invalid", "precondition_failed", "conflict"),
+        headers=("ETag",),
+        description="Only the fields sent are changed; null removes an optional one. `If-Match` is honoured.",
+    ),
+    Route(
+        "DELETE",
+        "/v1/policies/:id",
+        ADMIN,
+        delete_policy,
+        "Delete a policy",
+        "policies",
+        status=204,
+        errors=("policy_file_invalid", "precondition_failed", "conflict"),
+        description="Its versions stay readable.",
+    ),
+    Route(
+        "GET",
+        "/v1/policies/:id/versions",
+        VIEWER,
+        list_policy_versions,
+        "Earlier versions of a policy, newest first",
+        "policies",
+        reply="policy-versions",
+    ),
+    Route(
+        "POST",
+        "/v1/policies/:id/rollback",
+        ADMIN,
+        rollback_policy,
+        "Make an old version the newest",
+        "policies",
+        body="policy-rollback",
+        reply="policy",
+        errors=("policy_file_invalid", "precondition_failed", "conflict"),
+        headers=("ETag",),
+    ),
+    Route(
+        "GET",
+        "/v1/policies/:id/preset-upgrade",
+        VIEWER,
+        get_preset_upgrade,
+        "What a policy's preset has that the policy has not",
+        "policies",
+        reply="preset-upgrade",
+        headers=("ETag",),
+        description="Three-way between the preset as it was, the preset as it is and the policy: members "
+        "that nobody edited follow the preset (`changes`), edited ones stay (`kept`).",
+    ),
+    Route(
+        "POST",
+        "/v1/policies/:id/preset-upgrade",
+        ADMIN,
+        upgrade_policy,
+        "Take over what a policy's preset has",
+        "policies",
+        reply="policy",
+        errors=("validation_failed", "policy_file_invalid", "precondition_failed", "conflict"),
+        headers=("ETag",),
+        description="Makes exactly the `changes` that GET shows, as a new version; answers the policy as it "
+        "is when there are none. `If-Match` takes the `ETag` of the policy, or that of GET.",
+    ),
+)

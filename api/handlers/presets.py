@@ -13,6 +13,7 @@ from api.handlers.policies import policy_json
 from api.http.bodies import escape
 from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, invalid, not_found
+from api.http.route import ADMIN, VIEWER, Route
 from engine.documents.presets import Pack, Preset, instantiate
 from engine.errors import DocumentError
 from engine.model import Policy
@@ -131,3 +132,55 @@ def _says_the_same(policy: Policy, body: dict[str, Any]) -> bool:
 
 def _named(parameters: Mapping[str, Any]) -> str:
     return ", ".join(f"`{name}`" for name in parameters)
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/v1/policy-presets",
+        VIEWER,
+        list_presets,
+        "Presets, grouped by category",
+        "presets",
+        reply="preset-category",
+        reply_is_array=True,
+    ),
+    Route(
+        "POST",
+        "/v1/policy-presets/:presetId/activate",
+        ADMIN,
+        activate_preset,
+        "Make a policy from a preset",
+        "presets",
+        status=201,
+        body="preset-activation",
+        body_optional=True,
+        reply="policy",
+        errors=("policy_exists", "conflict"),
+        headers=("ETag",),
+    ),
+    Route(
+        "GET",
+        "/v1/policy-presets/packs",
+        VIEWER,
+        list_packs,
+        "Packs of presets",
+        "presets",
+        reply="pack",
+        reply_is_array=True,
+    ),
+    Route(
+        "POST",
+        "/v1/policy-presets/packs/:packId/activate",
+        ADMIN,
+        activate_pack,
+        "Make policies from a pack",
+        "presets",
+        body="pack-activation",
+        body_optional=True,
+        reply="policy",
+        reply_is_array=True,
+        errors=("policy_exists", "conflict"),
+        description="Answers the newly made policies only; presets in force already are skipped.",
+    ),
+)

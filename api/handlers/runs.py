@@ -11,6 +11,7 @@ from api.caller import Caller
 from api.context import Context
 from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import not_found
+from api.http.route import AGENT, PAGE_HEADERS, VIEWER, WAIT, Query, Route, page_query
 from api.store import runs
 
 _Cursor = Annotated[int, Meta(ge=1, le=2**62)]
@@ -57,3 +58,36 @@ async def get_run(caller: Caller, values: Values, context: Context) -> Reply:
                 break
             await asyncio.wait([changed], timeout=min(left, WAIT_CHECK))
     return Reply(await context.store.read(runs.find_run, context.directory, caller, run_id))
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/v1/runs",
+        VIEWER | AGENT,
+        list_runs,
+        "List runs, newest first",
+        "runs",
+        reply="run-summary",
+        reply_is_array=True,
+        query=(
+            Query("status", {"type": "string", "enum": list(runs.STATUSES)}, "Only those."),
+            Query("agentId", {"type": "string", "minLength": 1, "maxLength": 200}, "Only of this agent."),
+            *page_query(100, 1_000),
+        ),
+        headers=PAGE_HEADERS,
+        description="An API key sees its own runs and those of the agent that it is bound to.",
+    ),
+    Route(
+        "GET",
+        "/v1/runs/:id",
+        VIEWER | AGENT,
+        get_run,
+        "Read a run with its tool calls, or wait for news of it",
+        "runs",
+        reply="run",
+        query=(WAIT,),
+        description="With `wait`, answers as soon as anything happens in the run; at once when no call of "
+        "it awaits approval.",
+    ),
+)

@@ -11,6 +11,7 @@ from api.caller import Caller
 from api.context import Context
 from api.http.exchange import Reply, Values
 from api.http.problems import invalid, not_found
+from api.http.route import REVIEWER, Route
 from api.store import rate_counts, recorded_calls
 from engine.analysis import backtest
 from engine.documents.policy import policy_as_json, policy_from_json
@@ -171,3 +172,29 @@ def _changed(change: backtest.Change) -> dict[str, Any]:
         "oldReason": change.old.reason,
         "newReason": change.new.reason,
     }
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/policies/simulate",
+        REVIEWER,
+        simulate,
+        "What would happen to a call",
+        "policies",
+        body="simulation",
+        reply="simulation-answer",
+        description="Writes nothing, creates no approval, counts no rate limit.",
+    ),
+    Route(
+        "POST",
+        "/v1/policies/backtest",
+        REVIEWER,
+        run_backtest,
+        "What a policy would have done to recorded calls",
+        "policies",
+        body="backtest",
+        reply="backtest-answer",
+        errors=("not_found",),
+    ),
+)

@@ -18,6 +18,7 @@ from api.database.connection import DatabaseUnavailable
 from api.database.transaction import Change
 from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, as_api_error, invalid
+from api.http.route import REVIEWER, Query, Route
 
 KEEP_ALIVE = 15.0
 """Seconds between comments that keep proxies from closing the stream, and between looks at the credential."""
@@ -83,3 +84,25 @@ async def _still_accepted(caller: Caller, authorization: str, context: Context) 
         # A database that is away says nothing about the user; the next look will.
         return known is not None and known.status == 503
     return now == caller
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/v1/stream",
+        REVIEWER,
+        stream,
+        "Server-sent events: approvals, decisions, policy changes, halts",
+        "service",
+        media_type="text/event-stream",
+        query=(
+            Query(
+                "events",
+                {"type": "string", "minLength": 1, "maxLength": 100},
+                "Only these, with commas between: `approval`, `decision`, `policy`, `halt`.",
+            ),
+        ),
+        description="Events `approval`, `decision`, `policy`, `halt`, each with JSON data; a comment every "
+        "15 seconds. Ends when the token is not accepted any more.",
+    ),
+)

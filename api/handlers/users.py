@@ -10,6 +10,7 @@ from api.context import Context
 from api.database.transaction import Transaction
 from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import ApiError, invalid, not_found
+from api.http.route import ADMIN, PAGE_HEADERS, Route, page_query
 from api.store import accounts, emails, login_limits
 
 
@@ -85,3 +86,46 @@ async def update_user(caller: Caller, values: Values, context: Context) -> Reply
     if user is None:
         raise not_found("user", user_id)
     return Reply(shape(user))
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/v1/users",
+        ADMIN,
+        list_users,
+        "List users",
+        "accounts",
+        reply="user",
+        reply_is_array=True,
+        query=page_query(100, 1_000),
+        headers=PAGE_HEADERS,
+        description="By e-mail.",
+    ),
+    Route(
+        "POST",
+        "/v1/users",
+        ADMIN,
+        create_user,
+        "Create a user",
+        "accounts",
+        body="user-create",
+        reply="user",
+        status=201,
+        errors=("conflict",),
+        headers=("Location",),
+    ),
+    Route("GET", "/v1/users/:id", ADMIN, get_user, "Read a user", "accounts", reply="user"),
+    Route(
+        "PATCH",
+        "/v1/users/:id",
+        ADMIN,
+        update_user,
+        "Change a user's role or password, disable or enable them",
+        "accounts",
+        body="user-update",
+        reply="user",
+        errors=("conflict",),
+        description="The last admin who can log in can neither be disabled nor given another role (409).",
+    ),
+)

@@ -15,6 +15,7 @@ from api.context import Context
 from api.database.transaction import Transaction
 from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import ApiError, not_found
+from api.http.route import ADMIN, PAGE_HEADERS, Route, page_query
 from api.store import deliveries, webhooks
 from api.webhooks import address, signing
 from schemas.validation import suggestion
@@ -168,3 +169,90 @@ async def redeliver(caller: Caller, values: Values, context: Context) -> Reply:
         return record
 
     return Reply(await context.writer.write(job), 202)
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/webhooks",
+        ADMIN,
+        register_webhook,
+        "Register a webhook",
+        "webhooks",
+        status=201,
+        body="webhook-create",
+        reply="webhook-created",
+        headers=("Location",),
+        description="`secret` is shown here and on rotation only.",
+    ),
+    Route(
+        "GET",
+        "/v1/webhooks",
+        ADMIN,
+        list_webhooks,
+        "The webhooks",
+        "webhooks",
+        reply="webhook",
+        reply_is_array=True,
+        query=page_query(100, 1000),
+        headers=PAGE_HEADERS,
+    ),
+    Route("GET", "/v1/webhooks/:id", ADMIN, get_webhook, "A webhook", "webhooks", reply="webhook"),
+    Route(
+        "PATCH",
+        "/v1/webhooks/:id",
+        ADMIN,
+        update_webhook,
+        "Change a webhook",
+        "webhooks",
+        body="webhook-update",
+        reply="webhook",
+    ),
+    Route("DELETE", "/v1/webhooks/:id", ADMIN, delete_webhook, "Delete a webhook", "webhooks", status=204),
+    Route(
+        "POST",
+        "/v1/webhooks/:id/rotate",
+        ADMIN,
+        rotate_webhook_secret,
+        "A new signing secret",
+        "webhooks",
+        reply="webhook-created",
+        description="The old secret signs along for 24 hours.",
+    ),
+    Route(
+        "POST",
+        "/v1/webhooks/:id/test",
+        ADMIN,
+        test_webhook,
+        "Send a test event",
+        "webhooks",
+        status=202,
+        reply="delivery",
+        errors=("conflict",),
+        description="409 when the webhook is disabled.",
+    ),
+    Route(
+        "GET",
+        "/v1/webhooks/:id/deliveries",
+        ADMIN,
+        list_deliveries,
+        "Deliveries of a webhook, newest first",
+        "webhooks",
+        reply="delivery",
+        reply_is_array=True,
+        query=page_query(50, 500),
+        headers=PAGE_HEADERS,
+    ),
+    Route(
+        "POST",
+        "/v1/webhooks/:id/deliveries/:deliveryId/redeliver",
+        ADMIN,
+        redeliver,
+        "Deliver again",
+        "webhooks",
+        status=202,
+        reply="delivery",
+        errors=("conflict",),
+        description="409 when the webhook is disabled.",
+    ),
+)

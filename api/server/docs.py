@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -11,7 +11,7 @@ from api.caller import Caller
 from api.context import Context
 from api.http.exchange import Reply, Values
 from api.http.problems import not_found
-from api.server.endpoint import ANYONE, Route
+from api.http.route import ANYONE, Route
 from api.server.openapi import document
 
 _PAGE = """<!doctype html>
@@ -69,18 +69,18 @@ async def api_docs_asset(caller: Caller, values: Values, context: Context) -> Re
     return Reply(_asset(name), headers=headers, media_type=_MEDIA["." + name.rpartition(".")[2]])
 
 
-def routes(table: Callable[[], Sequence[Route]]) -> tuple[Route, ...]:
-    """The rows of the API document and its page; `table` gives the whole table, these rows among it."""
+def routes(others: Sequence[Route]) -> tuple[Route, ...]:
+    """The rows of the API document and its page; the document describes these rows and `others`."""
 
     @cache
     def described() -> dict[str, Any]:
-        return document(table())
+        return document((*others, *rows))
 
     async def api_document(caller: Caller, values: Values, context: Context) -> Reply:
         """GET /api/openapi.json."""
         return Reply(described())
 
-    return (
+    rows = (
         Route(
             "GET",
             "/api/openapi.json",
@@ -111,3 +111,4 @@ def routes(table: Callable[[], Sequence[Route]]) -> tuple[Route, ...]:
             also_media_types=("text/css",),
         ),
     )
+    return rows

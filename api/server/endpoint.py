@@ -9,7 +9,7 @@ import ipaddress
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -25,65 +25,12 @@ from api.context import Context
 from api.http import bodies
 from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, as_api_error
+from api.http.route import Route
 
 log = logging.getLogger("governance")
 
-Handler = Callable[[Caller, Values, Context], Awaitable[Reply]]
-
-ANYONE = frozenset({"anyone"})
-AGENT = frozenset({"agent"})
-VIEWER = frozenset({"viewer", "reviewer", "admin"})
-REVIEWER = frozenset({"reviewer", "admin"})
-ADMIN = frozenset({"admin"})
-
 PROBLEM = "application/problem+json"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,100}\Z")
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """One query parameter: a JSON Schema for its value, which is parsed by the schema's `type`."""
-
-    name: str
-    schema: Mapping[str, Any]
-    description: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """One row of THE table in `routes.py`.
-
-    `who` holds `anyone`, or roles and `agent` (an API key). `body` and `reply` name schemas under
-    `schemas/bodies`; `errors` are the codes of `api.http.problems.CODES` that the route itself adds to
-    those which follow from its shape.
-    """
-
-    method: str
-    path: str
-    who: frozenset[str]
-    handler: Handler
-    summary: str
-    tag: str
-    reply: str | None = None
-    reply_is_array: bool = False
-    status: int = 200
-    body: str | None = None
-    body_optional: bool = False
-    body_as_sent: bool = False
-    """The handler gets the bytes and reads them itself, by the same schema."""
-    query: tuple[Query, ...] = ()
-    errors: tuple[str, ...] = ()
-    description: str = ""
-    media_type: str = "application/json"
-    headers: tuple[str, ...] = ()
-    also_media_types: tuple[str, ...] = ()
-    """Other forms of the success answer, that a query parameter asks for."""
-    also_statuses: tuple[int, ...] = ()
-    """Other statuses that come with the same body, such as the 503 of `/health`."""
-
-    @property
-    def operation_id(self) -> str:
-        return getattr(self.handler, "__name__", "handler")
 
 
 def request_id_of(headers: Mapping[str, str], context: Context) -> str:

@@ -13,7 +13,8 @@ from typing import Any
 import schemas
 from api.context import VERSION
 from api.http.problems import CODES
-from api.server.endpoint import PROBLEM, Route
+from api.http.route import Route
+from api.server.endpoint import PROBLEM
 from api.store.webhooks import EVENTS
 
 Json = Any

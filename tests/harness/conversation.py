@@ -27,7 +27,8 @@ import msgspec
 import schemas
 from api.database import audit_chain
 from api.http import bodies
-from api.server.endpoint import PROBLEM, Route
+from api.http.route import Route
+from api.server.endpoint import PROBLEM
 from api.server.openapi import error_codes
 from api.server.routes import ROUTES
 from tests.harness.application import Service, event, write_files

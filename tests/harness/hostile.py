@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from api.server.endpoint import Route
+from api.http.route import Route
 from api.server.routes import ROUTES
 from tests.harness.application import PASSWORD, Service
 from tests.harness.places import SHIPPED

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from api.server.endpoint import Route
+from api.http.route import Route
 from api.server.routes import ROUTES
 from tests.harness.running_service import Service, running
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import schemas
-from api.server.endpoint import Route
+from api.http.route import Route
 from api.server.routes import ROUTES
 from tests.harness.hostile import (
     JSON,

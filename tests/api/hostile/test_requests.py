@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.server.endpoint import Route
+from api.http.route import Route
 from api.server.routes import ROUTES
 from tests.harness.hostile import SAMPLES, World, everybody, name_of, target_of, text_of
 from tests.harness.raw_requests import problem

@@ -1,0 +1,84 @@
+"""What a route is: a row of the table that routing, the API document and the tests read.
+
+Each module of `api/handlers` ends with its rows; `api/server/routes.py` collects them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from api.caller import Caller
+from api.http.exchange import Reply, Values
+
+Handler = Callable[[Caller, Values, Any], Awaitable[Reply]]
+"""The last argument is the `Context` of the process, which this room does not know."""
+
+ANYONE = frozenset({"anyone"})
+AGENT = frozenset({"agent"})
+VIEWER = frozenset({"viewer", "reviewer", "admin"})
+REVIEWER = frozenset({"reviewer", "admin"})
+ADMIN = frozenset({"admin"})
+
+PAGE_HEADERS = ("X-Total-Count", "Link")
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One query parameter: a JSON Schema for its value, which is parsed by the schema's `type`."""
+
+    name: str
+    schema: Mapping[str, Any]
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One row of the table.
+
+    `who` holds `anyone`, or roles and `agent` (an API key). `body` and `reply` name schemas under
+    `schemas/bodies`; `errors` are the codes of `api.http.problems.CODES` that the route itself adds to
+    those which follow from its shape.
+    """
+
+    method: str
+    path: str
+    who: frozenset[str]
+    handler: Handler
+    summary: str
+    tag: str
+    reply: str | None = None
+    reply_is_array: bool = False
+    status: int = 200
+    body: str | None = None
+    body_optional: bool = False
+    body_as_sent: bool = False
+    """The handler gets the bytes and reads them itself, by the same schema."""
+    query: tuple[Query, ...] = ()
+    errors: tuple[str, ...] = ()
+    description: str = ""
+    media_type: str = "application/json"
+    headers: tuple[str, ...] = ()
+    also_media_types: tuple[str, ...] = ()
+    """Other forms of the success answer, that a query parameter asks for."""
+    also_statuses: tuple[int, ...] = ()
+    """Other statuses that come with the same body, such as the 503 of `/health`."""
+
+    @property
+    def operation_id(self) -> str:
+        return getattr(self.handler, "__name__", "handler")
+
+
+CURSOR = Query("cursor", {"type": "string", "maxLength": 400}, "From the `Link` header of the page before.")
+WAIT = Query(
+    "wait",
+    {"type": "integer", "minimum": 0, "maximum": 240, "default": 0},
+    "Seconds to wait for news at most.",
+)
+
+
+def page_query(default: int, most: int) -> tuple[Query, Query]:
+    """The parameters of a list that comes in pages."""
+    schema = {"type": "integer", "minimum": 1, "maximum": most, "default": default}
+    return Query("limit", schema, "How many at most."), CURSOR
