@@ -22,7 +22,7 @@ from engine.repository.archive import Change
 from engine.worktree import watcher as watch_module
 from engine.worktree.disk import Disk, Listing, Pause
 from engine.worktree.watcher import Watcher
-from tests.engine.repository.test_repository import ADMIN, BODY, Folder, document, pack, preset
+from tests.harness.policy_folder import ADMIN, BODY, Folder, document, pack, preset
 
 
 class Watched:

@@ -19,8 +19,8 @@ import pytest
 from engine.errors import EngineError
 from engine.repository.repository import Repository
 from engine.worktree.disk import Disk
-from tests.engine.repository.test_repository import ADMIN, BODY, Folder, document
 from tests.harness.policy_archive import MemoryArchive
+from tests.harness.policy_folder import ADMIN, BODY, Folder, document
 
 Story = Callable[[Folder, Repository], object]
 

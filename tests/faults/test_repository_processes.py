@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 
 from engine.repository.repository import Repository
-from tests.engine.repository.test_repository import Folder, document, run_git
 from tests.harness.places import ROOT
+from tests.harness.policy_folder import Folder, document, run_git
 from tests.harness.sql_archive import HookedSqlArchive, opened
 
 PROGRAM = """

@@ -14,8 +14,8 @@ from api.clock import random_ids, system_clock
 from api.database.connection import Database
 from api.database.writer import Writer
 from engine.repository.cache import DocumentCache
-from tests.engine.repository.test_repository import Folder, document
 from tests.harness.application import settings_for
+from tests.harness.policy_folder import Folder, document
 
 Told = list[tuple[str, int, int]]
 

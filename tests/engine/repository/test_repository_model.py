@@ -41,9 +41,9 @@ from engine.model import ToolCall
 from engine.repository.archive import Change
 from engine.repository.repository import Repository
 from engine.worktree.disk import Listing, Pause, Signature
-from tests.engine.repository.test_repository import document
 from tests.faults.test_repository_faults import DatabaseGone, Death, FailingDisk, Plug
 from tests.harness.policy_archive import MemoryArchive
+from tests.harness.policy_folder import document
 
 IDS = st.sampled_from(["a", "b", "c"])
 NODES = st.integers(0, 2)

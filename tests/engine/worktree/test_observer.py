@@ -12,7 +12,7 @@ import pytest
 
 from engine.errors import PolicyFileInvalid, Problem
 from engine.worktree.disk import Disk
-from tests.engine.repository.test_repository import ADMIN, BODY, Folder, document, messages
+from tests.harness.policy_folder import ADMIN, BODY, Folder, document, messages
 
 A = "policies/a.yaml"
 

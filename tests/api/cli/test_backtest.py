@@ -1,0 +1,90 @@
+"""`backtest` over recorded calls, from a database and from a service."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from api import bootstrap
+from api.settings import load
+from tests.harness.command_line import WIRES, Shell
+from tests.harness.running_service import Service, running
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    with running(tmp_path, live=True) as service:
+        yield service
+
+
+def record(service: Service, count: int) -> None:
+    for number in range(count):
+        event = {
+            "eventId": f"e{number}",
+            "runId": "r1",
+            "agentId": "a1",
+            "timestamp": "2026-01-01T00:00:00Z",
+            "eventType": "tool.called",
+            "metadata": {
+                "toolCallId": f"t{number}",
+                "toolName": "wire",
+                "inputPayload": {"amount": 100 * number},
+            },
+        }
+        answer = service.http.post("/v1/events", json=event, headers={"X-API-Key": service.api_key})
+        assert answer.status_code == 200, answer.text
+
+
+def test_backtest_and_simulate_over_a_database_and_a_service(
+    service: Service, shell: Shell, tmp_path: Path
+) -> None:
+    record(service, 5)
+    draft = tmp_path / "draft.yaml"
+    draft.write_text(WIRES)
+    place = ("--data-dir", service.settings.data_dir, "--dir", service.settings.policies_dir)
+    code, output, error = shell.process("backtest", "--draft", draft, *place)
+    assert code == 1, error
+    assert "allow -> require_approval" in output
+    assert output.endswith("5 recorded calls, 3 decided differently\n")
+    locally = json.loads(shell.process("backtest", "--draft", draft, *place, "--format", "json")[1])
+    assert [each["inputPayload"] for each in locally["changes"]] == [{"amount": n} for n in (200, 300, 400)]
+    later = shell.process("backtest", "--draft", draft, *place, "--until", "2000-01-01T00:00:00Z")
+    assert later[0] == 0 and later[1] == "0 recorded calls, 0 decided differently\n"
+    assert shell.process("backtest", "--old", service.settings.policies_dir, *place)[0] == 0
+    github = shell.process("backtest", "--draft", draft, *place, "--format", "github")[1]
+    assert github.startswith("::warning file=") and "3 of 5 recorded calls" in github
+
+    token = tmp_path / "token"
+    token.write_text(service.bearer("reviewer")["Authorization"].removeprefix("Bearer "))
+    remote = ("--url", str(service.http.base_url), "--token-file", token)
+    code, output, error = shell.run("backtest", "--draft", draft, *remote, "--format", "json")
+    assert code == 1, error
+    assert json.loads(output) == locally
+    call = ("--tool", "wire", "--payload", '{"amount": 500}')
+    code, output, error = shell.run("simulate", *call, *remote, "--draft", draft, "--policy", "wires")
+    assert code == 0, error
+    assert output.startswith("awaiting_approval\n") and "to turn it over" in output
+    token.write_text("nonsense")
+    code, _, error = shell.run("simulate", *call, *remote)
+    assert code == 2 and "the service refuses (401)" in error
+
+
+def test_backtest_of_an_unknown_organisation_is_2(shell: Shell, tmp_path: Path) -> None:
+    bootstrap.prepare(load({}, data_dir=str(tmp_path / "data")))
+    draft = tmp_path / "draft.yaml"
+    draft.write_text(WIRES)
+    place = ("--data-dir", tmp_path / "data", "--dir", shell.folder)
+    assert shell.run("backtest", "--draft", draft, *place)[0] == 0
+    code, _, error = shell.run("backtest", "--draft", draft, *place, "--organisation", "nope")
+    assert code == 2 and "there is no organisation `nope`" in error
+
+
+def test_backtest_needs_a_database(shell: Shell, tmp_path: Path) -> None:
+    draft = tmp_path / "draft.yaml"
+    draft.write_text(WIRES)
+    place = ("--data-dir", tmp_path / "none", "--dir", shell.folder)
+    code, _, error = shell.run("backtest", "--draft", draft, *place)
+    assert code == 2 and "there is no database" in error

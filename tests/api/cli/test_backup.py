@@ -1,0 +1,92 @@
+"""The audit chain is verified and exported, the database is backed up."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from api.cli.commands import backup
+from tests.harness.command_line import DataShell
+
+
+def test_the_record_is_verified_and_exported(data_shell: DataShell, tmp_path: Path) -> None:
+    data_shell.run("keys", "add", "one")
+    result = data_shell.json("audit", "verify")
+    assert result[0]["valid"] is True and result[0]["count"] == 4
+    code, output, _ = data_shell.run("audit", "export")
+    records = [json.loads(line) for line in output.splitlines()]
+    assert code == 0 and [record["sequence"] for record in records] == [1, 2, 3, 4]
+    target = tmp_path / "audit.jsonl"
+    assert data_shell.run("audit", "export", "--output", str(target))[0] == 0
+    assert target.read_text() == output
+    assert data_shell.run("audit", "export", "--since", "2999-01-01")[1] == ""
+    assert "ISO 8601" in data_shell.refused("audit", "export", "--since", "yesterday", code=2)
+    with sqlite3.connect(data_shell.data / "governance.sqlite") as database:
+        database.execute("UPDATE audit SET record = replace(record, 'one', 'two') WHERE sequence = 4")
+    code, output, _ = data_shell.run("audit", "verify", "--format", "json")
+    assert code == 1
+    broken = json.loads(output)[0]
+    assert (broken["valid"], broken["count"], broken["firstBroken"]) == (False, 3, records[3]["auditId"])
+
+
+def test_a_backup_is_whole_closed_and_never_in_the_way(data_shell: DataShell, tmp_path: Path) -> None:
+    target = tmp_path / "copy.sqlite"
+    old = os.umask(0)
+    try:
+        code, output, _ = data_shell.run("backup", str(target))
+    finally:
+        os.umask(old)
+    assert code == 0 and "checked" in output
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    with contextlib.closing(sqlite3.connect(target)) as copy:
+        assert copy.execute("SELECT email FROM users").fetchall() == [("admin@localhost",)]
+    assert "--force" in data_shell.refused("backup", str(target))
+    assert data_shell.run("backup", str(target), "--force")[0] == 0
+    assert "cannot be written" in data_shell.refused("backup", str(tmp_path / "no" / "folder"))
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["copy.sqlite", "data"]
+
+
+_WRITES = """
+import sqlite3, sys, time
+database = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=10)
+for number in range(60_000):
+    database.execute("UPDATE filler SET n = ? WHERE rowid = 1", (number,))
+    time.sleep(0.0005)
+"""
+
+
+def test_a_backup_ends_while_another_process_writes_without_a_pause(
+    data_shell: DataShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data_shell.run("users", "list")
+    source = next((tmp_path / "data").glob("*.sqlite"))
+    with contextlib.closing(sqlite3.connect(source)) as database, database:
+        database.execute("CREATE TABLE filler (n, text)")
+        database.executemany("INSERT INTO filler VALUES (0, ?)", [("x" * 8_000,)] * 3_000)
+    monkeypatch.setattr(backup, "PAGES_AT_ONCE", 20)
+    steps: list[int] = []
+    monkeypatch.setattr(
+        "rich.progress.Progress.update", lambda self, task, **told: steps.append(told["total"])
+    )
+    writes = subprocess.Popen([sys.executable, "-c", _WRITES, str(source)])
+    try:
+        code, _, _ = data_shell.run("backup", str(tmp_path / "copy.sqlite"))
+        assert writes.poll() is None, "it wrote all the time"
+    finally:
+        writes.kill()
+        writes.wait()
+    assert code == 0
+    assert len(steps) <= max(steps) / 20 + 2, "it never began again"
+
+
+def test_backup_of_postgres_says_what_to_use(data_shell: DataShell, tmp_path: Path) -> None:
+    words = ["backup", str(tmp_path / "x"), "--database-url", "postgresql://db/x"]
+    assert "pg_dump" in data_shell.refused(*words, code=2)

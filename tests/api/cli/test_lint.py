@@ -1,0 +1,87 @@
+"""`lint` over a folder of policies: what it finds, where, and in which format."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+from tests.harness.command_line import TESTS, WIRES, Shell
+
+
+def test_lint_is_content_with_good_policies(shell: Shell) -> None:
+    code, output, _ = shell.run("lint", shell.folder)
+    assert code == 0
+    assert output.splitlines()[-1] == "1 policy and 0 presets: 0 errors, 0 warnings, 1 note"
+    assert shell.run("lint", shell.folder, "--fail-on", "note")[0] == 1
+    hidden = shell.run("lint", shell.folder, "--level", "warning")[1]
+    assert hidden == "1 policy and 0 presets: 0 errors, 0 warnings, 1 note (1 not shown, see --level)\n"
+
+
+def test_lint_names_file_line_column_and_a_call(shell: Shell) -> None:
+    shell.write(
+        "policies/all.yaml",
+        WIRES.replace("policyId: wires", "policyId: all")
+        .replace("name: Wires", "name: Every wire")
+        .replace("action: require_approval", "action: block")
+        .replace("value: 100}", "value: 50}")
+        .replace("amount: 100}", "amount: 50}"),
+    )
+    code, output, _ = shell.run("lint", shell.folder)
+    assert code == 1
+    expected = (
+        f"{shell.folder}/policies/wires.yaml:5:1: warning: `Every wire` (all) already blocks every call that "
+        "this policy matches [shadowed]\n    both match this call, and `all` is stronger: "
+        '{"toolName": "wire", "inputPayload": {"amount": 101}}\n'
+    )
+    assert expected in output
+    shape = json.loads(shell.run("lint", shell.folder, "--format", "json")[1])
+    (finding,) = [each for each in shape["findings"] if each["code"] == "shadowed"]
+    assert finding["related"] == ["all"] and finding["line"] == 5
+    assert finding["call"] == {"toolName": "wire", "inputPayload": {"amount": 101}}
+    assert shape["summary"]["warnings"] == 1
+    lines = shell.run("lint", shell.folder, "--format", "github")[1].splitlines()
+    assert any(
+        line.startswith(f"::warning file={shell.folder}/policies/wires.yaml,line=5,col=1,title=shadowed::")
+        for line in lines
+    )
+
+
+def test_lint_tells_every_problem_of_every_document(shell: Shell) -> None:
+    shell.write("policies/broken.yaml", "apiVersion: governance/v1\nkind: Polic\nnope: 1\n")
+    shell.write("policies/other.yaml", "a: [\n")
+    shell.write("policies/wrong_test.yaml", TESTS.replace("waits", "waits\n    nonsense: 1"))
+    shell.write("policies/copy/wires.yaml", WIRES)
+    code, output, _ = shell.run("lint", shell.folder)
+    assert code == 1
+    assert f"{shell.folder}/policies/broken.yaml:3:1: error: " in output
+    assert "policies/other.yaml:" in output and "wrong_test.yaml:6:5: error" in output
+    assert "are the same policy `wires`; keep one of them" in output
+    assert " 0 errors" not in output
+
+
+def test_lint_looks_into_presets(shell: Shell) -> None:
+    preset = WIRES.replace("kind: Policy\npolicyId: wires\n", "kind: Preset\npresetId: p\ncategory: money\n")
+    preset = preset.replace("enabled: true\n", "description: x\n").split("examples:")[0]
+    shell.write(
+        "presets/money/p.yaml",
+        preset + "examples: [{match: true, toolName: wire, inputPayload: {amount: 101}}]\n",
+    )
+    code, output, _ = shell.run("lint", shell.folder)
+    assert "presets/money/p.yaml" in output and "1 policy and 1 preset:" in output and code == 0
+    assert "presets/money/p.yaml" not in shell.run("lint", shell.folder, "--no-presets")[1]
+
+
+def test_a_folder_without_policies_is_an_error_as_for_the_service(shell: Shell) -> None:
+    (shell.folder / "policies").rename(shell.folder / "elsewhere")
+    shell.write("organisations/acme/policies/wires.yaml", WIRES)
+    shutil.rmtree(shell.folder / "elsewhere")
+    says = f"there is no folder `{shell.folder}/policies`; make it"
+    code, output, _ = shell.run("lint", shell.folder)
+    assert code == 1
+    assert f"{shell.folder}/policies: error: {says}" in output and "[no_folder]" in output
+    for words in (["test"], ["simulate", "--tool", "x", "--dir"]):
+        code, _, error = shell.run(*words, shell.folder)
+        assert code == 2 and says in error
+    (shell.folder / "policies").mkdir()
+    assert shell.run("lint", shell.folder)[0] == 0
+    assert shell.run("test", shell.folder)[0] == 0

@@ -1,0 +1,214 @@
+"""Each edit of the files comes into force as a version, and a start finds what was edited meanwhile."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.errors import (
+    RefusedToStart,
+)
+from engine.repository.cache import DocumentCache
+from tests.harness.policy_folder import ADMIN, Folder, document, messages, pack, preset, told
+
+
+def test_files_of_every_kind_come_into_force(folder: Folder) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    folder.write("policies/deep/er/b.yaml", document("b"))
+    folder.write("organisations/acme/x/a.yaml", document("a", name="Theirs"))
+    folder.write("presets/mail/p.yaml", preset("p"))
+    folder.write("packs/q.yaml", pack("q", "p"))
+    folder.write("policies/_draft.yaml", "not: [a policy")
+    folder.write("policies/.hidden.yaml", "not: [a policy")
+    folder.write("policies/_drafts/c.yaml", "not: [a policy")
+    folder.write("policies/a_test.yaml", "not: [a policy")
+    folder.write("README.md", "# hello")
+    snapshot = folder.started().snapshot
+    assert {org: sorted(each) for org, each in snapshot.policies.items()} == {
+        "default": ["a", "b"],
+        "acme": ["a"],
+    }
+    assert snapshot.of("acme")["a"].policy.organisation_id == "acme"
+    assert list(snapshot.presets) == ["p"] and list(snapshot.packs) == ["q"]
+    assert snapshot.revision == 1 and snapshot.count == 3
+    assert snapshot.of("default")["a"].policy.version == 1
+
+
+def test_each_edit_of_a_file_is_a_version_and_the_file_is_not_touched(folder: Folder) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    repository = folder.started()
+    for name in ("Two", "Three"):
+        folder.write("policies/a.yaml", document("a", name=name))
+        applied = repository.apply_files()
+        assert [change.new_version for change in applied.changes] == [True]
+        assert folder.read("policies/a.yaml") == document("a", name=name)
+    assert told(repository, "a") == [
+        (3, "file", "file", None, False),
+        (2, "file", "file", "file", False),
+        (1, "file", "file", "file", False),
+    ]
+    assert repository.apply_files().changes == ()
+
+
+def test_the_digest_of_a_set_knows_no_order(folder: Folder, tmp_path: Path) -> None:
+    other = Folder(tmp_path / "other")
+    for name in ("a", "b"):
+        folder.write(f"policies/{name}.yaml", document(name))
+    for name in ("b", "a"):
+        other.write(f"policies/{name}.yaml", document(name))
+    assert folder.started().snapshot.digest == other.started().snapshot.digest
+
+
+def test_one_broken_file_refuses_the_whole_batch(folder: Folder) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    folder.write("policies/b.yaml", document("b"))
+    repository = folder.started()
+    before = repository.snapshot
+    folder.write("policies/a.yaml", document("a", name="New"))
+    folder.write("policies/b.yaml", document("b").replace("block", "blok"))
+    (folder.root / "policies/c.yaml").write_bytes(b"\xff")
+    applied = repository.apply_files()
+    assert repository.snapshot is before and applied.changes == ()
+    assert messages(repository) == [
+        "policies/b.yaml:6:9: `action` must be one of `allow`, `warn`, `block`, `require_approval`; "
+        "it is the text `blok`; did you mean `block`?",
+        "policies/c.yaml:1:1: this is not UTF-8 text; save the file as UTF-8",
+    ]
+    folder.write("policies/b.yaml", document("b"))
+    (folder.root / "policies/c.yaml").unlink()
+    applied = repository.apply_files(["policies/b.yaml", "policies/c.yaml"])
+    assert applied.problems == () and applied.snapshot.of("default")["a"].policy.name == "New"
+
+
+def test_a_deleted_file_ends_the_policy_and_a_new_one_goes_on_counting(folder: Folder) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    repository = folder.started()
+    (folder.root / "policies/a.yaml").unlink()
+    assert repository.apply_files().snapshot.count == 0
+    folder.write("policies/a.yaml", document("a"))
+    assert repository.apply_files().snapshot.of("default")["a"].policy.version == 2
+    assert told(repository, "a") == [
+        (2, "file", "file", None, False),
+        (1, "file", "file", "file", True),
+    ]
+
+
+def test_a_moved_file_stays_the_same_version(folder: Folder) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    repository = folder.started()
+    (folder.root / "policies/team").mkdir()
+    (folder.root / "policies/a.yaml").rename(folder.root / "policies/team/a.yaml")
+    applied = repository.apply_files()
+    stored = applied.snapshot.of("default")["a"]
+    assert (stored.file.path, stored.policy.version) == ("policies/team/a.yaml", 1)
+    folder.write("policies/b/a.yaml", document("a", name="New"))
+    (folder.root / "policies/team/a.yaml").unlink()
+    assert repository.apply_files().snapshot.of("default")["a"].policy.version == 2
+    assert [each.deleted for each in repository.versions("default", "a")] == [False, False]
+
+
+def test_the_same_id_twice_names_both_files(folder: Folder) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    repository = folder.started()
+    folder.write("policies/team/a.yaml", document("a"))
+    repository.apply_files()
+    assert messages(repository) == [
+        "policies/team/a.yaml: `policies/a.yaml` and `policies/team/a.yaml` are the same policy `a`; "
+        "keep one of them"
+    ]
+    (folder.root / "policies/a.yaml").unlink()
+    assert repository.apply_files().problems == ()
+
+
+def test_a_pack_needs_its_presets(folder: Folder) -> None:
+    folder.write("presets/mail/p.yaml", preset("p"))
+    folder.write("packs/q.yaml", pack("q", "p"))
+    repository = folder.started()
+    (folder.root / "presets/mail/p.yaml").unlink()
+    repository.apply_files()
+    assert messages(repository) == [
+        "packs/q.yaml:5:11: there is no preset `p`; add it, or remove it from the pack"
+    ]
+    folder.write("packs/q.yaml", "# new\n" + pack("q", "r", "none"))
+    repository.apply_files()
+    assert "packs/q.yaml:6:14: there is no preset `none`" in "".join(messages(repository))
+    folder.write("packs/q.yaml", pack("q", "r"))
+    folder.write("presets/shell/r.yaml", preset("r", "shell"))
+    assert repository.apply_files().problems == ()
+    assert list(repository.snapshot.presets) == ["r"]
+
+
+def test_an_empty_folder_of_policies_is_a_wish_a_missing_one_is_not(folder: Folder) -> None:
+    assert folder.started().snapshot.count == 0
+    (folder.root / "policies").rmdir()
+    with pytest.raises(RefusedToStart) as caught:
+        folder.open().start()
+    assert "there is no folder" in str(caught.value)
+
+
+def test_invalid_files_and_no_history_refuse_to_start(folder: Folder) -> None:
+    folder.write("policies/a.yaml", document("a") + "oops: 1\n")
+    with pytest.raises(RefusedToStart) as caught:
+        folder.open().start()
+    assert "policies/a.yaml:9:1: `oops` is not a field of a policy" in str(caught.value)
+
+
+def test_invalid_files_at_start_keep_the_last_good_set(folder: Folder) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    folder.started()
+    folder.write("policies/a.yaml", "broken: [")
+    repository = folder.open()
+    applied = repository.start()
+    assert applied.problems and applied.snapshot.of("default")["a"].policy.name == "Hold"
+
+
+def test_a_folder_that_vanishes_keeps_the_last_good_set(folder: Folder) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    repository = folder.started()
+    shutil.move(folder.root, folder.root.with_name("elsewhere"))
+    assert repository.apply_files().problems and repository.snapshot.count == 1
+    assert folder.open().start().snapshot.count == 1
+    shutil.move(folder.root.with_name("elsewhere"), folder.root)
+    assert repository.apply_files().problems == ()
+
+
+def test_an_edit_made_while_down_is_a_version(folder: Folder) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    folder.started()
+    folder.write("policies/a.yaml", document("a", name="New"))
+    assert folder.started().snapshot.of("default")["a"].policy.version == 2
+
+
+def test_going_back_in_git_while_down_is_a_version_too(folder: Folder) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    repository = folder.started()
+    repository.update("default", "a", {"name": "New"}, author=ADMIN)
+    repository.apply_files()
+    folder.write("policies/a.yaml", document("a"))
+    assert [each[:2] for each in told(folder.started(), "a")] == [(3, "file"), (2, "api"), (1, "file")]
+
+
+def test_a_restart_with_a_cache_parses_nothing(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write("policies/a.yaml", document("a", extra="description: with a cache\n"))
+    first = folder.started(cache=DocumentCache(tmp_path / "cache")).snapshot
+
+    def no_reading(*arguments: Any, **options: Any) -> Any:
+        raise AssertionError("a cached document was read again")
+
+    monkeypatch.setattr("engine.repository.loader.load_policy", no_reading)
+    second = folder.started(cache=DocumentCache(tmp_path / "cache")).snapshot
+    assert second.policies == first.policies
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"x": 1}', b"\xff"])
+def test_a_broken_cache_costs_nothing_but_time(folder: Folder, tmp_path: Path, content: bytes) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    folder.started(cache=DocumentCache(tmp_path / "cache"))
+    (kept,) = (tmp_path / "cache").glob("*.json")
+    kept.write_bytes(content)
+    assert folder.started(cache=DocumentCache(tmp_path / "cache")).snapshot.count == 1

@@ -1,0 +1,130 @@
+"""Git names the authors of files, and is told of what the API writes."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+
+import pytest
+
+from engine.worktree import git
+from tests.harness.policy_folder import ADMIN, BODY, Folder, document, run_git, told
+
+
+def test_committed_files_are_of_their_author_others_of_file(folder: Folder) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    folder.write("policies/b.yaml", document("b"))
+    run_git(folder.root.parent, "init", "-q")
+    run_git(folder.root.parent, "add", ".")
+    run_git(folder.root.parent, "commit", "-qm", "first")
+    repository = folder.started(authors=git.authors)
+    folder.write("policies/a.yaml", document("a", name="Two"))
+    folder.write("policies/b.yaml", document("b", name="Two"))
+    run_git(folder.root, "commit", "-qm", "second", "policies/a.yaml", author="Hal <hal@acme.example>")
+    repository.apply_files()
+    assert [each[2:4] for each in told(repository, "a")] == [
+        ("hal@acme.example", None),
+        ("gil@acme.example", "hal@acme.example"),
+    ]
+    assert [each[2:4] for each in told(repository, "b")] == [("file", None), ("gil@acme.example", "file")]
+
+
+def test_an_api_write_commits_just_its_file_as_the_caller(folder: Folder) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    folder.write("policies/b.yaml", document("b"))
+    run_git(folder.root.parent, "init", "-q")
+    run_git(folder.root.parent, "add", ".")
+    run_git(folder.root.parent, "commit", "-qm", "first")
+    repository = folder.started(commit=git.commit)
+    folder.write("policies/b.yaml", document("b", name="Not yet"))
+    repository.update("default", "a", {"name": "New"}, author=ADMIN)
+    repository.create(BODY, author=ADMIN)
+    repository.delete("default", "a", author=ADMIN)
+    log = subprocess.run(
+        ["git", "log", "--format=%ae %s", "--name-status"], cwd=folder.root, capture_output=True, text=True
+    ).stdout
+    lines = [line for line in log.splitlines() if line]
+    assert lines[:6] == [
+        f"{ADMIN} policy a: deleted",
+        "D\tpolicies.d/policies/a.yaml",
+        f"{ADMIN} policy hold-wires: version 1",
+        "A\tpolicies.d/policies/hold-wires.yaml",
+        f"{ADMIN} policy a: version 2",
+        "M\tpolicies.d/policies/a.yaml",
+    ]
+    status = subprocess.run(
+        ["git", "status", "--short"], cwd=folder.root, capture_output=True, text=True
+    ).stdout
+    assert status.split() == ["M", "policies/b.yaml"], "our own notes are not in the way of git"
+
+
+@pytest.mark.parametrize("staged", [True, False])
+def test_the_commit_of_a_moved_policy_takes_its_old_place_away(folder: Folder, staged: bool) -> None:
+    """A commit that held it in both places would not load."""
+    for name in ("a", "b"):
+        folder.write(f"policies/{name}.yaml", document(name))
+    run_git(folder.root.parent, "init", "-q")
+    run_git(folder.root.parent, "add", ".")
+    run_git(folder.root.parent, "commit", "-qm", "first")
+    repository = folder.started(commit=git.commit)
+    (folder.root / "policies/pay").mkdir()
+    (folder.root / "policies/b.yaml").unlink()
+    if staged:
+        run_git(folder.root, "mv", "policies/a.yaml", "policies/pay/a.yaml")
+    else:
+        (folder.root / "policies/a.yaml").rename(folder.root / "policies/pay/a.yaml")
+    repository.apply_files()
+    repository.update("default", "a", {"name": "New"}, author=ADMIN)
+    names = subprocess.run(
+        ["git", "ls-tree", "-r", "--name-only", "HEAD"], cwd=folder.root, capture_output=True, text=True
+    ).stdout
+    assert names.split() == ["policies/b.yaml", "policies/pay/a.yaml"], "and only its own"
+
+
+def test_what_git_does_not_commit_is_logged_with_the_reason(
+    folder: Folder, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git, "PATIENCE", 0.1)
+    folder.write("policies/a.yaml", document("a"))
+    repository = folder.started(commit=git.commit)
+    repository.update("default", "a", {"name": "Two"}, author=ADMIN)
+    assert "did not commit `policies/a.yaml`: the folder is in no git work tree" in caplog.text
+    run_git(folder.root.parent, "init", "-q")
+    run_git(folder.root.parent, "add", ".")
+    run_git(folder.root.parent, "commit", "-qm", "first")
+    lock = folder.root.parent / ".git/index.lock"
+    lock.touch()
+    caplog.clear()
+    repository.update("default", "a", {"name": "Three"}, author=ADMIN)
+    assert "index.lock" in caplog.text
+    lock.unlink()
+    (folder.root.parent / ".gitignore").write_text("hold-*\n")
+    caplog.clear()
+    repository.create(BODY, author=ADMIN)
+    assert "did not commit `policies/hold-wires.yaml`: " in caplog.text
+    caplog.clear()
+    repository.update("default", "a", {"name": "Four"}, author=ADMIN)
+    assert not caplog.text
+
+
+def test_a_commit_waits_a_moment_for_others_who_use_git(folder: Folder) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    run_git(folder.root.parent, "init", "-q")
+    run_git(folder.root.parent, "add", ".")
+    run_git(folder.root.parent, "commit", "-qm", "first")
+    repository = folder.started(commit=git.commit)
+    lock = folder.root.parent / ".git/index.lock"
+    lock.touch()
+    timer = threading.Timer(0.3, lock.unlink)
+    timer.start()
+    repository.update("default", "a", {"name": "Two"}, author=ADMIN)
+    timer.join()
+    said = subprocess.run(["git", "log", "--format=%s"], cwd=folder.root, capture_output=True, text=True)
+    assert said.stdout.split("\n")[0] == "policy a: version 2"
+
+
+def test_a_git_lock_is_seen(folder: Folder) -> None:
+    run_git(folder.root.parent, "init", "-q")
+    assert not git.locked(folder.root)
+    (folder.root.parent / ".git/index.lock").touch()
+    assert git.locked(folder.root)

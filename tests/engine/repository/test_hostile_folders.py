@@ -1,0 +1,158 @@
+"""What careless and hostile people make of a policies folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.worktree.disk import Disk
+from tests.harness.policy_folder import Folder, document, messages
+
+
+def unlike(folder: Folder, path: str, make: Callable[[Path], object], message: str) -> None:
+    """A thing that is no file of ours is reported, and everything stays in force."""
+    folder.write("policies/a.yaml", document("a"))
+    repository = folder.started()
+    make(folder.root / path)
+    repository.apply_files()
+    assert messages(repository) == [message]
+    assert repository.snapshot.count == 1
+
+
+def test_a_folder_named_like_a_document(folder: Folder) -> None:
+    unlike(
+        folder,
+        "policies/b.yaml",
+        Path.mkdir,
+        "policies/b.yaml: this is a folder, but named like a document; rename it",
+    )
+
+
+def test_a_pipe_named_like_a_document(folder: Folder) -> None:
+    unlike(folder, "policies/b.yaml", os.mkfifo, "policies/b.yaml: this is not a regular file; remove it")
+
+
+def test_a_link_to_nothing(folder: Folder) -> None:
+    unlike(
+        folder,
+        "policies/b.yaml",
+        lambda path: path.symlink_to("nothing"),
+        "policies/b.yaml: this cannot be read: no such file or directory",
+    )
+
+
+def test_a_link_to_itself(folder: Folder) -> None:
+    unlike(
+        folder,
+        "policies/b.yaml",
+        lambda path: path.symlink_to("b.yaml"),
+        "policies/b.yaml: this cannot be read: too many levels of symbolic links",
+    )
+
+
+def test_a_link_out_of_the_folder(folder: Folder, tmp_path: Path) -> None:
+    (tmp_path / "secret.yaml").write_text("password: x")
+    unlike(
+        folder,
+        "policies/b.yaml",
+        lambda path: path.symlink_to(tmp_path / "secret.yaml"),
+        "policies/b.yaml: this link leads out of the policies folder; put the file itself here",
+    )
+
+
+def test_a_linked_folder_even_to_its_own_parent(folder: Folder) -> None:
+    unlike(
+        folder,
+        "policies/loop",
+        lambda path: path.symlink_to(".."),
+        "policies/loop: linked folders are not followed; put the files themselves here",
+    )
+
+
+def test_a_link_within_the_folder_is_a_file(folder: Folder) -> None:
+    """As Kubernetes mounts configuration."""
+    (folder.root / "..data").mkdir()
+    folder.write("..data/a.yaml", document("a"))
+    (folder.root / "policies/a.yaml").symlink_to("../..data/a.yaml")
+    assert folder.started().snapshot.count == 1
+
+
+def test_a_huge_file(folder: Folder) -> None:
+    unlike(
+        folder,
+        "policies/b.yaml",
+        lambda path: path.write_bytes(b"x" * 10_000_000),
+        "policies/b.yaml: the file is too big; a document may have at most 1048576 bytes",
+    )
+
+
+def test_a_name_with_a_line_break(folder: Folder) -> None:
+    unlike(
+        folder,
+        "policies/b\nc.yaml",
+        Path.touch,
+        "policies/b\\nc.yaml: the name of a file or folder has unprintable characters; rename it",
+    )
+
+
+def test_a_name_that_is_no_text(folder: Folder) -> None:
+    unlike(
+        folder,
+        os.fsdecode(b"policies/\xff.yaml"),
+        Path.touch,
+        "policies/\\xff.yaml: the name of a file or folder has unprintable characters; rename it",
+    )
+
+
+def test_a_name_in_capitals(folder: Folder) -> None:
+    """On a disk that ignores case, `A.yaml` would be `a.yaml`."""
+    folder.write("policies/a.yaml", document("a"))
+    repository = folder.started()
+    folder.write("policies/A.yaml", document("A"))
+    repository.apply_files()
+    assert repository.problems[0].message.startswith("`policyId` must start and end with a lower-case letter")
+
+
+def test_a_file_that_cannot_be_read(folder: Folder) -> None:
+    class Unreadable(Disk):
+        def read(self, relative: str) -> bytes | None:
+            if relative == "policies/b.yaml":
+                raise PermissionError(13, "Permission denied")
+            return super().read(relative)
+
+    folder.write("policies/a.yaml", document("a"))
+    repository = folder.started(disk=Unreadable(folder.root))
+    folder.write("policies/b.yaml", document("b"))
+    repository.apply_files()
+    assert messages(repository) == ["policies/b.yaml: this cannot be read: permission denied"]
+
+
+def test_a_folder_that_cannot_be_read_deletes_nothing(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write("policies/team/a.yaml", document("a"))
+    repository = folder.started()
+    scandir = os.scandir
+
+    def refuse(path: Any) -> Any:
+        if str(path).endswith("team"):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    repository.apply_files()
+    assert messages(repository) == [
+        "policies/team: the folder `policies/team` cannot be read: permission denied"
+    ]
+    assert repository.snapshot.count == 1
+
+
+def test_temporary_files_of_a_crash_are_cleared_away(folder: Folder) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    folder.write("policies/.a.yaml.123.tmp", "half")
+    folder.started()
+    assert not (folder.root / "policies/.a.yaml.123.tmp").exists()

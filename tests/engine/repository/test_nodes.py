@@ -1,0 +1,134 @@
+"""Several processes and nodes over one archive follow each other."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from engine.errors import (
+    PolicyFileInvalid,
+)
+from engine.repository.repository import Repository
+from tests.harness.policy_archive import MemoryArchive
+from tests.harness.policy_folder import ADMIN, BODY, Folder, document, messages
+
+
+def test_workers_on_one_folder_follow_each_other(folder: Folder) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    one, two = folder.started(), folder.started()
+    one.update("default", "a", {"name": "One"}, author=ADMIN)
+    assert two.follow().of("default")["a"].policy.name == "One"
+    assert two.apply_files().changes == ()
+    two.update("default", "a", {"name": "Two"}, author=ADMIN)
+    stored = one.update("default", "a", {"action": "warn"}, author=ADMIN).stored
+    assert stored is not None and (stored.policy.name, stored.policy.version) == ("Two", 4)
+
+
+def nodes(tmp_path: Path, folder: Folder) -> tuple[Folder, Repository, Repository]:
+    """A second node: its own folder (a clone), the same archive."""
+    folder.write("policies/a.yaml", document("a"))
+    one = folder.started()
+    other = Folder(tmp_path / "node2", folder.archive)
+    other.times = folder.times
+    shutil.copytree(folder.root, other.root, dirs_exist_ok=True)
+    return other, one, other.started()
+
+
+def test_a_node_brings_its_own_files_up_to_date(folder: Folder, tmp_path: Path) -> None:
+    other, one, two = nodes(tmp_path, folder)
+    one.update("default", "a", {"name": "One"}, author=ADMIN)
+    one.create(BODY | {"policyId": "b"}, author=ADMIN)
+    assert two.follow().count == 2
+    assert "name: One" not in other.read("policies/a.yaml"), "deciding does not wait for the disk"
+    assert two.apply_files(()).changes == ()
+    assert other.read("policies/a.yaml") == folder.read("policies/a.yaml")
+    assert other.read("policies/b.yaml") == folder.read("policies/b.yaml")
+    one.delete("default", "b", author=ADMIN)
+    two.follow()
+    two.apply_files(())
+    assert not (other.root / "policies/b.yaml").exists()
+
+
+def test_a_node_that_was_down_catches_up(folder: Folder, tmp_path: Path) -> None:
+    other, one, _ = nodes(tmp_path, folder)
+    one.update("default", "a", {"name": "One"}, author=ADMIN)
+    one.create(BODY | {"policyId": "b"}, author=ADMIN)
+    two = other.started()
+    assert two.snapshot == one.snapshot
+    assert other.read("policies/a.yaml") == folder.read("policies/a.yaml")
+
+
+def test_a_new_node_with_an_older_clone_and_no_memory_catches_up(folder: Folder, tmp_path: Path) -> None:
+    other, one, _ = nodes(tmp_path, folder)
+    one.update("default", "a", {"name": "One"}, author=ADMIN)
+    shutil.rmtree(other.root / ".governance")
+    two = other.started()
+    assert two.snapshot.of("default")["a"].policy.name == "One"
+    assert other.read("policies/a.yaml") == folder.read("policies/a.yaml")
+
+
+def test_the_same_git_pull_on_two_nodes_is_one_version(folder: Folder, tmp_path: Path) -> None:
+    other, one, two = nodes(tmp_path, folder)
+    for each in (folder, other):
+        each.write("policies/a.yaml", document("a", name="Pulled"))
+    one.apply_files()
+    assert two.apply_files().changes == ()
+    assert two.snapshot.of("default")["a"].policy.version == 2
+
+
+def test_a_divergence_is_reported_and_nothing_is_overwritten(folder: Folder, tmp_path: Path) -> None:
+    other, one, two = nodes(tmp_path, folder)
+    one.update("default", "a", {"name": "One"}, author=ADMIN)
+    theirs = document("a", name="Mine")
+    other.write("policies/a.yaml", theirs)
+    two.follow()
+    assert two.apply_files().problems
+    assert messages(two) == [
+        "policies/a.yaml: this file was changed here, but the policy is at version 2 through the API since; "
+        "take over what you need and write `version: 2` into the file, or undo your changes"
+    ]
+    assert other.read("policies/a.yaml") == theirs
+    assert two.snapshot.of("default")["a"].policy.name == "One", "what was acknowledged is in force"
+    with pytest.raises(PolicyFileInvalid):
+        two.update("default", "a", {"name": "Two"}, author=ADMIN)
+    other.write("policies/a.yaml", document("a", name="Merged", extra="version: 2\n"))
+    assert two.apply_files().problems == ()
+    one.follow()
+    one.apply_files(())
+    assert one.snapshot.of("default")["a"].policy.version == 3
+    assert "Merged" in folder.read("policies/a.yaml")
+
+
+def test_undoing_a_divergent_change_settles_it(folder: Folder, tmp_path: Path) -> None:
+    other, one, two = nodes(tmp_path, folder)
+    one.update("default", "a", {"name": "One"}, author=ADMIN)
+    other.write("policies/a.yaml", document("a", name="Mine"))
+    two.follow()
+    assert two.apply_files().problems
+    other.write("policies/a.yaml", document("a"))
+    assert two.apply_files().problems == ()
+    assert other.read("policies/a.yaml") == folder.read("policies/a.yaml")
+
+
+def test_a_file_edited_here_but_deleted_there_is_a_conflict(folder: Folder, tmp_path: Path) -> None:
+    other, one, two = nodes(tmp_path, folder)
+    one.delete("default", "a", author=ADMIN)
+    other.write("policies/a.yaml", document("a", name="Mine"))
+    two.follow()
+    two.apply_files()
+    assert "was deleted through the API" in messages(two)[0]
+    assert two.snapshot.count == 0
+    (other.root / "policies/a.yaml").unlink()
+    assert two.apply_files().problems == ()
+
+
+def test_a_database_that_was_replaced_is_not_mistaken_for_the_old_one(folder: Folder) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    repository = folder.started()
+    repository.update("default", "a", {"name": "New"}, author=ADMIN)
+    repository.apply_files()
+    folder.archive = MemoryArchive()
+    fresh = folder.started()
+    assert fresh.snapshot.revision == 1 and fresh.snapshot.of("default")["a"].policy.name == "New"

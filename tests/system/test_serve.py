@@ -1,0 +1,227 @@
+"""`governance serve` as a real process: what it prints, serves, and refuses to start with."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.harness.places import ROOT
+from tests.harness.serve_process import CLEAN, secret, served
+
+
+def test_serve_prints_what_one_needs_and_serves(tmp_path: Path) -> None:
+    with served(tmp_path) as service:
+        url = service.url()
+        text = service.said(service.output)
+        email, password, key = (secret(text, name) for name in ("admin", "password", "API key"))
+        with httpx.Client(base_url=url, trust_env=False) as http:
+            login = http.post("/auth/login", json={"email": email, "password": password})
+            assert login.status_code == 200
+            event = {
+                "eventId": "e-1",
+                "runId": "r-1",
+                "agentId": "a-1",
+                "timestamp": "2026-01-31T09:30:00Z",
+                "eventType": "tool.called",
+                "metadata": {"toolCallId": "c-1", "toolName": "launch", "inputPayload": {}},
+            }
+            answer = http.post("/v1/events", headers={"X-API-Key": key}, json=event)
+            assert answer.json()["toolCallStatus"] == "blocked"
+            assert "server" not in answer.headers
+        assert secret(text, "console") == f"{url}/approvals"
+        assert service.stop() == 0
+    with served(tmp_path) as again:
+        again.url()
+        text = again.said(again.output)
+        assert "password  " not in text and "agk_" not in text
+        assert re.search(r"\? \S*/governance users password EMAIL$", text, re.MULTILINE)
+        assert again.stop(signal.SIGINT) == 0
+        assert "Traceback" not in again.said(again.errors)
+
+
+def test_serve_with_two_workers_shares_keys_and_logins(tmp_path: Path) -> None:
+    with served(tmp_path, "--workers", "2", API_KEY="k" * 24, ADMIN_PASSWORD="a fine password") as service:
+        url = service.url()
+        text = service.said(service.output)
+        assert "k" * 24 not in text and "a fine password" not in text
+        answers = []
+        for number in range(20):
+            # A new connection each time, so that both workers answer some.
+            event = {
+                "eventId": f"e-{number}",
+                "runId": f"r-{number}",
+                "agentId": "a-1",
+                "timestamp": "2026-01-31T09:30:00Z",
+                "eventType": "custom.note",
+            }
+            answer = httpx.post(
+                f"{url}/v1/events", headers={"X-API-Key": "k" * 24}, json=event, trust_env=False
+            )
+            answers.append(answer.status_code)
+        assert answers == [200] * 20
+        login = {"email": "admin@localhost", "password": "a fine password"}
+        tokens = [httpx.post(f"{url}/auth/login", json=login, trust_env=False).json() for _ in range(4)]
+        admin = {"Authorization": f"Bearer {tokens[0]['accessToken']}"}
+        made = httpx.post(f"{url}/v1/api-keys", headers=admin, json={"name": "x"}, trust_env=False).json()
+        key = {"X-API-Key": made["key"]}
+        reads = [httpx.get(f"{url}/v1/runs", headers=key, trust_env=False).status_code for _ in range(12)]
+        assert reads == [200] * 12
+        ended = httpx.delete(f"{url}/v1/api-keys/{made['keyId']}", headers=admin, trust_env=False)
+        assert ended.status_code == 204
+        reads = [httpx.get(f"{url}/v1/runs", headers=key, trust_env=False).status_code for _ in range(12)]
+        assert reads == [401] * 12
+        posts = [
+            httpx.post(
+                f"{url}/v1/events", headers=key, json=event | {"eventId": f"x-{number}"}, trust_env=False
+            )
+            for number in range(12)
+        ]
+        assert [answer.status_code for answer in posts] == [401] * 12
+        wrong = login | {"password": "not the password"}
+        tries = [httpx.post(f"{url}/auth/login", json=wrong, trust_env=False).status_code for _ in range(8)]
+        assert tries == [401] * 5 + [429] * 3
+        assert service.stop() == 0
+
+
+def test_a_stop_does_not_wait_for_long_polls(tmp_path: Path) -> None:
+    with served(tmp_path, API_KEY="k" * 24) as service:
+        url = service.url()
+        key = {"X-API-Key": "k" * 24}
+        event = {
+            "eventId": "e",
+            "runId": "r",
+            "agentId": "a",
+            "timestamp": "2026-01-31T09:30:00Z",
+            "eventType": "run.started",
+        }
+        assert httpx.post(f"{url}/v1/events", headers=key, json=event, trust_env=False).status_code == 200
+        answers: list[int] = []
+
+        def wait() -> None:
+            answer = httpx.get(f"{url}/v1/runs/r?wait=60", headers=key, timeout=70, trust_env=False)
+            answers.append(answer.status_code)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        time.sleep(0.5)
+        started = time.monotonic()
+        assert service.stop() == 0
+        thread.join()
+        assert time.monotonic() - started < 8
+        assert answers == [200]
+
+
+def test_the_demo_brings_its_own_credentials_and_ends_them(tmp_path: Path) -> None:
+    with served(tmp_path) as service:
+        url = service.url()
+        words = [sys.executable, "-m", "api.cli"]
+        options: dict[str, Any] = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 60}
+        environment = {**CLEAN, "PYTHONPATH": str(ROOT)}
+        played = subprocess.run([*words, "demo", "--url", url], env=environment, **options)
+        assert played.returncode == 0, played.stderr
+        assert re.search(r"\d{3} events of \d+ runs", played.stdout)
+        again = subprocess.run([*words, "demo", "--url", url], env=environment, **options)
+        assert again.returncode == 0, again.stderr
+        listed = [*words, "users", "list", "--format", "json"]
+        users = json.loads(subprocess.run(listed, env=environment, **options).stdout)
+        assert {user["email"]: user["enabled"] for user in users} == {
+            "admin@localhost": True,
+            "demo-reviewer@localhost": False,
+        }
+        listed = [*words, "keys", "list", "--format", "json"]
+        keys = json.loads(subprocess.run(listed, env=environment, **options).stdout)
+        assert [(key["name"], "revokedAt" in key) for key in keys] == [
+            ("demo", True),
+            ("demo", True),
+            ("first agent key", False),
+        ]
+        half = subprocess.run([*words, "demo", "--email", "a@b.c"], env=environment, **options)
+        assert half.returncode == 2 and "together" in half.stderr
+    gone = subprocess.run([*words, "demo", "--url", url], env=environment, **options)
+    assert gone.returncode == 1 and "Traceback" not in gone.stderr
+    assert "no service answers" in gone.stderr
+
+
+def refused_to_serve(folder: Path, *words: str, **environment: str) -> str:
+    with served(folder, *words, **environment) as service:
+        assert service.process.wait(40) == 2, service.said(service.output)
+        text = service.said(service.errors)
+        assert service.said(service.output) == "", "no address of what does not serve"
+    assert "Traceback" not in text, text
+    assert all(line.startswith("governance: ") for line in text.splitlines()), text
+    return text
+
+
+def test_serve_refuses_a_port_in_use(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        text = refused_to_serve(tmp_path, "--port", port)
+    assert f"port {port} of 127.0.0.1 is in use" in text
+    assert not (tmp_path / "data").exists(), "a start that is refused makes nothing"
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "message"),
+    [
+        ((), {"ENV": "production"}, "GOVERNANCE_JWT_SECRET: must be set"),
+        (("--workers", "many"), {}, "--workers is `many`"),
+        (("--host", "host.invalid"), {}, "`host.invalid` is no address of this machine"),
+        (("--host", "192.0.2.1"), {}, "`192.0.2.1` is no address of this machine"),
+        (("--policies-dir", "nowhere"), {}, "there is no policies folder `nowhere`"),
+        ((), {"ADMIN_PASSWORD": "short"}, "GOVERNANCE_ADMIN_PASSWORD: a password needs"),
+        (
+            (),
+            {"DATABASE_URL": "postgresql://127.0.0.1:1/none"},
+            "the database `127.0.0.1:1/none` cannot be used",
+        ),
+        ((), {"PROT": "1"}, "did you mean GOVERNANCE_PORT?"),
+        (("--database-url", "sqlite:///nope/x.sqlite"), {}, "there is no folder `nope`"),
+    ],
+)
+def test_serve_refuses_in_words(
+    tmp_path: Path, words: tuple[str, ...], environment: dict[str, str], message: str
+) -> None:
+    with served(tmp_path, *words, **environment) as service:
+        code = service.process.wait(40)
+        text = service.said(service.errors)
+    assert message in text
+    assert "Traceback" not in text
+    assert code == 2
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_serve_refuses_broken_policies_naming_every_place(tmp_path: Path, workers: str) -> None:
+    folder = tmp_path / "policies.d" / "policies"
+    folder.mkdir(parents=True)
+    (folder / "broken.yaml").write_text("apiVersion: governance/v1\nkind: Policy\nnmae: x\n")
+    (folder / "worse.yaml").write_text("apiVersion: [\n")
+    text = refused_to_serve(tmp_path, "--workers", workers)
+    assert "refused to start" in text
+    assert re.search(r"broken\.yaml:3:1: .*nmae", text)
+    assert re.search(r"worse\.yaml:\d+:\d+: ", text)
+    assert text.count("refused to start") == 1
+    # Nothing was made that is shown only once: the next start, mended, shows it.
+    for file in folder.iterdir():
+        file.unlink()
+    with served(tmp_path, "--workers", workers) as mended:
+        mended.url()
+        assert secret(mended.said(mended.output), "API key").startswith("agk_")
+        assert mended.stop() == 0
+    (folder / "broken.yaml").write_text("apiVersion: [\n")
+    with served(tmp_path, "--workers", workers) as later:
+        later.url()
+        assert later.stop() == 0
+        assert "Traceback" not in later.said(later.errors)
