@@ -6,13 +6,14 @@ the variable, the value and what is accepted; nothing is guessed.
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from schemas.suggestion import closest
 
 
 class SettingsError(Exception):
@@ -250,11 +251,6 @@ class Settings:
         return self.frontend_url or self.base_url
 
 
-def _meant(name: str, known: set[str]) -> str:
-    close = difflib.get_close_matches(name, sorted(known), 1, 0.8)
-    return f"did you mean {close[0]}? " if close else ""
-
-
 def load(environment: Mapping[str, str] | None = None, **flags: str | None) -> Settings:
     """Settings from the environment, with command-line flags (by field name) on top.
 
@@ -264,9 +260,11 @@ def load(environment: Mapping[str, str] | None = None, **flags: str | None) -> S
     source = os.environ if environment is None else environment
     known = {setting.name for setting in TABLE}
     problems = [
-        f"{name}: no such setting; {_meant(name, known)}see the README's table of settings"
+        f"{name}: no such setting; {meant}see the README's table of settings"
         for name in sorted(source)
         if name.startswith("GOVERNANCE_") and name not in known
+        for near in [closest(name, sorted(known), cutoff=0.8)]
+        for meant in [f"did you mean {near}? " if near else ""]
     ]
     values: dict[str, Any] = {}
     for setting in TABLE:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from itertools import islice
 from typing import Any, Final
@@ -22,6 +21,7 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
 import schemas
+from schemas.suggestion import suggestion
 
 Json = Any
 BASE: Final = "https://governance.invalid/"
@@ -66,15 +66,6 @@ def shown(value: Json, limit: int = 60) -> str:
         text = str(value) if isinstance(value, float) or abs(value) < 10**limit else "too long"
         return f"the number {text}"
     return "a list" if isinstance(value, list) else "an object"
-
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """`; did you mean ...?` when a known word is close, else an empty text."""
-    options = list(known)
-    folded = {option.casefold().replace("_", "").replace("-", ""): option for option in options}
-    same = folded.get(word.casefold().replace("_", "").replace("-", ""))
-    near = [same] if same else get_close_matches(word[:100], options, n=1, cutoff=0.6)
-    return f"; did you mean `{near[0]}`?" if near else ""
 
 
 def violations(name: str, value: Json, fragment: str = "", most: int | None = None) -> list[Violation]:
@@ -144,20 +135,18 @@ def _unique_items(
 ) -> Iterator[jsonschema.ValidationError]:
     """`uniqueItems` in time linear in the length of the list; see `_items`."""
     if unique and isinstance(value, list) and len(value) <= schema.get("maxItems", len(value)):
-        seen = {json.dumps(_as_compared(item), sort_keys=True) for item in value}
+        seen = set(map(_as_compared, value))
         if len(seen) < len(value):
             yield jsonschema.ValidationError("has the same entry twice")
 
 
-def _as_compared(value: Json) -> Json:
-    """Equal numbers alike: JSON Schema holds 1 and 1.0 equal."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
+def _as_compared(value: Json) -> Hashable:
+    """A key that two values share when JSON Schema holds them equal: 1 and 1.0 are, 1 and true are not."""
     if isinstance(value, list):
-        return [_as_compared(item) for item in value]
+        return (list, *map(_as_compared, value))
     if isinstance(value, dict):
-        return {key: _as_compared(item) for key, item in value.items()}
-    return value
+        return (dict, frozenset((key, _as_compared(item)) for key, item in value.items()))
+    return (bool, value) if isinstance(value, bool) else value
 
 
 _Validator: Final = jsonschema.validators.extend(  # type: ignore[no-untyped-call]

@@ -12,7 +12,7 @@ from tests.harness.places import ROOT
 
 ROOMS = (
     ("grammar", "schemas"),
-    ("engine.model", "engine.errors", "engine.gc_pause"),
+    ("engine.model", "engine.errors", "engine.canonical_json", "engine.gc_pause"),
     ("engine.shell",),
     ("engine.fields",),
     ("engine.cel",),

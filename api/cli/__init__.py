@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from api.cli import commands as command_files
-from api.cli.terminal import FAILED, INTERRUPTED, USAGE, CommandError, meant, say_error
+from api.cli.terminal import FAILED, INTERRUPTED, USAGE, CommandError, say_error
+from schemas.suggestion import suggestion
 
 EPILOG = f"""\
 exit codes:
@@ -59,14 +60,14 @@ class _Parser(argparse.ArgumentParser):
         if rest:
             # Left to argparse, the outermost parser complains, whose usage says nothing about this command.
             word = rest[0]
-            close = meant(word.partition("=")[0], self._option_string_actions)
+            close = suggestion(word.partition("=")[0], self._option_string_actions, cutoff=0.7)
             self.error(f"`{word}` is not understood here{close}")
         return found, rest
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             known = [str(each) for each in action.choices]
-            close = meant(str(value), known) or "; write one of " + ", ".join(known)
+            close = suggestion(str(value), known, cutoff=0.7) or "; write one of " + ", ".join(known)
             raise argparse.ArgumentError(action, f"there is no `{value}`{close}")
 
 

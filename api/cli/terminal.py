@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,12 +42,6 @@ def filled(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("this argument is empty; is a variable of the shell not set?")
     return text
-
-
-def meant(word: str, known: Iterable[str]) -> str:
-    """The end of a sentence that says there is no `word`: which of the known ones is most like it."""
-    close = difflib.get_close_matches(word, list(known), 1, 0.7)
-    return f"; did you mean `{close[0]}`?" if close else ""
 
 
 def say_error(message: str) -> None:

@@ -18,7 +18,7 @@ from api.http.problems import ApiError, not_found
 from api.http.route import ADMIN, PAGE_HEADERS, Route, page_query
 from api.store import deliveries, webhooks
 from api.webhooks import address, signing
-from schemas.validation import suggestion
+from schemas.suggestion import suggestion
 
 MOST_POSITION = 2**62
 """A forged cursor must not be a number that no database can hold."""

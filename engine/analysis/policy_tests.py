@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from engine.documents.policy import CallTest, PolicyTest
 from engine.matching.decision import decide
 from engine.matching.ruleset import Ruleset
 from engine.model import Decision, Policy
+from schemas.suggestion import suggestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,5 +70,4 @@ def _differences(case: CallTest, decision: Decision, known: Mapping[str, Policy]
 
 
 def _unknown(policy_id: str, known: Iterable[str]) -> str:
-    close = get_close_matches(policy_id, known, n=1)
-    return f"policy `{policy_id}`" + (f"; did you mean `{close[0]}`?" if close else "")
+    return f"policy `{policy_id}`{suggestion(policy_id, known)}"

@@ -6,7 +6,6 @@ Decides only words. It knows nothing of trees or evaluation.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import Final
 
 from lark import Token, UnexpectedCharacters, UnexpectedEOF, UnexpectedToken
@@ -14,6 +13,7 @@ from lark import Token, UnexpectedCharacters, UnexpectedEOF, UnexpectedToken
 from engine.errors import ConditionError
 from engine.fields.pattern import shorten
 from engine.model import ROOTS
+from schemas.suggestion import closest
 
 METHODS: Final = ("size", "contains", "startsWith", "endsWith", "matches")
 MACROS: Final = ("all", "exists", "exists_one", "filter", "map")
@@ -100,7 +100,7 @@ def unknown_name(name: str, start: int, variables: tuple[str, ...]) -> Condition
             " `{field: derived.shellCommands, operator: matches, value: ...}`",
             start,
         )
-    close = _closest(name, (*variables, *ROOTS))
+    close = closest(name, (*variables, *ROOTS), cutoff=0.7)
     if close:
         return refuse(f"unknown name `{name}`; did you mean `{close}`?", start)
     return refuse(
@@ -114,15 +114,9 @@ def unknown_function(name: str, start: int) -> ConditionError:
     if advice:
         return refuse(f"`{name}()` of CEL is not supported; {advice}", start)
     known = ("has", *METHODS, *MACROS)
-    close = _closest(name, known)
+    close = closest(name, known, cutoff=0.7)
     hint = f"did you mean `{close}`?" if close else "there is " + ", ".join(f"`{each}`" for each in known)
     return refuse(f"unknown function `{name}`; {hint}", start)
-
-
-def _closest(word: str, known: tuple[str, ...]) -> str | None:
-    folded = {name.casefold(): name for name in known}
-    close = get_close_matches(word.casefold().replace("_", ""), folded, n=1, cutoff=0.7)
-    return folded[close[0]] if close else None
 
 
 def explain(

@@ -7,13 +7,12 @@ was not meant for. Knows nothing of the index or of actions.
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
-from difflib import get_close_matches
 from typing import Final
 from weakref import WeakValueDictionary
 
+from engine.canonical_json import canonical_json
 from engine.cel.expression import Expression, compile_expression
 from engine.conditions.operands import check_pattern, show
 from engine.conditions.operators import OPERATORS, Operator
@@ -25,6 +24,7 @@ from engine.fields.pattern import compile_pattern
 from engine.fields.scalars import shorten
 from engine.model import Condition, Fault, Json, Verdict
 from engine.shell.reader import UNREADABLE
+from schemas.suggestion import closest
 
 LONGEST_PATTERN_SHOWN: Final = 40
 
@@ -266,23 +266,18 @@ def _operator(name: str | None) -> Operator:
     operator = OPERATORS.get(name)
     if operator is None:
         word = name.strip().replace("-", "_").casefold()
-        close = _OTHER_NAMES.get(word) or next(
-            iter(get_close_matches(word, OPERATORS, n=1, cutoff=0.5)), None
-        )
+        close = _OTHER_NAMES.get(word) or closest(word, OPERATORS, cutoff=0.5)
         known = ", ".join(f"`{known}`" for known in OPERATORS)
         hint = f"did you mean `{close}`?" if close else f"there are {known}"
         raise ConditionError(f"unknown operator `{shorten(name)}`; {hint}", part="operator")
     return operator
 
 
-def _identity(operator: Operator, value: Json) -> str:
-    """A text that two values share exactly when the operator treats them alike."""
+def _identity(operator: Operator, value: Json) -> bytes:
+    """What that two values share exactly when the operator treats them alike."""
     if operator.name in ("in", "not_in"):
-        return "\n".join(sorted(set(map(_in_order, value))))
-    return _in_order(value)
-
-
-_in_order: Final = json.JSONEncoder(sort_keys=True).encode
+        return b"\n".join(sorted(set(map(canonical_json, value))))
+    return canonical_json(value)
 
 
 # ---- which policies are unsafe -----------------------------------------------------------------------

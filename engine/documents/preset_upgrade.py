@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from typing import Final
 
+from engine.canonical_json import canonical_json
 from engine.documents.edit import same
 from engine.documents.policy import check_body, policy_as_json, policy_from_json
 from engine.documents.preset_parameters import chosen, names_in
@@ -245,7 +246,7 @@ _Edit = tuple[int, int, tuple[str, ...]]
 
 def _edits(before: list[Json], after: list[Json]) -> list[_Edit]:
     """How one list becomes the other: (start, end, entries instead, as JSON)."""
-    old, new = ([json.dumps(each, sort_keys=True) for each in entries] for entries in (before, after))
+    old, new = ([canonical_json(each) for each in entries] for entries in (before, after))
     codes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     return [
         (i, j, tuple(json.dumps(each) for each in after[m:n])) for tag, i, j, m, n in codes if tag != "equal"

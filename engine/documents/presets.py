@@ -18,7 +18,8 @@ from engine.documents.policy import Finding, check_body, digest_of, header_findi
 from engine.documents.yaml import read
 from engine.errors import DocumentError, Problem
 from engine.model import Json
-from schemas.validation import shown, suggestion
+from schemas.suggestion import suggestion
+from schemas.validation import shown
 
 PLACEHOLDER: Final = re.compile(r"\{\{\s*([A-Za-z][A-Za-z0-9_]*)\s*\}\}")
 PATTERN_OPERATORS: Final = frozenset({"matches", "not_matches"})
@@ -203,7 +204,7 @@ def _values(
 ) -> tuple[dict[str, Json], list[Problem]]:
     problems = [
         Problem(
-            f"`{name}` is not a parameter of this preset" + (suggestion(name, parameters) or ""),
+            f"`{name}` is not a parameter of this preset" + suggestion(name, parameters),
             f"/{name}",
             "unknown_key",
         )

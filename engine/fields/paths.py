@@ -14,7 +14,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final
 
@@ -23,6 +22,7 @@ from engine.fields.scalars import number_of as number_of
 from engine.fields.scalars import text_of as text_of
 from engine.fields.scalars import whole
 from engine.model import ROOTS
+from schemas.suggestion import closest
 
 MAX_PATH_LENGTH: Final = 1024
 
@@ -145,7 +145,7 @@ def _check_member(text: str, root: str, segments: list[str]) -> None:
         raise _refuse(f"`{root}` alone is not a field; name one of {known}")
     kind = members.get(segments[0])
     if kind is None:
-        close = _closest(segments[0], members)
+        close = closest(segments[0], members)
         hint = f"did you mean `{canonical(root, [close, *segments[1:]])}`?" if close else f"there is {known}"
         raise _refuse(f"unknown field `{text}`; {hint}")
     if kind == "text" and len(segments) > 1:
@@ -153,7 +153,7 @@ def _check_member(text: str, root: str, segments: list[str]) -> None:
 
 
 def _suggest(root: str, known: Mapping[str, str], segments: list[str]) -> str:
-    close = _closest(root, known)
+    close = closest(root, known)
     if close:
         rest = segments if known[close] != "text" else []
         whole = canonical(close, rest)
@@ -161,12 +161,6 @@ def _suggest(root: str, known: Mapping[str, str], segments: list[str]) -> str:
             whole += ".<key>"
         return f"did you mean `{whole}`?"
     return "a field starts with one of " + ", ".join(f"`{name}`" for name in known)
-
-
-def _closest(word: str, known: Mapping[str, str]) -> str | None:
-    by_folded = {name.casefold(): name for name in known}
-    close = get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
-    return by_folded[close[0]] if close else None
 
 
 def _refuse(message: str) -> ConditionError:

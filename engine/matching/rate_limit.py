@@ -10,6 +10,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from engine.canonical_json import canonical_json
 from engine.model import Json, Policy, RateLimit, ToolCall
 
 
@@ -64,16 +65,16 @@ def _member(holder: Json, name: str) -> str:
 def _text(value: Json) -> str:
     if value is None or isinstance(value, str):
         return value or ""
-    return _canonical(value)
+    return _canonical(value).decode()
 
 
 def _digest(value: Json) -> str:
-    return hashlib.sha256(_canonical(value).encode()).hexdigest()
+    return hashlib.sha256(_canonical(value)).hexdigest()
 
 
-def _canonical(value: Json) -> str:
+def _canonical(value: Json) -> bytes:
     try:
-        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+        return canonical_json(value)
     except (ValueError, RecursionError):
         # Beyond what the API accepts. All such values share one count, so none dodges its limit.
-        return "unreadable"
+        return b"unreadable"

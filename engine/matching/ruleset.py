@@ -10,15 +10,12 @@ Knows nothing of files, of what a revision means, of precedence or of rate limit
 from __future__ import annotations
 
 import hashlib
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
 from typing import Any, Final
 
-import msgspec
-
+from engine.canonical_json import canonical_json
 from engine.errors import ConditionError, DocumentError, Problem
 from engine.gc_pause import gently
 from engine.matching.explain import Explanation, explain
@@ -181,11 +178,7 @@ class _Policies(Mapping[str, Policy]):
 
 def fingerprint(policy: Policy) -> int:
     """2048 bits that stand for the whole content of a policy."""
-    try:
-        content = msgspec.json.encode(policy, order="deterministic")
-    except (TypeError, ValueError, OverflowError, RecursionError):  # such as an integer beyond 64 bits
-        content = json.dumps(asdict(policy), sort_keys=True).encode()
-    return int.from_bytes(hashlib.shake_256(content).digest(_BITS // 8), "big")
+    return int.from_bytes(hashlib.shake_256(canonical_json(policy)).digest(_BITS // 8), "big")
 
 
 def _compiled(policies: Mapping[str, Policy]) -> dict[str, Rule]:

@@ -12,7 +12,8 @@ from api.cli.api_client import add_service, ask, refuse_unused
 from api.cli.local_store import add_organisation
 from api.cli.policy_source import sound
 from api.cli.report import add_format, print_json, say
-from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, filled, meant
+from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, filled
+from schemas.suggestion import suggestion
 
 if TYPE_CHECKING:
     from engine.matching.ruleset import Ruleset
@@ -189,7 +190,7 @@ def _locally(call: dict[str, Any], arguments: argparse.Namespace) -> dict[str, A
     found = sound(arguments.dir)
     organisation_id = arguments.organisation or DEFAULT
     if organisation_id not in (known := found.organisations()):
-        close = meant(organisation_id, known) or "; there are " + ", ".join(
+        close = suggestion(organisation_id, known) or "; there are " + ", ".join(
             f"`{each}`" for each in sorted(known)
         )
         raise CommandError(f"there is no organisation `{organisation_id}` in this folder{close}", USAGE)
