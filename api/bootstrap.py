@@ -89,8 +89,8 @@ def _first_admin(settings: Settings) -> tuple[str, str]:
     email = settings.admin_email or DEFAULT_EMAIL
     password = settings.admin_password or passwords.generated()
     for name, problem in (
-        ("GOVERNANCE_ADMIN_EMAIL", emails.objection(email)),
-        ("GOVERNANCE_ADMIN_PASSWORD", passwords.objection(password)),
+        ("GOVERNANCE_ADMIN_EMAIL", emails.problem_with(email)),
+        ("GOVERNANCE_ADMIN_PASSWORD", passwords.policy_violation(password)),
     ):
         if problem is not None:
             raise SettingsError(f"{name}: {problem}")

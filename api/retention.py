@@ -26,7 +26,7 @@ DAY: Final = 86_400.0
 EVERY_SECONDS: Final = 60.0
 MOST_AT_ONCE: Final = 500
 """Rows of one batch: a few milliseconds of the writer."""
-BREATH_SECONDS: Final = 0.02
+BATCH_PAUSE: Final = 0.02
 """Between two batches, for everybody else."""
 
 
@@ -63,7 +63,7 @@ async def clean(retention: Retention, directory: Directory, writer: Writer, now:
     for job in retention.due(now, directory):
         while deleted := await writer.write(job):
             total += deleted
-            await asyncio.sleep(BREATH_SECONDS)
+            await asyncio.sleep(BATCH_PAUSE)
     return total
 
 

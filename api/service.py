@@ -25,10 +25,10 @@ from api.policies import Rules
 from api.retention import Retention, keep_clean
 from api.settings import Settings
 from api.store import approvals
-from api.store.webhooks import Outbox
+from api.store.webhooks import WebhookOutbox
 from api.updates.feed import Feed
 from api.updates.hub import Hub
-from api.webhooks.worker import Worker
+from api.webhooks.worker import DeliveryWorker
 
 log = logging.getLogger("governance")
 
@@ -50,7 +50,7 @@ async def open_service(
         await asyncio.to_thread(store.migrate)
         first_delay = settings.webhook_retry[0] if settings.webhook_retry else 0.0
         directory = Directory(store)
-        outbox = Outbox(store, ids, first_delay)
+        outbox = WebhookOutbox(store, ids, first_delay)
         hub = Hub()
         credentials = Credentials(store, signing_secret(settings), settings.token_seconds, clock)
         await asyncio.to_thread(credentials.load_keys)
@@ -87,7 +87,7 @@ async def open_service(
                 asyncio.create_task(_sweep(context)),
                 asyncio.create_task(keep_clean(retention, store, directory, writer, clock)),
             ]
-            deliverer = Worker(
+            deliverer = DeliveryWorker(
                 store,
                 writer,
                 outbox,

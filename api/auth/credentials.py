@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import jwt
 
-from api.auth.passwords import PasswordDesk
+from api.auth.passwords import PasswordHasher
 from api.auth.user_tokens import verify_user_token
 from api.caller import Caller
 from api.clock import Clock, system_clock
@@ -74,7 +74,7 @@ class Credentials:
     def __init__(
         self, store: Database, secret: bytes, token_seconds: int, clock: Clock = system_clock
     ) -> None:
-        self.passwords = PasswordDesk()
+        self.passwords = PasswordHasher()
         self._store = store
         self._secret = secret
         self._token_seconds = token_seconds

@@ -1,8 +1,8 @@
 """Passwords: what is accepted as one, and argon2id off the event loop.
 
-One password is checked at a time, on a thread of its own with one lane, so that a storm of logins costs at
-most one core and never holds up events; whoever finds too many waiting is told to come back. An e-mail that
-nobody has costs the same as a wrong password.
+One password is checked at a time, on a thread of its own, so that any number of logins costs at most one
+core and never delays events; a login that finds the queue full is refused with `Retry-After`. An unknown
+e-mail takes as long as a wrong password.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def prepared(password: str) -> bytes:
     return unicodedata.normalize("NFKC", password).encode()
 
 
-def objection(password: str) -> str | None:
+def policy_violation(password: str) -> str | None:
     """Why this cannot become a password, or None. It never repeats the password."""
     size = len(prepared(password))
     if len(password) < SHORTEST:
@@ -63,17 +63,17 @@ def generated() -> str:
     return secrets.token_urlsafe(18)
 
 
-class PasswordDesk:
+class PasswordHasher:
     """Hashes and checks passwords one after the other for one process."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="passwords")
-        self._nobodys: str | None = None
+        self._dummy: str | None = None
         self._waiting = 0
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """A place among those who log in; raises 429 when there are too many already."""
+    def login_slot(self) -> Iterator[None]:
+        """A place in the bounded queue of logins; raises 429 when it is full."""
         if self._waiting >= MOST_WAITING:
             raise ApiError(
                 "rate_limited", "too many logins at once; try again shortly", headers={"Retry-After": "5"}
@@ -89,10 +89,10 @@ class PasswordDesk:
 
     async def matches(self, stored: str | None, password: str) -> bool:
         """True when the password fits; in the same time when there is no such user (`stored` None)."""
-        if self._nobodys is None:
+        if self._dummy is None:
             # Made before the first check of any kind, so that no first unknown e-mail stands out.
-            self._nobodys = await self._run(lambda: hashed(generated()))
-        fits = await self._run(lambda: matches(stored or self._nobodys or "", password))
+            self._dummy = await self._run(lambda: hashed(generated()))
+        fits = await self._run(lambda: matches(stored or self._dummy or "", password))
         return fits and stored is not None
 
     async def _run(self, work: Callable[[], T]) -> T:

@@ -1,4 +1,4 @@
-"""One serving process, as the web server sees it: the application, started and stopped with manners.
+"""One serving process, as the web server sees it: how the application starts and stops.
 
 A start that is refused is said in words instead of a stack trace. A stop lets long polls and streams go at
 once, before the web server waits for requests under way.
@@ -31,7 +31,7 @@ def application() -> ASGIApp:
     from api.app import create
 
     line = loading_line(sys.stderr, multiprocessing.current_process().name)
-    return Worker(create(line), line)
+    return ServerProcess(create(line), line)
 
 
 class LoadingLine:
@@ -62,7 +62,7 @@ def loading_line(stream: TextIO, process: str) -> LoadingLine | None:
     return LoadingLine(stream) if first and stream.isatty() else None
 
 
-class Worker:
+class ServerProcess:
     """Stands in front of the application for the start and stop messages only."""
 
     def __init__(self, app: Any, line: LoadingLine | None = None) -> None:
@@ -76,7 +76,7 @@ class Worker:
 
         from api.server.event_fast_path import STATE
 
-        async def told(message: Message) -> None:
+        async def forward(message: Message) -> None:
             if self.line is not None and message["type"].startswith("lifespan.startup."):
                 self.line.clear()
             if message["type"] == "lifespan.startup.complete":
@@ -88,7 +88,7 @@ class Worker:
             await send(message)
 
         try:
-            await self.app(scope, receive, told)
+            await self.app(scope, receive, forward)
         except Exception as error:
             if not refused(error):
                 raise
@@ -122,7 +122,7 @@ def reason(error: Exception) -> str:
     return (error.told if isinstance(error, DatabaseUnavailable) else "") or str(error)
 
 
-def _on_stop(let_go: Callable[[], None]) -> None:
+def _on_stop(close_waits: Callable[[], None]) -> None:
     """Call this on the event loop as soon as the process is told to stop."""
     if threading.current_thread() is not threading.main_thread():
         return
@@ -132,7 +132,7 @@ def _on_stop(let_go: Callable[[], None]) -> None:
 
     def close() -> None:
         with contextlib.suppress(RuntimeError):
-            let_go()
+            close_waits()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         before = signal.getsignal(number)

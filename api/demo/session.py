@@ -22,7 +22,7 @@ Resolution = Literal["approve", "reject"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ReviewRule:
     """Applies to a call in which all `texts` occur; the first that applies decides."""
 
     texts: tuple[str, ...]
@@ -35,10 +35,10 @@ class Session:
     """`events` are in order of time; each holds `run`, `after`, `eventType`, `agentId`, maybe `metadata`."""
 
     title: str
-    rules: tuple[Rule, ...]
+    rules: tuple[ReviewRule, ...]
     events: tuple[Mapping[str, Any], ...]
 
-    def review(self, tool_name: str, payload: Mapping[str, Any]) -> Rule:
+    def review(self, tool_name: str, payload: Mapping[str, Any]) -> ReviewRule:
         """The rule by which the reviewer resolves a held call; the last rule applies to every call."""
         text = tool_name + " " + json.dumps(payload, ensure_ascii=False)
         return next(rule for rule in self.rules if all(part in text for part in rule.texts))
@@ -51,7 +51,9 @@ class Session:
 def load_session(path: Path = SESSION) -> Session:
     """The session of a file; raises ValueError when no rule applies to every call."""
     head, *events = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
-    rules = tuple(Rule(tuple(each["texts"]), each["decision"], each["reason"]) for each in head["review"])
+    rules = tuple(
+        ReviewRule(tuple(each["texts"]), each["decision"], each["reason"]) for each in head["review"]
+    )
     if not rules or rules[-1].texts:
         raise ValueError("the last review rule must apply to every call: give it no texts")
     return Session(head["session"], rules, tuple(events))

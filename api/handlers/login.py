@@ -35,7 +35,7 @@ async def log_in(caller: Caller, values: Values, context: Context) -> Reply:
 
 async def change_password(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/password: ends every token of the user, and answers with a new one."""
-    problem = passwords.objection(values.body["newPassword"])
+    problem = passwords.policy_violation(values.body["newPassword"])
     if problem is not None:
         raise invalid("/newPassword", problem)
     assert caller.user_id is not None
@@ -86,7 +86,7 @@ async def _verified(email: str, password: str, client: str, context: Context) ->
     """The user (with `passwordHash`) when the password is theirs; raises 429."""
     # A proxy may say anything; what goes on record is short.
     address = client[:64]
-    with context.credentials.passwords.turn():
+    with context.credentials.passwords.login_slot():
         # Looked at before it is counted, so that hammering on a closed door costs the writer nothing.
         looked = login_limits.Attempt.of(email, address, context.clock())
         await context.store.read(login_limits.check, context.store, looked)

@@ -22,8 +22,8 @@ def shape(user: dict[str, Any]) -> dict[str, Any]:
 async def create_user(caller: Caller, values: Values, context: Context) -> Reply:
     body = values.body
     for pointer, problem in (
-        ("/email", emails.objection(body["email"])),
-        ("/password", passwords.objection(body["password"])),
+        ("/email", emails.problem_with(body["email"])),
+        ("/password", passwords.policy_violation(body["password"])),
     ):
         if problem is not None:
             raise invalid(pointer, problem)
@@ -63,7 +63,7 @@ async def update_user(caller: Caller, values: Values, context: Context) -> Reply
     user_id, body = values.path["id"], values.body
     stored = None
     if "password" in body:
-        problem = passwords.objection(body["password"])
+        problem = passwords.policy_violation(body["password"])
         if problem is not None:
             raise invalid("/password", problem)
         stored = await context.credentials.passwords.hashed(body["password"])

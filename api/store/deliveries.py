@@ -1,4 +1,4 @@
-"""Deliveries: what is owed to receivers, what was tried, and who is trying right now.
+"""Deliveries: what is enqueued for receivers, what was tried, and who holds which under lease.
 
 A delivery is claimed by a lease: whoever holds it has until `leased_until` to post and record the outcome;
 when a process dies, the lease runs out and another takes over, so every delivery is posted at least once,
@@ -88,7 +88,7 @@ def listed(
 
 
 def test(transaction: Transaction, organisation_id: str, webhook_id: str) -> dict[str, Any]:
-    """Owe this webhook a `webhook.test` event, whatever it is subscribed to; returns the delivery."""
+    """Enqueue a `webhook.test` event for this webhook, whatever it is subscribed to; returns the delivery."""
     delivery_id = transaction.ids("dlv")
     data = {"webhookId": webhook_id, "message": "this is a test; the webhook works"}
     payload = webhooks.payload_of("webhook.test", data, transaction.now)

@@ -15,7 +15,7 @@ def same_email(email: str) -> str:
     return unicodedata.normalize("NFKC", email.strip()).casefold()
 
 
-def objection(email: str) -> str | None:
+def problem_with(email: str) -> str | None:
     """Why this cannot name a user, or None.
 
     E-mails stand in records, git commits and terminals, so no character that could end a line or hide there

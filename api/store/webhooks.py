@@ -75,7 +75,7 @@ def payload_of(event: str, data: Mapping[str, Any], now: float) -> str:
     return msgspec.json.encode({"event": event, "timestamp": iso(now), "data": data}).decode()
 
 
-class Outbox:
+class WebhookOutbox:
     """Makes the delivery rows of an event, from subscriptions kept in memory.
 
     INVARIANT: `refresh` runs at the start of each writing transaction, and those are one at a time over all
@@ -87,7 +87,7 @@ class Outbox:
 
     def __init__(self, store: Database, ids: Ids, first_delay: float = 0.0) -> None:
         self.listener: Callable[[set[str]], None] | None = None
-        """Told of the webhooks that are owed something; called on the writer thread."""
+        """Called on the writer thread, after the commit, with the webhooks that have new deliveries."""
         self._store = store
         self._ids = ids
         self._first_delay = first_delay

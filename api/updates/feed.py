@@ -1,4 +1,4 @@
-"""What other processes committed, told to those who wait in this one: the audit log is the feed.
+"""Publishes what other processes committed to those who wait in this one, from the audit log.
 
 Every change that anybody may wait for leaves an audit record, numbered without gaps in its organisation. So
 following is reading the records past the last one seen, except those that this process wrote itself, whose
@@ -7,8 +7,8 @@ changes the writer has published already.
     own commit    --> hub                                   (at once, by the writer)
     other commit  --> hint --> records after the last seen --> hub
 
-A hint may be lost: every few seconds the log is looked at in any case, and while somebody waits for what is
-worth no hint of its own - the decisions of a stream, the events of a run - twice a second.
+A hint may be lost, so the log is polled every few seconds in any case, and twice a second while somebody
+waits for what no hint is given for: the decisions of a stream, the events of a run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RESYNC_SECONDS = 5.0
 WAITED_FOR_SECONDS = 0.5
 RETRY_SECONDS = 1.0
 MOST_BEHIND = 20_000
-"""Records; whoever is further behind lets everybody look for themselves instead of reading them all."""
+"""Records; beyond that everyone is woken to read the state anew, and the records are skipped."""
 
 _decode = msgspec.json.decode
 
@@ -65,10 +65,10 @@ class Feed:
             self._thread.join()
             self._thread = None
 
-    # The records of this process, told by the writer ------------------------------------------------
+    # The records of this process, announced by the writer --------------------------------------------
 
     def about_to_commit(self, spans: Spans) -> None:
-        """These records are ours. INVARIANT: told before the commit, so they are never read as another's."""
+        """These records are ours. INVARIANT: announced before the commit, so never read as another's."""
         with self._lock:
             for organisation_id, (first, last) in spans.items():
                 own = self._own[organisation_id]
@@ -88,7 +88,7 @@ class Feed:
                     own.pop()
 
     def _unseen(self, organisation_id: str, tip: int) -> list[tuple[int, int]]:
-        """The spans up to `tip` that others wrote and nobody here was told of; from now on they are seen."""
+        """The spans up to `tip` that others wrote and nobody here has seen; from now on they are seen."""
         with self._lock:
             seen = self._seen.get(organisation_id, 0)
             spans, rest = [], []
@@ -137,11 +137,11 @@ class Feed:
         for organisation_id, tip in self._store.read_here(audit_chain.tips, self._store).items():
             for first, last in self._unseen(organisation_id, tip):
                 if last - first >= MOST_BEHIND:
-                    self._hub.let_go()
+                    self._hub.wake_all()
                 else:
-                    self._tell(organisation_id, first, last)
+                    self._publish(organisation_id, first, last)
 
-    def _tell(self, organisation_id: str, first: int, last: int) -> None:
+    def _publish(self, organisation_id: str, first: int, last: int) -> None:
         rows = self._store.read_here(audit_chain.between, self._store, organisation_id, first, last)
         if any(row[0] == "policy.changed" for row in rows):
             # Whoever hears of the change may read the policies at once.
@@ -151,8 +151,8 @@ class Feed:
         for kind, run_id, record in rows:
             if run_id is not None and self._hub.waiting_for(organisation_id, "run", run_id):
                 changes.append(Change(organisation_id, "run", run_id))
-            if kind in _TOLD and (streaming or kind != "decision"):
-                changes += _TOLD[kind](organisation_id, _decode(record))
+            if kind in _CHANGES and (streaming or kind != "decision"):
+                changes += _CHANGES[kind](organisation_id, _decode(record))
         self._hub.publish(changes)
 
 
@@ -188,7 +188,7 @@ def _webhook(organisation_id: str, record: Mapping[str, Any]) -> list[Change]:
     return [Change(organisation_id, "webhook", record["details"]["webhookId"])]
 
 
-_TOLD: Mapping[str, Callable[[str, Mapping[str, Any]], list[Change]]] = {
+_CHANGES: Mapping[str, Callable[[str, Mapping[str, Any]], list[Change]]] = {
     "decision": _decision,
     "approval.resolved": _resolved,
     "agent.halted": _halt,

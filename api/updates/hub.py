@@ -50,7 +50,7 @@ class Hub:
             if streams or (change.organisation_id, change.topic, change.key) in waiting
         ]
         if wanted:
-            call_on(self._loop, self._spread, wanted)
+            call_on(self._loop, self._deliver, wanted)
 
     def streaming(self, organisation_id: str) -> bool:
         """True while somebody follows what happens in the organisation; for any thread."""
@@ -60,11 +60,11 @@ class Hub:
         """True while somebody waits for this one thing; for any thread."""
         return (organisation_id, topic, key) in self._waiting
 
-    def let_go(self) -> None:
-        """Everybody looks for themselves: too much has happened to tell it. For any thread."""
-        call_on(self._loop, self._let_go)
+    def wake_all(self) -> None:
+        """Too much has changed to publish: everyone is woken and reads the state anew. For any thread."""
+        call_on(self._loop, self._wake_all)
 
-    def _spread(self, changes: list[Change]) -> None:
+    def _deliver(self, changes: list[Change]) -> None:
         for change in changes:
             for future in self._waiting.pop((change.organisation_id, change.topic, change.key), ()):
                 if not future.done():
@@ -94,7 +94,7 @@ class Hub:
                 waiting.discard(future)
                 if not waiting:
                     del self._waiting[place]
-            self._rest()
+            self._update_busy()
 
     async def stream(self, organisation_id: str, topics: Collection[str]) -> AsyncGenerator[Change, None]:
         """An organisation's changes of these topics from now on; ends when the reader falls far behind."""
@@ -109,9 +109,9 @@ class Hub:
                 yield change
         finally:
             self._streams.pop(queue, None)
-            self._rest()
+            self._update_busy()
 
-    def _rest(self) -> None:
+    def _update_busy(self) -> None:
         if not self._waiting and not self._streams:
             self.busy.clear()
 
@@ -122,11 +122,11 @@ class Hub:
         queue.put_nowait(None)
 
     def close(self) -> None:
-        """Let everyone go, so that a stopping server does not wait for long polls."""
+        """End all waits and streams, so that a stopping server does not wait for long polls."""
         self._closed = True
-        self._let_go()
+        self._wake_all()
 
-    def _let_go(self) -> None:
+    def _wake_all(self) -> None:
         for futures in list(self._waiting.values()):
             for future in futures:
                 if not future.done():

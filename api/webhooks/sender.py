@@ -35,7 +35,7 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PostResult:
     """What came of an attempt. `status` is None when no answer came; then `error` says why."""
 
     status: int | None = None
@@ -143,11 +143,11 @@ class Sender:
             network_backend=_Guarded(resolve, allowed),
         )
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> PostResult:
         """One attempt; never raises for what a receiver or the network does."""
         started = time.monotonic()
         answer = await self._bounded(url, headers, body)
-        return Answer(
+        return PostResult(
             answer.status,
             answer.body,
             answer.error,
@@ -155,7 +155,7 @@ class Sender:
             round((time.monotonic() - started) * 1000),
         )
 
-    async def _bounded(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def _bounded(self, url: str, headers: Mapping[str, str], body: bytes) -> PostResult:
         parts = bytearray()
         status: int | None = None
         asked: str | None = None
@@ -173,15 +173,15 @@ class Sender:
                         if len(parts) >= MOST_BODY_BYTES:
                             break
         except Exception as caught:
-            error = self._told(caught).encode("utf-8", "replace").decode()
+            error = self._described(caught).encode("utf-8", "replace").decode()
         if status is not None:
             # The status line is the acknowledgement; what becomes of the body afterwards is not.
             error = "redirects are not followed; register the final address" if 300 <= status < 400 else None
         text = parts[:MOST_BODY_BYTES].decode("utf-8", "replace").replace("\0", "\ufffd")
-        return Answer(status, text, error, asked)
+        return PostResult(status, text, error, asked)
 
-    def _told(self, error: Exception) -> str:
-        """The error in words for the delivery record."""
+    def _described(self, error: Exception) -> str:
+        """The text of the error in the delivery record."""
         match error:
             case AddressRefused():
                 return f"refused: {error}"

@@ -1,14 +1,14 @@
-"""Sends what is owed: claims due deliveries by lease, posts them, records the outcomes. One per process.
+"""Sends deliveries: claims those that are due by lease, posts them, records the outcomes. One per process.
 
-One loop turns: it hands finished attempts and wishes for more to the writer as ONE job, so recording and
-claiming share a commit; attempts run as tasks meanwhile. It wakes at once when a commit owes something, when
-an attempt ends or when a retry is due, and looks over the table every few seconds for what other processes
+One loop hands finished attempts and claims of further deliveries to the writer as one job, so recording and
+claiming share a commit; attempts run as tasks meanwhile. It wakes at once when a commit enqueues a delivery,
+when an attempt ends or when a retry is due, and scans the table every few seconds for what other processes
 left behind.
 
-    commit --owed--> due = {webhook: time} --claim (lease)--> attempt (task) --outcome--> record + claim
+    commit --enqueued--> due = {webhook: time} --claim (lease)--> attempt (task) --outcome--> record + claim
 
-Fair: every webhook has one place of its own. Further places are only for webhooks that proved quick, and only
-while half of all places are free, so receivers that hang take nothing from the others.
+Fairness: every webhook has one slot of its own. Further slots are only for webhooks that proved quick, and
+only while half of all slots are free, so receivers that hang take nothing from the others.
 INVARIANT: what is claimed is started at once, so a lease outlasts its attempt; nothing is held in memory
 that is not also in the table.
 """
@@ -30,7 +30,7 @@ from api.database.writer import Writer
 from api.loops import call_on
 from api.store import deliveries
 from api.store.deliveries import Claimed, Outcome
-from api.store.webhooks import Outbox
+from api.store.webhooks import WebhookOutbox
 from api.webhooks import schedule, signing
 from api.webhooks.address import places
 from api.webhooks.sender import SECONDS, Resolver, Sender, SystemResolver
@@ -62,14 +62,14 @@ class _State:
     running: Counter[str] = field(default_factory=Counter)
 
 
-class Worker:
+class DeliveryWorker:
     """See the module. `start` on the event loop of the service; `close` before the writer closes."""
 
     def __init__(
         self,
         store: Database,
         writer: Writer,
-        outbox: Outbox,
+        outbox: WebhookOutbox,
         *,
         clock: Clock,
         random: Callable[[], float],
@@ -100,20 +100,23 @@ class Worker:
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._outbox.listener = self._owed
+        self._outbox.listener = self._on_enqueued
         self._task = self._loop.create_task(self._run(), name="webhook-deliveries")
 
-    def _owed(self, webhook_ids: set[str]) -> None:
+    def _on_enqueued(self, webhook_ids: set[str]) -> None:
         """On the writer thread, after a commit."""
         loop = self._loop
         if loop is not None:
-            call_on(loop, self._note, webhook_ids)  # once the loop has closed, the next start sweeps
+            call_on(loop, self._mark_due, webhook_ids)  # once the loop has closed, the next start sweeps
 
-    def _note(self, webhook_ids: set[str]) -> None:
+    def _mark_due(self, webhook_ids: set[str]) -> None:
         now = self._clock()
         for webhook_id in webhook_ids:
-            self._state.due[webhook_id] = min(now, self._state.due.get(webhook_id, now))
+            self._due_by(webhook_id, now)
         self._wake.set()
+
+    def _due_by(self, webhook_id: str, when: float) -> None:
+        self._state.due[webhook_id] = min(when, self._state.due.get(webhook_id, when))
 
     # The loop ---------------------------------------------------------------------------------------
 
@@ -138,10 +141,10 @@ class Worker:
                     self._wake.clear()
 
     async def _sleep(self) -> None:
-        """Until woken, until something is due for which there is a place, or until the next sweep."""
+        """Until woken, until something is due for which there is a free slot, or until the next sweep."""
         now = self._clock()
         times = [self._swept + self._limits.sweep]
-        times += [due for webhook_id, due in self._state.due.items() if self._room(webhook_id) > 0]
+        times += [due for webhook_id, due in self._state.due.items() if self._free_slots(webhook_id) > 0]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, min(times) - now)):
                 await self._wake.wait()
@@ -153,46 +156,46 @@ class Worker:
             self._swept = now
             found = await self._store.read(deliveries.sweep, self._store, now)
             for webhook_id, due in found.items():
-                self._state.due[webhook_id] = min(due, self._state.due.get(webhook_id, due))
-        wishes = self._wishes(now)
-        if not wishes and not self._outcomes:
+                self._due_by(webhook_id, due)
+        wanted = self._claim_limits(now)
+        if not wanted and not self._outcomes:
             return
         outcomes, self._outcomes = self._outcomes, []
-        for webhook_id in wishes:
-            # Taken off before the claim: what is owed while the claim runs puts itself on again.
+        for webhook_id in wanted:
+            # Taken off before the claim: what is enqueued while the claim runs is added again.
             self._state.due.pop(webhook_id, None)
         try:
-            claims = await self._writer.write(lambda transaction: self._job(transaction, outcomes, wishes))
+            claims = await self._writer.write(
+                lambda transaction: self._record_and_claim(transaction, outcomes, wanted)
+            )
         except BaseException:
             self._outcomes = outcomes + self._outcomes
-            self._note(set(wishes))
+            self._mark_due(set(wanted))
             raise
         for claimed, following in claims:
             for item in claimed:
                 self._begin(item)
             if following is not None:
-                webhook_id, due = following
-                self._state.due[webhook_id] = min(due, self._state.due.get(webhook_id, due))
+                self._due_by(*following)
         for outcome in outcomes:
             if outcome.next_at is not None and not outcome.delivered:
-                due = self._state.due.get(outcome.claimed.webhook_id, outcome.next_at)
-                self._state.due[outcome.claimed.webhook_id] = min(due, outcome.next_at)
+                self._due_by(outcome.claimed.webhook_id, outcome.next_at)
 
-    def _job(
-        self, transaction: Transaction, outcomes: Sequence[Outcome], wishes: Mapping[str, int]
+    def _record_and_claim(
+        self, transaction: Transaction, outcomes: Sequence[Outcome], wanted: Mapping[str, int]
     ) -> list[tuple[list[Claimed], tuple[str, float] | None]]:
-        """On the writer thread: record what ended, claim what is wished for."""
+        """On the writer thread: record what ended, claim as many as are wanted."""
         deliveries.record(transaction, outcomes, schedule.DISABLE_AFTER)
         found = []
-        for webhook_id, limit in wishes.items():
+        for webhook_id, limit in wanted.items():
             claimed, due = deliveries.claim(transaction, webhook_id, limit, self._limits.lease)
             found.append((claimed, None if due is None else (webhook_id, due)))
         return found
 
     # Fairness ---------------------------------------------------------------------------------------
 
-    def _room(self, webhook_id: str, taken: int = 0) -> int:
-        """How many more attempts this webhook may start now, when `taken` places are as good as gone."""
+    def _free_slots(self, webhook_id: str, taken: int = 0) -> int:
+        """How many more attempts this webhook may start now, when `taken` slots are promised to others."""
         limits, running = self._limits, self._state.running[webhook_id]
         free = limits.attempts - len(self._attempts) - taken
         first = 1 if running == 0 and free > 0 else 0
@@ -201,18 +204,18 @@ class Worker:
         shared = free - first - limits.attempts // 2
         return first + max(0, min(limits.per_webhook - running - first, shared))
 
-    def _wishes(self, now: float) -> dict[str, int]:
+    def _claim_limits(self, now: float) -> dict[str, int]:
         """Webhook to how many deliveries to claim: those with the fewest attempts under way come first."""
         ready = [(webhook_id, due) for webhook_id, due in self._state.due.items() if due <= now]
         ready.sort(key=lambda item: (self._state.running[item[0]], item[1]))
-        wishes: dict[str, int] = {}
+        wanted: dict[str, int] = {}
         taken = 0
         for webhook_id, _ in ready:
-            room = self._room(webhook_id, taken)
+            room = self._free_slots(webhook_id, taken)
             if room > 0:
-                wishes[webhook_id] = room
+                wanted[webhook_id] = room
                 taken += room
-        return wishes
+        return wanted
 
     # One attempt ------------------------------------------------------------------------------------
 
@@ -291,7 +294,7 @@ class Worker:
             deliveries.release(transaction, left)
 
         if outcomes or left:
-            with contextlib.suppress(DatabaseUnavailable):  # then the leases run out
+            with contextlib.suppress(DatabaseUnavailable):  # the leases run out by themselves
                 await self._writer.write(job)
         await self._sender.close()
         if self._threads is not None:

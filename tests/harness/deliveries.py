@@ -16,7 +16,7 @@ from api.database.writer import Writer
 from api.store import deliveries, webhooks
 from api.webhooks import signing
 from api.webhooks.sender import Resolver
-from api.webhooks.worker import Limits, Worker
+from api.webhooks.worker import DeliveryWorker, Limits
 
 T = TypeVar("T")
 SECRET = signing.secret_of(b"0" * 32)
@@ -29,7 +29,9 @@ def run(work: Coroutine[Any, Any, T], seconds: float = 60) -> T:
 class Bench:
     """The parts, and short words for what tests do with them."""
 
-    def __init__(self, store: Database, writer: Writer, outbox: webhooks.Outbox, worker: Worker) -> None:
+    def __init__(
+        self, store: Database, writer: Writer, outbox: webhooks.WebhookOutbox, worker: DeliveryWorker
+    ) -> None:
         self.store, self.writer, self.outbox, self.worker = store, writer, outbox, worker
 
     async def add(self, url: str, *events: str, organisation: str = "default", secret: str = SECRET) -> str:
@@ -104,10 +106,10 @@ async def bench(
 ) -> AsyncIterator[Bench]:
     store = Database(url)
     store.migrate()
-    outbox = webhooks.Outbox(store, random_ids, delays[0])
+    outbox = webhooks.WebhookOutbox(store, random_ids, delays[0])
     writer = Writer(store, clock, random_ids, outbox=outbox)
     writer.start()
-    worker = Worker(
+    worker = DeliveryWorker(
         store,
         writer,
         outbox,

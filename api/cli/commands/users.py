@@ -54,7 +54,7 @@ def _add(arguments: argparse.Namespace) -> int:
     from api.handlers.users import shape
     from api.store import accounts, emails
 
-    problem = emails.objection(arguments.email)
+    problem = emails.problem_with(arguments.email)
     if problem is not None:
         raise CommandError(f"`{arguments.email}`: {problem}")
     password, given = _password_of(arguments)
@@ -159,7 +159,7 @@ def _password_of(arguments: argparse.Namespace) -> tuple[str, bool]:
     if not arguments.password_stdin:
         return passwords.generated(), False
     password = sys.stdin.readline().rstrip("\r\n")
-    problem = passwords.objection(password)
+    problem = passwords.policy_violation(password)
     if problem is not None:
         raise CommandError(problem)
     return password, True

@@ -46,18 +46,18 @@ def test_a_token_expires(fresh: Service) -> None:
 
 def test_a_password_changed_while_a_login_is_checked_wins(fresh: Service, monkeypatch: Any) -> None:
     user = fresh.user("viewer")
-    desk = fresh.context.credentials.passwords
-    check = desk.matches
+    hasher = fresh.context.credentials.passwords
+    check = hasher.matches
 
     async def slow(stored: str | None, password: str) -> bool:
         fits = await check(stored, password)
-        hashed = await desk.hashed("another password")
+        hashed = await hasher.hashed("another password")
         await fresh.context.writer.write(
             lambda t: accounts.change_user(t, "default", user["userId"], "a test", password_hash=hashed)
         )
         return fits
 
-    monkeypatch.setattr(desk, "matches", slow)
+    monkeypatch.setattr(hasher, "matches", slow)
     assert log_in(fresh, user["email"], PASSWORD).status_code == 401
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from api.webhooks import address
-from api.webhooks.sender import MOST_BODY_BYTES, Answer, Resolver, Sender, SystemResolver
+from api.webhooks.sender import MOST_BODY_BYTES, PostResult, Resolver, Sender, SystemResolver
 from tests.harness.receiver import Answer as Reply
 from tests.harness.receiver import Certificate, Receiver
 
@@ -28,7 +28,7 @@ def leading_to(*addresses: str) -> Resolver:
     return resolve
 
 
-async def post(url: str, resolver: Resolver, *allow: str, **options: Any) -> Answer:
+async def post(url: str, resolver: Resolver, *allow: str, **options: Any) -> PostResult:
     sender = Sender(resolver, address.places(allow), **options)
     try:
         return await sender.post(url, {"content-type": "application/json"}, b'{"a":1}')
@@ -36,7 +36,7 @@ async def post(url: str, resolver: Resolver, *allow: str, **options: Any) -> Ans
         await sender.close()
 
 
-def post_to(receiver: Receiver, **options: Any) -> Answer:
+def post_to(receiver: Receiver, **options: Any) -> PostResult:
     return run(post(receiver.url, leading_to("127.0.0.1"), receiver.place, **options))
 
 
@@ -96,7 +96,7 @@ def test_nobody_listening_is_told_as_such() -> None:
 
 
 def test_an_answer_that_is_not_http_is_told_as_such() -> None:
-    async def work() -> Answer:
+    async def work() -> PostResult:
         async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read(10)
             writer.write(b"SSH-2.0-OpenSSH_9.6\r\n")
