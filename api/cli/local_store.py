@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from api.cli.terminal import FAILED, USAGE, CommandError, filled
+from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, add_format, filled
 
 if TYPE_CHECKING:
     from api.settings import Settings
@@ -36,6 +36,17 @@ def add_organisation(parser: argparse.ArgumentParser, default: str | None = "def
         default=default,
         help="which organisation; default: default",
     )
+
+
+def add_action(
+    actions: Subparsers, name: str, help: str, run: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
+    """One action of a group of commands on the local store, such as `governance keys list`."""
+    made: argparse.ArgumentParser = actions.add_parser(name, help=help, description=help)
+    add_place(made)
+    add_format(made)
+    made.set_defaults(run=run)
+    return made
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:

@@ -44,6 +44,20 @@ def filled(text: str) -> str:
     return text
 
 
+def moment(text: str | None) -> str | None:
+    """The time of an option as the records write it."""
+    from api.clock import iso, seconds
+
+    if text is None:
+        return None
+    try:
+        return iso(seconds(text))
+    except (ValueError, OverflowError):
+        raise CommandError(
+            f"`{text}` is not an ISO 8601 time; write one such as `2026-01-31T09:30:00Z`", USAGE
+        ) from None
+
+
 def say_error(message: str) -> None:
     for line in message.splitlines():
         print(f"governance: {line}", file=sys.stderr)

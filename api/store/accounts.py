@@ -21,16 +21,20 @@ class AccountError(Exception):
     """A change that the current state refuses; the text says why and what to do instead."""
 
 
+_USER = {
+    "userId": "user_id",
+    "organisationId": "organisation_id",
+    "email": "email",
+    "role": "role",
+    "enabled": "enabled",
+    "createdAt": "created_at",
+    "tokensValidFrom": "tokens_valid_from",
+}
+"""Member of a user's record -> column."""
+
+
 def _user(row: User) -> dict[str, Any]:
-    return {
-        "userId": row.user_id,
-        "organisationId": row.organisation_id,
-        "email": row.email,
-        "role": row.role,
-        "enabled": bool(row.enabled),
-        "createdAt": row.created_at,
-        "tokensValidFrom": row.tokens_valid_from,
-    }
+    return {name: getattr(row, column) for name, column in _USER.items()}
 
 
 def _key(row: ApiKey) -> dict[str, Any]:
@@ -48,9 +52,6 @@ def _key(row: ApiKey) -> dict[str, Any]:
     }
 
 
-_USER = "SELECT user_id, organisation_id, email, role, enabled, created_at, tokens_valid_from FROM users"
-
-
 def _first(statement: str, *parameters: str) -> tuple[Any, ...] | None:
     """The first row of a statement with `?` marks: for what every request asks, without building a query."""
     row: tuple[Any, ...] | None = database.execute_sql(
@@ -60,18 +61,11 @@ def _first(statement: str, *parameters: str) -> tuple[Any, ...] | None:
 
 
 def find_user(user_id: str) -> dict[str, Any] | None:
-    row = _first(f"{_USER} WHERE user_id = ?", user_id)
+    row = _first(f"SELECT {', '.join(_USER.values())} FROM users WHERE user_id = ?", user_id)
     if row is None:
         return None
-    return {
-        "userId": row[0],
-        "organisationId": row[1],
-        "email": row[2],
-        "role": row[3],
-        "enabled": bool(row[4]),
-        "createdAt": row[5],
-        "tokensValidFrom": row[6],
-    }
+    user = dict(zip(_USER, row, strict=True))
+    return user | {"enabled": bool(user["enabled"])}
 
 
 def find_login(email: str) -> tuple[dict[str, Any], str] | None:

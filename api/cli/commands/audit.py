@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from api.cli.local_store import add_organisation, add_place, opened
-from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, add_format, show
+from api.cli.terminal import FAILED, CommandError, Subparsers, add_format, moment, show
 
 COLUMNS = {
     "organisationId": "ORGANISATION",
@@ -65,7 +65,7 @@ def _export(arguments: argparse.Namespace) -> int:
     from api.database import audit_chain
 
     chosen = audit_chain.Filter(
-        arguments.organisation, since=_moment(arguments.since), until=_moment(arguments.until)
+        arguments.organisation, since=moment(arguments.since), until=moment(arguments.until)
     )
     with opened(arguments) as store, _output(arguments.output) as output:
         store.need_organisation(arguments.organisation)
@@ -77,19 +77,6 @@ def _export(arguments: argparse.Namespace) -> int:
             if after is None:
                 break
     return 0
-
-
-def _moment(text: str | None) -> str | None:
-    from api.clock import iso, seconds
-
-    if text is None:
-        return None
-    try:
-        return iso(seconds(text))
-    except (ValueError, OverflowError):
-        raise CommandError(
-            f"`{text}` is not an ISO 8601 time; write one such as `2026-01-31T09:30:00Z`", USAGE
-        ) from None
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from api.cli.commands.simulate import read_draft
 from api.cli.local_store import add_organisation, add_place, opened
 from api.cli.policy_source import sound
 from api.cli.report import Remark, add_format, compact, print_json, print_remarks, progress, say
-from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, filled
+from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, filled, moment
 
 if TYPE_CHECKING:
     from engine.matching.ruleset import Ruleset
@@ -72,7 +72,7 @@ def _backtest(arguments: argparse.Namespace) -> int:
         raise CommandError("say what to compare: --draft FILE, or --old DIR", USAGE)
     if arguments.limit is not None and arguments.limit < 1:
         raise CommandError("--limit must be at least 1", USAGE)
-    since, until = _moment(arguments.since), _moment(arguments.until)
+    since, until = moment(arguments.since), moment(arguments.until)
     if since and until and since > until:
         raise CommandError(f"--since {since} is later than --until {until}; nothing lies between", USAGE)
     decide = _remotely if arguments.url else _locally
@@ -84,19 +84,6 @@ def _backtest(arguments: argparse.Namespace) -> int:
     else:
         _show(answer, max(0, arguments.show))
     return FAILED if answer["changed"] else 0
-
-
-def _moment(text: str | None) -> str | None:
-    from api.clock import iso, seconds
-
-    if text is None:
-        return None
-    try:
-        return iso(seconds(text))
-    except (ValueError, OverflowError):
-        raise CommandError(
-            f"`{text}` is not an ISO 8601 time; write one such as `2026-01-31T09:30:00Z`", USAGE
-        ) from None
 
 
 def _remotely(arguments: argparse.Namespace, since: str | None, until: str | None) -> dict[str, Any]:

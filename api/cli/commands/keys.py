@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from api.cli.local_store import actor, add_organisation, add_place, opened
-from api.cli.terminal import CommandError, Subparsers, add_format, show, show_once
+from api.cli.local_store import actor, add_action, add_organisation, opened
+from api.cli.terminal import CommandError, Subparsers, show, show_once
 
 COLUMNS = {
     "keyId": "KEY ID",
@@ -25,11 +25,8 @@ def register(commands: Subparsers) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
     def action(name: str, help: str, run: Any) -> argparse.ArgumentParser:
-        made: argparse.ArgumentParser = actions.add_parser(name, help=help, description=help)
+        made = add_action(actions, name, help, run)
         add_organisation(made)
-        add_place(made)
-        add_format(made)
-        made.set_defaults(run=run)
         return made
 
     add = action("add", "make a key and print it, once", _add)

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from api.cli.local_store import actor, add_place, opened
-from api.cli.terminal import USAGE, CommandError, Subparsers, add_format, show
+from api.cli.local_store import actor, add_action, opened
+from api.cli.terminal import USAGE, CommandError, Subparsers, show
 
 ALGORITHMS = ("HS256", "RS256", "ES256")
 COLUMNS = {
@@ -24,18 +24,15 @@ def register(commands: Subparsers) -> None:
     parser = commands.add_parser("organisations", help="tenants: add, list, user-tokens")
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
-    def action(name: str, help: str, run: Any) -> argparse.ArgumentParser:
-        made: argparse.ArgumentParser = actions.add_parser(name, help=help, description=help)
-        add_place(made)
-        add_format(made)
-        made.set_defaults(run=run)
-        return made
-
-    add = action("add", "add an organisation; give it an admin with `governance users add`", _add)
+    add = add_action(
+        actions, "add", "add an organisation; give it an admin with `governance users add`", _add
+    )
     add.add_argument("id", metavar="ID", help="small letters, digits and dashes; cannot be changed later")
     add.add_argument("--name", help="for people; default: the id")
-    action("list", "list organisations", _list)
-    rule = action("user-tokens", "set how `metadata.userToken` of its events verifies", _user_tokens)
+    add_action(actions, "list", "list organisations", _list)
+    rule = add_action(
+        actions, "user-tokens", "set how `metadata.userToken` of its events verifies", _user_tokens
+    )
     rule.add_argument("id", metavar="ID")
     rule.add_argument("--algorithm", choices=ALGORITHMS, help="the only one that is accepted")
     rule.add_argument(

@@ -6,8 +6,8 @@ import argparse
 import sys
 from typing import Any
 
-from api.cli.local_store import actor, add_organisation, add_place, opened
-from api.cli.terminal import CommandError, Subparsers, add_format, show, show_once
+from api.cli.local_store import actor, add_action, add_organisation, opened
+from api.cli.terminal import CommandError, Subparsers, show, show_once
 
 ROLES = ("admin", "reviewer", "viewer")
 COLUMNS = {
@@ -23,19 +23,15 @@ def register(commands: Subparsers) -> None:
     parser = commands.add_parser("users", help="people: add, list, role, password, disable, enable, unlock")
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
-    def action(name: str, help: str, run: Any, *, email: bool = True) -> argparse.ArgumentParser:
-        made: argparse.ArgumentParser = actions.add_parser(name, help=help, description=help)
-        if email:
-            made.add_argument("email", metavar="EMAIL")
-        add_place(made)
-        add_format(made)
-        made.set_defaults(run=run)
+    def action(name: str, help: str, run: Any) -> argparse.ArgumentParser:
+        made = add_action(actions, name, help, run)
+        made.add_argument("email", metavar="EMAIL")
         return made
 
     add = action("add", "add a user; prints a random password unless one is piped in", _add)
     add.add_argument("--role", choices=ROLES, required=True)
     add_organisation(add)
-    listing = action("list", "list users", _list, email=False)
+    listing = add_action(actions, "list", "list users", _list)
     add_organisation(listing)
     role = action("role", "give a user another role", _role)
     role.add_argument("role", choices=ROLES)
