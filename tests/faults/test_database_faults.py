@@ -9,144 +9,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import shutil
 import sqlite3
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import peewee
 import pytest
 
-from api.database import audit_chain
-from tests.harness.application import Service, event
+from tests.faults.database_faults import (
+    ERRORS,
+    Faults,
+    _is_writer,
+    intact,
+    payment,
+    post,
+    refused,
+    rows,
+    service,
+)
+from tests.harness.application import Service
 from tests.harness.conversation import check_shape
 from tests.harness.postgres import Postgres
-
-HOLD = {
-    "name": "Hold payments",
-    "action": "require_approval",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-}
-LIMIT = {
-    "name": "Limit payments",
-    "action": "block",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-    "rateLimit": {"limit": 1_000, "windowSeconds": 60},
-}
-TABLES = ("events", "runs", "tool_calls", "approvals", "audit", "rate_hits", "deliveries")
-
-
-def service(folder: Path, database: str = "") -> Service:
-    environment = {"GOVERNANCE_DATABASE_URL": database} if database else {}
-    return Service(folder, [HOLD, LIMIT], environment=environment)
-
-
-def payment(number: int | str, size: int = 0) -> dict[str, Any]:
-    fields = {"toolCallId": f"c{number}", "toolName": "pay", "inputPayload": {"note": "x" * size}}
-    return event(number, "tool.called", "2026-01-31T09:30:00Z", {**fields, "runId": f"run-{number}"})
-
-
-async def post(service: Service, body: dict[str, Any]) -> httpx.Response:
-    answer = await service.call("agent", "POST", "/v1/events", body)
-    check_shape("POST", "/v1/events", answer)
-    return answer
-
-
-def refused(answer: httpx.Response, *statuses: int) -> None:
-    assert answer.status_code in (statuses or (503, 507)), answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    problem = answer.json()
-    assert problem["code"] == {503: "unavailable", 507: "storage_full"}[answer.status_code]
-    assert 1 <= int(answer.headers["retry-after"]) <= 60
-    for word in ("sqlite", "psycopg", "peewee", "SELECT", "INSERT", "Traceback"):
-        assert word not in answer.text
-
-
-async def rows(service: Service) -> dict[str, int]:
-    def count() -> dict[str, int]:
-        store = service.context.store
-        return {table: store.rows(f"SELECT COUNT(*) FROM {table}")[0][0] for table in TABLES}
-
-    return await service.context.store.read(count)
-
-
-async def intact(service: Service) -> None:
-    found = await service.context.store.read(audit_chain.verify, "default")
-    assert found["valid"], found
-
-
-class Faults:
-    """Makes the nth statement, or the commit, of a transaction fail: on the event loop, which writes events
-    first, and again on the writer's thread, which then tries. `on` narrows that to one of them."""
-
-    def __init__(self, service: Service) -> None:
-        self.store = service.context.store
-        self.database = self.store.peewee
-        self.on = {"MainThread", "store-writer"}
-        self._left: dict[str, int] = {}
-        self.error: Exception = peewee.OperationalError("disk I/O error")
-        self.reached = False
-
-    @property
-    def at(self) -> int | None:
-        """The step that fails next; None: none does."""
-        return min(self._left.values(), default=None)
-
-    @at.setter
-    def at(self, step: int | None) -> None:
-        self._left = {} if step is None else dict.fromkeys(self.on, step)
-
-    @contextlib.contextmanager
-    def installed(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
-        store_insert = type(self.store).insert_many
-        execute, commit = self.database.execute_sql, self.database.commit
-
-        def step() -> None:
-            who = threading.current_thread().name
-            if who not in self._left:
-                return
-            self._left[who] -= 1
-            if self._left[who] < 0:
-                self.reached = True
-                del self._left[who]
-                raise self.error
-
-        def execute_sql(sql: Any, *arguments: Any, **named: Any) -> Any:
-            if not re.match("ROLLBACK|PRAGMA", str(sql)):
-                step()
-            return execute(sql, *arguments, **named)
-
-        def committing(*arguments: Any) -> Any:
-            step()
-            return commit(*arguments)
-
-        def insert_many(store: Any, table: str, *arguments: Any) -> Any:
-            step()
-            return store_insert(store, table, *arguments)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(self.database, "execute_sql", execute_sql)
-            patched.setattr(self.database, "commit", committing)
-            patched.setattr(type(self.store), "insert_many", insert_many)
-            yield self
-
-
-def _is_writer() -> bool:
-    return threading.current_thread().name in ("store-writer", "MainThread")
-
-
-ERRORS = {
-    "an I/O error": (peewee.OperationalError("disk I/O error"), 503),
-    "a full disk": (peewee.OperationalError("database or disk is full"), 507),
-    "a full file system": (OSError(28, "No space left on device"), 507),
-    "a damaged file": (peewee.DatabaseError("database disk image is malformed"), 503),
-    "a closed connection": (peewee.InterfaceError("connection is closed"), 503),
-    "a server that stops": (peewee.InternalError("terminating connection"), 503),
-}
 
 
 @pytest.mark.parametrize("kind", ERRORS)

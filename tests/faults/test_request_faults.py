@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.faults.test_database_faults import ERRORS, Faults, intact, payment, post, refused
+from tests.faults.database_faults import ERRORS, Faults, intact, payment, post, refused
 from tests.faults.test_disk_faults import EVENTS, HOLD, WIRES
 from tests.harness.application import Service, event
 

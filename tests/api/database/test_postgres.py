@@ -19,7 +19,7 @@ from api.database.id_index import Directory
 from api.database.models import Blob, Organisation, PolicyVersion
 from api.database.postgres import Postgres
 from api.database.transaction import Transaction
-from tests.faults.test_database_faults import HOLD, LIMIT, intact, payment, post, refused, rows
+from tests.faults.database_faults import HOLD, LIMIT, intact, payment, post, refused, rows
 from tests.harness.application import Service
 from tests.harness.running_service import in_transaction
 

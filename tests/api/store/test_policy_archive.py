@@ -15,7 +15,7 @@ from api.clock import random_ids, system_clock
 from api.database.connection import Database
 from api.database.writer import Writer
 from api.store.policy_archive import SqlArchive, SqlRecords
-from tests.engine.repository.test_repository_model import OneNode, ThreeNodes, ThreeWorkers, walk
+from tests.harness.policies_machine import OneNode, ThreeNodes, ThreeWorkers, walk
 from tests.harness.policy_archive import MemoryArchive
 from tests.harness.policy_folder import ADMIN, BODY, Folder, document, pack, preset
 from tests.harness.sql_archive import HookedSqlArchive, emptied, opened

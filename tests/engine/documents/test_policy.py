@@ -1,33 +1,27 @@
-"""Documents: every case file, the schemas against the engine, and what no text may do to the reader."""
+"""Policy documents: accepted and refused cases, JSON bodies, and the schemas that say the same."""
 
 from __future__ import annotations
 
 import json
 import random
-import time
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import schemas
-from engine.conditions.compiled import compile_condition
 from engine.conditions.operators import OPERATORS
 from engine.documents.policy import (
-    load_policy,
     load_policy_test,
     policy_as_json,
     policy_from_json,
     policy_from_state,
     slug,
 )
-from engine.documents.presets import escaped, instantiate, load_preset
 from engine.documents.typed_shape import is_policy
-from engine.documents.yaml import MAX_BYTES, read
+from engine.documents.yaml import read
 from engine.errors import DocumentError
 from engine.model import ACTIONS, RATE_LIMIT_KEYS, ROOTS, Condition, Policy
 from engine.repository import loader
@@ -254,201 +248,3 @@ def test_state_comes_back_as_the_same_policy() -> None:
     policy = policy_from_json(full, organisation_id="acme")
     assert policy_from_state(policy_as_json(policy), "acme") == policy
     assert policy_from_json(policy_as_json(policy), organisation_id="acme") == policy
-
-
-# ---- strict reading -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("written", "value"),
-    [
-        *[
-            (text, text)
-            for text in ("yes", "no", "on", "off", "~", "True", "NULL", "012", "0x1f", "1_000", "0o17")
-        ],
-        *[
-            (text, text)
-            for text in (".inf", "-.Inf", ".nan", "NaN", "2026-01-01", "12:30:00", "+1", ".5", "5.", "1e")
-        ],
-        *[("true", True), ("false", False), ("null", None), ("0", 0), ("-0", 0), ("12", 12), ("1.0", 1.0)],
-        *[("-1.5e3", -1500.0), ("1E2", 100.0), ("'1'", "1"), ('"true"', "true"), ("9" * 300, int("9" * 300))],
-    ],
-)
-def test_only_json_scalars_are_not_text(written: str, value: Any) -> None:
-    found = read(f"a: {written}\n".encode()).root.value["a"]
-    assert found == value and type(found) is type(value)
-
-
-def test_keys_are_always_text() -> None:
-    assert read(b"{1: a, true: b, null: c, 2026-01-01: d}").root.value == {
-        "1": "a",
-        "true": "b",
-        "null": "c",
-        "2026-01-01": "d",
-    }
-
-
-JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False, width=32)
-    | st.text(st.characters(exclude_categories=("Cs",))),
-    lambda inner: (
-        st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=("Cs",))), inner)
-    ),
-    max_leaves=20,
-)
-
-
-@given(JSON)
-@settings(max_examples=300, deadline=None)
-def test_all_json_is_read_as_json_would_read_it(value: Any) -> None:
-    """But for the keys `<<`, which are refused, and characters that a file may only hold escaped."""
-    text = json.dumps({"a": value}, ensure_ascii=True)
-    if '"<<"' not in text and len(max(text.split('"'), key=len)) < 900:
-        try:
-            assert read(text.encode()).root.value == {"a": value}
-        except DocumentError as error:
-            assert "\\ud8" in text or "\\ud" in text, error  # surrogate pairs are JSON's own escape
-
-
-@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
-@settings(max_examples=500, deadline=None)
-def test_whatever_bytes_are_a_document_error_or_a_policy(source: bytes) -> None:
-    try:
-        load_policy(source, "p.yaml")
-    except DocumentError as error:
-        assert error.problems
-        for problem in error.problems:
-            assert problem.message and str(problem).isprintable()
-
-
-def test_mutilated_documents_are_refused_or_loaded_never_a_crash() -> None:
-    whole = (places.SHIPPED / "policies").rglob("*.yaml")
-    sources = [path.read_bytes() for path in whole if not path.name.endswith("_test.yaml")]
-    rng = random.Random(4)
-    for _ in range(400):
-        source = bytearray(rng.choice(sources))
-        for _ in range(rng.randint(1, 4)):
-            at = rng.randrange(len(source))
-            source[at : at + rng.randint(0, 3)] = rng.choice(
-                [b"", b"\t", b"\n", b": ", b"-", b"'", b"\xff", b"{"]
-            )
-        try:
-            load_policy(bytes(source), "policies/p.yaml")
-        except DocumentError as error:
-            assert error.problems
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        b"[" * 500_000,
-        b"{a: " * 200_000,
-        b"- " * 400_000,
-        b"a: " + b"x" * 1_000_000,
-        b"a: '" + b"''" * 400_000,
-        b"? " * 300_000,
-        b"a: &b [" + b"*b, " * 200_000,
-        b"#" * 1_000_000,
-        b"a: |\n" + b" x\n" * 300_000,
-        b"x" * (10 * MAX_BYTES),
-    ],
-    ids=["brackets", "braces", "dashes", "long", "quotes", "keys", "aliases", "comment", "lines", "huge"],
-)
-def test_hostile_sizes_are_answered_soon(source: bytes) -> None:
-    begun = time.monotonic()
-    with pytest.raises(DocumentError):
-        load_policy(source, "p.yaml")
-    assert time.monotonic() - begun < 5
-
-
-def test_line_ends_do_not_change_the_meaning_or_the_lines() -> None:
-    text = "apiVersion: governance/v1\nkind: Policy\npolicyId: p\nname: x\naction: blok\n"
-    text += "matchConditions: [toolName == 1]\n"
-    for ending in ("\n", "\r\n", "\r"):
-        for mark in ("", "\ufeff"):
-            with pytest.raises(DocumentError) as caught:
-                load_policy((mark + text.replace("\n", ending)).encode(), "p.yaml")
-            assert [(p.line, p.column) for p in caught.value.problems] == [(5, 9)]
-
-
-# ---- presets --------------------------------------------------------------------------------------------
-
-PRESET = b"""apiVersion: governance/v1
-kind: Preset
-presetId: p
-category: mail
-name: Hold mail
-description: Holds mail that leaves {{domains}}.
-action: require_approval
-matchConditions:
-  - {field: inputPayload.to, operator: not_matches, value: '@{{domains}}$'}
-  - {field: inputPayload.size, operator: greater_than, value: '{{size}}'}
-  - {field: toolName, operator: in, value: [send, '{{tools}}']}
-  - {field: toolName, operator: matches, value: '^{{prefix}}'}
-  - expression: 'inputPayload.note != {{note}}'
-rateLimit: {limit: '{{size}}', windowSeconds: 60}
-parameters:
-  domains: {type: list, description: Yours, default: [corp.example, corp.test]}
-  size: {type: integer, description: Bytes, default: 10, minimum: 1, maximum: 100}
-  tools: {type: list, description: Tools, default: [gmail.send]}
-  prefix: {format: regex, description: A pattern, default: 's|g'}
-  note: {description: A text, default: it's "so"}
-examples:
-  - {match: true, toolName: send, inputPayload: {to: a@corp.other, size: 11, note: x}}
-  - {match: false, toolName: send, inputPayload: {to: 'a@corp.example', size: 11, note: x}}
-"""
-
-
-def test_parameters_become_what_they_stand_for() -> None:
-    preset = load_preset(PRESET, "p.yaml")
-    body = instantiate(
-        preset, {"domains": ["a.b", "c"], "size": 7, "tools": ["x", "y"], "note": 'q"'}, "mine"
-    )
-    assert body["matchConditions"] == [
-        {"field": "inputPayload.to", "operator": "not_matches", "value": r"@(?:a\.b|c)$"},
-        {"field": "inputPayload.size", "operator": "greater_than", "value": 7},
-        {"field": "toolName", "operator": "in", "value": ["send", "x", "y"]},
-        {"field": "toolName", "operator": "matches", "value": "^(?:s|g)"},
-        {"expression": 'inputPayload.note != "q\\""'},
-    ]
-    assert body["rateLimit"] == {"limit": 7, "windowSeconds": 60}
-    assert body["description"] == "Holds mail that leaves a.b, c."
-    assert body["presetId"] == "p" and body["policyId"] == "mine"
-    assert [example["match"] for example in body["examples"]] == [True], (
-        "the other held for the defaults only"
-    )
-    policy_from_json(body)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "pointer"),
-    [
-        ({"size": 0}, "/size"),
-        ({"size": 101}, "/size"),
-        ({"size": 1.5}, "/size"),
-        ({"size": True}, "/size"),
-        ({"domains": []}, "/domains"),
-        ({"domains": "a"}, "/domains"),
-        ({"domian": ["a"]}, "/domian"),
-        ({"prefix": "("}, "/matchConditions/3/value"),
-    ],
-)
-def test_parameters_that_do_not_fit(parameters: dict[str, Any], pointer: str) -> None:
-    with pytest.raises(DocumentError) as caught:
-        instantiate(load_preset(PRESET, "p.yaml"), parameters, "mine")
-    assert [problem.pointer for problem in caught.value.problems] == [pointer]
-
-
-@given(st.text(st.characters(exclude_categories=("Cs",)), min_size=1))
-@settings(max_examples=200, deadline=None)
-def test_escaped_text_matches_exactly_itself(text: str) -> None:
-    """No parameter of format text can turn into a pattern."""
-    condition = Condition("toolName", "matches", rf"\A{escaped(text)}\z")
-    from engine.fields.facts import Facts
-
-    compiled = compile_condition(condition)
-    assert compiled.evaluate(Facts({"toolName": text})) is True
-    assert compiled.evaluate(Facts({"toolName": text + "x"})) is False
