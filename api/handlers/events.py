@@ -16,29 +16,18 @@ from api.database.connection import DatabaseUnavailable
 from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, as_api_error
 from api.http.route import AGENT, Route
-from api.ingestion.event import Answer, Incoming
-from api.ingestion.validation import checked, checked_for_user
-from api.store import accounts
+from api.ingestion.event import Answer
+from api.ingestion.pipeline import validate
 
 log = logging.getLogger("governance")
 
 MOST_IN_A_BATCH = 1_000
 
 
-async def incoming(caller: Caller, raw: bytes, context: Context) -> Incoming:
-    """A checked event, ready for the writer; raises 4xx."""
-    event = checked(caller, raw)
-    if event is not None:
-        return event
-    organisation = await context.store.read(accounts.organisation, caller.organisation_id)
-    rule = organisation["userToken"] if organisation else None
-    return checked_for_user(caller, raw, rule, context.clock())
-
-
 async def post_event(caller: Caller, raw: bytes, context: Context) -> Answer:
     """One event, decided and durable when this returns."""
     begun = perf_counter()
-    event = await incoming(caller, raw, context)
+    event = await validate(caller, raw, context.store, context.clock)
     answer: Answer = await context.writer.ingested(event, asyncio.get_running_loop())
     metrics.answered(perf_counter() - begun)
     return answer
@@ -57,7 +46,7 @@ async def create_events(caller: Caller, values: Values, context: Context) -> Rep
     for event in values.body["events"]:
         try:
             raw = msgspec.json.encode(event)
-            ready = await incoming(caller, raw, context)
+            ready = await validate(caller, raw, context.store, context.clock)
             waiting.append(context.writer.ingested(ready, loop))
         except (ApiError, DatabaseUnavailable) as error:
             waiting.append(error)

@@ -106,7 +106,8 @@ def _documents(error: engine_errors.DocumentError) -> ApiError:
 
 
 def as_api_error(error: BaseException) -> ApiError | None:
-    """The answer for an error of the engine or the store; None for one that is a fault of ours."""
+    """The answer for an error of the engine, the store, or one that names its `code`; None for one that is a
+    fault of ours."""
     match error:
         case ApiError():
             return error
@@ -139,4 +140,8 @@ def as_api_error(error: BaseException) -> ApiError | None:
             return ApiError("storage_full", str(error), headers={"Retry-After": "5"})
         case DatabaseUnavailable():
             return ApiError("unavailable", str(error), headers={"Retry-After": "1"})
-    return None
+    code = getattr(error, "code", None)
+    if not isinstance(code, str) or code not in CODES:
+        return None
+    headers = {"WWW-Authenticate": 'ApiKey realm="governance"'} if code == "unauthenticated" else None
+    return ApiError(code, str(error), headers=headers)

@@ -83,8 +83,8 @@ class Receipt(msgspec.Struct, omit_defaults=True):
     reason: str | UnsetType = UNSET
     approvalId: str | UnsetType = UNSET  # noqa: N815
     approvalUrl: str | UnsetType = UNSET  # noqa: N815
-    matchedPolicies: list[dict[str, Any]] | UnsetType = UNSET  # noqa: N815
-    shadowPolicies: list[dict[str, Any]] | UnsetType = UNSET  # noqa: N815
+    matchedPolicies: msgspec.Raw | UnsetType = UNSET  # noqa: N815
+    shadowPolicies: msgspec.Raw | UnsetType = UNSET  # noqa: N815
     decidedAt: str | UnsetType = UNSET  # noqa: N815
     policyRevision: int | UnsetType = UNSET  # noqa: N815
     auditId: str | UnsetType = UNSET  # noqa: N815
@@ -95,6 +95,14 @@ class Answer(msgspec.Struct, frozen=True):
 
     content: bytes
     replayed: bool = False
+
+
+class EventRefused(Exception):
+    """An event that is not taken; `code` is that of the problem document (`http/problems.py`)."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
 
 
 def without_user_token(raw: bytes) -> bytes:

@@ -10,15 +10,17 @@ from typing import Any
 
 import msgspec
 
-from api.ingestion.batch import Batch, Call, Run
+from api.ingestion.batch import Batch
 from api.ingestion.event import Incoming, Receipt, payload_digest
+from api.ingestion.known_runs import KnownRun
+from api.ingestion.rows import CallRow
 from api.store import approvals
 
 _encode = msgspec.json.encode
 GAP = "enforcement_gap"
 
 
-def report(batch: Batch, event: Incoming, run: Run, policy_revision: int) -> Receipt:
+def report(batch: Batch, event: Incoming, run: KnownRun, policy_revision: int) -> Receipt:
     """Record the event's effect."""
     transaction, body, metadata = batch.transaction, event.body, event.metadata
     details: dict[str, Any] = {"eventType": body.eventType}
@@ -52,7 +54,7 @@ def report(batch: Batch, event: Incoming, run: Run, policy_revision: int) -> Rec
     )
 
 
-def _start(run: Run, event: Incoming) -> None:
+def _start(run: KnownRun, event: Incoming) -> None:
     """The first `run.started` gives the run's facts; a later one cannot change what policies saw."""
     if any(value is not None for value in (run.task, run.model, run.reason, run.agent_context)):
         return
@@ -64,7 +66,7 @@ def _start(run: Run, event: Incoming) -> None:
     run.dirty = True
 
 
-def _end(batch: Batch, event: Incoming, run: Run) -> bool:
+def _end(batch: Batch, event: Incoming, run: KnownRun) -> bool:
     """The first end of a run counts; returns whether the approvals still pending go with it."""
     transaction, event_type = batch.transaction, event.body.eventType
     if run.status == "running":
@@ -80,19 +82,18 @@ def _end(batch: Batch, event: Incoming, run: Run) -> bool:
     return True
 
 
-def _completed(batch: Batch, event: Incoming, run: Run) -> str | None:
+def _completed(batch: Batch, event: Incoming, run: KnownRun) -> str | None:
     """Record the outcome; returns the enforcement gap it reveals."""
     metadata, transaction = event.metadata, batch.transaction
     call = batch.call(run, event)
     if call is not None and call.tool_call_id != metadata["toolCallId"]:
         call = None
-    again = call is not None and batch.completed(call)
-    gap = _gap(batch, call, metadata, again)
-    if call is not None and again:
-        batch.flag(call, GAP)
+    gap = _gap(call, metadata)
+    if call is not None and gap is not None:
+        call.add_flag(GAP)
+    if call is not None and call.completed_at is not None:
+        batch.write_flags(call)  # the first outcome stays
     elif call is not None:
-        if gap is not None and GAP not in call.flags:
-            call.flags.append(GAP)
         output = _encode(metadata["outputPayload"]).decode() if "outputPayload" in metadata else None
         batch.complete(call, event.body.eventType.removeprefix("tool."), output)
     if gap is None:
@@ -119,19 +120,19 @@ def _completed(batch: Batch, event: Incoming, run: Run) -> str | None:
     return gap
 
 
-def _gap(batch: Batch, call: Call | None, metadata: dict[str, Any], again: bool) -> str | None:
+def _gap(call: CallRow | None, metadata: dict[str, Any]) -> str | None:
     if call is None:
         return "the tool call was never reported before it ran"
     if call.status == "blocked":
         return "the tool call ran although it was blocked"
     if call.status == "awaiting_approval":
         return "the tool call ran before its approval was resolved"
-    if again:
+    if call.completed_at is not None:
         return "the tool call ran more than once"
-    if "toolName" in metadata and metadata["toolName"] != batch.tool_name(call):
+    if "toolName" in metadata and metadata["toolName"] != call.tool_name:
         return "another tool ran than the one decided on"
     if "inputPayload" in metadata:
-        decided = call.digest.partition(":")[0]
-        if payload_digest(batch.tool_name(call), metadata["inputPayload"]) != decided:
+        decided = call.payload_digest.partition(":")[0]
+        if payload_digest(call.tool_name, metadata["inputPayload"]) != decided:
             return "the tool call ran with another payload than the one decided on"
     return None

@@ -1,43 +1,63 @@
-"""Deciding and recording events, many in one transaction: the heart of the service.
+"""The life of an event, from its body to its answer; every step is a line of this file.
 
-`prepare` runs before the write lock and asks the policies what matches, of many calls in a row, which keeps
-what it needs in the processor's caches. `apply` runs inside: it settles what other transactions may have
-changed (revision, keys, halts, duplicates, rate counts), decides, and gathers every row - event, tool call,
-decision, approval, rate counts, audit record, webhook deliveries - to be written together.
+1. `validate`: the checks of the contract, and of who may send it; what refuses it here leaves no trace.
+   The event is then handed to the writer (`database/writer.py`), which takes it along in its next commit.
+2. `prepare` evaluates, before the write lock: the policies are asked what matches, of many calls in a row,
+   which keeps what they need in the processor's caches.
+3. `apply` commits, inside the lock: brings policies, keys and halts to what the database says, and per event
+   (`_answer`) finds what is known of it, decides (`decide.py`), records (`record.py`, `lifecycle.py`) and
+   answers. `Batch` reads what all of them need, and writes all their rows, together.
 
 INVARIANT: an answer is built only from what the same transaction records. A repeated event or tool call gets
-the recorded decision, never a second one.
+the recorded decision, never a second one; only a halt outweighs an old yes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
 
 from api import metrics
 from api.caller import Caller
+from api.clock import Clock
 from api.database.connection import Database
 from api.database.id_index import Directory
 from api.database.transaction import Again, Transaction
-from api.http.problems import ApiError
-from api.ingestion.batch import Batch, Known, Memory, Run
-from api.ingestion.decide import Decisions
-from api.ingestion.event import Answer, Incoming, same_body
+from api.ingestion.batch import Batch, KnownEvent
+from api.ingestion.decide import decide, evaluate, halted
+from api.ingestion.event import Answer, Evaluated, EventRefused, Incoming, Receipt, same_body
+from api.ingestion.known_runs import KnownRun, KnownRuns
 from api.ingestion.lifecycle import report
+from api.ingestion.record import record_call, record_repeat
+from api.ingestion.rows import CallRow
+from api.ingestion.validation import checked, checked_for_user
+from api.store import accounts
 from api.store.halts import HaltBook
 from engine.matching.ruleset import Ruleset
 
 _encode = msgspec.json.Encoder().encode
 
-PART = 12
+PART: Final = 12
 """Events that PostgreSQL is given at once."""
+
+
+async def validate(caller: Caller, raw: bytes, store: Database, clock: Clock) -> Incoming:
+    """The checked event of a body, ready for the writer; raises 4xx."""
+    event = checked(caller, raw)
+    if event is not None:
+        return event
+    organisation = await store.read(accounts.organisation, caller.organisation_id)
+    rule = organisation["userToken"] if organisation else None
+    return checked_for_user(caller, raw, rule, clock())
 
 
 class Ingestion:
     """Implements `writer.Ingest`. `rules` gives the newest ruleset of an organisation; `catch_up` brings the
-    rules to at least the given revision before anything is decided."""
+    rules to at least the given revision before anything is decided; `frontend` is the address in approval
+    links."""
 
     def __init__(
         self,
@@ -53,49 +73,56 @@ class Ingestion:
         frontend: str,
     ) -> None:
         self._store = store
+        self._directory = directory
+        self._rules = rules
         self._rules_revision = rules_revision
         self._catch_up = catch_up
         self._keys_version = keys_version
         self._load_keys = load_keys
         self._key_is_active = key_is_active
         self._halts = HaltBook()
-        self._decisions = Decisions(rules, self._halts, frontend)
-        self._memory = Memory()
-        self._directory = directory
+        self._known_runs = KnownRuns()
+        self._approvals_page = f"{frontend}/approvals?approvalId="
 
-    # Before the lock ------------------------------------------------------------------------------
+    # Evaluate: before the lock --------------------------------------------------------------------
 
     def prepare(self, events: Sequence[Incoming]) -> None:
         for event in events:
-            if event.call is not None and not self._decisions.is_current(event):
-                guess = self._memory.guess(event.caller.organisation_id, event.body.runId)
-                event.evaluated = self._decisions.evaluate(event, guess)
+            if event.call is not None:
+                organisation_id, run_id = event.caller.organisation_id, event.body.runId
+                self._evaluated(event, self._known_runs.last_facts(organisation_id, run_id))
 
-    # Inside the lock ------------------------------------------------------------------------------
+    def _evaluated(self, event: Incoming, run_facts: dict[str, Any] | None) -> Evaluated:
+        """What the newest policies say of a call in a run of these facts; asked once as long as both stay."""
+        assert event.call is not None
+        ruleset, evaluated = self._rules(event.caller.organisation_id), event.evaluated
+        if evaluated is None or evaluated.ruleset is not ruleset or evaluated.run_facts != run_facts:
+            evaluated = event.evaluated = evaluate(ruleset, event.call, run_facts)
+        return evaluated
+
+    # Commit: inside the lock ----------------------------------------------------------------------
 
     def apply(
         self, transaction: Transaction, events: Sequence[Incoming], *, repeatable: bool
     ) -> list[Answer | Exception]:
         self._refresh(transaction, repeatable)
-        batch = Batch.open(self._store, transaction, events, self._memory, self._directory)
-        if self._store.is_sqlite:
-            answers = [self._one(batch, event) for event in events]
-        else:
-            answers = self._in_parts(batch, events)
-        batch.write()
-        transaction.after_commit(lambda: self._memory.keep(transaction, batch))
-        transaction.after_commit(lambda: metrics.recorded(batch.event_types, batch.statuses))
-        return answers
-
-    def _in_parts(self, batch: Batch, events: Sequence[Incoming]) -> list[Answer | Exception]:
-        """While some are decided, the server writes those before."""
+        batch = Batch.open(self._store, transaction, events, self._known_runs, self._directory)
         answers: list[Answer | Exception] = []
-        for start in range(0, len(events), PART):
+        part = len(events) if self._store.is_sqlite else PART
+        for start in range(0, len(events), part):
             if start:
+                # While these are decided, PostgreSQL writes those before.
                 batch.flush_events()
                 self._store.push()
-            answers += [self._one(batch, event) for event in events[start : start + PART]]
+            answers += [self._answer(batch, event) for event in events[start : start + part]]
+        batch.write()
+        transaction.after_commit(lambda: self._committed(transaction, batch))
         return answers
+
+    def _committed(self, transaction: Transaction, batch: Batch) -> None:
+        tips = {each: transaction.tip(each) for each in batch.organisations}
+        self._known_runs.keep(batch.learnt, batch.changed, tips)
+        metrics.recorded(batch.event_types, batch.statuses)
 
     def _refresh(self, transaction: Transaction, repeatable: bool) -> None:
         """Bring rules, keys and halts to what the database says now. Reading policies and keys may take long,
@@ -111,73 +138,124 @@ class Ingestion:
             self._load_keys()
         self._halts.refresh(transaction.counter("halts"))
 
-    def _one(self, batch: Batch, event: Incoming) -> Answer | Exception:
-        body, organisation_id = event.body, event.caller.organisation_id
+    def _answer(self, batch: Batch, event: Incoming) -> Answer | EventRefused:
+        """One event: refused, known, or decided and recorded. INVARIANT: what is refused changes nothing."""
         if not self._key_is_active(event.caller):
-            return ApiError(
-                "unauthenticated",
-                "the API key is not valid any more",
-                headers={"WWW-Authenticate": 'ApiKey realm="governance"'},
-            )
+            return EventRefused("unauthenticated", "the API key is not valid any more")
+        run = batch.runs.get((event.caller.organisation_id, event.body.runId))
         known = batch.known.get(event.event_hash)
-        run = batch.runs.get((organisation_id, body.runId))
         if known is not None:
-            return self._repeated(batch, event, known, run)
-        existing = None
+            return self._known(batch, event, known, run)
+        if run is not None and run.agent_id != event.body.agentId:
+            return _another_agents(run)
+        call = batch.call(run, event) if run is not None and event.call is not None else None
+        if call is not None and not _is_same_call(event, call):
+            return _another_call(event)
         if run is None:
             run = batch.new_run(event)
-        elif run.agent_id != body.agentId:
-            return _another_agents(run)
-        elif event.call is not None:
-            existing = batch.call(run, event)
-            if existing is not None:
-                refused = self._decisions.conflict(existing, event)
-                if refused is not None:
-                    return refused
         event_no = batch.next_event
         batch.next_event += 1
-        if event.call is not None:
-            receipt = self._decisions.decide(batch, event, run, existing, event_no)
-        else:
+        follows = False
+        if event.call is None:
             receipt = report(batch, event, run, self._rules_revision())
+        elif call is not None:
+            receipt = self._repeated(batch, event, run, call)
+        else:
+            halt = self._halts.covering(run.organisation_id, run.agent_id, run.run_id)
+            outcome = decide(batch, self._evaluated(event, run.facts()), halt)
+            call = record_call(batch, event, run, event_no, outcome)
+            receipt = self._receipt(event, call)
+            follows = call.approval_id is None
         content = _encode(receipt)
-        follows = event.call is not None and existing is None and receipt.approvalId is UNSET
-        batch.record(event, event_no, run, content, follows=follows)
+        batch.add_event(event, event_no, run, content, follows=follows)
         return Answer(content)
 
-    def _repeated(self, batch: Batch, event: Incoming, known: Known, run: Run | None) -> Answer | ApiError:
+    # Known already --------------------------------------------------------------------------------
+
+    def _known(
+        self, batch: Batch, event: Incoming, known: KnownEvent, run: KnownRun | None
+    ) -> Answer | EventRefused:
         """The recorded answer, as long as the event is the one that was recorded."""
-        if not _is_same(event, known):
-            return _other_event(event)
-        existing = batch.call(run, event) if run is not None and event.call is not None else None
-        if existing is not None and run is not None:
-            if self._decisions.conflict(existing, event) is not None:
-                return _other_event(event)
-            if self._decisions.halted(existing, run):
+        if not _is_same_event(event, known):
+            return _another_event(event)
+        call = batch.call(run, event) if run is not None and event.call is not None else None
+        if call is not None and run is not None:
+            if not _is_same_call(event, call):
+                return _another_event(event)
+            covered = self._halts.covering(run.organisation_id, run.agent_id, run.run_id) is not None
+            if covered and call.status == "allowed":
                 # The recorded answer says `allowed`; while a halt lasts, nobody gets to act on it.
-                return Answer(_encode(self._decisions.decide(batch, event, run, existing, 0)), replayed=True)
+                return Answer(_encode(self._repeated(batch, event, run, call)), replayed=True)
         if known.receipt:
             return Answer(known.receipt, replayed=True)
-        if existing is None:
-            return _other_event(event)  # somebody has deleted its call
-        return Answer(_encode(self._decisions.recorded(event, existing)), replayed=True)
+        if call is None:
+            return _another_event(event)  # somebody has deleted its call
+        return Answer(_encode(self._receipt(event, call)), replayed=True)
+
+    def _repeated(self, batch: Batch, event: Incoming, run: KnownRun, call: CallRow) -> Receipt:
+        """A call that was reported before, by this event or another: its recorded decision."""
+        halt = self._halts.covering(run.organisation_id, run.agent_id, run.run_id)
+        if halt is None or call.status != "allowed":
+            audit_id = record_repeat(batch.transaction, event, call, call.status, None)
+            return self._receipt(event, call, audit_id=audit_id)
+        # What was recorded stays, and holds again when the halt ends.
+        audit_id = record_repeat(batch.transaction, event, call, "blocked", halt)
+        return self._receipt(event, call, status="blocked", reason=halted(halt), audit_id=audit_id)
+
+    # Answer ---------------------------------------------------------------------------------------
+
+    def _receipt(
+        self, event: Incoming, call: CallRow, *, status: str = "", reason: str = "", audit_id: str = ""
+    ) -> Receipt:
+        """The decision on a call as its row has it, unless something is said to outweigh that. The same
+        later, unless somebody was asked to decide it."""
+        approval_id = call.approval_id
+        return Receipt(
+            event.body.eventId,
+            event.body.runId,
+            True,
+            status or call.status,
+            reason or call.current_reason,
+            UNSET if approval_id is None else approval_id,
+            UNSET if approval_id is None else self._approvals_page + approval_id,
+            msgspec.Raw(call.matched),
+            UNSET if call.shadow == "[]" else msgspec.Raw(call.shadow),
+            call.decided_at,
+            call.policy_revision,
+            audit_id or call.audit_id,
+        )
 
 
-def _another_agents(run: Run) -> ApiError:
-    return ApiError(
+# Refusals -----------------------------------------------------------------------------------------
+
+
+def _is_same_event(event: Incoming, known: KnownEvent) -> bool:
+    same_id = (known.organisation_id, known.event_id) == (event.caller.organisation_id, event.body.eventId)
+    return same_id and same_body(known.body, event.raw)
+
+
+def _is_same_call(event: Incoming, call: CallRow) -> bool:
+    return (call.payload_digest, call.tool_call_id) == (event.digest, event.metadata["toolCallId"])
+
+
+def _another_agents(run: KnownRun) -> EventRefused:
+    return EventRefused(
         "run_conflict",
         f"the run `{run.run_id}` belongs to another agent; a run has one agent: use another `runId`",
     )
 
 
-def _is_same(event: Incoming, known: Known) -> bool:
-    same_id = (known.organisation_id, known.event_id) == (event.caller.organisation_id, event.body.eventId)
-    return same_id and same_body(known.body, event.raw)
-
-
-def _other_event(event: Incoming) -> ApiError:
-    return ApiError(
+def _another_event(event: Incoming) -> EventRefused:
+    return EventRefused(
         "event_id_conflict",
         f"the event `{event.body.eventId}` was sent before with another body, or for another user; use a new"
         " `eventId`",
+    )
+
+
+def _another_call(event: Incoming) -> EventRefused:
+    return EventRefused(
+        "tool_call_conflict",
+        f"the tool call `{event.metadata['toolCallId']}` of this run was reported with another"
+        " tool or payload, or for another user; a changed call needs a new `toolCallId`",
     )

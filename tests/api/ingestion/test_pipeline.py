@@ -251,11 +251,11 @@ def test_what_was_asked_before_does_not_decide_once_the_policies_have_changed(tm
         fields = {"toolCallId": "c-1", "toolName": "wire"}
         ready = checked(caller, msgspec.json.encode(event(1, "tool.called", service.clock.text, fields)))
         lax = Ruleset.build([])
-        strict = ingest._decisions._rules("default")
+        strict = ingest._rules("default")
         assert ready is not None
-        ingest._decisions._rules = lambda _: lax
+        ingest._rules = lambda _: lax
         ingest.prepare([ready])
-        ingest._decisions._rules = lambda _: strict
+        ingest._rules = lambda _: strict
         answer = await writer.ingested(ready, asyncio.get_running_loop())
         assert msgspec.json.decode(answer.content)["toolCallStatus"] == "blocked"
 

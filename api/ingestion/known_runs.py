@@ -1,0 +1,86 @@
+"""Runs as the last transactions of this process left them, so that a batch need not read them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from api.database.audit_chain import Tip
+from api.database.transaction import Transaction
+from api.ingestion.rows import RunRow
+
+_NO_RUNS: Final[dict[str, KnownRun]] = {}
+_decode = msgspec.json.decode
+
+MOST_REMEMBERED = 10_000
+"""Runs of one organisation."""
+
+
+class KnownRun(RunRow):
+    """A run as known inside a batch; `dirty` ones are written back at the end."""
+
+    new: bool = False
+    dirty: bool = False
+    known_facts: dict[str, Any] | None = None
+    """The facts, once they were asked for."""
+
+    def facts(self) -> dict[str, Any] | None:
+        """The `run` root of a tool call document. Once there is one, it does not change."""
+        if self.known_facts is not None or self.task is self.model is self.agent_context is None:
+            return self.known_facts
+        facts = {"task": self.task, "model": self.model}
+        facts = {name: value for name, value in facts.items() if value is not None}
+        if self.agent_context is not None:
+            facts["agentContext"] = _decode(self.agent_context)
+        self.known_facts = facts or None
+        return self.known_facts
+
+
+class KnownRuns:
+    """See the module.
+
+    INVARIANT: runs change only by batches of events, and each leaves audit records. So while the chain of an
+    organisation ends where our last commit left it, its runs here are those of the database. From the moment
+    a transaction may change one until it is committed, none is certain.
+    """
+
+    def __init__(self) -> None:
+        self._runs: dict[str, dict[str, KnownRun]] = {}
+        self._tips: dict[str, Tip] = {}
+
+    def last_facts(self, organisation_id: str, run_id: str) -> dict[str, Any] | None:
+        """The facts of the run as it was last seen; for any thread."""
+        run = self._runs.get(organisation_id, _NO_RUNS).get(run_id)
+        return None if run is None else run.known_facts
+
+    def take(
+        self, transaction: Transaction, wanted: Iterable[tuple[str, str]]
+    ) -> dict[tuple[str, str], KnownRun]:
+        """Those of the wanted runs that are known for certain; the transaction may change them."""
+        taken: dict[tuple[str, str], KnownRun] = {}
+        certain: dict[str, dict[str, KnownRun]] = {}
+        for place in wanted:
+            organisation_id, run_id = place
+            runs = certain.get(organisation_id)
+            if runs is None:
+                tip = self._tips.pop(organisation_id, None)
+                if tip is None or transaction.tip(organisation_id) != tip:
+                    self._runs[organisation_id] = {}
+                runs = certain[organisation_id] = self._runs[organisation_id]
+            if run_id in runs:
+                taken[place] = runs[run_id]
+        return taken
+
+    def keep(self, learnt: Sequence[KnownRun], changed: Sequence[KnownRun], tips: Mapping[str, Tip]) -> None:
+        """After the commit: the runs read or made, those written, and where the chains end now."""
+        for run in learnt:
+            runs = self._runs[run.organisation_id]
+            if len(runs) >= MOST_REMEMBERED:
+                runs.clear()
+            runs[run.run_id] = run
+        for run in changed:
+            run.new = run.dirty = False
+            run.facts()
+        self._tips.update(tips)

@@ -1,0 +1,219 @@
+"""What the decision on a tool call leaves behind: its row, audit record, approval and webhook events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from api.caller import Caller
+from api.clock import iso
+from api.database.audit_chain import Record
+from api.database.transaction import Decided, Transaction
+from api.ingestion.batch import Batch
+from api.ingestion.decide import Outcome, count
+from api.ingestion.event import DIGEST, Incoming
+from api.ingestion.known_runs import KnownRun
+from api.ingestion.rows import ApprovalRow, CallRow
+from engine.model import Match, ToolCall
+
+_encode = msgspec.json.encode
+
+IN_THE_EVENT = frozenset({"toolName", "inputPayload", "agentId", "runId", "toolCallId"})
+"""Roots of a call that the stored event holds; the others are kept with the decision."""
+_PLAIN = len(IN_THE_EVENT) + 1
+"""Roots of a call of which only those and the key are known: most calls."""
+
+
+def record_call(batch: Batch, event: Incoming, run: KnownRun, event_no: int, outcome: Outcome) -> CallRow:
+    """A call that was decided for the first time."""
+    transaction, metadata = batch.transaction, event.metadata
+    ruleset, status, reason = outcome.evaluated.ruleset, outcome.status, outcome.reason
+    matched = [_match_json(match) for match in outcome.decision.matched]
+    shadow = [_match_json(match) for match in outcome.decision.shadow]
+    flags = ["after_run_ended"] if run.status != "running" else []
+    approval_id = transaction.ids("apr") if status == "awaiting_approval" else None
+    details: dict[str, Any] = {
+        "action": outcome.action,
+        "policyIds": [match["policyId"] for match in matched[:50]],
+        "policyDigest": ruleset.digest,
+        "payloadDigest": event.digest[:DIGEST],
+    }
+    if approval_id is not None:
+        details["approvalId"] = approval_id
+    if outcome.halt is not None:
+        details["haltId"] = outcome.halt["haltId"]
+    if flags:
+        details["flags"] = flags
+    audit_id = _audit(
+        transaction, "decision", event, status, ruleset.revision, details, reason=reason[:2_000]
+    )
+    call = CallRow(
+        event_no,
+        run.organisation_id,
+        run.run_no,
+        metadata["toolCallId"],
+        event.call_hash,
+        event_no,
+        metadata["toolName"],
+        event.digest,
+        status,
+        outcome.action,
+        reason,
+        _list(matched),
+        _list(shadow),
+        ruleset.revision,
+        ruleset.digest,
+        transaction.at,
+        audit_id,
+        approval_id,
+        reason if status == "blocked" else None,
+        _recorded_facts(event.caller, outcome.evaluated.call),
+        _list(flags),
+    )
+    batch.add_call(call)
+    count(batch, outcome)
+    if approval_id is not None:
+        _ask(batch, run, call, approval_id, outcome)
+    if matched or outcome.halt is not None:
+        _notify(transaction, run, call, outcome)
+    transaction.decided.append(
+        Decided(
+            *(run.organisation_id, run.run_id, run.agent_id, call.tool_call_id, call.tool_name),
+            *(status, reason),
+        )
+    )
+    return call
+
+
+def record_repeat(
+    transaction: Transaction, event: Incoming, call: CallRow, status: str, halt: Mapping[str, Any] | None
+) -> str:
+    """A call that was reported again; `halt` blocks it now. Returns the `auditId`."""
+    details = {"decisionAuditId": call.audit_id}
+    if halt is not None:
+        details["haltId"] = halt["haltId"]
+    return _audit(transaction, "decision.repeated", event, status, call.policy_revision, details)
+
+
+def _ask(batch: Batch, run: KnownRun, call: CallRow, approval_id: str, outcome: Outcome) -> None:
+    """One approval for the call, on behalf of all policies that ask for one."""
+    transaction = batch.transaction
+    asking = [match.policy for match in outcome.decision.matched if match.policy.action == "require_approval"]
+    limits = [
+        policy.approval_expires_after_seconds
+        for policy in asking
+        if policy.approval_expires_after_seconds is not None
+    ]
+    first = asking[0]
+    batch.approval_rows.append(
+        ApprovalRow(
+            approval_id,
+            run.organisation_id,
+            run.run_no,
+            run.run_id,
+            run.agent_id,
+            call.call_no,
+            call.tool_call_id,
+            call.tool_name,
+            first.policy_id,
+            first.name,
+            "pending",
+            call.reason,
+            transaction.at,
+            iso(transaction.now + min(limits)) if limits else None,
+        )
+    )
+    transaction.notify(
+        run.organisation_id,
+        "approval.requested",
+        {
+            "approvalId": approval_id,
+            "runId": run.run_id,
+            "toolCallId": call.tool_call_id,
+            "toolName": call.tool_name,
+            "policyName": first.name,
+            "agentId": run.agent_id,
+        },
+    )
+    transaction.publish(run.organisation_id, "approval", approval_id, status="pending", runId=run.run_id)
+
+
+def _notify(transaction: Transaction, run: KnownRun, call: CallRow, outcome: Outcome) -> None:
+    """The webhook event of a call that was blocked or allowed with a warning."""
+    decision = outcome.decision
+    warned = call.status == "allowed" and decision.action == "warn"
+    if call.status != "blocked" and not warned:
+        return
+    names = [match.policy.name for match in decision.matched if match.policy.action == decision.action]
+    transaction.notify(
+        run.organisation_id,
+        "tool.warned" if warned else "tool.blocked",
+        {
+            "runId": run.run_id,
+            "toolCallId": call.tool_call_id,
+            "toolName": call.tool_name,
+            "agentId": run.agent_id,
+            "policyName": names[0] if names else "",
+            "reason": call.reason,
+        },
+    )
+
+
+def _match_json(match: Match) -> dict[str, Any]:
+    policy = match.policy
+    return {
+        "policyId": policy.policy_id,
+        "policyName": policy.name,
+        "action": policy.action,
+        "reason": match.reason,
+    }
+
+
+def _recorded_facts(caller: Caller, call: ToolCall) -> str:
+    """What the decision saw beside the payload, which the event itself holds."""
+    document = call.document
+    if len(document) == _PLAIN:
+        return _key_alone(caller.key_id, caller.scopes)
+    return _encode({root: value for root, value in document.items() if root not in IN_THE_EVENT}).decode()
+
+
+@lru_cache(maxsize=1_000)
+def _key_alone(key_id: str, scopes: tuple[str, ...]) -> str:
+    return _encode({"key": {"id": key_id, "scopes": scopes}}).decode()
+
+
+def _audit(
+    transaction: Transaction,
+    type: str,
+    event: Incoming,
+    status: str,
+    policy_revision: int,
+    details: dict[str, Any],
+    reason: str | None = None,
+) -> str:
+    caller, body, metadata, facts = event.caller, event.body, event.metadata, event.facts
+    user, delegation = facts.get("user"), facts.get("delegation")
+    return transaction.append(
+        Record(
+            type=type,
+            organisationId=caller.organisation_id,
+            actor=caller.actor,
+            agentId=body.agentId,
+            runId=body.runId,
+            toolCallId=metadata["toolCallId"],
+            toolName=metadata["toolName"],
+            userId=user["id"] if user else caller.user_id,
+            delegationChain=delegation["chain"] if delegation else None,
+            decision=status,
+            reason=reason,
+            policyRevision=policy_revision,
+            details=details,
+        )
+    )
+
+
+def _list(values: list[Any]) -> str:
+    return _encode(values).decode() if values else "[]"

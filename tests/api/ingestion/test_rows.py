@@ -1,0 +1,28 @@
+"""The rows that events leave are those of the tables: every column is there, with its type."""
+
+from __future__ import annotations
+
+import typing
+
+import pytest
+
+from api.database.models import TABLES
+from api.ingestion import rows
+from api.ingestion.rows import ROWS, Row
+
+TYPES = {"TEXT": str, "BIGINT": int, "BIGAUTO": int, "BLOB": bytes, "DOUBLE": float}
+OMITTED = {"rate_hits": {"hit_no"}, "tool_calls": {"completion", "output"}}
+"""Given by the database, or written later."""
+FIRST_NULL = {"approvals": {"resolved_at", "resolved_by", "actor", "decision_reason"}}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.table)
+def test_a_row_has_the_columns_of_its_table(row: type[Row]) -> None:
+    fields = next(each for each in TABLES if each._meta.table_name == row.table)._meta.columns
+    left_out = OMITTED.get(row.table, set()) | FIRST_NULL.get(row.table, set())
+    assert [name for name in fields if name not in left_out] == list(row.__struct_fields__)
+    hints = typing.get_type_hints(row, vars(rows))
+    for name in row.__struct_fields__:
+        kind = TYPES[fields[name].field_type]
+        assert hints[name] == (kind | None if fields[name].null else kind), name
+    assert all(fields[name].null or name == "hit_no" for name in left_out)
