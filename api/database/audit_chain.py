@@ -10,20 +10,23 @@ INVARIANT: no secret, token, key or payload ever becomes part of a record.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
 import msgspec
-from peewee import fn
+from peewee import SqliteDatabase, fn
 
 from api.clock import Ids
 from api.database.connection import Database
-from api.database.models import Audit
+from api.database.models import Audit, database
 
 GENESIS = "0" * 64
 MOST_READ = 2_000
+TIME_OF_ID = len("aud_") + 12
+"""Characters of an `auditId` up to the end of its time."""
 COLUMNS = (
     "organisation_id",
     "sequence",
@@ -183,6 +186,9 @@ class Filter:
     until: str | None = None
     agent_id: str | None = None
     user_id: str | None = None
+    run_id: str | None = None
+    tool_call_id: str | None = None
+    tool_name: str | None = None
     type: str | None = None
     decision: str | None = None
     last: int | None = None
@@ -199,12 +205,43 @@ class Filter:
         for column, value in (
             (Audit.agent_id, self.agent_id),
             (Audit.user_id, self.user_id),
+            (Audit.run_id, self.run_id),
+            (_member("toolCallId"), self.tool_call_id),
+            (_member("toolName"), self.tool_name),
             (Audit.type, self.type),
             (Audit.decision, self.decision),
         ):
             if value is not None:
                 chosen &= column == value
         return chosen
+
+
+def _member(name: str) -> Any:
+    """A member of the record that has no column of its own."""
+    if isinstance(database.obj, SqliteDatabase):
+        return fn.json_extract(Audit.record, f"$.{name}")
+    return fn.json_extract_path_text(Audit.record.cast("json"), name)
+
+
+def find_record(organisation_id: str, audit_id: str) -> dict[str, Any] | None:
+    """The record with this id, in the shape of `list_records`.
+
+    Ids have no index, which every event would pay for. They begin with the time, so a record is looked for
+    where the chain reaches that time, and in the whole chain only when it is not there.
+    """
+    own = Audit.organisation_id == organisation_id
+    query = Audit.select(Audit.record, Audit.hash).where(own & (Audit.audit_id == audit_id)).limit(1)
+
+    def time_of(sequence: int) -> str:
+        found = Audit.select(Audit.audit_id).where(own & (Audit.sequence == sequence)).scalar()
+        return str(found or "")[:TIME_OF_ID]
+
+    newest = Audit.select(fn.MAX(Audit.sequence)).where(own).scalar() or 0
+    first = 1 + bisect_left(range(1, newest + 1), audit_id[:TIME_OF_ID], key=time_of)
+    near = query.where(Audit.sequence.between(first, first + MOST_READ))
+    for text, digest in [*near.tuples()] or [*query.tuples()]:
+        return {**msgspec.json.decode(text), "hash": digest}
+    return None
 
 
 def list_records(

@@ -12,7 +12,7 @@ from api.caller import Caller
 from api.context import Context
 from api.database import audit_chain
 from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
-from api.http.problems import invalid
+from api.http.problems import invalid, not_found
 from api.http.route import ADMIN, CURSOR, PAGE_HEADERS, Query, Route
 
 _Cursor = Annotated[int, Meta(ge=0, le=2**62)]
@@ -30,6 +30,9 @@ async def list_audit(caller: Caller, values: Values, context: Context) -> Reply:
         until=_moment(query.get("until"), "until"),
         agent_id=query.get("agentId"),
         user_id=query.get("userId"),
+        run_id=query.get("runId"),
+        tool_call_id=query.get("toolCallId"),
+        tool_name=query.get("toolName"),
         type=query.get("type"),
         decision=query.get("decision"),
     )
@@ -50,6 +53,15 @@ async def list_audit(caller: Caller, values: Values, context: Context) -> Reply:
         audit_chain.list_records, chosen, limit, after, query.get("order", "desc") == "asc"
     )
     return page(items, total, encode_cursor(position) if position else None, values)
+
+
+async def get_audit_record(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /v1/audit/:id: the record that a receipt names."""
+    audit_id = values.path["id"]
+    record = await context.store.read(audit_chain.find_record, caller.organisation_id, audit_id)
+    if record is None:
+        raise not_found("audit record", audit_id)
+    return Reply(record)
 
 
 async def _export(
@@ -116,17 +128,35 @@ ROUTES = (
             ),
             Query("agentId", {"type": "string", "maxLength": 200}, "Only of this agent."),
             Query("userId", {"type": "string", "maxLength": 200}, "Only of this verified end user."),
+            Query("runId", {"type": "string", "maxLength": 200}, "Only of this run."),
+            Query("toolCallId", {"type": "string", "maxLength": 200}, "Only of calls with this id."),
+            Query("toolName", {"type": "string", "maxLength": 200}, "Only of this tool."),
             Query("type", {"type": "string", "maxLength": 100}, "Only of this type, such as `decision`."),
             Query("decision", {"type": "string", "maxLength": 100}, "Only with this decision."),
-            Query("limit", {"type": "integer", "minimum": 1, "maximum": 1_000_000}, "See below."),
+            Query(
+                "limit",
+                {"type": "integer", "minimum": 1, "maximum": 1_000_000},
+                "How many at most; see below.",
+            ),
             CURSOR,
             Query("order", {"type": "string", "enum": ["asc", "desc"]}, "By time; see below."),
             Query("format", {"type": "string", "enum": ["json", "jsonl"], "default": "json"}, "See below."),
         ),
         headers=PAGE_HEADERS,
         also_media_types=(NDJSON,),
-        description="`json`: a page of at most `limit` (100, at most 1,000), newest first. `jsonl`: an "
-        "export of all that match, oldest first, one record a line exactly as hashed.",
+        description="`json`: a page of `limit` records (default 100, at most 1,000), newest first. `jsonl`: "
+        "an export of all that match, or of the first `limit` of them (at most 1,000,000), oldest first, one "
+        "record a line exactly as hashed.",
+    ),
+    Route(
+        "GET",
+        "/v1/audit/:id",
+        ADMIN,
+        get_audit_record,
+        "Read an audit record",
+        "audit",
+        reply="audit-record",
+        description="Every receipt names the record of its decision as `auditId`.",
     ),
     Route(
         "GET",

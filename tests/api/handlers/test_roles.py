@@ -71,6 +71,7 @@ OURS = {
     ("POST", "/v1/webhooks/:id/test"): ADMINS,
     ("POST", "/v1/webhooks/:id/deliveries/:deliveryId/redeliver"): ADMINS,
     ("GET", "/v1/audit"): ADMINS,
+    ("GET", "/v1/audit/:id"): ADMINS,
     ("GET", "/v1/audit/verify"): ADMINS,
     ("GET", "/v1/stream"): REVIEWERS,
     ("GET", "/v1/halts"): ADMINS,
