@@ -1,9 +1,10 @@
 """Deliveries: what is enqueued for receivers, what was tried, and who holds which under lease.
 
 A delivery is claimed by a lease: whoever holds it has until `leased_until` to post and record the outcome;
-when a process dies, the lease runs out and another takes over, so every delivery is posted at least once,
-always under the same id. Record: `{deliveryId, webhookId, event, status, attempts, nextAttemptAt, payload,
-createdAt}`, attempts `{at, responseStatus, responseBody, durationMs, error}`.
+when a process dies, the next start frees its leases, or they run out, and another takes over, so every
+delivery is posted at least once, always under the same id. Record: `{deliveryId, webhookId, event, status,
+attempts, nextAttemptAt, payload, createdAt}`; each of `attempts` is `{at, responseStatus, responseBody,
+durationMs, error}`.
 
 INVARIANT: the outcome of a lease that ran out is added to the history but moves nothing, unless it is a
 receipt: what a receiver acknowledged is delivered, whoever heard it.
@@ -192,6 +193,15 @@ def release(transaction: Transaction, claimed: Iterable[Claimed]) -> None:
         Delivery.update(leased_until=0.0).where(
             (Delivery.delivery_no == item.delivery_no) & (Delivery.leased_until == item.lease)
         ).execute()
+
+
+def release_abandoned(transaction: Transaction, newest: float) -> None:
+    """Free every lease that ends at `newest` or before: those who held them are gone."""
+    transaction.store.rows_changed(
+        "UPDATE deliveries SET leased_until = 0 WHERE status = 'pending' AND leased_until > ?"
+        " AND leased_until <= ?",
+        (transaction.now, newest),
+    )
 
 
 @dataclass(slots=True)

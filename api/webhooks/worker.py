@@ -3,7 +3,7 @@
 One loop hands finished attempts and claims of further deliveries to the writer as one job, so recording and
 claiming share a commit; attempts run as tasks meanwhile. It wakes at once when a commit enqueues a delivery,
 when an attempt ends or when a retry is due, and scans the table every few seconds for what other processes
-left behind.
+left behind. At its start it frees at once what processes held that have died (`presence.py`).
 
     commit --enqueued--> due = {webhook: time} --claim (lease)--> attempt (task) --outcome--> record + claim
 
@@ -33,6 +33,7 @@ from api.store.deliveries import Claimed, Outcome
 from api.store.webhooks import WebhookOutbox
 from api.webhooks import schedule, signing
 from api.webhooks.address import places
+from api.webhooks.presence import Presence
 from api.webhooks.sender import SECONDS, Resolver, Sender, SystemResolver
 
 log = logging.getLogger("governance")
@@ -92,6 +93,8 @@ class DeliveryWorker:
         self._state = _State()
         self._attempts: dict[asyncio.Task[None], Claimed] = {}
         self._outcomes: list[Outcome] = []
+        self._presence = Presence(store)
+        self._recovered = False
         self._swept = float("-inf")
         self._wake = asyncio.Event()
         self._closing = False
@@ -150,7 +153,16 @@ class DeliveryWorker:
                 await self._wake.wait()
         self._wake.clear()
 
+    async def _recover(self) -> None:
+        """Free the deliveries of processes that died, when no other process lives that could hold them."""
+        newest = self._clock() + self._limits.lease
+        if await asyncio.to_thread(self._presence.enter):
+            await self._writer.write(lambda transaction: deliveries.release_abandoned(transaction, newest))
+        self._recovered = True
+
     async def _turn(self) -> None:
+        if not self._recovered:
+            await self._recover()
         now = self._clock()
         if now - self._swept >= self._limits.sweep or now < self._swept:
             self._swept = now
@@ -296,6 +308,7 @@ class DeliveryWorker:
         if outcomes or left:
             with contextlib.suppress(DatabaseUnavailable):  # the leases run out by themselves
                 await self._writer.write(job)
+        self._presence.leave()
         await self._sender.close()
         if self._threads is not None:
             self._threads.close()

@@ -11,10 +11,11 @@ import pytest
 import standardwebhooks
 
 from api.clock import seconds
-from api.store import webhooks
+from api.store import deliveries, webhooks
 from api.webhooks import signing
+from api.webhooks.presence import Presence
 from api.webhooks.worker import Limits
-from tests.harness.deliveries import SECRET, bench, run
+from tests.harness.deliveries import SECRET, Bench, bench, run
 from tests.harness.receiver import Answer, Received, Receiver
 
 
@@ -232,6 +233,41 @@ def test_receivers_that_hang_delay_nobody_else(database_url: str) -> None:
 
     with Receiver([Answer(delay=30)]) as hanging, Receiver() as quick:
         run(work(hanging, quick))
+
+
+async def claimed_by_another(b: Bench, url: str) -> str:
+    """A webhook with one delivery that some process has under lease."""
+    webhook_id = await b.add(url)
+    await b.notify()
+    await b.writer.write(lambda transaction: deliveries.claim(transaction, webhook_id, 1, Limits().lease))
+    return webhook_id
+
+
+def test_a_start_sends_at_once_what_a_dead_process_held(database_url: str) -> None:
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place], start=False) as b:
+            webhook_id = await claimed_by_another(b, receiver.url)
+            b.worker.start()
+            await b.until(webhook_id, all_are("delivered"), seconds=4)
+
+    with Receiver() as receiver:
+        run(work(receiver))
+
+
+def test_a_start_leaves_alone_what_a_living_process_holds(database_url: str) -> None:
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place], start=False) as b:
+            other = Presence(b.store)
+            assert await asyncio.to_thread(other.enter)
+            webhook_id = await claimed_by_another(b, receiver.url)
+            b.worker.start()
+            await b.notify()
+            first, second = await b.until(webhook_id, lambda found: found[-1]["status"] == "delivered")
+            assert (first["status"], second["status"]) == ("pending", "delivered")
+            other.leave()
+
+    with Receiver() as receiver:
+        run(work(receiver))
 
 
 def test_no_more_attempts_at_once_than_the_limits_allow(database_url: str) -> None:
