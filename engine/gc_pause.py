@@ -19,7 +19,7 @@ _usual = gc.get_threshold()
 
 
 @contextmanager
-def gently(size: int | None = None) -> Iterator[None]:
+def gc_paused(size: int | None = None) -> Iterator[None]:
     """For making a large set, which is millions of objects that stay and no garbage: meanwhile only the young
     are searched for cycles, and in the end all that lives is taken out of the search for good.
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from engine.errors import DocumentError, EngineError, PolicyNotFound, Problem, StorageError
-from engine.gc_pause import gently
+from engine.gc_pause import gc_paused
 from engine.matching.ruleset import Ruleset
 from engine.model import Json, Policy
 from engine.repository.archive import Change, VersionRecord
@@ -201,7 +201,7 @@ class LiveRules:
 
     def start(self, progress: Progress | None = None) -> None:
         """Load what is in force. Raises RefusedToStart."""
-        with gently():
+        with gc_paused():
             applied = self.repository.start(progress)
             if progress is not None:
                 progress("compiling", 0, applied.snapshot.count)

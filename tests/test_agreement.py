@@ -19,7 +19,7 @@ from engine.conditions.operators import OPERATORS
 from engine.errors import ConditionError
 from engine.matching import index, lookups, matcher, multi_search, selectivity
 from engine.matching.decision import decide
-from engine.matching.matcher import Rule
+from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
 from engine.model import ACTIONS, STRENGTH, Condition, Policy, ToolCall
 from tests.bench.workload import Company
@@ -165,7 +165,7 @@ conditions = st.one_of(
 
 def compiles(policy: Policy) -> bool:
     try:
-        Rule.of(policy)
+        CompiledPolicy.of(policy)
     except ConditionError:
         return False
     return True

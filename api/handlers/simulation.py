@@ -158,7 +158,7 @@ def _time(body: dict[str, Any], name: str) -> str | None:
         raise invalid(f"/{name}", f"`{name}` must be an ISO 8601 time") from None
 
 
-def _changed(change: backtest.Change) -> dict[str, Any]:
+def _changed(change: backtest.ChangedDecision) -> dict[str, Any]:
     document = change.recorded.call.document
     return {
         "runId": document["runId"],

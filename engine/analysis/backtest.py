@@ -28,7 +28,7 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangedDecision:
     """A call that the two sets decide differently."""
 
     recorded: Recorded
@@ -37,12 +37,12 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class BacktestReport:
     """`counts` maps (old action, new action) to how many calls; `changes` holds the first of them."""
 
     calls: int
     counts: dict[tuple[str, str], int]
-    changes: tuple[Change, ...]
+    changes: tuple[ChangedDecision, ...]
     changed: int
 
 
@@ -71,11 +71,13 @@ class _Replay:
         return decision
 
 
-def compare(old: Ruleset, new: Ruleset, calls: Iterable[Recorded], most_shown: int = MOST_SHOWN) -> Report:
+def compare(
+    old: Ruleset, new: Ruleset, calls: Iterable[Recorded], most_shown: int = MOST_SHOWN
+) -> BacktestReport:
     """Decide every call under both sets. `calls` are in the order of their times."""
     before, after = _Replay(old), _Replay(new)
     counts: Counter[tuple[str, str]] = Counter()
-    changes: list[Change] = []
+    changes: list[ChangedDecision] = []
     changed = 0
     for recorded in calls:
         was, now = before.decide(recorded), after.decide(recorded)
@@ -83,5 +85,5 @@ def compare(old: Ruleset, new: Ruleset, calls: Iterable[Recorded], most_shown: i
         if was.action != now.action:
             changed += 1
             if len(changes) < most_shown:
-                changes.append(Change(recorded, was, now))
-    return Report(sum(counts.values()), dict(counts), tuple(changes), changed)
+                changes.append(ChangedDecision(recorded, was, now))
+    return BacktestReport(sum(counts.values()), dict(counts), tuple(changes), changed)

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from engine.analysis import witness
-from engine.analysis.lint import Finding, lint
+from engine.analysis.findings import Finding
+from engine.analysis.lint import lint
 from engine.conditions.compiled import CompiledCondition
 from engine.conditions.examples import call_of
 from engine.conditions.operands import show
 from engine.documents.policy import policy_as_json
 from engine.matching.decision import decide
-from engine.matching.matcher import Rule
+from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Decision, Json, Policy, ToolCall
 
@@ -236,7 +237,7 @@ def _ids(decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...]]:
     )
 
 
-def _calls(old: Rule | None, new: Rule | None) -> Iterator[ToolCall]:
+def _calls(old: CompiledPolicy | None, new: CompiledPolicy | None) -> Iterator[ToolCall]:
     """Calls on which the two versions of a policy might differ, the likely ones first."""
     rules = [rule for rule in (old, new) if rule is not None]
     if old is not None and new is not None:
@@ -253,14 +254,14 @@ def _calls(old: Rule | None, new: Rule | None) -> Iterator[ToolCall]:
             yield call_of(example)
 
 
-def _faulty(rule: Rule) -> Iterator[ToolCall]:
+def _faulty(rule: CompiledPolicy) -> Iterator[ToolCall]:
     """Calls of which one condition cannot be evaluated, while the others are met."""
     for call in witness.satisfying(rule.conditions):
         for path in witness.paths_of(rule.conditions).values():
             yield from witness.faulty(call, path)
 
 
-def _between(met: Rule, unmet: Rule) -> Iterator[ToolCall]:
+def _between(met: CompiledPolicy, unmet: CompiledPolicy) -> Iterator[ToolCall]:
     """Calls that match the one and break a condition of the other."""
     own: dict[object, CompiledCondition] = {each.key: each for each in met.conditions}
     for condition in unmet.conditions:

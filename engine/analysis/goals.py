@@ -1,6 +1,6 @@
-"""What an expression wants of a call, as small wishes about single places: "`inputPayload.a` contains x".
+"""What an expression wants of a call, as small goals_of about single places: "`inputPayload.a` contains x".
 
-`wishes(node, truth)` gives alternatives, each a row of wishes that should make the expression come out as
+`goals_of(node, truth)` gives alternatives, each a row of goals_of that should make the expression come out as
 `truth`. They are proposals: whoever builds a call from them evaluates the expression on it afterwards.
 
 Knows nothing of how a call is built.
@@ -14,17 +14,17 @@ from typing import Final
 
 from engine.cel.ast import (
     Binary,
-    Call,
     Choice,
+    Expr,
+    FunctionCall,
     Has,
-    Index,
     ListOf,
     Literal,
     Logic,
     Macro,
     Name,
-    Node,
     Select,
+    Subscript,
     Unary,
 )
 from engine.model import Json
@@ -38,11 +38,11 @@ MOST: Final = 12
 Slot = tuple[str, ...]
 """A place in a call: a root, then keys and `ITEM`."""
 
-Row = tuple["Wish", ...]
+Row = tuple["Goal", ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Goal:
     """`operator` is one of the field form, or `size`, or `absent`; a `not_` before it says the opposite."""
 
     slot: Slot
@@ -67,28 +67,28 @@ _FUNCTIONS: Final = {
 _NO_IDEA: Final[list[Row]] = [()]
 
 
-def wishes(node: Node, truth: bool, bound: Mapping[str, Slot] | None = None) -> list[Row]:
+def goals_of(node: Expr, truth: bool, bound: Mapping[str, Slot] | None = None) -> list[Row]:
     """Alternatives that should make `node` come out as `truth`; empty when nothing can."""
     bound = bound or {}
     match node:
         case Logic(operator=operator, terms=terms):
-            each = [wishes(term, truth, bound) for term in terms]
+            each = [goals_of(term, truth, bound) for term in terms]
             return _all(each) if (operator == "&&") is truth else _any(each)
         case Unary(operator="!", operand=operand):
-            return wishes(operand, not truth, bound)
+            return goals_of(operand, not truth, bound)
         case Literal(value=bool() as value):
             return _NO_IDEA if value is truth else []
         case Has(target=target):
             slot = _slot(target, bound)
-            return [(Wish(slot, "exists" if truth else "absent"),)] if slot else _NO_IDEA
+            return [(Goal(slot, "exists" if truth else "absent"),)] if slot else _NO_IDEA
         case Choice(test=test, yes=yes, no=no):
             return _any(
                 [
-                    _all([wishes(test, True, bound), wishes(yes, truth, bound)]),
-                    _all([wishes(test, False, bound), wishes(no, truth, bound)]),
+                    _all([goals_of(test, True, bound), goals_of(yes, truth, bound)]),
+                    _all([goals_of(test, False, bound), goals_of(no, truth, bound)]),
                 ]
             )
-        case Call(function=function, arguments=(target, Literal(value=str() as value))) if (
+        case FunctionCall(function=function, arguments=(target, Literal(value=str() as value))) if (
             function in _FUNCTIONS
         ):
             return _one(target, _FUNCTIONS[function], value, truth, bound)
@@ -98,35 +98,35 @@ def wishes(node: Node, truth: bool, bound: Mapping[str, Slot] | None = None) -> 
             return _compared(operator, left, right, truth, bound)
         case Macro():
             return _macro(node, truth, bound)
-        case Name() | Select() | Index():
+        case Name() | Select() | Subscript():
             return _one(node, "equals", truth, True, bound)
     return _NO_IDEA
 
 
-def _one(node: Node, operator: str, value: Json, truth: bool, bound: Mapping[str, Slot]) -> list[Row]:
+def _one(node: Expr, operator: str, value: Json, truth: bool, bound: Mapping[str, Slot]) -> list[Row]:
     slot = _slot(node, bound)
     if slot is None:
         return _NO_IDEA
-    wish = Wish(slot, operator if truth else f"not_{operator}", value)
+    goal = Goal(slot, operator if truth else f"not_{operator}", value)
     # Read, so it must be there: a missing one would be a fault.
-    return [(wish,) if truth else (wish, Wish(slot, "exists"))]
+    return [(goal,) if truth else (goal, Goal(slot, "exists"))]
 
 
-def _in(left: Node, right: Node, truth: bool, bound: Mapping[str, Slot]) -> list[Row]:
+def _in(left: Expr, right: Expr, truth: bool, bound: Mapping[str, Slot]) -> list[Row]:
     if isinstance(right, ListOf):
         choices = [item.value for item in right.items if isinstance(item, Literal)]
         return _one(left, "in", choices, truth, bound) if choices else _NO_IDEA
     slot = _slot(right, bound)
     if slot is None or not isinstance(left, Literal):
         return _NO_IDEA
-    rows: list[Row] = [(Wish((*slot, ITEM), "equals" if truth else "not_equals", left.value),)]
+    rows: list[Row] = [(Goal((*slot, ITEM), "equals" if truth else "not_equals", left.value),)]
     if isinstance(left.value, str):
-        key: Row = (Wish((*slot, left.value), "exists" if truth else "absent"),)
+        key: Row = (Goal((*slot, left.value), "exists" if truth else "absent"),)
         rows = [key, *rows] if len(slot) == 1 else [*rows, key]
     return rows
 
 
-def _compared(operator: str, left: Node, right: Node, truth: bool, bound: Mapping[str, Slot]) -> list[Row]:
+def _compared(operator: str, left: Expr, right: Expr, truth: bool, bound: Mapping[str, Slot]) -> list[Row]:
     if isinstance(left, Literal) and not isinstance(right, Literal):
         left, right = right, left
         operator = _TURNED.get(operator, operator)
@@ -140,13 +140,13 @@ def _compared(operator: str, left: Node, right: Node, truth: bool, bound: Mappin
         operator, truth = "==", not truth
     if operator in _COMPARE and not truth:
         operator, truth = _REFUSED[operator], True
-    if isinstance(left, Call) and left.function == "size" and isinstance(value, (int, float)):
+    if isinstance(left, FunctionCall) and left.function == "size" and isinstance(value, (int, float)):
         slot = _slot(left.arguments[0], bound)
         if slot is None:
             return _NO_IDEA
         wanted = {"<": value - 1, ">": value + 1}.get(operator, value)
         wanted = wanted if truth else wanted + 1
-        return [(Wish(slot, "size", int(wanted)),)] if 0 <= wanted <= 1000 else []
+        return [(Goal(slot, "size", int(wanted)),)] if 0 <= wanted <= 1000 else []
     if operator in _COMPARE:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return _NO_IDEA
@@ -160,20 +160,20 @@ def _macro(node: Macro, truth: bool, bound: Mapping[str, Slot]) -> list[Row]:
         return _NO_IDEA
     item = {**bound, node.variable: (*slot, ITEM)}
     if node.macro in ("exists", "exists_one", "all"):
-        found = wishes(node.body, truth, item)
+        found = goals_of(node.body, truth, item)
         if truth is (node.macro == "all"):
-            found = [*found, (Wish(slot, "size", 0),)]
+            found = [*found, (Goal(slot, "size", 0),)]
         return found[:MOST]
     return _NO_IDEA
 
 
-def _slot(node: Node, bound: Mapping[str, Slot]) -> Slot | None:
+def _slot(node: Expr, bound: Mapping[str, Slot]) -> Slot | None:
     steps: list[str] = []
     while True:
         if isinstance(node, Select):
             steps.append(node.key)
             node = node.target
-        elif isinstance(node, Index):
+        elif isinstance(node, Subscript):
             steps.append(ITEM)
             node = node.target
         elif isinstance(node, Name):

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
-from engine.cel.ast import Binary, Call, ListOf, Name, Node, names
+from engine.cel.ast import Binary, Expr, FunctionCall, ListOf, Name, names
 from engine.cel.ast import Literal as Constant
 from engine.cel.expression import Term
 from engine.cel.parser import parse as parse_expression
@@ -98,7 +98,7 @@ _CERTAIN: Final = frozenset({"toolName", "agentId", "runId", "toolCallId"})
 _FUNCTIONS: Final = {"contains": "contains", "startsWith": "starts_with", "endsWith": "ends_with"}
 
 
-def _as_field(node: Node) -> Condition | None:
+def _as_field(node: Expr) -> Condition | None:
     """The field form of a term about a root that is a text in every call; such a term never faults."""
     match node:
         case (
@@ -112,7 +112,7 @@ def _as_field(node: Node) -> Condition | None:
             choices = [item.value for item in items if isinstance(item, Constant)]
             if len(choices) == len(items) and all(isinstance(choice, str) for choice in choices):
                 return Condition(name, "in", choices)
-        case Call(function=function, arguments=(Name(name=name), Constant(value=str() as value))) if (
+        case FunctionCall(function=function, arguments=(Name(name=name), Constant(value=str() as value))) if (
             name in _CERTAIN and function in _FUNCTIONS and value
         ):
             return Condition(name, _FUNCTIONS[function], value)

@@ -23,7 +23,7 @@ from engine.documents.policy import CallTest, PolicyTest
 from engine.errors import ConditionError
 from engine.fields.facts import Facts
 from engine.matching.decision import decide
-from engine.matching.matcher import Matcher, Rule
+from engine.matching.matcher import CompiledPolicy, Matcher
 from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Evaluation, Json, Match, Policy, ToolCall
 
@@ -83,9 +83,9 @@ def scores(
     Those with survivors come last, since tests of the whole set are asked about all survivors at once.
     """
     open_scores: list[Score] = []
-    rules: dict[str, Rule] = {}
+    rules: dict[str, CompiledPolicy] = {}
     for policy in policies:
-        rule = Rule.of(policy)
+        rule = CompiledPolicy.of(policy)
         score = Score(policy)
         survivors = []
         calls = [
@@ -127,7 +127,7 @@ def _met(verdicts: Collection[object], tolerant: bool) -> bool:
 # ---- making them -----------------------------------------------------------------------------------------
 
 
-def mutants(rule: Rule) -> Iterator[Mutant]:
+def mutants(rule: CompiledPolicy) -> Iterator[Mutant]:
     """Every small change of the rule that could matter."""
     needless = {index for index, _ in subsumption.redundant(rule)}
     for index, condition in enumerate(rule.conditions):
@@ -180,14 +180,17 @@ def mutated(mutant: Mutant, conditions: Sequence[CompiledCondition]) -> tuple[Co
 
 
 def _noticed(
-    open_scores: Sequence[Score], rules: Mapping[str, Rule], tests: Sequence[PolicyTest], ruleset: Ruleset
+    open_scores: Sequence[Score],
+    rules: Mapping[str, CompiledPolicy],
+    tests: Sequence[PolicyTest],
+    ruleset: Ruleset,
 ) -> set[int]:
     """The `id` of each survivor that a test notices.
 
     All survivors go into one index, so a test call costs what its matches cost, however many there are.
     """
     by_key: dict[str, Mutant] = {}
-    made: dict[str, Rule] = {}
+    made: dict[str, CompiledPolicy] = {}
     of_policy: dict[str, list[str]] = defaultdict(list)
     for score in open_scores:
         rule = rules[score.policy.policy_id]
@@ -245,7 +248,7 @@ def _as_expected(case: CallTest, evaluation: Evaluation) -> bool:
 
 def pin(mutant: Mutant) -> Pin | None:
     """A call that the policy and its mutant treat differently; None when none was found."""
-    rule = Rule.of(mutant.policy)
+    rule = CompiledPolicy.of(mutant.policy)
     other = replace(rule, conditions=mutated(mutant, rule.conditions))
     old = rule.conditions[mutant.index]
     rest = mutated(replace(mutant, changed=None), rule.conditions)
@@ -261,7 +264,7 @@ def pin(mutant: Mutant) -> Pin | None:
     return None
 
 
-def _matches(rule: Rule, call: ToolCall) -> bool:
+def _matches(rule: CompiledPolicy, call: ToolCall) -> bool:
     if rule.actions_only and call.just_reads:
         return False
     verdict = rule.verdict(Facts(call.document))

@@ -1,7 +1,7 @@
 """What is proven of a policy's conditions together: never met, partly needless, covered by another policy.
 
-Decides how claims about single conditions (`proofs`) add up under the three-valued rule of matching. Proves
-only; whether calls bear it out is asked elsewhere. Knows nothing of actions, rate limits or files.
+Decides how claims about single conditions (`implication`) add up under the three-valued rule of matching.
+Proves only; whether calls bear it out is asked elsewhere. Knows nothing of actions, rate limits or files.
 
 INVARIANT: what is claimed holds for every call; what holds need not be claimed.
 """
@@ -17,11 +17,11 @@ from engine.conditions.compiled import CompiledCondition
 from engine.conditions.operands import show
 from engine.fields.facts import Facts
 from engine.fields.scalars import number_of, text_of
-from engine.matching.matcher import Rule
+from engine.matching.matcher import CompiledPolicy
 from engine.model import READING_HINTS, Json
 
 
-def covers(stronger: Rule, weaker: Rule) -> bool:
+def covers(stronger: CompiledPolicy, weaker: CompiledPolicy) -> bool:
     """Proven: whatever call `weaker` matches, `stronger` matches. Says nothing of actions or rate limits."""
     if stronger.actions_only and not weaker.actions_only:
         return False
@@ -35,7 +35,7 @@ def covers(stronger: Rule, weaker: Rule) -> bool:
     )
 
 
-def redundant(rule: Rule) -> list[tuple[int, int]]:
+def redundant(rule: CompiledPolicy) -> list[tuple[int, int]]:
     """Pairs of conditions (by index): the first changes nothing, since the second implies it."""
     level: Level = TRUE if rule.tolerant else OPEN
     found: list[tuple[int, int]] = []
@@ -60,7 +60,7 @@ class Contradiction:
     why: str
 
 
-def contradiction(rule: Rule) -> Contradiction | None:
+def contradiction(rule: CompiledPolicy) -> Contradiction | None:
     """Proven: no call matches the rule. None when that is not proven."""
     level: Level = TRUE if rule.tolerant else OPEN
     parts = [(index, claim) for index, each in enumerate(rule.conditions) for claim in claims(each)]
@@ -78,7 +78,9 @@ def contradiction(rule: Rule) -> Contradiction | None:
     return _exhausted(rule, parts, level)
 
 
-def _exhausted(rule: Rule, parts: Sequence[tuple[int, Claim]], level: Level) -> Contradiction | None:
+def _exhausted(
+    rule: CompiledPolicy, parts: Sequence[tuple[int, Claim]], level: Level
+) -> Contradiction | None:
     """Each value that one condition allows is refused by another."""
     for index, claim in parts:
         texts = every_text(claim.form) if claim.form is not None else None
@@ -158,6 +160,6 @@ def _alone(condition: CompiledCondition, value: Json) -> Facts:
     return Facts(document)
 
 
-def known_paths(rule: Rule) -> Iterable[tuple[int, CompiledCondition]]:
+def known_paths(rule: CompiledPolicy) -> Iterable[tuple[int, CompiledCondition]]:
     """The conditions in the field form, with their indexes."""
     return ((at, each) for at, each in enumerate(rule.conditions) if each.path is not None)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from engine.analysis.goals import ITEM, Row, Slot, Wish, wishes
+from engine.analysis.goals import ITEM, Goal, Row, Slot, goals_of
 from engine.analysis.samples import samples
 from engine.cel.parser import parse as parse_expression
 from engine.conditions.compiled import CompiledCondition
@@ -23,7 +23,7 @@ from engine.conditions.operators import OPERATORS
 from engine.fields.facts import Facts, View
 from engine.fields.paths import DERIVED, MEMBERS, parse
 from engine.fields.paths import Path as Path
-from engine.matching.matcher import Rule
+from engine.matching.matcher import CompiledPolicy
 from engine.model import ALWAYS_PRESENT, READING_HINTS, ROOTS, Json, ToolCall
 
 ATTEMPTS: Final = 16
@@ -44,7 +44,7 @@ _WORDS: Final = ("something else", "x", "a@b.example", 0, 7, True, "ok then")
 Accepts = Callable[[ToolCall], bool]
 
 
-def matching(rule: Rule, attempts: int = ATTEMPTS) -> ToolCall | None:
+def matching(rule: CompiledPolicy, attempts: int = ATTEMPTS) -> ToolCall | None:
     """A call that the rule matches, with every condition TRUE if such a one is found; enabled or not."""
     seen: list[ToolCall] = []
 
@@ -113,28 +113,28 @@ def _alternatives(conditions: Sequence[CompiledCondition], unmet: Sequence[Compi
 def _asked(condition: CompiledCondition, truth: bool) -> list[Row]:
     if condition.path is None or condition.operator is None:
         assert condition.expression is not None
-        return wishes(parse_expression(condition.expression.text), truth)
+        return goals_of(parse_expression(condition.expression.text), truth)
     name = condition.operator.name
     if condition.path.root == DERIVED:
         # Nobody can send it; what it is worked out from can be sent, if it is not to be avoided.
         if name.startswith("not_") is truth or name == "exists":
             return [()]
-        return [(Wish(_COMMAND, name.removeprefix("not_"), condition.condition.value),)]
+        return [(Goal(_COMMAND, name.removeprefix("not_"), condition.condition.value),)]
     if not truth:
         name = name.removeprefix("not_") if name.startswith("not_") else f"not_{name}"
     slot = (condition.path.root, *condition.path.segments)
     if name in ("not_exists", "exists"):
-        return [(Wish(slot, "absent" if name == "not_exists" else "exists"),)]
-    return [(Wish(slot, name, condition.condition.value),)]
+        return [(Goal(slot, "absent" if name == "not_exists" else "exists"),)]
+    return [(Goal(slot, name, condition.condition.value),)]
 
 
-# ---- a call from wishes ----------------------------------------------------------------------------------
+# ---- a call from goals_of ----------------------------------------------------------------------------------
 
 
 def _document(row: Row, draw: random.Random | None, attempt: int) -> dict[str, Json] | None:
-    places: dict[Slot, list[Wish]] = {}
-    for wish in row:
-        places.setdefault(wish.slot, []).append(wish)
+    places: dict[Slot, list[Goal]] = {}
+    for goal in row:
+        places.setdefault(goal.slot, []).append(goal)
     made: dict[str, Json] = {}
     # The deeper first: where a place has others below it, what it asks for goes into one more child.
     for slot in sorted(places, key=lambda slot: (-len(slot), slot)):
@@ -199,20 +199,20 @@ def _put(document: dict[str, Json], slot: Slot, value: Json, missing_only: bool 
 # ---- values for one place ----------------------------------------------------------------------------------
 
 
-def _values(slot: Slot, asked: list[Wish], draw: random.Random | None) -> list[Any] | None:
+def _values(slot: Slot, asked: list[Goal], draw: random.Random | None) -> list[Any] | None:
     """Values that fulfil all that is asked of one place; empty: leave it; None: there is none."""
-    if any(wish.operator == "absent" for wish in asked):
+    if any(goal.operator == "absent" for goal in asked):
         return (
             None if any(not w.operator.startswith("not_") and w.operator != "absent" for w in asked) else []
         )
-    sizes = {wish.value for wish in asked if wish.operator == "size"}
+    sizes = {goal.value for goal in asked if goal.operator == "size"}
     if sizes:
         size = max(sizes)
         return [["x"] * size, "x" * size, {f"k{n}": n for n in range(size)}]
     text_only = len(slot) == 1 and ROOTS.get(slot[0]) == "text"
     wanted = [w for w in asked if not w.operator.startswith("not_") and w.operator != "exists"]
     refused = [w for w in asked if w.operator.startswith("not_")]
-    tests = [_test(wish.operator, _frozen(wish.value)) for wish in (*wanted, *refused)]
+    tests = [_test(goal.operator, _frozen(goal.value)) for goal in (*wanted, *refused)]
     found: list[Any] = []
     single = [*_candidates(slot, wanted, draw)]
     for value in single:
@@ -224,7 +224,7 @@ def _values(slot: Slot, asked: list[Wish], draw: random.Random | None) -> list[A
             found.append(value)
     if not found and len(wanted) > 1 and not text_only:
         # No one value: a list with one for each, which is what conditions on lists mean.
-        each = [_values(slot, [wish], draw) or [] for wish in wanted]
+        each = [_values(slot, [goal], draw) or [] for goal in wanted]
         if all(each):
             together = [values[0] for values in each]
             if all(test(together) for test in tests):
@@ -235,28 +235,28 @@ def _values(slot: Slot, asked: list[Wish], draw: random.Random | None) -> list[A
     return found or None
 
 
-def _candidates(slot: Slot, wanted: list[Wish], draw: random.Random | None) -> Iterator[Any]:
+def _candidates(slot: Slot, wanted: list[Goal], draw: random.Random | None) -> Iterator[Any]:
     if not wanted:
         yield from _NAMES if slot == ("toolName",) else _WORDS
         return
     texts: dict[str, list[str]] = {"starts_with": [], "contains": [], "ends_with": []}
-    for wish in wanted:
-        if wish.operator == "equals":
-            yield wish.value
-        elif wish.operator == "in":
+    for goal in wanted:
+        if goal.operator == "equals":
+            yield goal.value
+        elif goal.operator == "in":
             yield from (
-                wish.value[:MOST_CANDIDATES]
+                goal.value[:MOST_CANDIDATES]
                 if draw is None
-                else draw.sample(wish.value, min(len(wish.value), MOST_CANDIDATES))
+                else draw.sample(goal.value, min(len(goal.value), MOST_CANDIDATES))
             )
-        elif wish.operator in texts:
-            texts[wish.operator].append(wish.value)
-        elif wish.operator != "matches":
-            step = 1 if wish.operator.startswith("greater") else -1
-            yield wish.value + step
-            yield wish.value
-            yield wish.value + step * 0.5
-    patterns = [wish.value for wish in wanted if wish.operator == "matches"]
+        elif goal.operator in texts:
+            texts[goal.operator].append(goal.value)
+        elif goal.operator != "matches":
+            step = 1 if goal.operator.startswith("greater") else -1
+            yield goal.value + step
+            yield goal.value
+            yield goal.value + step * 0.5
+    patterns = [goal.value for goal in wanted if goal.operator == "matches"]
     seed = draw.randrange(1 << 30) if draw else 0
     if not patterns and not any(texts.values()):
         return

@@ -13,7 +13,7 @@ from engine.model import Json
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class Expr:
     """A part of an expression, at `start` to `end` of its text."""
 
     start: int
@@ -22,92 +22,92 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Literal(Node):
+class Literal(Expr):
     value: Json
 
 
 @dataclass(frozen=True, slots=True)
-class Name(Node):
+class Name(Expr):
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Select(Node):
+class Select(Expr):
     """`target.key`, and `target["key"]`, which is the same."""
 
-    target: Node
+    target: Expr
     key: str
 
 
 @dataclass(frozen=True, slots=True)
-class Index(Node):
-    target: Node
-    index: Node
+class Subscript(Expr):
+    target: Expr
+    index: Expr
 
 
 @dataclass(frozen=True, slots=True)
-class ListOf(Node):
-    items: tuple[Node, ...]
+class ListOf(Expr):
+    items: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class MapOf(Node):
-    entries: tuple[tuple[Node, Node], ...]
+class MapOf(Expr):
+    entries: tuple[tuple[Expr, Expr], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Unary(Node):
+class Unary(Expr):
     operator: str
-    operand: Node
+    operand: Expr
 
 
 @dataclass(frozen=True, slots=True)
-class Binary(Node):
+class Binary(Expr):
     operator: str
-    left: Node
-    right: Node
+    left: Expr
+    right: Expr
 
 
 @dataclass(frozen=True, slots=True)
-class Logic(Node):
+class Logic(Expr):
     """A chain of `&&` or of `||`; none of `terms` is a chain of the same operator."""
 
     operator: str
-    terms: tuple[Node, ...]
+    terms: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice(Node):
-    test: Node
-    yes: Node
-    no: Node
+class Choice(Expr):
+    test: Expr
+    yes: Expr
+    no: Expr
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Node):
+class FunctionCall(Expr):
     function: str
-    arguments: tuple[Node, ...]
+    arguments: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Has(Node):
+class Has(Expr):
     """`has(target)`, of a member or of a whole root."""
 
     target: Select | Name
 
 
 @dataclass(frozen=True, slots=True)
-class Macro(Node):
+class Macro(Expr):
     """`over.macro(variable, body)`, or `over.map(variable, test, body)`."""
 
     macro: str
-    over: Node
+    over: Expr
     variable: str
-    test: Node | None
-    body: Node
+    test: Expr | None
+    body: Expr
 
 
-def path_of(node: Node) -> tuple[str, ...] | None:
+def path_of(node: Expr) -> tuple[str, ...] | None:
     """The name and keys of `name.key["key"]...`; None for every other node."""
     keys: list[str] = []
     while isinstance(node, Select):
@@ -121,12 +121,12 @@ def path_text(path: tuple[str, ...]) -> str:
     return canonical(path[0], path[1:])
 
 
-def parts(node: Node) -> Iterator[Node]:
+def parts(node: Expr) -> Iterator[Expr]:
     """The nodes directly within a node, as they are written."""
     match node:
         case Select(target=target) | Has(target=target):
             yield target
-        case Index(target=target, index=index):
+        case Subscript(target=target, index=index):
             yield from (target, index)
         case ListOf(items=items):
             yield from items
@@ -141,7 +141,7 @@ def parts(node: Node) -> Iterator[Node]:
             yield from terms
         case Choice(test=test, yes=yes, no=no):
             yield from (test, yes, no)
-        case Call(arguments=arguments):
+        case FunctionCall(arguments=arguments):
             yield from arguments
         case Macro(over=over, test=test, body=body):
             yield over
@@ -152,7 +152,7 @@ def parts(node: Node) -> Iterator[Node]:
             return
 
 
-def names(node: Node) -> frozenset[str]:
+def names(node: Expr) -> frozenset[str]:
     """All names that are read in a node, variables of macros among them."""
     if isinstance(node, Name):
         return frozenset({node.name})

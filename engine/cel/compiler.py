@@ -34,18 +34,18 @@ from typing import Any
 
 from engine.cel.ast import (
     Binary,
-    Call,
     Choice,
+    Expr,
+    FunctionCall,
     Has,
-    Index,
     ListOf,
     Literal,
     Logic,
     Macro,
     MapOf,
     Name,
-    Node,
     Select,
+    Subscript,
     Unary,
     parts,
     path_of,
@@ -74,7 +74,7 @@ from engine.fields.pattern import compile_pattern
 from engine.model import Fault, Json
 
 
-def compile_tree(tree: Node) -> tuple[Run, bool]:
+def compile_tree(tree: Expr) -> tuple[Run, bool]:
     """The closure of a tree, and whether its scope must have a meter.
 
     Raises ConditionError(part="expression") for a pattern that cannot be used."""
@@ -89,7 +89,7 @@ class _Compiler:
         self.metered = False
         self._loops = 0
 
-    def compile(self, node: Node) -> Run:
+    def compile(self, node: Expr) -> Run:
         match node:
             case Literal(value=value):
                 return Constant(value)
@@ -99,7 +99,7 @@ class _Compiler:
                 return self._has(target)
             case Logic(operator=sign, terms=terms):
                 return logic_of(sign, [self.compile(term) for term in terms])
-            case Index(target=target, index=index):
+            case Subscript(target=target, index=index):
                 return self._index(target, index)
             case ListOf(items=items):
                 return self._list_of([self.compile(each) for each in items])
@@ -113,13 +113,13 @@ class _Compiler:
                 return self._binary(node)
             case Choice(test=test, yes=yes, no=no):
                 return choice_of(*map(self.compile, (test, yes, no)))
-            case Call():
+            case FunctionCall():
                 return self._call(node)
             case Macro():
                 return self._macro(node)
         raise AssertionError(node)
 
-    def _apply(self, function: Callable[..., Any], *arguments: Node) -> Run:
+    def _apply(self, function: Callable[..., Any], *arguments: Expr) -> Run:
         """A function of one or two values that costs little, or pays for the texts it looks at in a loop."""
         runs = [self.compile(argument) for argument in arguments]
         first, second = runs[0], runs[-1]
@@ -137,7 +137,7 @@ class _Compiler:
 
     # -- reading
 
-    def _read(self, node: Node) -> Run:
+    def _read(self, node: Expr) -> Run:
         path = path_of(node)
         if path is not None:
             return path_reader(path)
@@ -145,7 +145,7 @@ class _Compiler:
         target, key = self.compile(node.target), node.key
         return folded(lambda scope: item(target(scope), key), target)
 
-    def _index(self, target: Node, index: Node) -> Run:
+    def _index(self, target: Expr, index: Expr) -> Run:
         whole, place = self.compile(target), self.compile(index)
         return folded(lambda scope: item(whole(scope), place(scope)), whole, place)
 
@@ -285,7 +285,7 @@ class _Compiler:
 
     # -- functions
 
-    def _call(self, node: Call) -> Run:
+    def _call(self, node: FunctionCall) -> Run:
         name = node.function
         if name == "size":
             return self._apply(size, *node.arguments)
@@ -303,7 +303,7 @@ class _Compiler:
 
         return self._apply(function, *node.arguments)
 
-    def _matches(self, node: Node, target: Run, piece: Run) -> Run:
+    def _matches(self, node: Expr, target: Run, piece: Run) -> Run:
         if not isinstance(piece, Constant):
             raise _refuse(
                 "the pattern of `matches` must be a constant text, so that no caller chooses it", node
@@ -340,12 +340,12 @@ class _Compiler:
         return MACROS[node.macro](Loop(node.macro, over, node.variable, cost), test or always, body)
 
 
-def _cost(node: Node) -> int:
+def _cost(node: Expr) -> int:
     """Steps of evaluating a node once, texts and inner macros aside: they pay for themselves."""
     if isinstance(node, Macro):
         return 1 + _cost(node.over)
     return 1 + sum(map(_cost, parts(node)))
 
 
-def _refuse(message: str, node: Node) -> ConditionError:
+def _refuse(message: str, node: Expr) -> ConditionError:
     return ConditionError(message, part="expression", offset=node.start)

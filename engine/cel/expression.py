@@ -2,8 +2,8 @@
 
 Decides the verdict of an expression (TRUE, FALSE or a fault), and what can be known of it without a call:
 its top-level `&&` terms, the paths it reads without a `has()` guard, whether it restricts the tool, and what
-the index may rely on. It knows nothing of policies. The language itself is in `cel_parser` (what may be
-written), `cel_values` and `cel_logic` (what it means) and `cel_functions` (how it becomes closures, and the
+the index may rely on. It knows nothing of policies. The language itself is in `parser` (what may be
+written), `semantics` and `control` (what it means) and `compiler` (how it becomes closures, and the
 list of deliberate differences from CEL).
 
 Every top-level term is evaluated for itself, with its share of the effort there is: FALSE && anything is
@@ -18,18 +18,18 @@ from typing import Final
 
 from engine.cel.ast import (
     Binary,
-    Call,
     Choice,
+    Expr,
+    FunctionCall,
     Has,
-    Index,
     ListOf,
     Literal,
     Logic,
     Macro,
     MapOf,
     Name,
-    Node,
     Select,
+    Subscript,
     Unary,
     names,
     parts,
@@ -57,7 +57,7 @@ class Term:
 
     __slots__ = ("_run", "metered", "steps", "text")
 
-    def __init__(self, text: str, tree: Node) -> None:
+    def __init__(self, text: str, tree: Expr) -> None:
         self.text = text
         self.steps = STEPS
         self._run, self.metered = compile_tree(tree)
@@ -128,7 +128,7 @@ def compile_expression(text: str) -> Expression:
     return Expression(text)
 
 
-def _must_be_truth(text: str, node: Node) -> None:
+def _must_be_truth(text: str, node: Expr) -> None:
     """Refuses what can only be something else than true or false, and so would be a fault on every call."""
     match node:
         case Literal(value=value) if not isinstance(value, bool):
@@ -139,7 +139,7 @@ def _must_be_truth(text: str, node: Node) -> None:
             what = "an object"
         case Name(name=name):
             what = "an object" if ROOTS[name] == "object" else "a text"
-        case Call(function="size") | Unary(operator="-") | Binary(operator="-" | "*" | "/" | "%"):
+        case FunctionCall(function="size") | Unary(operator="-") | Binary(operator="-" | "*" | "/" | "%"):
             what = "a number"
         case Binary(operator="+"):
             what = "a number, a text or a list"
@@ -156,7 +156,7 @@ def _must_be_truth(text: str, node: Node) -> None:
 # ---- guards ------------------------------------------------------------------------------------------
 
 
-def _unguarded(text: str, node: Node, known: frozenset[Key]) -> Iterator[str]:
+def _unguarded(text: str, node: Expr, known: frozenset[Key]) -> Iterator[str]:
     """The paths that may be missing when they are read, given that those in `known` are there.
 
     INVARIANT: what is not reported is never read when missing. Reporting too much is allowed.
@@ -171,7 +171,7 @@ def _unguarded(text: str, node: Node, known: frozenset[Key]) -> Iterator[str]:
             return
         case Has(target=Select(target=inner)):
             yield from _unguarded(text, inner, known)
-        case Select() | Index():
+        case Select() | Subscript():
             # A member of what is computed, or at a computed place: no `has()` can speak of it.
             yield text[node.start : node.end]
             for part in parts(node):
@@ -207,7 +207,7 @@ def _present(path: Key, known: frozenset[Key]) -> bool:
     return path in known
 
 
-def _plain_guard(node: Node) -> bool:
+def _plain_guard(node: Expr) -> bool:
     match node:
         case Has(target=Name() | Select(target=Name())):
             return True
@@ -218,7 +218,7 @@ def _plain_guard(node: Node) -> bool:
     return False
 
 
-def _proved(node: Node, truth: bool) -> frozenset[Key]:
+def _proved(node: Expr, truth: bool) -> frozenset[Key]:
     """The paths that are there for certain when `node` came out as `truth`."""
     match node:
         case Has(target=target) if truth:
@@ -250,7 +250,7 @@ _TOOLS: Final = (
 """Names of all shapes that tools have; a condition that admits more than one in ten restricts none."""
 
 
-def _restricts(node: Node) -> bool:
+def _restricts(node: Expr) -> bool:
     if isinstance(node, Logic):
         return (any if node.operator == "&&" else all)(map(_restricts, node.terms))
     if names(node) & ROOTS.keys() != {"toolName"}:
@@ -266,7 +266,7 @@ _CERTAIN: Final = frozenset(root for root in ALWAYS_PRESENT if ROOTS[root] == "t
 """Roots that are there and texts in every call: testing them is never an ERROR."""
 
 
-def _hints(terms: Iterable[Node], known: frozenset[Key] = frozenset()) -> tuple[Hint, ...]:
+def _hints(terms: Iterable[Expr], known: frozenset[Key] = frozenset()) -> tuple[Hint, ...]:
     """What must hold for the `&&` of the terms to be anything but FALSE, ERROR included.
 
     INVARIANT: only a test that cannot be an ERROR gives a hint: one of a root in `_CERTAIN`, and equality
@@ -279,7 +279,7 @@ def _hints(terms: Iterable[Node], known: frozenset[Key] = frozenset()) -> tuple[
     return tuple(dict.fromkeys(hint for term in terms for hint in _term_hints(term, known)))
 
 
-def _term_hints(term: Node, known: frozenset[Key]) -> tuple[Hint, ...]:
+def _term_hints(term: Expr, known: frozenset[Key]) -> tuple[Hint, ...]:
     match term:
         case Logic(operator="&&", terms=terms):
             return _hints(terms, known)
@@ -300,7 +300,7 @@ def _term_hints(term: Node, known: frozenset[Key]) -> tuple[Hint, ...]:
             keys = keys_of(each.value for each in items if isinstance(each, Literal))
             constant = all(isinstance(each, Literal) for each in items)
             return (OneOf(path, keys),) if path and constant else ()
-        case Call(
+        case FunctionCall(
             function="contains" | "startsWith" | "endsWith" | "matches" as function,
             arguments=(Name(name=name), Literal(value=str() as value)),
         ) if name in _CERTAIN:
@@ -333,7 +333,7 @@ def _of_all(branches: list[tuple[Hint, ...]]) -> tuple[Hint, ...]:
     return tuple(found)
 
 
-def _readable(node: Node, known: frozenset[Key]) -> Path | None:
+def _readable(node: Expr, known: frozenset[Key]) -> Path | None:
     """The field that a node reads, if reading it cannot be an ERROR."""
     path = path_of(node)
     if path is None:

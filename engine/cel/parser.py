@@ -19,18 +19,18 @@ from lark import Lark, Token, UnexpectedCharacters, UnexpectedEOF, UnexpectedTok
 
 from engine.cel.ast import (
     Binary,
-    Call,
     Choice,
+    Expr,
+    FunctionCall,
     Has,
-    Index,
     ListOf,
     Literal,
     Logic,
     Macro,
     MapOf,
     Name,
-    Node,
     Select,
+    Subscript,
     Unary,
     parts,
     path_of,
@@ -73,7 +73,7 @@ _ESCAPE: Final = re.compile(
 _PLAIN: Final = dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True))
 
 
-def parse(text: str) -> Node:
+def parse(text: str) -> Expr:
     """The tree of an expression. Raises ConditionError(part="expression") with an offset."""
     if len(text) > MAX_LENGTH:
         raise refuse(
@@ -83,7 +83,7 @@ def parse(text: str) -> Node:
         tree = _parser().parse(text)
     except (UnexpectedCharacters, UnexpectedToken, UnexpectedEOF) as error:
         raise explain(text, error, _parser().lex) from None
-    assert isinstance(tree, Node)
+    assert isinstance(tree, Expr)
     macros = _check(tree, (), 0)
     if macros > MAX_MACROS:
         raise refuse(
@@ -110,51 +110,51 @@ def _parser() -> Lark:
 class _Builder:
     """One method per rule of the grammar. `found` holds all tokens and nodes of the rule, in order."""
 
-    def start(self, found: list[Node]) -> Node:
+    def start(self, found: list[Expr]) -> Expr:
         return _in_range(found[0])
 
-    def literal(self, found: list[Token]) -> Node:
+    def literal(self, found: list[Token]) -> Expr:
         token = found[0]
         start, end = token.start_pos or 0, token.end_pos or 0
         return Literal(start, end, 1, _value(token, start))
 
-    def name(self, found: list[Token]) -> Node:
+    def name(self, found: list[Token]) -> Expr:
         name = str(found[0])
         start, end = _span(found)
         if name in RESERVED:
             raise refuse(f"`{name}` is a reserved word of CEL and cannot be a name; choose another", start)
         return Name(start, end, 1, name)
 
-    def group(self, found: list[Any]) -> Node:
+    def group(self, found: list[Any]) -> Expr:
         start, end = _span(found)
-        inner: Node = found[1]
+        inner: Expr = found[1]
         return replace(_in_range(inner), start=start, end=end)
 
-    def select(self, found: list[Any]) -> Node:
+    def select(self, found: list[Any]) -> Expr:
         target, _, key = found
         if isinstance(target, Literal):
             raise refuse(f"`{key}` is asked of a plain value, which has no members", key.start_pos)
         return Select(*_place(found), target, str(key))
 
-    def index(self, found: list[Any]) -> Node:
+    def index(self, found: list[Any]) -> Expr:
         target, _, index, _ = found
         if isinstance(index, Literal) and isinstance(index.value, str):
             return Select(*_place(found), target, index.value)
-        return Index(*_place(found), target, index)
+        return Subscript(*_place(found), target, index)
 
     def quoted(self, found: list[Any]) -> NoReturn:
         token = found[-1]
         key = str(token)[1:-1]
         raise refuse(f'a quoted name `{token}` is not supported; write `["{key}"]`', token.start_pos)
 
-    def negation(self, found: list[Any]) -> Node:
+    def negation(self, found: list[Any]) -> Expr:
         # An even number of `!` is none at all, as in CEL.
         if len(found) % 2:
-            operand: Node = found[-1]
+            operand: Expr = found[-1]
             return replace(operand, start=_span(found)[0])
         return Unary(*_place(found), "!", found[-1])
 
-    def negative(self, found: list[Any]) -> Node:
+    def negative(self, found: list[Any]) -> Expr:
         operand, start = found[-1], _span(found)[0]
         plain = isinstance(operand, Literal) and type(operand.value) in (int, float)
         if plain and operand.value != INT_MIN and (len(found) == 2 or operand.value <= INT_MAX):
@@ -164,30 +164,30 @@ class _Builder:
             return replace(_in_range(operand), start=start)
         return Unary(*_place(found), "-", _in_range(operand))
 
-    def binary(self, found: list[Any]) -> Node:
+    def binary(self, found: list[Any]) -> Expr:
         left, operator, right = found
         return Binary(*_place(found), str(operator), left, right)
 
-    def all_of(self, found: list[Any]) -> Node:
+    def all_of(self, found: list[Any]) -> Expr:
         return self._chain("&&", found)
 
-    def any_of(self, found: list[Any]) -> Node:
+    def any_of(self, found: list[Any]) -> Expr:
         return self._chain("||", found)
 
-    def _chain(self, operator: str, found: list[Any]) -> Node:
-        terms: list[Node] = []
+    def _chain(self, operator: str, found: list[Any]) -> Expr:
+        terms: list[Expr] = []
         for term in found[::2]:
             same = isinstance(term, Logic) and term.operator == operator
             terms.extend(term.terms if same else (term,))
         return Logic(*_place(found), operator, tuple(terms))
 
-    def choice(self, found: list[Any]) -> Node:
+    def choice(self, found: list[Any]) -> Expr:
         return Choice(*_place(found), found[0], found[2], found[4])
 
-    def list_of(self, found: list[Any]) -> Node:
+    def list_of(self, found: list[Any]) -> Expr:
         return ListOf(*_place(found), tuple(_nodes(found)))
 
-    def map_of(self, found: list[Any]) -> Node:
+    def map_of(self, found: list[Any]) -> Expr:
         nodes = _nodes(found)
         entries = tuple(zip(nodes[::2], nodes[1::2], strict=True))
         seen: set[str] = set()
@@ -201,13 +201,13 @@ class _Builder:
             seen.add(key.value)
         return MapOf(*_place(found), entries)
 
-    def function(self, found: list[Any]) -> Node:
+    def function(self, found: list[Any]) -> Expr:
         name, given = found[0], tuple(_nodes(found))
         match str(name), given:
             case "has", (target,):
                 return self._has(found, target)
             case "size", (_,):
-                return Call(*_place(found), "size", given)
+                return FunctionCall(*_place(found), "size", given)
             case "has" | "size", _:
                 raise refuse(f"`{name}` takes one value, as in `{name}(inputPayload.a)`", name.start_pos)
             case (("contains" | "startsWith" | "endsWith" | "matches" | "all" | "exists" as word), _):
@@ -216,12 +216,12 @@ class _Builder:
                 )
         raise unknown_function(name, name.start_pos or 0)
 
-    def _has(self, found: list[Any], target: Node) -> Node:
+    def _has(self, found: list[Any], target: Expr) -> Expr:
         if not isinstance(target, Select | Name):
             raise refuse("`has` takes a path, as in `has(inputPayload.a)`", target.start)
         return Has(*_place(found), target)
 
-    def method(self, found: list[Any]) -> Node:
+    def method(self, found: list[Any]) -> Expr:
         target, _, name, *_ = found
         given = tuple(_nodes(found[3:]))
         word = str(name)
@@ -234,12 +234,12 @@ class _Builder:
                     "`.size()`, with nothing in it" if word == "size" else f'`.{word}("a")`, with one text'
                 )
                 raise refuse(f"write {example}", name.start_pos)
-            return Call(*_place(found), word, (target, *given))
+            return FunctionCall(*_place(found), word, (target, *given))
         if word in MACROS:
             return self._macro(found, target, name, given)
         raise unknown_function(name, name.start_pos or 0)
 
-    def _macro(self, found: list[Any], over: Node, name: Token, given: tuple[Node, ...]) -> Node:
+    def _macro(self, found: list[Any], over: Expr, name: Token, given: tuple[Expr, ...]) -> Expr:
         word = str(name)
         if len(given) == 3 and word != "map":
             raise refuse(
@@ -256,14 +256,14 @@ class _Builder:
         return Macro(*_place(found), word, over, variable.name, test, given[-1])
 
 
-def _nodes(found: list[Any]) -> list[Node]:
-    return [each for each in found if isinstance(each, Node)]
+def _nodes(found: list[Any]) -> list[Expr]:
+    return [each for each in found if isinstance(each, Expr)]
 
 
 def _span(found: list[Any]) -> tuple[int, int]:
     first, last = found[0], found[-1]
-    start = first.start if isinstance(first, Node) else first.start_pos
-    end = last.end if isinstance(last, Node) else last.end_pos
+    start = first.start if isinstance(first, Expr) else first.start_pos
+    end = last.end if isinstance(last, Expr) else last.end_pos
     return start, end
 
 
@@ -275,7 +275,7 @@ def _place(found: list[Any]) -> tuple[int, int, int]:
     return start, end, depth
 
 
-def _in_range(node: Node) -> Node:
+def _in_range(node: Expr) -> Expr:
     """The node, unless it is the one whole number that is only allowed after a minus."""
     if isinstance(node, Literal) and type(node.value) is int and node.value > INT_MAX:
         raise refuse("the whole number is beyond 64 bits; write it with `.0` at its end", node.start)
@@ -333,7 +333,7 @@ def _unescape(body: str, start: int) -> str:
 # ---- names -------------------------------------------------------------------------------------------
 
 
-def _check(node: Node, variables: tuple[str, ...], loops: int) -> int:
+def _check(node: Expr, variables: tuple[str, ...], loops: int) -> int:
     """Every name is known and every path possible. Returns how many macros there are."""
     if isinstance(node, Name):
         if node.name not in ROOTS and node.name not in variables:
@@ -356,7 +356,7 @@ def _check(node: Node, variables: tuple[str, ...], loops: int) -> int:
     return sum(_check(part, variables, loops) for part in parts(node))
 
 
-def _check_path(node: Node, path: tuple[str, ...]) -> None:
+def _check_path(node: Expr, path: tuple[str, ...]) -> None:
     """Members of roots whose members are known: a mistyped one would be missing for ever."""
     root = path[0]
     if root in paths.MEMBERS or ROOTS.get(root) == "text":

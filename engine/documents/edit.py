@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from engine.documents.yaml import Node, Reading, read
+from engine.documents.yaml import YamlNode, YamlReading, read
 from engine.errors import DocumentError, Problem
 from engine.model import Json
 
@@ -93,7 +93,7 @@ def same(a: Json, b: Json) -> bool:
     return type(a) is type(b) and bool(a == b)
 
 
-def _holds(edited: str, target: Json, before: Reading) -> bool:
+def _holds(edited: str, target: Json, before: YamlReading) -> bool:
     try:
         after = read(edited.encode())
     except (DocumentError, UnicodeEncodeError):
@@ -113,7 +113,7 @@ class _Editor:
     With `whole_members`, a changed member is replaced whole, its comments put on lines above it.
     """
 
-    def __init__(self, reading: Reading, whole_members: bool = False) -> None:
+    def __init__(self, reading: YamlReading, whole_members: bool = False) -> None:
         self.whole_members = whole_members
         self.text = reading.text
         self.root = reading.root
@@ -135,7 +135,7 @@ class _Editor:
             position = end
         return "".join(pieces) + self.text[position:]
 
-    def change(self, node: Node, target: Json, in_flow: bool) -> None:
+    def change(self, node: YamlNode, target: Json, in_flow: bool) -> None:
         if same(node.value, target):
             return None
         mark = len(self.edits)
@@ -152,7 +152,7 @@ class _Editor:
         self.replace(node, target, in_flow)
         return None
 
-    def replace(self, node: Node, target: Json, in_flow: bool) -> None:
+    def replace(self, node: YamlNode, target: Json, in_flow: bool) -> None:
         start, end = node.start, self.content_end(node)
         kept = self.kept_comments(start, end)
         if node.style in ("|", ">"):
@@ -168,7 +168,7 @@ class _Editor:
             text = flow(target)
         self.edits.append((start, end, text))
 
-    def replace_member(self, key: Node, value: Node, target: Json) -> None:
+    def replace_member(self, key: YamlNode, value: YamlNode, target: Json) -> None:
         if same(value.value, target):
             return
         start, end = key.end, self.content_end(value)
@@ -180,7 +180,7 @@ class _Editor:
         self.edits.append((above, above, "".join(indent + comment + self.newline for comment in kept)))
         self.edits.append((start, end, f": {flow(target)}"))
 
-    def literal(self, node: Node, target: str) -> list[str] | None:
+    def literal(self, node: YamlNode, target: str) -> list[str] | None:
         """The text as the lines of a literal block, indented like the old one; None when it needs quotes."""
         body = re.split(r"\r?\n", self.text[node.start : node.end])[1:]
         indent = next((line[: len(line) - len(line.lstrip(" "))] for line in body if line.strip()), "")
@@ -190,7 +190,7 @@ class _Editor:
             return None
         return ["|" if target.endswith("\n") else "|-", *(indent + line if line else "" for line in lines)]
 
-    def change_map(self, node: Node, target: Mapping[str, Json], in_flow: bool) -> None:
+    def change_map(self, node: YamlNode, target: Mapping[str, Json], in_flow: bool) -> None:
         assert node.entries is not None
         keys = list(node.entries)
         gone = [key for key in keys if key not in target]
@@ -222,7 +222,7 @@ class _Editor:
                     return known
         return keys[-1]
 
-    def change_list(self, node: Node, target: list[Json], in_flow: bool) -> None:
+    def change_list(self, node: YamlNode, target: list[Json], in_flow: bool) -> None:
         assert node.items is not None
         old = node.items
         head = 0
@@ -244,13 +244,13 @@ class _Editor:
             texts = [flow(value) if in_flow else f"- {flow(value)}" for value in extra]
             self.insert_after(node, old[head + pairs - 1], texts, node.column - 1)
 
-    def dash(self, item: Node) -> int:
+    def dash(self, item: YamlNode) -> int:
         start = self.text.rfind("-", 0, item.start)
         if start < 0 or self.text[start + 1 : item.start].strip(" "):
             raise _Unfit
         return start
 
-    def insert_after(self, node: Node, entry: Node, texts: list[str], indent: int) -> None:
+    def insert_after(self, node: YamlNode, entry: YamlNode, texts: list[str], indent: int) -> None:
         if node.style == "flow":
             self.edits.append((entry.end, entry.end, "".join(f", {text}" for text in texts)))
             return
@@ -263,7 +263,7 @@ class _Editor:
         at = self.line_end(entry.end)
         self.edits.append((at, at, "".join(self.newline + line for line in lines)))
 
-    def remove(self, node: Node, spans: list[tuple[int, Node]], gone: list[int]) -> None:
+    def remove(self, node: YamlNode, spans: list[tuple[int, YamlNode]], gone: list[int]) -> None:
         """Remove entries; each span starts at the entry's key or dash and ends with its value."""
         for index in gone:
             start, value = spans[index]
@@ -293,7 +293,7 @@ class _Editor:
     def kept_comments(self, start: int, end: int) -> list[str]:
         return [self.text[a:b].rstrip() for a, b in self.comments if start <= a and b <= end]
 
-    def last_leaf(self, node: Node) -> Node:
+    def last_leaf(self, node: YamlNode) -> YamlNode:
         while node.style == "block":
             children = node.items or [value for _, value in (node.entries or {}).values()]
             if not children:
@@ -301,7 +301,7 @@ class _Editor:
             node = max(children, key=lambda child: child.end)
         return node
 
-    def content_end(self, node: Node) -> int:
+    def content_end(self, node: YamlNode) -> int:
         """The end of a value without the line ends that belong to a block scalar."""
         last = self.last_leaf(node)
         if last.style in ("|", ">"):

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Final
 
 from engine.documents.edit import ORDER, same
-from engine.documents.yaml import Node, Reading, read
+from engine.documents.yaml import YamlNode, YamlReading, read
 from engine.errors import DocumentError
 
 _STEP: Final = 2
@@ -90,14 +90,14 @@ def _once(source: bytes, file: str) -> bytes:
     return made
 
 
-def _comments(reading: Reading) -> Counter[str]:
+def _comments(reading: YamlReading) -> Counter[str]:
     return Counter(reading.text[start:end].rstrip() for start, end in reading.comments())
 
 
 class _Printer:
     """Prints one reading. Lines count from 1; `gap` is what stands between two entries."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: YamlReading) -> None:
         self.text = reading.text
         self.root = reading.root
         self.breaks = [at for at, char in enumerate(self.text) if char == "\n"]
@@ -122,7 +122,7 @@ class _Printer:
 
     # ---- collections in block style --------------------------------------------------------------------
 
-    def block(self, node: Node, indent: int, until: int, where: tuple[str, ...]) -> list[str]:
+    def block(self, node: YamlNode, indent: int, until: int, where: tuple[str, ...]) -> list[str]:
         """The lines of a block collection; comments up to line `until` (not included) belong to it."""
         if node.entries is not None:
             pieces = self.entries(node, indent, until, where)
@@ -130,7 +130,7 @@ class _Printer:
             pieces = self.items(node, indent, until, where)
         return [line for piece in pieces for line in piece]
 
-    def entries(self, node: Node, indent: int, until: int, where: tuple[str, ...]) -> list[list[str]]:
+    def entries(self, node: YamlNode, indent: int, until: int, where: tuple[str, ...]) -> list[list[str]]:
         assert node.entries is not None
         entries = sorted(node.entries.values(), key=lambda entry: entry[0].start)
         made: list[tuple[str, list[str]]] = []
@@ -163,7 +163,9 @@ class _Printer:
                 return order
         return ()
 
-    def entry(self, key: Node, value: Node, indent: int, until: int, where: tuple[str, ...]) -> list[str]:
+    def entry(
+        self, key: YamlNode, value: YamlNode, indent: int, until: int, where: tuple[str, ...]
+    ) -> list[str]:
         name = " " * indent + self.text[key.start : key.end] + ":"
         if value.style == "block":
             inner = indent + _STEP
@@ -175,7 +177,7 @@ class _Printer:
         first, *rest = self.scalar(value, indent + _STEP, where)
         return [f"{name} {first}", *rest]
 
-    def items(self, node: Node, indent: int, until: int, where: tuple[str, ...]) -> list[list[str]]:
+    def items(self, node: YamlNode, indent: int, until: int, where: tuple[str, ...]) -> list[list[str]]:
         assert node.items is not None
         made: list[list[str]] = []
         leading: list[str] = []
@@ -205,7 +207,7 @@ class _Printer:
             leading = rest
         return [*made, _indented(leading, indent)]
 
-    def shared(self, value: Node, start: int, until: int, column: int) -> tuple[int, list[str]]:
+    def shared(self, value: YamlNode, start: int, until: int, column: int) -> tuple[int, list[str]]:
         """Up to which line comments below a value belong into it (they are indented deeper than its key), and
         the comments that stand before what follows."""
         if value.style != "block":
@@ -232,7 +234,7 @@ class _Printer:
 
     # ---- scalars and flow style --------------------------------------------------------------------------
 
-    def scalar(self, node: Node, indent: int, where: tuple[str, ...]) -> list[str]:
+    def scalar(self, node: YamlNode, indent: int, where: tuple[str, ...]) -> list[str]:
         """The lines of a value that is no block collection; the first has no indentation."""
         if node.style in ("|", ">"):
             return self.literal(node, indent)
@@ -252,7 +254,7 @@ class _Printer:
         lines[-1] += comment
         return lines
 
-    def flow(self, node: Node, where: tuple[str, ...]) -> str:
+    def flow(self, node: YamlNode, where: tuple[str, ...]) -> str:
         """A flow collection of one line."""
         if node.entries is not None:
             entries = sorted(node.entries.values(), key=lambda entry: entry[0].start)
@@ -266,7 +268,7 @@ class _Printer:
             return "[" + ", ".join(self.flow(item, (*where, "*")) for item in node.items) + "]"
         return self.text[node.start : node.end]
 
-    def literal(self, node: Node, indent: int) -> list[str]:
+    def literal(self, node: YamlNode, indent: int) -> list[str]:
         header, *body = self.text[node.start : node.end].split("\n")
         mark = header.split("#")[0].strip()
         if any(char.isdigit() or char == "+" for char in mark):
@@ -287,10 +289,10 @@ class _Printer:
     def start_of(self, line: int) -> int:
         return self.breaks[line - 2] + 1 if line > 1 else 0
 
-    def first_line(self, node: Node) -> int:
+    def first_line(self, node: YamlNode) -> int:
         return self.line_of(node.start)
 
-    def last_line(self, node: Node) -> int:
+    def last_line(self, node: YamlNode) -> int:
         while node.style == "block":
             children = node.items or [value for _, value in (node.entries or {}).values()]
             if not children:
@@ -299,7 +301,7 @@ class _Printer:
         end = node.start + len(self.text[node.start : node.end].rstrip())
         return self.line_of(max(node.start, end - 1))
 
-    def dashes(self, node: Node) -> list[int]:
+    def dashes(self, node: YamlNode) -> list[int]:
         """The line of each entry's dash."""
         assert node.items is not None
         found = [self.first_line(node)]

@@ -18,7 +18,7 @@ from typing import Final
 from engine.conditions import examples
 from engine.conditions.compiled import CompiledCondition, check_policy, compile_condition
 from engine.documents.typed_shape import is_policy
-from engine.documents.yaml import Node, Reading, read
+from engine.documents.yaml import YamlNode, YamlReading, read
 from engine.errors import ConditionError, DocumentError, Problem
 from engine.model import Condition, Example, Json, Policy, RateLimit, ToolCall
 from schemas.validation import Violation, violations
@@ -63,7 +63,7 @@ class PolicyTest:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Defect:
     """A problem before it has a position; `offset` counts characters into the text at the pointer."""
 
     pointer: str
@@ -102,15 +102,15 @@ def policy_from_json(
 
 def check_body(
     body: Mapping[str, Json], *, policy_id: str | None = None, organisation_id: str = "default"
-) -> tuple[Policy | None, list[Finding]]:
+) -> tuple[Policy | None, list[Defect]]:
     """The policy of a JSON body and everything that is wrong with it; None when the shape is wrong."""
-    shape = [_finding(each) for each in violations("documents/policy", body, "/$defs/body")]
+    shape = [_defect(each) for each in violations("documents/policy", body, "/$defs/body")]
     return _check_meaning(body, shape, policy_id, organisation_id)
 
 
 def _check_meaning(
-    body: Mapping[str, Json], findings: list[Finding], policy_id: str | None, organisation_id: str
-) -> tuple[Policy | None, list[Finding]]:
+    body: Mapping[str, Json], findings: list[Defect], policy_id: str | None, organisation_id: str
+) -> tuple[Policy | None, list[Defect]]:
     """What only compiling and running can tell, on top of the findings about the shape."""
     findings = list(findings)
     wrong = [finding.pointer for finding in findings]
@@ -120,15 +120,15 @@ def _check_meaning(
         return None, findings
     chosen = policy_id or body.get("policyId") or slug(body["name"])
     if message := refuse_id(chosen):
-        findings.append(Finding("/policyId", message, "wrong_form"))
+        findings.append(Defect("/policyId", message, "wrong_form"))
     policy = _policy(body, chosen, organisation_id)
     if len(compiled) == len(policy.conditions):
         try:
             check_policy(compiled)
         except ConditionError as error:
-            findings.append(Finding("/matchConditions", error.message, "unguarded"))
+            findings.append(Defect("/matchConditions", error.message, "unguarded"))
         findings += [
-            Finding(f"/examples/{index}", message, "example_fails")
+            Defect(f"/examples/{index}", message, "example_fails")
             for index, message in examples.failures(policy, compiled)
         ]
     return policy, findings
@@ -143,7 +143,7 @@ def refuse_id(policy_id: str, kind: str = "policyId") -> str | None:
     return None
 
 
-def _compile_all(entries: Json, wrong: list[str], findings: list[Finding]) -> list[CompiledCondition]:
+def _compile_all(entries: Json, wrong: list[str], findings: list[Defect]) -> list[CompiledCondition]:
     compiled: list[CompiledCondition] = []
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
         pointer = f"/matchConditions/{index}"
@@ -153,7 +153,7 @@ def _compile_all(entries: Json, wrong: list[str], findings: list[Finding]) -> li
             compiled.append(compile_condition(condition_from_json(entry)))
         except ConditionError as error:
             part = "" if isinstance(entry, str) else f"/{error.part}" if error.part in entry else ""
-            findings.append(Finding(pointer + part, error.message, "invalid_condition", offset=error.offset))
+            findings.append(Defect(pointer + part, error.message, "invalid_condition", offset=error.offset))
     return compiled
 
 
@@ -232,7 +232,7 @@ def load_policy(source: bytes, file: str = "", *, organisation_id: str = "defaul
     """The policy of a YAML file. Raises DocumentError with every problem, at file:line:column."""
     reading = read(source, file)
     value = reading.root.value
-    shape = header_findings(reading, "documents/policy", "policyId")
+    shape = header_defects(reading, "documents/policy", "policyId")
     policy, findings = _check_meaning(value, shape, None, organisation_id)
     refuse(reading, findings)
     assert policy is not None
@@ -240,24 +240,24 @@ def load_policy(source: bytes, file: str = "", *, organisation_id: str = "defaul
     return PolicyDocument(policy, file, digest_of(source), None if version is None else int(version))
 
 
-def header_findings(reading: Reading, schema: str, id_key: str) -> list[Finding]:
+def header_defects(reading: YamlReading, schema: str, id_key: str) -> list[Defect]:
     """What a document's schema says against it, and an id that is not the file's name."""
     value = reading.root.value
     right = schema == "documents/policy" and is_policy(value)
-    found = [] if right else [_finding(each) for each in violations(schema, value)]
+    found = [] if right else [_defect(each) for each in violations(schema, value)]
     declared = value.get(id_key) if isinstance(value, dict) else None
     stem = PurePosixPath(reading.file).name.removesuffix(".yaml")
     if reading.file and isinstance(declared, str) and declared != stem:
         message = f"`{id_key}` is `{declared}`, but the file is named `{stem}.yaml`; make them the same"
         if not any(finding.pointer == f"/{id_key}" for finding in found):
-            found.append(Finding(f"/{id_key}", message, "wrong_file_name"))
+            found.append(Defect(f"/{id_key}", message, "wrong_file_name"))
     return found
 
 
 def load_policy_test(source: bytes, file: str = "") -> PolicyTest:
     """The tests of a `*_test.yaml` file. Raises DocumentError with every problem, at file:line:column."""
     reading = read(source, file)
-    found = [_finding(each) for each in violations("documents/policy_test", reading.root.value)]
+    found = [_defect(each) for each in violations("documents/policy_test", reading.root.value)]
     refuse(reading, found)
     value = reading.root.value
     cases = tuple(
@@ -278,7 +278,7 @@ def _ids(entries: Json) -> frozenset[str] | None:
     return None if entries is None else frozenset(entries)
 
 
-def refuse(reading: Reading, findings: Iterable[Finding]) -> None:
+def refuse(reading: YamlReading, findings: Iterable[Defect]) -> None:
     """Raise DocumentError when there is any problem, with positions, in order of the file."""
     known = {(problem.line, problem.column) for problem in reading.problems}
     problems = [located(reading, finding) for finding in findings]
@@ -291,11 +291,11 @@ def sorted_problems(problems: Iterable[Problem]) -> list[Problem]:
     return sorted(problems, key=lambda problem: (problem.file, problem.line, problem.column))
 
 
-def _finding(violation: Violation) -> Finding:
-    return Finding(violation.pointer, violation.message, violation.code, violation.at_key)
+def _defect(violation: Violation) -> Defect:
+    return Defect(violation.pointer, violation.message, violation.code, violation.at_key)
 
 
-def located(reading: Reading, finding: Finding) -> Problem:
+def located(reading: YamlReading, finding: Defect) -> Problem:
     """A problem with the position of its node; inside a text too, where the text stands as it is written."""
     node, key = reading.find(finding.pointer)
     if finding.at_key and key is not None:
@@ -306,7 +306,7 @@ def located(reading: Reading, finding: Finding) -> Problem:
     return Problem(finding.message, finding.pointer, finding.code, reading.file, line, column)
 
 
-def _inside(text: str, node: Node, offset: int) -> tuple[int, int]:
+def _inside(text: str, node: YamlNode, offset: int) -> tuple[int, int]:
     """Line and column of a character of a scalar; the scalar's own where they cannot be known."""
     raw = text[node.start : node.end]
     if node.style == "|":

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from engine.documents.policy import Finding, check_body, digest_of, header_findings, refuse, refuse_id
+from engine.documents.policy import Defect, check_body, digest_of, header_defects, refuse, refuse_id
 from engine.documents.yaml import read
 from engine.errors import DocumentError, Problem
 from engine.model import Json
@@ -121,7 +121,7 @@ def instantiate(preset: Preset, parameters: Mapping[str, Json], policy_id: str) 
     values, problems = _values(preset.parameters, parameters)
     if problems:
         raise DocumentError(problems)
-    findings: list[Finding] = []
+    findings: list[Defect] = []
     body = {
         "policyId": policy_id,
         "presetId": preset.preset_id,
@@ -142,12 +142,12 @@ def instantiate(preset: Preset, parameters: Mapping[str, Json], policy_id: str) 
 def load_preset(source: bytes, file: str = "") -> Preset:
     """The preset of a YAML file. Raises DocumentError with every problem, at file:line:column."""
     reading = read(source, file)
-    findings = header_findings(reading, "documents/preset", "presetId")
+    findings = header_defects(reading, "documents/preset", "presetId")
     value = reading.root.value
     if findings:
         refuse(reading, findings)
     if message := refuse_id(value["presetId"], "presetId"):
-        findings.append(Finding("/presetId", message, "wrong_form"))
+        findings.append(Defect("/presetId", message, "wrong_form"))
     parameters = {
         name: Parameter(name=name, **{key: entry[key] for key in entry})
         for name, entry in value.get("parameters", {}).items()
@@ -155,14 +155,14 @@ def load_preset(source: bytes, file: str = "") -> Preset:
     for name, parameter in parameters.items():
         pointer = f"/parameters/{name}"
         if message := parameter.refuse(parameter.default):
-            findings.append(Finding(f"{pointer}/default", message, "wrong_type"))
+            findings.append(Defect(f"{pointer}/default", message, "wrong_type"))
         if parameter.format == "domain" and parameter.type not in ("string", "list"):
             findings.append(
-                Finding(f"{pointer}/format", "`format: domain` goes with `type: string` or `list`", "invalid")
+                Defect(f"{pointer}/format", "`format: domain` goes with `type: string` or `list`", "invalid")
             )
         if parameter.format == "regex" and parameter.type != "string":
             findings.append(
-                Finding(f"{pointer}/format", "`format: regex` goes only with `type: string`", "invalid")
+                Defect(f"{pointer}/format", "`format: regex` goes only with `type: string`", "invalid")
             )
     template = {key: value[key] for key in POLICY_KEYS if key in value}
     if not findings:
@@ -180,8 +180,8 @@ def load_preset(source: bytes, file: str = "") -> Preset:
     )
 
 
-def _check_template(template: Mapping[str, Json], parameters: Mapping[str, Parameter]) -> list[Finding]:
-    findings: list[Finding] = []
+def _check_template(template: Mapping[str, Json], parameters: Mapping[str, Parameter]) -> list[Defect]:
+    findings: list[Defect] = []
     filler = _Filler(parameters, {name: each.default for name, each in parameters.items()}, findings)
     body = filler.fill(template)
     if findings:
@@ -189,12 +189,12 @@ def _check_template(template: Mapping[str, Json], parameters: Mapping[str, Param
     for name in parameters:
         if name not in filler.used:
             message = f"`{name}` is used nowhere; write `{{{{{name}}}}}` where it belongs, or remove it"
-            findings.append(Finding(f"/parameters/{name}", message, "unused", at_key=True))
+            findings.append(Defect(f"/parameters/{name}", message, "unused", at_key=True))
     # Offsets are into the filled-in text, so they say nothing where a parameter was filled in.
     _, found = check_body({"policyId": "preset", **body})
     changed = json.dumps(body) != json.dumps(template)
     return findings + [
-        Finding(each.pointer, each.message, each.code, each.at_key, None if changed else each.offset)
+        Defect(each.pointer, each.message, each.code, each.at_key, None if changed else each.offset)
         for each in found
     ]
 
@@ -223,7 +223,7 @@ class _Filler:
     """Replaces `{{name}}` everywhere in a template, by the rules of the schema's description."""
 
     def __init__(
-        self, parameters: Mapping[str, Parameter], values: Mapping[str, Json], findings: list[Finding]
+        self, parameters: Mapping[str, Parameter], values: Mapping[str, Json], findings: list[Defect]
     ) -> None:
         self.parameters = parameters
         self.values = values
@@ -282,13 +282,13 @@ class _Filler:
             self.used.add(name)
             return self.parameters[name]
         near = suggestion(name, self.parameters) or "; add it to `parameters`"
-        self.findings.append(Finding(pointer, f"there is no parameter `{name}`{near}", "unknown_parameter"))
+        self.findings.append(Defect(pointer, f"there is no parameter `{name}`{near}", "unknown_parameter"))
         return None
 
     def not_regex(self, parameter: Parameter, pointer: str) -> bool:
         if parameter.format == "regex":
             message = f"`{parameter.name}` is a pattern, only for the value of `matches` or `not_matches`"
-            self.findings.append(Finding(pointer, message, "misplaced_parameter"))
+            self.findings.append(Defect(pointer, message, "misplaced_parameter"))
             return False
         return True
 
@@ -324,9 +324,9 @@ def escaped(text: str) -> str:
 def load_pack(source: bytes, file: str = "") -> Pack:
     """The pack of a YAML file. Raises DocumentError with every problem, at file:line:column."""
     reading = read(source, file)
-    findings = header_findings(reading, "documents/pack", "packId")
+    findings = header_defects(reading, "documents/pack", "packId")
     if not findings and (message := refuse_id(reading.root.value["packId"], "packId")):
-        findings.append(Finding("/packId", message, "wrong_form"))
+        findings.append(Defect("/packId", message, "wrong_form"))
     refuse(reading, findings)
     value = reading.root.value
     nodes = [reading.find(f"/presets/{index}")[0] for index in range(len(value["presets"]))]

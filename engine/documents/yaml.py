@@ -59,8 +59,8 @@ _PLAINER: Final[Mapping[str, str]] = {
 
 
 @dataclass(slots=True)
-class Node:
-    """A value and where it stands. `start` and `end` are offsets in `Reading.text`; lines count from 1.
+class YamlNode:
+    """A value and where it stands. `start` and `end` are offsets in `YamlReading.text`; lines count from 1.
 
     `style` is empty for plain, else the character that starts the scalar, `block` or `flow` for collections.
     The end of a block collection is the end of its last entry.
@@ -72,8 +72,8 @@ class Node:
     line: int
     column: int
     style: str = ""
-    items: list[Node] | None = None
-    entries: dict[str, tuple[Node, Node]] | None = None
+    items: list[YamlNode] | None = None
+    entries: dict[str, tuple[YamlNode, YamlNode]] | None = None
 
     @property
     def one_line(self) -> bool:
@@ -81,15 +81,15 @@ class Node:
 
 
 @dataclass(slots=True)
-class Reading:
+class YamlReading:
     """A text that was read: its root node, and the problems that did not stop the reading."""
 
     file: str
     text: str
-    root: Node
+    root: YamlNode
     problems: list[Problem] = field(default_factory=list)
 
-    def find(self, pointer: str) -> tuple[Node, Node | None]:
+    def find(self, pointer: str) -> tuple[YamlNode, YamlNode | None]:
         """The node at a JSON pointer, or its nearest ancestor that exists, and the node of its key if any."""
         node, key = self.root, None
         for step in (part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]):
@@ -110,7 +110,7 @@ class Reading:
             position = max(end, position)
 
 
-def _scalar_spans(root: Node, text: str) -> list[tuple[int, int]]:
+def _scalar_spans(root: YamlNode, text: str) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
     stack = [root]
     while stack:
@@ -158,7 +158,7 @@ def _place(text: str, offset: int) -> tuple[int, int]:
     return len(lines), len(last) + 1
 
 
-def read(source: bytes, file: str = "") -> Reading:
+def read(source: bytes, file: str = "") -> YamlReading:
     """The one document of a file. Raises DocumentError when the text cannot be read at all."""
     text = decode(source, file)
     # The parser counts characters after the mark, so offsets are shifted to fit the text as it is.
@@ -175,7 +175,7 @@ def read(source: bytes, file: str = "") -> Reading:
     if builder.root is None:
         empty = Problem("the file is empty; write a document or delete it", "", "empty", file, 1, 1)
         raise DocumentError([*builder.problems, empty])
-    return Reading(file, text, builder.root, builder.problems)
+    return YamlReading(file, text, builder.root, builder.problems)
 
 
 def _syntax_problem(error: yaml.MarkedYAMLError, text: str, file: str) -> Problem:
@@ -203,8 +203,8 @@ def _syntax_problem(error: yaml.MarkedYAMLError, text: str, file: str) -> Proble
 class _Open:
     """A collection that is being read."""
 
-    node: Node
-    key: Node | None = None
+    node: YamlNode
+    key: YamlNode | None = None
     duplicate: bool = False
 
 
@@ -214,7 +214,7 @@ class _Builder:
     def __init__(self, file: str, shift: int) -> None:
         self.file = file
         self.shift = shift
-        self.root: Node | None = None
+        self.root: YamlNode | None = None
         self.problems: list[Problem] = []
         self.documents = 0
         self.stack: list[_Open] = []
@@ -266,11 +266,11 @@ class _Builder:
         top = self.stack[-1] if self.stack else None
         return top is not None and top.node.entries is not None and top.key is None
 
-    def node(self, event: Any, value: Json, style: str) -> Node:
+    def node(self, event: Any, value: Json, style: str) -> YamlNode:
         mark, end = event.start_mark, event.end_mark.index + self.shift
-        return Node(value, mark.index + self.shift, end, mark.line + 1, mark.column + 1, style)
+        return YamlNode(value, mark.index + self.shift, end, mark.line + 1, mark.column + 1, style)
 
-    def scalar(self, event: Any) -> Node:
+    def scalar(self, event: Any) -> YamlNode:
         text: str = event.value
         if event.style:
             return self.node(event, text, event.style)
@@ -315,7 +315,7 @@ class _Builder:
             node.end = node.items[-1].end
         self.add(event, node)
 
-    def add(self, event: Any, node: Node) -> None:
+    def add(self, event: Any, node: YamlNode) -> None:
         if not self.stack:
             self.root = node
             return

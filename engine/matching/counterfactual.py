@@ -35,7 +35,7 @@ LONGEST_CHANGED: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FieldChange:
     """Set `field` to `value`, or (`removed`) take it away."""
 
     field: str
@@ -50,17 +50,17 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Flip:
+class Counterfactual:
     """What would turn a condition over: in words, and as changes that were tried (none: words only)."""
 
     text: str
-    changes: tuple[Change, ...] = ()
+    changes: tuple[FieldChange, ...] = ()
 
     def as_json(self) -> dict[str, Json]:
         return {"text": self.text, "changes": [change.as_json() for change in self.changes]}
 
 
-def flip(condition: CompiledCondition, document: Mapping[str, Json]) -> Flip:
+def flip(condition: CompiledCondition, document: Mapping[str, Json]) -> Counterfactual:
     """What turns a condition that holds into one that does not, and anything else into one that holds."""
     wanted = condition.evaluate(Facts(document)) is not True
     for edits in _proposals(condition, document, wanted):
@@ -69,12 +69,12 @@ def flip(condition: CompiledCondition, document: Mapping[str, Json]) -> Flip:
             changed = _changed(changed, path, value) if changed is not None else None
         if changed is not None and condition.evaluate(Facts(changed)) is wanted:
             changes = tuple(_change(path, document, changed) for path, _ in edits)
-            return Flip(" and ".join(map(str, changes)), changes)
+            return Counterfactual(" and ".join(map(str, changes)), changes)
     if condition.path is not None:
-        return Flip(
+        return Counterfactual(
             f"`{condition.path}` must {'be so' if wanted else 'not be so'} that `{condition.text}` holds"
         )
-    return Flip(f"make `{condition.text}` {'true' if wanted else 'false'}")
+    return Counterfactual(f"make `{condition.text}` {'true' if wanted else 'false'}")
 
 
 Edit = tuple[Path, Json]
@@ -293,12 +293,14 @@ def _within(old: Json, steps: tuple[str, ...], value: Json) -> Json:
     return {**old, key: _within(old.get(key), rest, value)}
 
 
-def _change(path: Path, before: Mapping[str, Json], after: Mapping[str, Json]) -> Change:
+def _change(path: Path, before: Mapping[str, Json], after: Mapping[str, Json]) -> FieldChange:
     ends = Facts(after).at(path).ends
     if not ends:
-        return Change(path.text, removed=True)
+        return FieldChange(path.text, removed=True)
     old = Facts(before).at(path).ends
-    return Change(path.text, next((new for new, was in zip(ends, old, strict=False) if new != was), ends[0]))
+    return FieldChange(
+        path.text, next((new for new, was in zip(ends, old, strict=False) if new != was), ends[0])
+    )
 
 
 def failed(condition: CompiledCondition, document: Mapping[str, Json]) -> tuple[str, ...]:

@@ -10,8 +10,8 @@ from typing import Literal
 
 from engine.conditions.compiled import CompiledCondition
 from engine.fields.facts import Facts
-from engine.matching.counterfactual import Flip, failed, flip
-from engine.matching.matcher import Rule
+from engine.matching.counterfactual import Counterfactual, failed, flip
+from engine.matching.matcher import CompiledPolicy
 from engine.model import STRENGTH, Condition, Fault, Json, Policy, ToolCall
 
 Result = Literal["true", "false", "error"]
@@ -34,7 +34,7 @@ class ConditionExplanation:
     missing: bool
     result: Result
     message: str
-    flip: Flip
+    flip: Counterfactual
 
     def as_json(self) -> dict[str, Json]:
         shape: dict[str, Json] = {"condition": self.condition.as_json(), "expected": self.expected}
@@ -69,7 +69,7 @@ class Explanation:
         }
 
 
-def explain(rule: Rule, call: ToolCall) -> Explanation:
+def explain(rule: CompiledPolicy, call: ToolCall) -> Explanation:
     """Why the rule matches the call or does not."""
     conditions = tuple(_condition(condition, call) for condition in rule.conditions)
     matched, summary = _summary(rule, call, conditions)
@@ -99,7 +99,9 @@ def _condition(condition: CompiledCondition, call: ToolCall) -> ConditionExplana
     )
 
 
-def _summary(rule: Rule, call: ToolCall, conditions: tuple[ConditionExplanation, ...]) -> tuple[bool, str]:
+def _summary(
+    rule: CompiledPolicy, call: ToolCall, conditions: tuple[ConditionExplanation, ...]
+) -> tuple[bool, str]:
     if not rule.policy.enabled:
         return False, "the policy is disabled"
     if rule.actions_only and call.just_reads:

@@ -1,7 +1,7 @@
 r"""Which policies can match a call at all: a tree of lookups that narrows a hundred thousand to a few.
 
-The idea. Each condition carries hints: what must be so for it to be anything but FALSE. A policy needs all
-its conditions, so any one hint of any condition will do to find it by. It is filed under the one that fewest
+Each condition carries hints: what must be so for it to be anything but FALSE. A policy needs all its
+conditions, so any one hint of any condition will do to find it by. It is entered under the one that fewest
 calls should fulfil - a literal that hardly any other policy has, an account number, a tool name - and a
 bucket that is still too full is split again by another hint of its members. That recursion is the tree.
 
@@ -11,33 +11,33 @@ bucket that is still too full is split again by another hint of its members. Tha
     P4  inputPayload.cmd matches  [0-9]{16}
     P5  toolName not_equals wire
 
-    Node
-    ├─ toolName            Equal     "wire" ──> Node (if P1, P2 and others are many)
-    │                                           ├─ inputPayload.amount  Above    10000 ──> P1
-    │                                           └─ inputPayload.to      Written  "@evil.com" ──> P2
-    │                                                                            "@evil.org" ──> P2
-    ├─ inputPayload.cmd    Written   "rm -rf" ──> P3
-    │                      Shaped    [0-9]{16} ──> P4
+    TreeNode
+    ├─ toolName            ValueLookup       "wire" ──> TreeNode (if P1, P2 and others are many)
+    │                                          ├─ inputPayload.amount  LowerBoundLookup  10000 ──> P1
+    │                                          └─ inputPayload.to      LiteralLookup     "@evil.com" ──> P2
+    │                                                                                    "@evil.org" ──> P2
+    ├─ inputPayload.cmd    LiteralLookup     "rm -rf" ──> P3
+    │                      PatternSetLookup  [0-9]{16} ──> P4
     └─ always              P5
 
-A call walks in: at each door whose path it has, its values pick buckets out of a hash map, its text picks
-them through one automaton, its number by bisection. Doors of payload paths are found by the payload's own
-keys, so a path that the call lacks costs nothing. What a door opens goes on a list of work, levels of the
-tree among it, until nothing is left to open. What comes out are candidates; predicates decide.
+For a call, each lookup whose path it has picks buckets: by its values out of a hash map, by its text through
+one automaton, by its number with bisection. Lookups on payload paths are found by the payload's own keys, so
+a path that the call lacks costs nothing. The buckets go on a list of work, levels of the tree among them,
+until the list is done. What comes out are candidates; predicates decide.
 
 INVARIANT: too many candidates are allowed, too few never: every policy that `scan` reports is among them.
-Each step keeps it: a hint is necessary (`fields.Hint`), any hint that cannot be looked up exactly is
+Each step keeps it: a hint is necessary (`fields.hints`), any hint that cannot be looked up exactly is
 widened or dropped, and a policy whose hints are all dropped is in `always`.
 
-Which hint is best is learnt in `ways`, what a path of a call opens is in `doors`, what it shows in `facts`.
-Items are opaque here: anything, with its hints. Knows nothing of verdicts or actions.
+Which hint is best is decided in `selectivity`, which buckets a path of a call picks in `lookups`, what a call
+shows there in `fields.facts`. Items are opaque here: anything, with its hints. Knows nothing of verdicts or
+actions.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from engine.fields.facts import MISSING, Facts
@@ -45,17 +45,17 @@ from engine.fields.hints import Hint
 from engine.fields.paths import Path
 from engine.matching.lookups import (
     MANY_KEYS,
-    Above,
-    Below,
-    Beneath,
     Bucket,
-    Door,
-    Equal,
-    Shaped,
-    There,
-    Written,
+    LiteralLookup,
+    Lookup,
+    LowerBoundLookup,
+    NestedLookup,
+    PatternSetLookup,
+    PresenceLookup,
+    UpperBoundLookup,
+    ValueLookup,
 )
-from engine.matching.selectivity import Filed, Way, rates, ways
+from engine.matching.selectivity import AccessPath, IndexEntry, access_paths, costs
 from engine.model import Json
 
 Item = TypeVar("Item")
@@ -64,61 +64,66 @@ FULL: Final = 4
 """A bucket with more members is split, if its members have hints left."""
 
 MOST_COPIES: Final = 4096
-"""How often one policy may be filed below the first level; an `in` list files it under each of its values."""
+"""How often one policy may be entered below the first level; an `in` list enters it
+under each of its values."""
 
-MOST_WAYS: Final = 32
-"""Ways kept of one policy; also how deep the tree can grow."""
+MOST_ACCESS_PATHS: Final = 32
+"""Access paths kept of one policy; also how deep the tree can grow."""
 
 
-class Node:
-    """One level of the tree: the doors, and what no door leads to."""
+class TreeNode:
+    """One level of the tree: the lookups, and the items that none of them leads to."""
 
     __slots__ = ("_always", "_by_key", "_by_root")
 
-    def __init__(self, filed: Sequence[Filed]) -> None:
-        rate = rates(filed)
-        rooms: defaultdict[Path, list[tuple[Way, Filed]]] = defaultdict(list)
+    def __init__(self, entries: Sequence[IndexEntry]) -> None:
+        cost = costs(entries)
+        by_path: defaultdict[Path, list[tuple[AccessPath, IndexEntry]]] = defaultdict(list)
         always: list[int] = []
-        for entry in filed:
-            open_ways = [
-                way for way in entry.ways if entry.copies == 1 or entry.copies * len(way.keys) <= MOST_COPIES
+        for entry in entries:
+            usable = [
+                access
+                for access in entry.access_paths
+                if entry.copies == 1 or entry.copies * len(access.keys) <= MOST_COPIES
             ]
-            if not open_ways:
+            if not usable:
                 always.append(entry.number)
                 continue
-            best = min(open_ways, key=rate)
-            rest = tuple(way for way in entry.ways if way is not best)
-            rooms[best.path].append((best, Filed(entry.number, rest, entry.copies * max(1, len(best.keys)))))
-        by_key: defaultdict[str, list[Door]] = defaultdict(list)
-        by_root: list[tuple[str, Door]] = []
-        for path, inside in rooms.items():
-            for door in _doors(path, inside):
+            best = min(usable, key=cost)
+            rest = tuple(access for access in entry.access_paths if access is not best)
+            by_path[best.path].append(
+                (best, IndexEntry(entry.number, rest, entry.copies * max(1, len(best.keys))))
+            )
+        by_key: defaultdict[str, list[Lookup]] = defaultdict(list)
+        by_root: list[tuple[str, Lookup]] = []
+        for path, inside in by_path.items():
+            for lookup in _lookups(path, inside):
                 if path.root != "inputPayload" or not path.segments:
-                    by_root.append((path.root, Beneath(door) if path.segments else door))
+                    by_root.append((path.root, NestedLookup(lookup) if path.segments else lookup))
                 else:
-                    by_key[path.segments[0]].append(Beneath(door) if path.segments[1:] else door)
+                    by_key[path.segments[0]].append(NestedLookup(lookup) if path.segments[1:] else lookup)
         self._always = tuple(always)
         self._by_root = tuple(by_root)
-        self._by_key = {key: tuple(doors) for key, doors in by_key.items()}
+        self._by_key = {key: tuple(lookups) for key, lookups in by_key.items()}
 
-    def open(self, facts: Facts, work: list[Bucket]) -> None:
+    def collect(self, facts: Facts, work: list[Bucket]) -> None:
         """Add to the work every bucket that the call may concern."""
         document, by_key = facts.document, self._by_key
         if self._always:
             work.append(self._always)
-        for root, door in self._by_root:
-            door.open(document.get(root, MISSING), facts, work)
+        for root, lookup in self._by_root:
+            lookup.collect(document.get(root, MISSING), facts, work)
         if by_key:
             for key, value in _members(document.get("inputPayload"), by_key):
-                doors = by_key.get(key)
-                if doors is not None:
-                    for door in doors:
-                        door.open(value, facts, work)
+                lookups = by_key.get(key)
+                if lookups is not None:
+                    for lookup in lookups:
+                        lookup.collect(value, facts, work)
 
 
 def _members(payload: Json, known: Mapping[str, object]) -> Iterable[tuple[str, Json]]:
     """The members of the payload, or only those whose keys are known, if it has many. Only an object is
-    entered by its keys; through anything else try every door."""
+    entered by its keys; for anything else every lookup is asked."""
     if payload.__class__ is not dict:
         return [(key, MISSING) for key in known]
     members: Iterable[tuple[str, Json]] = payload.items()
@@ -127,91 +132,80 @@ def _members(payload: Json, known: Mapping[str, object]) -> Iterable[tuple[str, 
     return members
 
 
-def _doors(path: Path, filed: Sequence[tuple[Way, Filed]]) -> Iterator[Door]:
+def _lookups(path: Path, entries: Sequence[tuple[AccessPath, IndexEntry]]) -> Iterator[Lookup]:
     """All that one path decides in one node."""
-    keyed: dict[str, defaultdict[str, list[Filed]]] = {
+    keyed: dict[str, defaultdict[str, list[IndexEntry]]] = {
         "equal": defaultdict(list),
         "words": defaultdict(list),
         "shape": defaultdict(list),
     }
-    above: list[tuple[float, Filed]] = []
-    below: list[tuple[float, Filed]] = []
-    present: list[Filed] = []
-    for way, entry in filed:
-        if way.keys:
-            for key in way.keys:
-                keyed[way.kind][key].append(entry)
-        elif way.kind == "above":
-            above.append((way.bound, entry))
-        elif way.kind == "below":
-            below.append((-way.bound, entry))
+    above: list[tuple[float, IndexEntry]] = []
+    below: list[tuple[float, IndexEntry]] = []
+    present: list[IndexEntry] = []
+    for access, entry in entries:
+        if access.keys:
+            for key in access.keys:
+                keyed[access.kind][key].append(entry)
+        elif access.kind == "above":
+            above.append((access.bound, entry))
+        elif access.kind == "below":
+            below.append((-access.bound, entry))
         else:
             present.append(entry)
     equal, words, shapes = (
         {key: _bucket(bucket) for key, bucket in buckets.items()} for buckets in keyed.values()
     )
     if equal:
-        yield Equal(path, equal)
+        yield ValueLookup(path, equal)
     if words:
-        yield Written(path, words)
+        yield LiteralLookup(path, words)
     if shapes:
-        yield Shaped(path, shapes)
+        yield PatternSetLookup(path, shapes)
     if above:
-        yield Above(path, above, _bucket)
+        yield LowerBoundLookup(path, above, _bucket)
     if below:
-        yield Below(path, below, _bucket)
+        yield UpperBoundLookup(path, below, _bucket)
     if present:
-        yield There(path, _bucket(present))
+        yield PresenceLookup(path, _bucket(present))
 
 
-def _bucket(filed: Sequence[Filed]) -> Bucket:
-    if len(filed) > FULL and any(entry.ways for entry in filed):
-        return Node(filed)
-    return filed[0].number if len(filed) == 1 else tuple(entry.number for entry in filed)
+def _bucket(entries: Sequence[IndexEntry]) -> Bucket:
+    if len(entries) > FULL and any(entry.access_paths for entry in entries):
+        return TreeNode(entries)
+    return entries[0].number if len(entries) == 1 else tuple(entry.number for entry in entries)
 
 
 # ---- the whole -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What an index holds: its items, and how many of them offer each kind of way."""
-
-    items: int
-    ways: Mapping[str, int]
 
 
 class Index(Generic[Item]):
     """The tree over a fixed sequence of items. Inside, items are their numbers: leaves that hold nothing else
     are small, and no work for the garbage collector."""
 
-    __slots__ = ("_items", "_root", "counts", "unindexed")
+    __slots__ = ("_items", "_root", "unindexed")
 
     def __init__(self, items: Iterable[tuple[Item, Iterable[Hint]]]) -> None:
-        shared: dict[int, tuple[Way, ...]] = {}
+        shared: dict[int, tuple[AccessPath, ...]] = {}
         keep: list[Hint] = []
-        filed: list[Filed] = []
+        entries: list[IndexEntry] = []
         all_items: list[Item] = []
         unindexed: list[Item] = []
-        kinds: Counter[str] = Counter()
         for number, (item, hints) in enumerate(items):
-            mine: list[Way] = []
+            mine: list[AccessPath] = []
             for hint in hints:
                 found = shared.get(id(hint))
                 if found is None:
-                    found = shared[id(hint)] = ways(hint)
+                    found = shared[id(hint)] = access_paths(hint)
                     keep.append(hint)
                 mine += found
-            if all(way.kind in ("present", "shape") for way in mine):
+            if all(access.kind in ("present", "shape") for access in mine):
                 unindexed.append(item)
-            kinds.update({way.kind for way in mine})
             all_items.append(item)
-            filed.append(Filed(number, tuple(mine[:MOST_WAYS])))
+            entries.append(IndexEntry(number, tuple(mine[:MOST_ACCESS_PATHS])))
         self._items = tuple(all_items)
         self.unindexed = tuple(unindexed)
-        self.counts = Counts(len(filed), dict(kinds))
-        self._root = Node(filed)
-        for waste in (filed, keep):
+        self._root = TreeNode(entries)
+        for waste in (entries, keep):
             while waste:  # freeing all at once would hold the interpreter lock for 50 ms
                 del waste[-1000:]
 
@@ -225,6 +219,6 @@ class Index(Generic[Item]):
             elif isinstance(bucket, tuple):
                 found.update(bucket)
             else:
-                bucket.open(facts, work)
+                bucket.collect(facts, work)
         items = self._items
         return [items[number] for number in found]

@@ -1,18 +1,19 @@
-"""The doors of the index: what one path of a call opens, each in its own way.
+"""The lookups of the index: which buckets one path of a call picks.
 
-    Equal     its values        a hash map
-    Written   its text          literals in it, see `textindex.Words`
-    Shaped    its text          patterns that match it, see `textindex.Shapes`
-    Above     its numbers       the lower bounds up to the greatest, by bisection
-    Below     its numbers       the upper bounds from the least on
-    There     whether it leads anywhere
+    ValueLookup        its values      by a hash map
+    LiteralLookup      its text        by the literals in it, see `multi_search.LiteralSearch`
+    PatternSetLookup   its text        by the patterns that match it, see `multi_search.PatternSearch`
+    LowerBoundLookup   its numbers     the lower bounds up to the greatest, by bisection
+    UpperBoundLookup   its numbers     the upper bounds from the least on
+    PresenceLookup     whether it leads anywhere
 
-A door is handed the value that its path names, where that is a member of the call or of its payload. A lone
-text or number, the usual case, is looked at directly; whatever else there is, the door asks the facts about.
+A lookup is given the value that its path names, where that is a member of the call or of its payload. A lone
+text or number, the usual case, is looked at directly; for everything else it asks the facts.
 
-INVARIANT: a door opens every bucket that was filed under what `Facts` shows at its path; more is allowed.
+INVARIANT: a lookup collects every bucket that was entered under what `Facts` shows at its path; others are
+allowed.
 
-Knows nothing of policies, nor of which way a policy is filed.
+Knows nothing of policies, nor of which access path a policy is entered by.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from typing import Final, Protocol
 
 from engine.fields.facts import MISSING, Facts
 from engine.fields.paths import Path
-from engine.matching.multi_search import Shapes, Words
-from engine.matching.selectivity import Filed
+from engine.matching.multi_search import LiteralSearch, PatternSearch
+from engine.matching.selectivity import IndexEntry
 from engine.model import Json
 
 MANY_KEYS: Final = 16
@@ -34,26 +35,26 @@ BLOCK: Final = 64
 """Members of a block of thresholds, each a bucket of its own."""
 
 
-class Level(Protocol):
+class TreeLevel(Protocol):
     """A level of the tree."""
 
-    def open(self, facts: Facts, work: list[Bucket]) -> None:
+    def collect(self, facts: Facts, work: list[Bucket]) -> None:
         """Add to the work every bucket that the call may concern."""
 
 
-Bucket = int | tuple[int, ...] | Level
-"""What lies behind a door: an item, several, or the next level of the tree."""
+Bucket = int | tuple[int, ...] | TreeLevel
+"""What lies behind a lookup: an item, several, or the next level of the tree."""
 
 
-class Door(Protocol):
-    """What one path decides in one way."""
+class Lookup(Protocol):
+    """One path, looked up in one kind of access."""
 
-    def open(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
+    def collect(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
         """Add to the work every bucket that the call may concern. `value` is the member that the path names;
         MISSING where the path goes on, or the payload is no object."""
 
 
-class Equal:
+class ValueLookup:
     """Values pick buckets out of a hash map."""
 
     __slots__ = ("_buckets", "_path")
@@ -62,9 +63,9 @@ class Equal:
         self._path = path
         self._buckets = buckets
 
-    def open(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
+    def collect(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
         buckets = self._buckets
-        if value.__class__ is str:  # which is its own key, see `texts.value_keys`
+        if value.__class__ is str:  # which is its own key, see `scalars.value_keys`
             bucket = buckets.get(value)
             if bucket is not None:
                 work.append(bucket)
@@ -76,52 +77,55 @@ class Equal:
                 work.append(bucket)
 
 
-class Written:
+class LiteralLookup:
     """The text picks buckets by the literals in it."""
 
     __slots__ = ("_find", "_path")
 
     def __init__(self, path: Path, buckets: Mapping[str, Bucket]) -> None:
         self._path = path
-        self._find = Words(buckets).find
+        self._find = LiteralSearch(buckets).find
 
-    def open(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
+    def collect(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
         plain = value.__class__ is str and value.isascii()
         work += self._find(value.casefold() if plain else facts.at(self._path).folded())
 
 
-class Shaped:
+class PatternSetLookup:
     """The text picks buckets by the patterns that match it."""
 
     __slots__ = ("_find", "_path")
 
     def __init__(self, path: Path, buckets: Mapping[str, Bucket]) -> None:
         self._path = path
-        self._find = Shapes(buckets).find
+        self._find = PatternSearch(buckets).find
 
-    def open(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
+    def collect(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
         plain = value.__class__ is str and value.isascii()
         work += self._find((value.encode(),) if plain else facts.at(self._path).encoded())
 
 
-class Above:
-    """The greatest number opens every bound up to it: whole blocks of them as buckets, made by `bucket`, and
+class LowerBoundLookup:
+    """The greatest number picks every bound up to it: whole blocks of them as buckets, made by `bucket`, and
     the rest one by one."""
 
     __slots__ = ("_blocks", "_bounds", "_numbers", "_path")
 
     def __init__(
-        self, path: Path, entries: list[tuple[float, Filed]], bucket: Callable[[Sequence[Filed]], Bucket]
+        self,
+        path: Path,
+        entries: list[tuple[float, IndexEntry]],
+        bucket: Callable[[Sequence[IndexEntry]], Bucket],
     ) -> None:
         entries.sort(key=lambda entry: entry[0])
-        filed = [entry for _, entry in entries]
-        whole = range(0, len(filed) - BLOCK + 1, BLOCK)
+        ordered = [entry for _, entry in entries]
+        whole = range(0, len(ordered) - BLOCK + 1, BLOCK)
         self._path = path
         self._bounds = [bound for bound, _ in entries]
-        self._numbers = tuple(entry.number for entry in filed)
-        self._blocks = tuple(bucket(filed[at : at + BLOCK]) for at in whole)
+        self._numbers = tuple(entry.number for entry in ordered)
+        self._blocks = tuple(bucket(ordered[at : at + BLOCK]) for at in whole)
 
-    def open(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
+    def collect(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
         self._up_to(value if value.__class__ is int else facts.at(self._path).greatest(), work)
 
     def _up_to(self, number: float, work: list[Bucket]) -> None:
@@ -132,17 +136,17 @@ class Above:
             work.append(self._numbers[whole * BLOCK : end])
 
 
-class Below(Above):
+class UpperBoundLookup(LowerBoundLookup):
     """The same upside down: every number, and so every bound, with its sign changed."""
 
     __slots__ = ()
 
-    def open(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
+    def collect(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
         self._up_to(-(value if value.__class__ is int else facts.at(self._path).least()), work)
 
 
-class There:
-    """Opens whenever the path leads anywhere."""
+class PresenceLookup:
+    """Picks its bucket whenever the path leads anywhere."""
 
     __slots__ = ("_bucket", "_path")
 
@@ -150,18 +154,18 @@ class There:
         self._path = path
         self._bucket = bucket
 
-    def open(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
+    def collect(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
         if facts.at(self._path).ends:
             work.append(self._bucket)
 
 
-class Beneath:
-    """A door whose path goes on from the member that it would be handed."""
+class NestedLookup:
+    """A lookup whose path goes on from the member that it would be given."""
 
-    __slots__ = ("_door",)
+    __slots__ = ("_lookup",)
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, lookup: Lookup) -> None:
+        self._lookup = lookup
 
-    def open(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
-        self._door.open(MISSING, facts, work)
+    def collect(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
+        self._lookup.collect(MISSING, facts, work)

@@ -27,7 +27,7 @@ from typing import Final
 from engine.conditions.compiled import CompiledCondition, check_policy, compile_condition
 from engine.fields.facts import Facts
 from engine.matching.index import Index
-from engine.matching.overlay import Layered
+from engine.matching.overlay import OverlayMapping
 from engine.model import Match, Policy, ToolCall, Verdict
 
 RECENT: Final = 16
@@ -38,7 +38,7 @@ TIER: Final = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rule:
+class CompiledPolicy:
     """A compiled policy. Rules compare by identity: an updated policy is another rule."""
 
     policy: Policy
@@ -48,7 +48,7 @@ class Rule:
     actions_only: bool
 
     @classmethod
-    def of(cls, policy: Policy) -> Rule:
+    def of(cls, policy: Policy) -> CompiledPolicy:
         """Compile; raises ConditionError."""
         conditions = tuple(map(compile_condition, policy.conditions))
         check_policy(conditions)
@@ -86,13 +86,13 @@ class Matcher:
 
     __slots__ = ("_base", "_gone", "_recent", "_tiers", "rules")
 
-    def __init__(self, rules: Mapping[str, Rule]) -> None:
+    def __init__(self, rules: Mapping[str, CompiledPolicy]) -> None:
         """Build the index; this is the expensive way, see `changed` for the cheap one."""
-        self.rules = Layered(rules)
+        self.rules = OverlayMapping(rules)
         self._base = _indexed(rules.values())
-        self._tiers: tuple[tuple[Index[Rule], frozenset[Rule]], ...] = ()
-        self._recent: frozenset[Rule] = frozenset()
-        self._gone: frozenset[Rule] = frozenset()
+        self._tiers: tuple[tuple[Index[CompiledPolicy], frozenset[CompiledPolicy]], ...] = ()
+        self._recent: frozenset[CompiledPolicy] = frozenset()
+        self._gone: frozenset[CompiledPolicy] = frozenset()
 
     def match(self, call: ToolCall) -> list[Match]:
         """Every policy that matches, in no particular order."""
@@ -104,7 +104,7 @@ class Matcher:
         """What `match` must find, by the plain loop over every rule: its model in the tests."""
         return self._decide(self.rules.values(), call, Facts(call.document))
 
-    def matching(self, call: ToolCall, most: int | None = None) -> list[Rule] | None:
+    def matching(self, call: ToolCall, most: int | None = None) -> list[CompiledPolicy] | None:
         """The rules that `match` speaks of, without the words; None where more than `most` would have to be
         asked."""
         facts = Facts(call.document)
@@ -120,11 +120,11 @@ class Matcher:
             and (verdict is True or not rule.tolerant)
         ]
 
-    def candidates(self, call: ToolCall) -> Collection[Rule]:
+    def candidates(self, call: ToolCall) -> Collection[CompiledPolicy]:
         """What the index proposes; for tests and statistics."""
         return self._candidates(Facts(call.document))
 
-    def _candidates(self, facts: Facts) -> Collection[Rule]:
+    def _candidates(self, facts: Facts) -> Collection[CompiledPolicy]:
         if facts.document.get("inputPayload").__class__ is not dict:
             return list(self.rules.values())  # no caller makes such a call, and no hint is made for it
         found = self._base.candidates(facts)
@@ -136,7 +136,7 @@ class Matcher:
         return found
 
     @staticmethod
-    def _decide(rules: Iterable[Rule], call: ToolCall, facts: Facts) -> list[Match]:
+    def _decide(rules: Iterable[CompiledPolicy], call: ToolCall, facts: Facts) -> list[Match]:
         matches: list[Match] = []
         for rule in rules:
             verdict = rule.verdict(facts)
@@ -148,7 +148,7 @@ class Matcher:
 
     # ---- changes ---------------------------------------------------------------------------------------
 
-    def changed(self, changes: Mapping[str, Rule | None]) -> Matcher:
+    def changed(self, changes: Mapping[str, CompiledPolicy | None]) -> Matcher:
         """After some rules were added or replaced, or (None) removed. Costs what the overlay costs."""
         left = {rule for policy_id in changes if (rule := self.rules.get(policy_id)) is not None}
         came = {rule for rule in changes.values() if rule is not None and rule.policy.enabled}
@@ -176,14 +176,14 @@ class Matcher:
         """How many changes the big index does not have yet."""
         return len(self._gone) + len(self._recent) + sum(len(rules) for _, rules in self._tiers)
 
-    def indexes(self) -> Iterator[Index[Rule]]:
+    def indexes(self) -> Iterator[Index[CompiledPolicy]]:
         """The big index, the tiers, and one over what is recent; for statistics."""
         yield self._base
         yield from (tier for tier, _ in self._tiers)
         yield _indexed(self._recent)
 
 
-def _indexed(rules: Iterable[Rule]) -> Index[Rule]:
+def _indexed(rules: Iterable[CompiledPolicy]) -> Index[CompiledPolicy]:
     return Index(
         (rule, [hint for condition in rule.conditions for hint in condition.hints])
         for rule in rules

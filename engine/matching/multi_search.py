@@ -1,11 +1,11 @@
 """Which of many literals, or of many patterns, occur in a text: asked of all of them at once.
 
-Two small engines behind one shape (`find` yields the buckets that the text opens):
+Two small engines behind one shape (`find` answers the buckets of what occurs in the text):
 
-* `Words`: literals in Aho-Corasick automatons over casefolded text.
-* `Shapes`: patterns that require no literal (`[0-9]{16}`), together in one RE2 set per 128.
+* `LiteralSearch`: literals in Aho-Corasick automatons over casefolded text.
+* `PatternSearch`: patterns that require no literal (`[0-9]{16}`), together in one RE2 set per 128.
 
-Both may open too many buckets, never too few. Nothing here knows what a bucket is.
+Both may answer too many buckets, never too few. Nothing here knows what a bucket is.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ SET: Final = 128
 SET_MEMORY: Final = 32 << 20
 SET_LONGEST: Final = 1 << 13
 """Bytes of text that are given to a set; a set, unlike a single pattern, cannot escape to a bounded search
-when its automaton grows too large, so longer texts open all its buckets."""
+when its automaton grows too large, so longer texts collect all its buckets."""
 
 
 _search_set: Final[Any] = re2.Set.SearchSet
 
 
-class Words(Generic[Bucket]):
+class LiteralSearch(Generic[Bucket]):
     """Literal (casefolded) -> bucket."""
 
     __slots__ = ("_buckets", "_overlap", "_searches", "_single")
@@ -88,7 +88,7 @@ class Words(Generic[Bucket]):
         return found
 
 
-class Shapes(Generic[Bucket]):
+class PatternSearch(Generic[Bucket]):
     """Pattern -> bucket, for patterns that RE2 accepts."""
 
     __slots__ = ("_all", "_sets")
@@ -102,17 +102,17 @@ class Shapes(Generic[Bucket]):
 
     def find(self, texts: Sequence[bytes]) -> Iterable[Bucket]:
         """Buckets of all patterns that match one of the texts (UTF-8), each by itself."""
-        opened: set[Bucket] = set()
+        hits: set[Bucket] = set()
         for text in texts if len(texts) == 1 else set(texts):
-            if len(text) > SET_LONGEST or len(opened) == len(self._all):
+            if len(text) > SET_LONGEST or len(hits) == len(self._all):
                 return self._all
             for matching, buckets in self._sets:
                 found = matching(text)
                 if found is None or 0 not in found:
-                    opened.update(buckets)  # without its first member the set ran out of memory
+                    hits.update(buckets)  # without its first member the set ran out of memory
                 elif len(found) > 1:
-                    opened.update([buckets[member - 1] for member in found if member])
-        return opened
+                    hits.update([buckets[member - 1] for member in found if member])
+        return hits
 
 
 def _matching(patterns: Sequence[str]) -> Callable[[bytes], list[int] | None]:

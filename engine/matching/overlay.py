@@ -11,7 +11,7 @@ from typing import TypeVar
 Value = TypeVar("Value")
 
 
-class Layered(Mapping[str, Value]):
+class OverlayMapping(Mapping[str, Value]):
     """`base` as changed by `top`, in which None removes. Neither is ever written to."""
 
     __slots__ = ("_length", "base", "top")
@@ -21,9 +21,9 @@ class Layered(Mapping[str, Value]):
         self.top: Mapping[str, Value | None] = top or {}
         self._length = len(base) + sum((value is not None) - (key in base) for key, value in self.top.items())
 
-    def changed(self, changes: Mapping[str, Value | None]) -> Layered[Value]:
+    def changed(self, changes: Mapping[str, Value | None]) -> OverlayMapping[Value]:
         """The mapping after more changes; shares `base` with this one."""
-        return Layered(self.base, {**self.top, **changes})
+        return OverlayMapping(self.base, {**self.top, **changes})
 
     def flat(self) -> dict[str, Value]:
         """The same content as one plain mapping."""

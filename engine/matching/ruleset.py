@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from engine.canonical_json import canonical_json
 from engine.errors import ConditionError, DocumentError, Problem
-from engine.gc_pause import gently
+from engine.gc_pause import gc_paused
 from engine.matching.explain import Explanation, explain
-from engine.matching.matcher import Matcher, Rule
+from engine.matching.matcher import CompiledPolicy, Matcher
 from engine.model import Evaluation, Match, Policy, ToolCall
 
 COMPACT_FROM: Final = 256
@@ -46,7 +45,7 @@ class Ruleset:
     def __init__(self, matcher: Matcher, total: int, revision: int) -> None:
         self._matcher = matcher
         self._total = total
-        self._made_of: Mapping[str, Rule] | None = None
+        self._made_of: Mapping[str, CompiledPolicy] | None = None
         self.revision = revision
         self.policies: Mapping[str, Policy] = _Policies(matcher.rules)
         self.digest = hashlib.sha256(total.to_bytes(_BITS // 8, "big")).hexdigest()
@@ -58,7 +57,7 @@ class Ruleset:
         Raises DocumentError with a problem for every policy that does not compile.
         """
         by_id = {policy.policy_id: policy for policy in policies}
-        with gently(len(by_id)):
+        with gc_paused(len(by_id)):
             total = sum(map(fingerprint, by_id.values())) % _MODULUS
             return cls(Matcher(_compiled(by_id)), total, revision)
 
@@ -73,15 +72,15 @@ class Ruleset:
         return _evaluation(self._matcher.scan(call))
 
     @property
-    def rules(self) -> Mapping[str, Rule]:
+    def rules(self) -> Mapping[str, CompiledPolicy]:
         """The compiled policies by id, disabled ones included."""
         return self._matcher.rules
 
-    def matching(self, call: ToolCall) -> list[Rule]:
+    def matching(self, call: ToolCall) -> list[CompiledPolicy]:
         """The rules of every policy that `evaluate` speaks of, in no particular order, without the words."""
         return self._matcher.matching(call) or []
 
-    def matching_few(self, call: ToolCall, most: int) -> list[Rule] | None:
+    def matching_few(self, call: ToolCall, most: int) -> list[CompiledPolicy] | None:
         """The same; None where more than `most` policies would have to be asked."""
         return self._matcher.matching(call, most)
 
@@ -98,7 +97,7 @@ class Ruleset:
 
         Raises DocumentError; this snapshot stays as it was in any case.
         """
-        rules: dict[str, Rule | None] = dict.fromkeys(changes)
+        rules: dict[str, CompiledPolicy | None] = dict.fromkeys(changes)
         rules.update(_compiled({key: policy for key, policy in changes.items() if policy is not None}))
         total = self._total
         for policy_id, rule in rules.items():
@@ -117,7 +116,7 @@ class Ruleset:
         rules = self._matcher.rules
         sys.setswitchinterval(OFTEN)  # other threads need not wait their usual 5 ms for every turn
         try:
-            with gently(len(rules)):
+            with gc_paused(len(rules)):
                 made = Ruleset(Matcher(rules.flat()), self._total, self.revision)
         finally:
             sys.setswitchinterval(_USUAL)
@@ -136,13 +135,11 @@ class Ruleset:
 
     def stats(self) -> dict[str, Any]:
         """Counts for `lint` and `/metrics`: `policies`, `enabled`, `unindexed` (ids of policies that every
-        call, or every call with some path, has to be tested against), `ways` (policies by the kind of hint
-        they can be found by), `overlay` (changes that the big index does not have yet)."""
+        call, or every call with some path, has to be tested against) and
+        `overlay` (changes that the big index does not have yet)."""
         rules = self._matcher.rules
-        ways: Counter[str] = Counter()
         unindexed: set[str] = set()
         for index in self._matcher.indexes():
-            ways.update(index.counts.ways)
             unindexed.update(
                 rule.policy.policy_id for rule in index.unindexed if rules.get(rule.policy.policy_id) is rule
             )
@@ -150,7 +147,6 @@ class Ruleset:
             "policies": len(rules),
             "enabled": sum(rule.policy.enabled for rule in rules.values()),
             "unindexed": sorted(unindexed),
-            "ways": dict(sorted(ways.items())),
             "overlay": self._matcher.overlay,
         }
 
@@ -160,7 +156,7 @@ class _Policies(Mapping[str, Policy]):
 
     __slots__ = ("_rules",)
 
-    def __init__(self, rules: Mapping[str, Rule]) -> None:
+    def __init__(self, rules: Mapping[str, CompiledPolicy]) -> None:
         self._rules = rules
 
     def __getitem__(self, key: str) -> Policy:
@@ -181,12 +177,12 @@ def fingerprint(policy: Policy) -> int:
     return int.from_bytes(hashlib.shake_256(canonical_json(policy)).digest(_BITS // 8), "big")
 
 
-def _compiled(policies: Mapping[str, Policy]) -> dict[str, Rule]:
-    rules: dict[str, Rule] = {}
+def _compiled(policies: Mapping[str, Policy]) -> dict[str, CompiledPolicy]:
+    rules: dict[str, CompiledPolicy] = {}
     problems: list[Problem] = []
     for policy_id, policy in policies.items():
         try:
-            rules[policy_id] = Rule.of(policy)
+            rules[policy_id] = CompiledPolicy.of(policy)
         except ConditionError as error:
             problems.append(Problem(f"policy `{policy_id}`: {error.message}", "/matchConditions"))
     if problems:

@@ -1,10 +1,10 @@
-"""The ways in which a policy can be found, and which of them is best: learnt from the policies themselves.
+"""The access paths by which a policy can be found, and which is best: learnt from the policies themselves.
 
-A hint of a condition becomes one or more ways. A way's rate says how much work it is expected to leave: how
-likely a call is to take it, and how many others would be found along with it. What many policies name, calls
-will have too; short literals, and literals that occur within others, are common words.
+A hint of a condition becomes one or more access paths. The cost of one says how much work it is expected to
+leave: how likely a call is to have it, and how many others are found along with it. What many policies name,
+calls will have too; short literals, and literals that occur within others, are common words.
 
-Decides nothing about soundness beyond this: INVARIANT: a way is open to every call that fulfils its hint.
+INVARIANT: an access path leads to its policy for every call that fulfils its hint.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Final, NamedTuple
 from engine.fields.hints import Hint, Literals, OneOf, Regex, Threshold
 from engine.fields.paths import DERIVED, Path
 from engine.fields.required_literals import required
-from engine.matching.multi_search import Words
+from engine.matching.multi_search import LiteralSearch
 
-TELLING: Final = 3
+SELECTIVE: Final = 3
 """Characters from which on a literal tells enough that its pattern needs no place in a set."""
 
 MOST_CLAUSES: Final = 4
-"""Ways made of one pattern; the longest literals are kept."""
+"""Access paths made of one pattern; the longest literals are kept."""
 
 
-class Way(NamedTuple):
-    """One way to find an item, from one of its hints.
+class AccessPath(NamedTuple):
+    """One kind of lookup that finds an item, from one of its hints.
 
     `kind` is `equal`, `words`, `shape` (these have keys), `above`, `below` (these have a bound) or `present`.
     """
@@ -38,23 +38,23 @@ class Way(NamedTuple):
     bound: float = 0.0
 
 
-def ways(hint: Hint) -> tuple[Way, ...]:
-    """The ways to find what has this hint; none if it cannot be looked up."""
-    present = Way("present", hint.path)
+def access_paths(hint: Hint) -> tuple[AccessPath, ...]:
+    """How to find what has this hint; empty if it cannot be looked up."""
+    present = AccessPath("present", hint.path)
     if isinstance(hint, OneOf):
-        return (Way("equal", hint.path, hint.keys),)
+        return (AccessPath("equal", hint.path, hint.keys),)
     if isinstance(hint, Literals):
-        return (Way("words", hint.path, hint.any_of) if _searchable(hint.any_of) else present,)
+        return (AccessPath("words", hint.path, hint.any_of) if _searchable(hint.any_of) else present,)
     if isinstance(hint, Regex):
         clauses = sorted(filter(_searchable, required(hint.pattern)), key=_shortest, reverse=True)[
             :MOST_CLAUSES
         ]
-        words = tuple(Way("words", hint.path, clause) for clause in clauses)
-        if clauses and _shortest(clauses[0]) >= TELLING:
+        words = tuple(AccessPath("words", hint.path, clause) for clause in clauses)
+        if clauses and _shortest(clauses[0]) >= SELECTIVE:
             return words
-        return (*words, Way("shape", hint.path, frozenset({hint.pattern})), present)
+        return (*words, AccessPath("shape", hint.path, frozenset({hint.pattern})), present)
     if isinstance(hint, Threshold):
-        return (Way("above" if hint.above else "below", hint.path, bound=hint.bound),)
+        return (AccessPath("above" if hint.above else "below", hint.path, bound=hint.bound),)
     return (present,)
 
 
@@ -69,15 +69,16 @@ def _searchable(literals: frozenset[str]) -> bool:
         return False
 
 
-class Filed(NamedTuple):
-    """An item on its way into the tree: the ways that are left, and how many copies of it there are."""
+class IndexEntry(NamedTuple):
+    """An item to be put into the tree: the access paths that are left, and how many
+    copies of it there are."""
 
     number: int
-    ways: tuple[Way, ...]
+    access_paths: tuple[AccessPath, ...]
     copies: int = 1
 
 
-# ---- which way is best ---------------------------------------------------------------------------------
+# ---- which is best ---------------------------------------------------------------------------------
 
 _BY_LENGTH: Final = (
     *(1.0, 0.8, 0.4, 0.15, 0.05, 0.02, 0.01, 0.01, 0.01, 0.01),
@@ -86,10 +87,11 @@ _BY_LENGTH: Final = (
 """How likely a literal of so many characters is taken to occur in a text. Beyond a dozen it is a phrase, an
 address or has a number in it, and rarer than a call of one tool among hundreds."""
 
-_OTHERWISE: Final[Mapping[str, float]] = {"shape": 0.3, "above": 0.4, "below": 0.4, "present": 0.6}
+_OTHER_COSTS: Final[Mapping[str, float]] = {"shape": 0.3, "above": 0.4, "below": 0.4, "present": 0.6}
 
-DEAR: Final = 1.0
-"""What reading a derived path adds to the rate of a way: more than any other way has by itself."""
+DERIVED_COST: Final = 1.0
+"""What reading a derived path adds to the cost of an access path: more than any other has by
+itself."""
 
 ENOUGH: Final = 8
 """Keys at a path below which their shares say little."""
@@ -98,49 +100,49 @@ LEARN_FROM: Final = 256
 """With so many items in a node, literals that are parts of other literals count as common words."""
 
 
-def rates(filed: Sequence[Filed]) -> Callable[[Way], float]:
-    """How much work a way is expected to leave, learnt from the items themselves: what many of them name,
-    calls will have too."""
+def costs(entries: Sequence[IndexEntry]) -> Callable[[AccessPath], float]:
+    """How much work an access path is expected to leave, learnt from the items themselves: what many of them
+    name, calls will have too."""
     named: Counter[tuple[str, str, str]] = Counter()
     at_path: Counter[str] = Counter()
-    seen = Counter(map(id, (way for entry in filed for way in entry.ways if way.keys)))
-    by_id = {id(way): way for entry in filed for way in entry.ways if way.keys}
+    seen = Counter(map(id, (access for entry in entries for access in entry.access_paths if access.keys)))
+    by_id = {id(access): access for entry in entries for access in entry.access_paths if access.keys}
     for identity, times in seen.items():
-        way = by_id[identity]
-        for key in way.keys:
-            named[way.kind, way.path.text, key] += times
-        if way.kind == "equal":
-            at_path[way.path.text] += times * len(way.keys)
-    inside = _inside({key for kind, _, key in named if kind == "words"}) if len(filed) >= LEARN_FROM else {}
+        access = by_id[identity]
+        for key in access.keys:
+            named[access.kind, access.path.text, key] += times
+        if access.kind == "equal":
+            at_path[access.path.text] += times * len(access.keys)
+    inside = _inside({key for kind, _, key in named if kind == "words"}) if len(entries) >= LEARN_FROM else {}
     known: dict[int, float] = {}
 
-    def rate(way: Way) -> float:
-        found = known.get(id(way))
+    def cost(access: AccessPath) -> float:
+        found = known.get(id(access))
         if found is None:
-            path = way.path.text
-            if way.kind == "equal":
+            path = access.path.text
+            if access.kind == "equal":
                 total = max(at_path[path], ENOUGH)
-                found = 0.1 * sum(named["equal", path, key] for key in way.keys) / total
-            elif way.kind == "words":
+                found = 0.1 * sum(named["equal", path, key] for key in access.keys) / total
+            elif access.kind == "words":
                 found = sum(
                     _BY_LENGTH[min(len(key), len(_BY_LENGTH) - 1)]
                     * math.sqrt(named["words", path, key] + inside.get(key, 0))
-                    for key in way.keys
+                    for key in access.keys
                 )
             else:
-                found = _OTHERWISE[way.kind]
-            if way.path.root == DERIVED:
-                found += DEAR  # so that it is worked out only for calls that fulfil the rest
-            known[id(way)] = found
+                found = _OTHER_COSTS[access.kind]
+            if access.path.root == DERIVED:
+                found += DERIVED_COST  # so that it is worked out only for calls that fulfil the rest
+            known[id(access)] = found
         return found
 
-    return rate
+    return cost
 
 
 def _inside(literals: set[str]) -> Mapping[str, int]:
     """How many other literals each literal occurs in."""
     counted: Counter[str] = Counter()
-    words = Words({literal: literal for literal in literals}) if literals else None
+    words = LiteralSearch({literal: literal for literal in literals}) if literals else None
     if words is not None:
         for literal in literals:
             counted.update(words.find(literal))

@@ -15,7 +15,7 @@ from typing import Final
 
 from engine.documents.policy import PolicyTest, load_policy_test, sorted_problems
 from engine.documents.presets import Pack, Preset
-from engine.documents.yaml import Reading, read
+from engine.documents.yaml import YamlReading, read
 from engine.errors import DocumentError, Problem
 from engine.model import Policy
 from engine.repository.consistency import refuse_set
@@ -41,7 +41,7 @@ class Checkout:
     tests: tuple[tuple[str, PolicyTest], ...]
     """Each with its organisation."""
     problems: tuple[Problem, ...] = ()
-    _readings: dict[str, Reading] = field(default_factory=dict)
+    _readings: dict[str, YamlReading] = field(default_factory=dict)
 
     def file_of(self, policy: Policy) -> str:
         return self.files[policy.organisation_id, policy.policy_id]

@@ -45,7 +45,7 @@ def output_of(name: str, words: Sequence[str], stdin: str | None, files: Mapping
     return found if found is None or len(found) <= LONGEST_OUTPUT else None
 
 
-Rule = Callable[[Sequence[str], "str | None", Mapping[str, str]], "str | None"]
+Emulation = Callable[[Sequence[str], "str | None", Mapping[str, str]], "str | None"]
 
 
 def _echo(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -> str | None:
@@ -100,7 +100,7 @@ def _cat(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -> s
     return None if None in parts or len(names) > 8 else "".join(filter(None, parts))
 
 
-def _lines(change: Callable[[list[str]], list[str]]) -> Rule:
+def _lines(change: Callable[[list[str]], list[str]]) -> Emulation:
     def rule(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -> str | None:
         text = _cat(words, stdin, files)
         return None if text is None else "".join(f"{line}\n" for line in change(text.splitlines()))
@@ -108,7 +108,7 @@ def _lines(change: Callable[[list[str]], list[str]]) -> Rule:
     return rule
 
 
-def _base(decode: Callable[[bytes], bytes]) -> Rule:
+def _base(decode: Callable[[bytes], bytes]) -> Emulation:
     def rule(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -> str | None:
         names = [word for word in words if not word.startswith("-") and not word.isdigit()]
         text = _cat(names, stdin, files)
@@ -231,7 +231,7 @@ def _basename(words: Sequence[str], stdin: str | None, files: Mapping[str, str])
     return (words[0].rstrip("/").rpartition("/")[2] if words else "") + "\n"
 
 
-_RULES: Final[Mapping[str, Rule]] = {
+_RULES: Final[Mapping[str, Emulation]] = {
     "echo": _echo,
     "print": _echo,
     "printf": _printf,

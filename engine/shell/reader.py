@@ -31,6 +31,7 @@ from collections.abc import Sequence
 from posixpath import normpath
 from typing import Final
 
+from engine.shell.commands import SimpleCommand
 from engine.shell.embedded_code import calls_in, is_interpreter, quoted_commands
 from engine.shell.emulation import DECODERS, output_of
 from engine.shell.expansion import (
@@ -56,13 +57,13 @@ from engine.shell.state import (
     choices,
     chosen,
 )
-from engine.shell.words import MOST_VALUES, Simple
+from engine.shell.words import MOST_VALUES
 from engine.shell.wrappers import Started, starts
 
 UNREADABLE: Final = "unreadable"
 
 
-class Reading(State):
+class ShellReading(State):
     """One list of entries in the making."""
 
     # ---- what goes in ----------------------------------------------------------------------------------
@@ -97,7 +98,7 @@ class Reading(State):
         return (unmark(output) if output else output), tuple(line.heads)
 
     def run(
-        self, simple: Simple, given: str | None, before: tuple[str, ...], depth: int, certain: bool
+        self, simple: SimpleCommand, given: str | None, before: tuple[str, ...], depth: int, certain: bool
     ) -> tuple[str, str | None]:
         """Take a simple command: how it is shown in a pipeline, and what it prints."""
         self._commands -= 1
@@ -251,7 +252,7 @@ def read(
 ) -> tuple[str, ...]:
     """The entries of scripts, of commands given as lists of arguments, and of code in other languages."""
     originals = [*texts, *(render(words) for words in lists), *code]
-    reading = Reading(sum(map(len, originals)))
+    reading = ShellReading(sum(map(len, originals)))
     for text in originals:
         reading.entries[text] = None
     try:

@@ -12,8 +12,9 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from engine.shell.commands import Pipeline, Raw, SimpleCommand
 from engine.shell.expansion import CLOSE, OPEN, QUOTED, plain
-from engine.shell.words import IN_DOCUMENT, MOST_CHAINS, MOST_VALUES, Line, Raw, Simple, Words
+from engine.shell.words import IN_DOCUMENT, MOST_CHAINS, MOST_VALUES, WordReader
 
 _BLANK: Final = re.compile(r"(?:[ \t\r]+|\\\r?\n){0,2000}(?:#[^\n]*)?")
 _OPERATOR: Final = re.compile(r"&&|\|\||;;&|;;|;&|\|&|[;&|\n()]")
@@ -39,20 +40,20 @@ class Frame:
     where it began, and the arguments and the folder outside."""
 
     opener: str
-    outer: Line
+    outer: Pipeline
     defining: str
     start: int
     positional: tuple[str, ...] | None
     folder: str | None
 
 
-class Scanner(Words):
+class Scanner(WordReader):
     """Reads the commands of `text`."""
 
-    def commands(self, closer: str, given: str | None, before: tuple[str, ...]) -> Line:
+    def commands(self, closer: str, given: str | None, before: tuple[str, ...]) -> Pipeline:
         """Read up to `closer` (or the end); the line has the output and the commands of all that was read."""
         frames: list[Frame] = []
-        line, simple, defining = Line(given, before), Simple(), ""
+        line, simple, defining = Pipeline(given, before), SimpleCommand(), ""
         outermost = self.depth == 0 and not closer
         conditional = False
         while True:
@@ -81,15 +82,15 @@ class Scanner(Words):
             certain = outermost and not frames and not conditional
             if token == "(":
                 if (name := self._defined(simple)) is not None:
-                    defining, simple = name, Simple()
+                    defining, simple = name, SimpleCommand()
                     continue
                 self._stage(line, simple, certain)
-                simple = Simple()
+                simple = SimpleCommand()
                 line = self._open(token, line, frames, defining)
                 defining = ""
             elif token == ")":
                 if frames and frames[-1].opener == "case":
-                    simple = Simple()  # what was read is the pattern of a case
+                    simple = SimpleCommand()  # what was read is the pattern of a case
                 elif any(frame.opener == "(" for frame in frames):
                     while frames[-1].opener != "(":
                         line = self._close(line, simple, frames, 1)
@@ -98,10 +99,10 @@ class Scanner(Words):
                     break
             elif token in ("|", "|&"):
                 self._stage(line, simple, False)
-                simple, line.piped = Simple(), True
+                simple, line.piped = SimpleCommand(), True
             else:
                 self._finish(line, simple, certain)
-                simple, conditional = Simple(), token in ("&&", "||")
+                simple, conditional = SimpleCommand(), token in ("&&", "||")
                 if token == "\n":
                     self.at = self.documents_to.pop(self.at - 1, self.at)
         while frames:
@@ -114,15 +115,15 @@ class Scanner(Words):
 
     # ---- groups ----------------------------------------------------------------------------------------
 
-    def _open(self, opener: str, line: Line, frames: list[Frame], defining: str) -> Line:
+    def _open(self, opener: str, line: Pipeline, frames: list[Frame], defining: str) -> Pipeline:
         """The line within the group, fed by what is left of the group."""
         frames.append(Frame(opener, line, defining, self.at, self.positional, self.runner.folder))
         if defining:
             self.positional = None
         fed = line.staged and line.piped
-        return Line(line.output, line.chains) if fed else Line(line.given, line.before)
+        return Pipeline(line.output, line.chains) if fed else Pipeline(line.given, line.before)
 
-    def _close(self, line: Line, simple: Simple, frames: list[Frame], closer: int) -> Line:
+    def _close(self, line: Pipeline, simple: SimpleCommand, frames: list[Frame], closer: int) -> Pipeline:
         """The line outside, after the group's end; the group is one stage of it."""
         inner = self._finish(line, simple, False)
         frame = frames.pop()
@@ -139,7 +140,7 @@ class Scanner(Words):
         outer.group = self.text[frame.start : max(frame.start, self.at - closer)]
         return outer
 
-    def _stage(self, line: Line, simple: Simple, certain: bool) -> None:
+    def _stage(self, line: Pipeline, simple: SimpleCommand, certain: bool) -> None:
         """The simple command is the next stage of the pipeline."""
         if not simple:
             return
@@ -155,7 +156,7 @@ class Scanner(Words):
         line.chains = tuple(f"{chain} | {shown}" for chain in before) or (shown,)
         line.staged = True
 
-    def _finish(self, line: Line, simple: Simple, certain: bool) -> Line:
+    def _finish(self, line: Pipeline, simple: SimpleCommand, certain: bool) -> Pipeline:
         """End the pipeline: tell its chains, keep what it prints."""
         self._stage(line, simple, certain and not line.piped)
         if line.staged:
@@ -170,7 +171,7 @@ class Scanner(Words):
 
     # ---- where a command begins ------------------------------------------------------------------------
 
-    def _word_of(self, simple: Simple) -> str:
+    def _word_of(self, simple: SimpleCommand) -> str:
         """Take the next word into the command; answers with it when it is a keyword instead."""
         if simple.words:
             simple.words.append(self._word())
@@ -193,7 +194,7 @@ class Scanner(Words):
             simple.words.append(word)
         return ""
 
-    def _assigned(self, simple: Simple) -> bool:
+    def _assigned(self, simple: SimpleCommand) -> bool:
         assignment = _ASSIGNMENT.match(self.text, self.at)
         if assignment is None:
             return False
@@ -207,7 +208,7 @@ class Scanner(Words):
         simple.assignments.append((assignment[1], bool(assignment[2]), values))
         return True
 
-    def _tested(self, simple: Simple) -> bool:
+    def _tested(self, simple: SimpleCommand) -> bool:
         """`[[ ... ]]` is one word, unless commands may hide in it."""
         found = _TEST.match(self.text, self.at)
         if found is None or "<(" in found[0]:
@@ -223,7 +224,7 @@ class Scanner(Words):
         self.at = found.end() if found else self.at
         return name
 
-    def _defined(self, simple: Simple) -> str | None:
+    def _defined(self, simple: SimpleCommand) -> str | None:
         """The name of the function that `name (` begins to define, if `)` follows."""
         if len(simple.words) != 1 or simple.redirections:
             return None
@@ -280,7 +281,7 @@ class Scanner(Words):
     def _is_substitution(self, found: re.Match[str]) -> bool:
         return found[2] in ("<", ">") and not found[1] and self.text.startswith("(", found.end())
 
-    def _redirect(self, simple: Simple, found: re.Match[str]) -> None:
+    def _redirect(self, simple: SimpleCommand, found: re.Match[str]) -> None:
         self.at = found.end()
         operator = found[2] or found[3]
         if operator in ("<<", "<<-"):

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from posixpath import normpath
 from typing import Final
 
+from engine.shell.commands import Raw, SimpleCommand
 from engine.shell.emulation import LONGEST_OUTPUT, output_of
 from engine.shell.expansion import LONGEST_VALUE, TooMuch, fields, plain, quote, render, unmark
-from engine.shell.words import MOST_VALUES, Raw, Simple
+from engine.shell.words import MOST_VALUES
 
 MOST_STEPS: Final = 12_000
 MOST_COMMANDS: Final = 600
@@ -151,7 +152,7 @@ class State:
         return found
 
     def redirected(
-        self, simple: Simple, shown: str, output: str | None, before: tuple[str, ...]
+        self, simple: SimpleCommand, shown: str, output: str | None, before: tuple[str, ...]
     ) -> str | None:
         """Files that the command writes, to know them when they are run; what is left to print."""
         words = [word for raw in simple.words for word in fields(chosen(raw, 0))] if simple.words else []

@@ -1,16 +1,16 @@
 """Reads the words of a script: quotes, expansions, substitutions, braces.
 
-A word is read into texts with marks (see `shell_text`); the commands within it are read by `commands`, which
-`shell_scan` adds. Every step is counted, so reading always ends. Knows nothing of pipelines or of what
-commands mean.
+A word is read into texts with marks (see `expansion`); the commands within it are read by the method
+`commands`, which `scanner` adds. Every step is counted, so reading always ends. Knows nothing of pipelines or
+of what commands mean.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
+from engine.shell.commands import Pipeline, Raw, Runner
 from engine.shell.expansion import (
     BREAK,
     CLOSE,
@@ -25,73 +25,10 @@ from engine.shell.expansion import (
     unescape,
 )
 
-Raw = list[str | tuple[str, ...]]
-"""A word on its way: texts with marks, and where a variable may be one of several, its values."""
-
 MOST_CHAINS: Final = 4
 MOST_VALUES: Final = 8
 DEEPEST_NESTED: Final = 16
 LONGEST_SHOWN: Final = 2_000
-
-
-@dataclass(slots=True)
-class Simple:
-    """A simple command as written: its words, its redirections, its assignments (name, added, value)."""
-
-    words: list[Raw] = field(default_factory=list)
-    redirections: list[tuple[str, str]] = field(default_factory=list)
-    assignments: list[tuple[str, bool, tuple[str, ...] | list[str]]] = field(default_factory=list)
-    document: str | None = None
-    """What a here-document or here-string gives it to read."""
-
-    def __bool__(self) -> bool:
-        return bool(self.words or self.redirections or self.assignments)
-
-    def clear(self) -> None:
-        self.words, self.redirections, self.assignments, self.document = [], [], [], None
-
-
-@dataclass(slots=True)
-class Line:
-    """A pipeline on its way. `given` and `before` are the input and the commands that a group it stands in
-    is fed by; `output` and `chains` those of its last stage so far."""
-
-    given: str | None
-    before: tuple[str, ...]
-    output: str | None = None
-    chains: tuple[str, ...] = ()
-    staged: bool = False
-    piped: bool = False
-    outputs: list[str | None] = field(default_factory=list)
-    heads: list[str] = field(default_factory=list)
-    group: str = ""
-    """The text of the group that is the last stage."""
-
-    def collected(self) -> str | None:
-        """All that was printed so far, None when part of it is unknown."""
-        return None if None in self.outputs else "".join(text for text in self.outputs if text)
-
-
-class Runner(Protocol):
-    """What a scanner needs to know of the commands read so far. `positional` is what `set --` set, `folder`
-    where `cd` led."""
-
-    positional: tuple[str, ...] | None
-    folder: str | None
-
-    def step(self, cost: int = 1) -> None: ...
-    def run(
-        self, simple: Simple, given: str | None, before: tuple[str, ...], depth: int, certain: bool
-    ) -> tuple[str, str | None]: ...
-    def chained(self, chain: str) -> None: ...
-    def values(self, name: str) -> list[str | list[str]]: ...
-    def assign(self, name: str, values: tuple[str, ...] | list[str], added: bool, certain: bool) -> None: ...
-    def define(self, name: str, body: str) -> None: ...
-    def substituted(self, word: str, output: str | None, chains: tuple[str, ...]) -> None: ...
-    def script(
-        self, text: str, depth: int, given: str | None = None
-    ) -> tuple[str | None, tuple[str, ...]]: ...
-    def stored(self, name: str) -> str | None: ...
 
 
 _PLAIN: Final = re.compile(r"[^ \t\r\n'\"\\$`|&;<>(){}]+")
@@ -114,7 +51,7 @@ _ENVIRONMENT_ROOT: Final = frozenset(["HOME", "PATH", "PWD", "OLDPWD", "SHELL", 
 """Variables whose values begin with `/` wherever they are set."""
 
 
-class Words:
+class WordReader:
     """Reads the words of `text`. `positional` are `$0`, `$1`, ...; None where they are not known, as in the
     body of a function."""
 
@@ -128,7 +65,7 @@ class Words:
         self.documents_to: dict[int, int] = {}
         runner.step(1 + len(text) // 4096)
 
-    def commands(self, closer: str, given: str | None, before: tuple[str, ...]) -> Line:
+    def commands(self, closer: str, given: str | None, before: tuple[str, ...]) -> Pipeline:
         """Read the commands up to the closer."""
         raise NotImplementedError
 

@@ -20,7 +20,7 @@ from api.cli.report import (
 from api.cli.terminal import FAILED, Subparsers
 
 if TYPE_CHECKING:
-    from engine.analysis.lint import Finding
+    from engine.analysis.findings import Finding
     from engine.repository.checkout import Checkout
 
 LEVELS: Final = ("error", "warning", "note")

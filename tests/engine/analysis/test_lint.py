@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from api.cli.commands import lint as command
 from engine.analysis import implication, mutation, subsumption, witness
-from engine.analysis.lint import CODES, Finding, lint
+from engine.analysis.findings import CODES, Finding
+from engine.analysis.lint import lint
 from engine.analysis.samples import samples
 from engine.conditions.compiled import compile_condition
 from engine.conditions.operators import OPERATORS
@@ -22,7 +23,7 @@ from engine.errors import ConditionError
 from engine.fields.facts import Facts
 from engine.fields.pattern import compile_pattern
 from engine.matching.decision import decide
-from engine.matching.matcher import Rule
+from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
 from engine.model import STRENGTH, Condition, Example, Policy, RateLimit, ToolCall
 from tests.engine.fields.test_required_literals import patterns
@@ -101,8 +102,8 @@ def test_what_was_not_looked_at_is_said(action: str, monkeypatch: pytest.MonkeyP
         return {each.code for each in found} - {"no-examples", "missing-evades"}
 
     assert codes() == {"contradictory" if action == "allow" else "shadowed"}
-    monkeypatch.setattr("engine.analysis.lint.ALWAYS_ASKED", 1)
-    monkeypatch.setattr("engine.analysis.lint.EFFORT", 0)
+    monkeypatch.setattr("engine.analysis.interactions.ALWAYS_ASKED", 1)
+    monkeypatch.setattr("engine.analysis.interactions.EFFORT", 0)
     assert codes() == {"not-compared"}
 
 
@@ -176,7 +177,7 @@ conditions = st.one_of(
 
 def compiles(policy: Policy) -> bool:
     try:
-        Rule.of(policy)
+        CompiledPolicy.of(policy)
     except ConditionError:
         return False
     return True
@@ -203,7 +204,7 @@ calls = st.builds(
 )
 
 
-def near(rules: list[Rule]) -> list[ToolCall]:
+def near(rules: list[CompiledPolicy]) -> list[ToolCall]:
     """Calls made to measure, where random ones hardly ever come."""
     found: list[ToolCall] = []
     for rule in rules:
@@ -213,7 +214,7 @@ def near(rules: list[Rule]) -> list[ToolCall]:
     return found
 
 
-def matches(rule: Rule, call: ToolCall) -> bool:
+def matches(rule: CompiledPolicy, call: ToolCall) -> bool:
     if rule.actions_only and call.just_reads:
         return False
     verdict = rule.verdict(Facts(call.document))
@@ -243,7 +244,7 @@ def test_what_lint_claims_is_so(found: list[Policy], asked: list[ToolCall]) -> N
             elif finding.code == "redundant-condition":
                 index = int(finding.pointer.rsplit("/", 1)[1])
                 rest = (*rule.conditions[:index], *rule.conditions[index + 1 :])
-                less = Rule(rule.policy, rest, rule.tolerant, rule.actions_only)
+                less = CompiledPolicy(rule.policy, rest, rule.tolerant, rule.actions_only)
                 assert matches(rule, call) is matches(less, call), (finding, call)
 
 
@@ -320,7 +321,7 @@ def test_conditions_that_need_a_list_refuse_single_values(found: list[Condition]
 @often()
 @given(policies)
 def test_witnesses_match(policy: Policy) -> None:
-    rule = Rule.of(policy)
+    rule = CompiledPolicy.of(policy)
     call = witness.matching(rule)
     if call is not None:
         assert matches(rule, call)
@@ -342,11 +343,11 @@ def test_samples_of_patterns_match(pattern: str) -> None:
 @often(0.5)
 @given(policies)
 def test_pins_tell_policy_and_mutant_apart(policy: Policy) -> None:
-    rule = Rule.of(policy)
+    rule = CompiledPolicy.of(policy)
     for mutant in list(mutation.mutants(rule))[:6]:
         pin = mutation.pin(mutant)
         if pin is not None:
-            changed = Rule(
+            changed = CompiledPolicy(
                 policy, mutation.mutated(mutant, rule.conditions), rule.tolerant, rule.actions_only
             )
             assert matches(rule, pin.call) is pin.match
@@ -376,5 +377,5 @@ def test_pins_tell_policy_and_mutant_apart(policy: Policy) -> None:
 )
 def test_witnesses_are_found_for_what_people_write(shape: list[dict[str, Any]]) -> None:
     policy = Policy("p", "p", "block", tuple(map(condition_from_json, shape)))
-    call = witness.matching(Rule.of(policy))
-    assert call is not None and Rule.of(policy).verdict(Facts(call.document)) is True
+    call = witness.matching(CompiledPolicy.of(policy))
+    assert call is not None and CompiledPolicy.of(policy).verdict(Facts(call.document)) is True

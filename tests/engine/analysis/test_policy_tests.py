@@ -12,7 +12,7 @@ from engine.analysis import mutation
 from engine.analysis.policy_tests import run
 from engine.documents.policy import CallTest, PolicyTest, load_policy_test
 from engine.matching.decision import decide
-from engine.matching.matcher import Rule
+from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Example, Policy, ToolCall
 from tests.engine.analysis.test_lint import calls, policies
@@ -95,7 +95,7 @@ def test_a_test_of_the_whole_set_notices_too() -> None:
 
 
 def test_a_condition_that_another_implies_has_no_mutants() -> None:
-    rule = Rule.of(
+    rule = CompiledPolicy.of(
         replace(PAY, conditions=(*PAY.conditions, Condition("inputPayload.amount", "greater_than", 50)))
     )
     assert {mutant.index for mutant in mutation.mutants(rule)} == {0, 1}
@@ -176,7 +176,7 @@ def test_survivors_are_those_that_no_test_notices(found: list[Policy], cases: li
             assert (mutant.what not in left) is noticed, mutant
 
 
-def _matcher(rules: dict[str, Rule]) -> Any:
+def _matcher(rules: dict[str, CompiledPolicy]) -> Any:
     from engine.matching.matcher import Matcher
 
     return Matcher(rules)

@@ -29,7 +29,7 @@ POLICY_FILES = sorted(path for path in POLICIES.glob("policies/**/*.yaml") if "_
 TEST_FILES = sorted(POLICIES.rglob("*_test.yaml"))
 KINDS: list[dict[str, Any]] = yaml.safe_load((CORPUS / "destructive.yaml").read_text(encoding="utf-8"))
 
-Rule = tuple[Policy, list[CompiledCondition]]
+CompiledPolicy = tuple[Policy, list[CompiledCondition]]
 
 
 def relative(path: Path) -> str:
@@ -48,7 +48,7 @@ def packs() -> dict[str, Pack]:
 
 
 @cache
-def library() -> tuple[Rule, ...]:
+def library() -> tuple[CompiledPolicy, ...]:
     """Every preset as the policy it becomes with its default parameters."""
     policies = (policy_from_json(instantiate(each, {}, each.preset_id)) for each in presets().values())
     return tuple((policy, [compile_condition(c) for c in policy.conditions]) for policy in policies)
@@ -65,7 +65,7 @@ def benign() -> tuple[ToolCall, ...]:
     return tuple(ToolCall.of(**json.loads(line)) for line in lines)
 
 
-def matching(call: ToolCall, rules: Iterable[Rule], action: str) -> list[str]:
+def matching(call: ToolCall, rules: Iterable[CompiledPolicy], action: str) -> list[str]:
     """The presets of that action that match; those with a rate limit act only on the calls beyond it."""
     return [
         policy.policy_id

@@ -15,7 +15,7 @@ from engine.fields.facts import Facts
 from engine.fields.paths import parse
 from engine.fields.shell_commands import shell_commands
 from engine.matching.counterfactual import flip
-from engine.matching.matcher import Rule
+from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Policy, ToolCall
 
@@ -197,7 +197,9 @@ def test_examples_of_documents_work_it_out_alike() -> None:
 
 
 def test_the_reason_names_the_command_that_was_found() -> None:
-    rule = Rule.of(Policy("p", "p", "block", (Condition("derived.shellCommands", "matches", "^rm "),)))
+    rule = CompiledPolicy.of(
+        Policy("p", "p", "block", (Condition("derived.shellCommands", "matches", "^rm "),))
+    )
     text = rule.conditions[0].describe(Facts(call({"command": "cd x && r''m -rf y"}).document))
     assert text == '`derived.shellCommands` has "rm -rf y", matching "^rm "'
 

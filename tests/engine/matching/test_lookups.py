@@ -14,8 +14,17 @@ from engine.fields.facts import MISSING, Facts
 from engine.fields.paths import parse
 from engine.fields.scalars import text_of, value_keys, whole
 from engine.matching import lookups, multi_search
-from engine.matching.lookups import Above, Below, Bucket, Door, Equal, Shaped, There, Written
-from engine.matching.selectivity import Filed
+from engine.matching.lookups import (
+    Bucket,
+    LiteralLookup,
+    Lookup,
+    LowerBoundLookup,
+    PatternSetLookup,
+    PresenceLookup,
+    UpperBoundLookup,
+    ValueLookup,
+)
+from engine.matching.selectivity import IndexEntry
 
 PATH = parse("inputPayload.a")
 WORDS = ["a", "ab", "b1", "ß", "ss", "ſ", "é", "12", "1.0", "-1", "true", "null", "{}", "�", "��"]
@@ -44,14 +53,14 @@ def sizes(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-def opened(door: Door, handed: Any, value: Any) -> set[Bucket]:
+def opened(lookup: Lookup, handed: Any, value: Any) -> set[Bucket]:
     work: list[Bucket] = []
-    door.open(handed, Facts({"toolName": "t", "inputPayload": {"a": value}}), work)
+    lookup.collect(handed, Facts({"toolName": "t", "inputPayload": {"a": value}}), work)
     return {item for bucket in work for item in (bucket if isinstance(bucket, tuple) else (bucket,))}
 
 
-def together(filed: Sequence[Filed]) -> Bucket:
-    return tuple(entry.number for entry in filed)
+def together(entries: Sequence[IndexEntry]) -> Bucket:
+    return tuple(entry.number for entry in entries)
 
 
 @given(st.lists(scalars, min_size=1, max_size=6), values)
@@ -66,18 +75,18 @@ def test_what_is_handed_in_opens_what_the_facts_show(known: list[Any], value: An
     literals = {whole(text_of(each)).casefold(): at for at, each in enumerate(known)}
     literals.pop("", None)
     bounds = [each for each in known if type(each) in (int, float) and each == each]
-    above = [(float(bound), Filed(at, ())) for at, bound in enumerate(bounds)]
-    every: list[Door] = [
-        Equal(PATH, equal),
-        Shaped(PATH, {"[0-9]": 0, "^a": 1, "(?i)S": 2}),
-        Above(PATH, above[:], together),
-        Below(PATH, [(-bound, entry) for bound, entry in above], together),
-        There(PATH, 1),
+    above = [(float(bound), IndexEntry(at, ())) for at, bound in enumerate(bounds)]
+    every: list[Lookup] = [
+        ValueLookup(PATH, equal),
+        PatternSetLookup(PATH, {"[0-9]": 0, "^a": 1, "(?i)S": 2}),
+        LowerBoundLookup(PATH, above[:], together),
+        UpperBoundLookup(PATH, [(-bound, entry) for bound, entry in above], together),
+        PresenceLookup(PATH, 1),
     ]
     if literals:
-        every.append(Written(PATH, literals))
-    for door in every:
-        assert opened(door, value, value) == opened(door, MISSING, value)
+        every.append(LiteralLookup(PATH, literals))
+    for lookup in every:
+        assert opened(lookup, value, value) == opened(lookup, MISSING, value)
     numbers = {at for at, bound in enumerate(bounds) if type(value) in (int, float) and value >= bound}
     assert opened(every[2], value, value) >= numbers
     if any(set(value_keys(each)) & set(value_keys(value)) for each in known):

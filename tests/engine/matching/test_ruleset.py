@@ -15,8 +15,8 @@ from hypothesis import given, settings
 
 from engine.errors import DocumentError
 from engine.matching.counterfactual import flip
-from engine.matching.matcher import Matcher, Rule
-from engine.matching.overlay import Layered
+from engine.matching.matcher import CompiledPolicy, Matcher
+from engine.matching.overlay import OverlayMapping
 from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Json, Policy, ToolCall
 from tests.bench.workload import WORDS, Company
@@ -280,7 +280,7 @@ def test_one_update_costs_little_among_many() -> None:
 
 
 def test_layers_behave_like_one_mapping() -> None:
-    base = Layered({"a": 1, "b": 2})
+    base = OverlayMapping({"a": 1, "b": 2})
     changed = base.changed({"b": None, "c": 3}).changed({"a": 4, "x": None})
     assert dict(changed) == {"a": 4, "c": 3} == changed.flat()
     assert (len(changed), "b" in changed, "x" in changed, changed.get("b")) == (2, False, False, None)
@@ -370,5 +370,5 @@ def test_explanations_agree_with_the_evaluation_and_flips_hold(found: Policy, ca
     json.dumps(explanation.as_json(), default=str)
     evaluation = ruleset.scan(call)
     assert explanation.matched is bool(evaluation.matches or evaluation.shadow)
-    for condition in Rule.of(found).conditions:
+    for condition in CompiledPolicy.of(found).conditions:
         flip(condition, call.document)

@@ -1,0 +1,50 @@
+"""What lint may find, and how a finding says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from engine.model import Json, Policy
+
+Level = Literal["error", "warning", "note"]
+LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "note")
+
+CODES: Final[Mapping[str, tuple[Level, str]]] = {
+    "dead": ("error", "the conditions can never all hold"),
+    "shadowed": ("warning", "another policy decides every call that this one matches"),
+    "contradictory": ("warning", "it allows what another policy stops"),
+    "duplicate": ("warning", "another policy has the same conditions and the same effect"),
+    "only-lists": ("warning", "no single value satisfies all conditions on a field"),
+    "redundant-condition": ("warning", "another condition of the policy implies it"),
+    "unindexed": ("note", "every call has to be tested against it"),
+    "missing-triggers": ("warning", "a call without the field matches"),
+    "no-examples": ("warning", "nothing says what it is for, so a mistake in it goes unnoticed"),
+    "one-sided": ("note", "its examples only match, or only do not"),
+    "missing-evades": ("note", "a call that omits or renames the field does not match"),
+    "allow-is-void": ("note", "an `allow` loosens nothing"),
+    "disabled": ("note", "it is switched off"),
+    "not-compared": ("note", "too many policies match its calls to compare it with each of them"),
+}
+"""Every finding's code, its level, and what it says in general."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing about one policy. `pointer` is a JSON pointer into its document, `related` other policies.
+
+    `call` is the witness, as `ToolCall.of` takes it; `outcome` says what the engine did with it.
+    """
+
+    code: str
+    message: str
+    policy: Policy
+    pointer: str = ""
+    call: Mapping[str, Json] | None = None
+    outcome: str = ""
+    related: tuple[str, ...] = ()
+
+    @property
+    def level(self) -> Level:
+        return CODES[self.code][0]
