@@ -7,14 +7,22 @@ of a token but its verified claims leaves this module, and no text of it stands 
 from __future__ import annotations
 
 import base64
+import re
+import zlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import jwt
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from cryptography.hazmat.primitives.serialization import (
+    load_der_private_key,
+    load_der_public_key,
+    load_pem_public_key,
+)
+from cryptography.x509 import load_der_x509_certificate
 
 from api.http import bodies
 from api.http.problems import ApiError, invalid
@@ -25,6 +33,9 @@ LEEWAY: Final = 30
 MOST_ACTORS: Final = 16
 LONGEST: Final = 16_384
 """Characters of a token."""
+LEAST_COMPRESSED: Final = 28
+"""Bytes that a secret has when compressed; a random one of 128 bits has more in every notation."""
+_PEM_WORDS = re.compile(r"-*(?:BEGIN|END)[A-Z ]*?(?:KEY|CERTIFICATE)-*|\s")
 
 
 def _refused(detail: str) -> ApiError:
@@ -57,7 +68,7 @@ def checked_rule(rule: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _secret_problem(key: str) -> str | None:
-    if "-----BEGIN" in key:
+    if "-----BEGIN" in key or _is_der_key(key):
         return "this is a public or private key, not a secret; use it with `RS256` or `ES256`"
     try:
         jwt.algorithms.HMACAlgorithm(jwt.algorithms.HMACAlgorithm.SHA256).prepare_key(key)
@@ -65,7 +76,28 @@ def _secret_problem(key: str) -> str | None:
         return "this is a key of another kind, not a secret; write the secret itself"
     if len(key.encode()) < 32:
         return "a secret for `HS256` needs 32 bytes or more, so that it cannot be guessed"
+    if len(zlib.compress(key.encode(), 9)) < LEAST_COMPRESSED:
+        return "this secret repeats itself and can be guessed; make one with `openssl rand -base64 32`"
     return None
+
+
+def _is_der_key(text: str) -> bool:
+    """True for a key or certificate that has lost its PEM lines, or only their dashes."""
+    try:
+        der = base64.b64decode(_PEM_WORDS.sub("", text), validate=True)
+    except ValueError:
+        return False
+    for load in (
+        load_der_public_key,
+        partial(load_der_private_key, password=None),
+        load_der_x509_certificate,
+    ):
+        try:
+            load(der)
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            continue
+        return True
+    return False
 
 
 def _public_problem(algorithm: str, key: str) -> str | None:

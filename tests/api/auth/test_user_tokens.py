@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jwt
@@ -31,6 +32,12 @@ RSA_PRIVATE, RSA_PUBLIC = pem(rsa.generate_private_key(public_exponent=65537, ke
 _, RSA_SMALL = pem(rsa.generate_private_key(public_exponent=65537, key_size=1024))
 EC_PRIVATE, EC_PUBLIC = pem(ec.generate_private_key(ec.SECP256R1()))
 _, EC_OTHER_CURVE = pem(ec.generate_private_key(ec.SECP384R1()))
+
+
+def bare(text: str) -> str:
+    """A key without its PEM lines."""
+    return "\n".join(text.splitlines()[1:-1])
+
 
 RULES = {
     "HS256": ({"algorithm": "HS256", "key": SECRET}, SECRET),
@@ -187,6 +194,14 @@ def test_an_organisation_without_a_rule_accepts_none() -> None:
 # The rule -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "make", [secrets.token_hex, secrets.token_urlsafe, lambda size: secrets.token_hex(16)]
+)
+def test_random_secrets_are_accepted(make: Callable[[int], str]) -> None:
+    for _ in range(200):
+        checked_rule({"algorithm": "HS256", "key": make(32)})
+
+
 @pytest.mark.parametrize("algorithm", RULES)
 def test_good_rules_are_kept(algorithm: str) -> None:
     rule = RULES[algorithm][0]
@@ -207,6 +222,14 @@ def test_good_rules_are_kept(algorithm: str) -> None:
         ("HS256", "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABgQC7 someone@somewhere", "not a secret"),
         ("HS256", '{"kty": "oct", "k": "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"}', "not a secret"),
         ("HS256", "too short", "32 bytes"),
+        ("HS256", " " * 40, "guess"),
+        ("HS256", "password" * 5, "guess"),
+        ("HS256", "0123456789" * 4, "guess"),
+        ("HS256", bare(RSA_PUBLIC), "not a secret"),
+        ("HS256", bare(RSA_PUBLIC).replace("\n", ""), "not a secret"),
+        ("HS256", RSA_PUBLIC.replace("-----", ""), "not a secret"),
+        ("HS256", bare(EC_PUBLIC), "not a secret"),
+        ("HS256", bare(EC_PRIVATE), "not a secret"),
         ("RS256", SECRET, "PEM"),
         ("RS256", RSA_PRIVATE, "private key"),
         ("RS256", EC_PUBLIC, "RSA key"),
