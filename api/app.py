@@ -123,10 +123,10 @@ def create(progress: Progress | None = None) -> ASGIApp:
 
     `progress` is told how far the loading of the policies is.
     """
-    from api.policies import open_rules
+    from api.policies import open_policies
     from api.service import open_service
     from api.settings import load
 
     settings = load()
-    opened = functools.partial(open_rules, progress=progress)
+    opened = functools.partial(open_policies, progress=progress)
     return Application(lambda: open_service(settings, opened)).asgi

@@ -1,22 +1,28 @@
-"""The frozen bundle that every handler gets: live rules, store, clock, ids."""
+"""The frozen bundle that every handler gets: live policies, store, clock, ids."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from api.clock import Clock, Ids
 from api.database import counters
 from api.database.connection import Database
 from api.database.id_index import Directory
 from api.database.writer import Writer
-from api.policies import Rules
 from api.settings import Settings
 from api.updates.hub import Hub
+from engine.live import LivePolicies
+from engine.repository.repository import Repository
 from engine.repository.snapshot import Snapshot
+from engine.repository.sync import WriteResult
 
 if TYPE_CHECKING:
     from api.auth.credentials import Credentials
+
+T = TypeVar("T")
 
 VERSION = "0.1.0"
 
@@ -29,7 +35,7 @@ class Context:
     store: Database
     directory: Directory
     writer: Writer
-    live: Rules
+    live: LivePolicies
     hub: Hub
     credentials: Credentials
     clock: Clock
@@ -40,6 +46,10 @@ class Context:
         """The policies in force, no older than any change that any process has answered."""
         await self.store.read(self.catch_up)
         return self.live.snapshot
+
+    async def write_policies(self, operation: Callable[[Repository], WriteResult[T]]) -> T:
+        """Run a write of the repository on a thread; what it stored is in force then."""
+        return await asyncio.to_thread(self.live.write, operation)
 
     def catch_up(self) -> None:
         """The same for a thread that may query: bring this process to the newest revision."""

@@ -1,15 +1,11 @@
-"""The live policies of a service process: what the API asks of them, and how they are opened and watched.
-
-Everything in `Rules` may be called from any thread. The writing methods return once the change is committed
-and in force in this process; they raise the errors of `engine.errors`.
-"""
+"""How the live policies of a service process are opened and watched, and who is told of bad files."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from api import metrics
 from api.clock import Clock, Ids, iso, random_ids, system_clock
@@ -19,13 +15,9 @@ from api.database.writer import Writer
 from api.settings import Settings
 from api.store.policy_archive import SqlArchive
 from engine.errors import Problem
-from engine.live import LiveRules
-from engine.matching.ruleset import Ruleset
-from engine.model import Policy
-from engine.repository.archive import VersionRecord
+from engine.live import LivePolicies
 from engine.repository.cache import DocumentCache
-from engine.repository.repository import Offer, Repository
-from engine.repository.snapshot import Snapshot, Stored
+from engine.repository.repository import Repository
 from engine.worktree import git
 from engine.worktree.observer import Progress
 
@@ -34,78 +26,8 @@ log = logging.getLogger("governance.policies")
 MOST_ERRORS = 100
 
 
-class Rules(Protocol):
-    """The newest snapshot, and the ways to change it."""
-
-    @property
-    def revision(self) -> int:
-        """The revision of the snapshot in force."""
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """Policies with their files, presets and packs, as in force."""
-
-    def ruleset(self, organisation_id: str) -> Ruleset:
-        """The compiled policies of an organisation; an empty set when it has none."""
-
-    def catch_up(self, revision: int) -> None:
-        """Bring the snapshot to at least this revision; raises when it cannot, so that nothing is decided."""
-
-    def health(self) -> dict[str, Any]:
-        """`{revision, count, stale, errors}` for `/health`."""
-
-    def create(self, organisation_id: str, body: Mapping[str, Any], *, author: str) -> Stored:
-        """A new policy of a JSON body. Raises DocumentError, PolicyExists."""
-
-    def create_many(
-        self, organisation_id: str, bodies: Sequence[Mapping[str, Any]], *, author: str
-    ) -> list[Stored]:
-        """Several new policies at once, or none of them."""
-
-    def update(
-        self,
-        organisation_id: str,
-        policy_id: str,
-        changes: Mapping[str, Any],
-        *,
-        author: str,
-        if_match: str | None = None,
-    ) -> Stored:
-        """Change the members sent; null removes. Raises PolicyNotFound, PreconditionFailed, DocumentError."""
-
-    def delete(
-        self, organisation_id: str, policy_id: str, *, author: str, if_match: str | None = None
-    ) -> None:
-        """Remove a policy and its file; its versions stay."""
-
-    def rollback(
-        self,
-        organisation_id: str,
-        policy_id: str,
-        version: int,
-        *,
-        author: str,
-        if_match: str | None = None,
-    ) -> Stored:
-        """Write an old state as a new version. Raises VersionNotFound."""
-
-    def preset_upgrade(self, organisation_id: str, policy_id: str) -> Offer:
-        """What the preset of a policy would change. Raises PolicyNotFound, PresetNotFound."""
-
-    def upgrade(
-        self, organisation_id: str, policy_id: str, *, author: str, if_match: str | None = None
-    ) -> Stored:
-        """Take over what `preset_upgrade` offers. Raises DocumentError when the outcome would not be good."""
-
-    def versions(self, organisation_id: str, policy_id: str) -> list[VersionRecord]:
-        """Every version, newest first, also of a deleted policy; empty when there never was one."""
-
-    def policies_at(self, organisation_id: str, moment: int | str) -> tuple[int, list[Policy]] | None:
-        """Revision and policies as they were at a revision, or at an ISO 8601 UTC time; None: no such one."""
-
-
 @contextlib.contextmanager
-def open_rules(
+def open_policies(
     settings: Settings,
     store: Database,
     writer: Writer,
@@ -113,7 +35,7 @@ def open_rules(
     clock: Clock = system_clock,
     ids: Ids = random_ids,
     progress: Progress | None = None,
-) -> Iterator[LiveRules]:
+) -> Iterator[LivePolicies]:
     """The policies in force, watched until the end. Raises RefusedToStart."""
     repository = Repository(
         settings.policies_dir,
@@ -128,7 +50,7 @@ def open_rules(
             "run `git init` there, or leave the setting out",
             settings.policies_dir,
         )
-    live = LiveRules(repository, on_failed=lambda problems: _tell(writer, live, problems))
+    live = LivePolicies(repository, on_failed=lambda problems: _tell(writer, live, problems))
     live.start(progress)
     live.watch()
     try:
@@ -137,7 +59,7 @@ def open_rules(
         live.close()
 
 
-def _tell(writer: Writer, live: LiveRules, problems: Sequence[Problem]) -> None:
+def _tell(writer: Writer, live: LivePolicies, problems: Sequence[Problem]) -> None:
     """Count a refused batch, and put it into the audit log and the outbox."""
     metrics.reload_failed()
     data = {

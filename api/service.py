@@ -1,4 +1,4 @@
-"""Opening and closing all that one service process needs: database, writer, rules, hub, background tasks.
+"""Opening and closing all that one service process needs: database, writer, live, hub, background tasks.
 
 Everything that tests replace - clock, ids, rules - is an argument.
 """
@@ -21,7 +21,6 @@ from api.database.connection import Database, DatabaseUnavailable
 from api.database.id_index import Directory
 from api.database.writer import Writer
 from api.ingestion.pipeline import Ingestion
-from api.policies import Rules
 from api.retention import Retention, keep_clean
 from api.settings import Settings
 from api.store import approvals
@@ -29,17 +28,18 @@ from api.store.webhooks import WebhookOutbox
 from api.updates.feed import Feed
 from api.updates.hub import Hub
 from api.webhooks.worker import DeliveryWorker
+from engine.live import LivePolicies
 
 log = logging.getLogger("governance")
 
-OpenRules = Callable[[Settings, Database, Writer], contextlib.AbstractContextManager[Rules]]
+OpenPolicies = Callable[[Settings, Database, Writer], contextlib.AbstractContextManager[LivePolicies]]
 """Opens the policies; the writer runs already, since recording policy versions goes through it."""
 
 
 @contextlib.asynccontextmanager
 async def open_service(
     settings: Settings,
-    open_rules: OpenRules,
+    open_policies: OpenPolicies,
     *,
     clock: Clock = system_clock,
     ids: Ids = random_ids,
@@ -61,27 +61,25 @@ async def open_service(
             stack.callback(store.leave)
             stack.callback(credentials.close)
             stack.push_async_callback(asyncio.to_thread, writer.close)
-            opening = open_rules(settings, store, writer)
-            rules = await asyncio.to_thread(opening.__enter__)
+            opening = open_policies(settings, store, writer)
+            live = await asyncio.to_thread(opening.__enter__)
             stack.push_async_callback(asyncio.to_thread, opening.__exit__, None, None, None)
             writer.ingest = Ingestion(
                 store,
                 directory,
-                rules=rules.ruleset,
-                rules_revision=lambda: rules.revision,
-                catch_up=rules.catch_up,
+                rules=live.ruleset,
+                rules_revision=lambda: live.revision,
+                catch_up=live.catch_up,
                 keys_version=lambda: credentials.keys_version,
                 load_keys=partial(credentials.load_keys, certain=True),
                 key_is_active=credentials.is_active,
                 frontend=settings.frontend,
             )
-            feed = Feed(store, hub, lambda: _catch_up(store, rules))
+            feed = Feed(store, hub, lambda: _catch_up(store, live))
             await asyncio.to_thread(feed.start)
             stack.push_async_callback(asyncio.to_thread, feed.close)
             writer.follower = feed
-            context = Context(
-                settings, store, directory, writer, rules, hub, credentials, clock, ids, clock()
-            )
+            context = Context(settings, store, directory, writer, live, hub, credentials, clock, ids, clock())
             retention = Retention(settings.event_days, settings.delivery_days)
             housekeeping = [
                 asyncio.create_task(_sweep(context)),
@@ -109,11 +107,11 @@ async def open_service(
         await asyncio.to_thread(store.close)
 
 
-def _catch_up(store: Database, rules: Rules) -> None:
+def _catch_up(store: Database, live: LivePolicies) -> None:
     """Bring the rules to what other processes have committed."""
     revision = store.read_here(counters.value, "policies")
-    if revision > rules.revision:
-        rules.catch_up(revision)
+    if revision > live.revision:
+        live.catch_up(revision)
 
 
 async def _sweep(context: Context) -> None:

@@ -15,20 +15,23 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from engine.errors import DocumentError, EngineError, PolicyNotFound, Problem, StorageError
+from engine.errors import DocumentError, EngineError, Problem, StorageError
 from engine.gc_pause import gc_paused
 from engine.matching.ruleset import Ruleset
-from engine.model import Json, Policy
-from engine.repository.archive import Change, VersionRecord
-from engine.repository.repository import Offer, Repository
+from engine.model import Policy
+from engine.repository.archive import FileChange
+from engine.repository.repository import Repository
 from engine.repository.snapshot import Snapshot, Stored
+from engine.repository.sync import WriteResult
 from engine.worktree.observer import Progress
 from engine.worktree.paths import ours
 from engine.worktree.watcher import Watcher
 
 log = logging.getLogger("governance.policies")
+
+T = TypeVar("T")
 
 RESCAN_SECONDS: Final = 30.0
 FOLLOW_SECONDS: Final = 5.0
@@ -40,7 +43,7 @@ GIVES_WAY: Final = 10
 PLACES: Final = ("file", "line", "column")
 """Of a problem, each left out where it is not known."""
 
-Changed = Callable[[Sequence[Change]], None]
+Changed = Callable[[Sequence[FileChange]], None]
 Failed = Callable[[Sequence[Problem]], None]
 
 
@@ -52,7 +55,7 @@ class _Live:
     rulesets: Mapping[str, Ruleset] = field(default_factory=dict)
 
 
-class LiveRules:
+class LivePolicies:
     """The newest snapshot with its compiled rule sets, and the ways to change it. Safe from any thread.
 
     `on_changed` hears of batches of files that came into force, `on_failed` once of each set of problems.
@@ -111,91 +114,15 @@ class LiveRules:
             ],
         }
 
-    def versions(self, organisation_id: str, policy_id: str) -> list[VersionRecord]:
-        """Every version, newest first, also of a deleted one; empty when there never was one."""
+    # ---- writing ---------------------------------------------------------------------------------------
+
+    def write(self, operation: Callable[[Repository], WriteResult[T]]) -> T:
+        """Run a write of the repository; returns what is stored now, once the change is committed and in
+        force in this process. Raises what the operation does."""
         try:
-            return self.repository.versions(organisation_id, policy_id)
-        except PolicyNotFound:
-            return []
-
-    def policies_at(self, organisation_id: str, moment: int | str) -> tuple[int, list[Policy]] | None:
-        """Revision and policies as they were at a revision, or at an ISO 8601 UTC time; None: no such one."""
-        return self.repository.policies_at(organisation_id, moment)
-
-    def preset_upgrade(self, organisation_id: str, policy_id: str) -> Offer:
-        """What the preset of a policy would change. Raises PolicyNotFound, PresetNotFound."""
-        return self.repository.preset_upgrade(organisation_id, policy_id)
-
-    # ---- writing: all return once the change is committed and in force in this process ------------------
-
-    def create(self, organisation_id: str, body: Mapping[str, Json], *, author: str) -> Stored:
-        """A new policy of a JSON body. Raises what `Repository.create` does."""
-        return self.create_many(organisation_id, [body], author=author)[0]
-
-    def create_many(
-        self, organisation_id: str, bodies: Sequence[Mapping[str, Json]], *, author: str
-    ) -> list[Stored]:
-        """Several new policies at once, or none of them."""
-        if not bodies:
-            return []
-        written = self.repository.create_many(bodies, author=author, organisation_id=organisation_id)
-        self._swap()
-        return list(written.stored)
-
-    def update(
-        self,
-        organisation_id: str,
-        policy_id: str,
-        changes: Mapping[str, Json],
-        *,
-        author: str,
-        if_match: str | None = None,
-    ) -> Stored:
-        """Change the members sent; null removes. Raises what `Repository.update` does."""
-        try:
-            written = self.repository.update(
-                organisation_id, policy_id, changes, author=author, if_match=if_match
-            )
+            return operation(self.repository).stored
         finally:
             self._swap()
-        return _stored(written.stored, policy_id)
-
-    def delete(
-        self, organisation_id: str, policy_id: str, *, author: str, if_match: str | None = None
-    ) -> None:
-        """Remove a policy and its file; its versions stay."""
-        try:
-            self.repository.delete(organisation_id, policy_id, author=author, if_match=if_match)
-        finally:
-            self._swap()
-
-    def rollback(
-        self,
-        organisation_id: str,
-        policy_id: str,
-        version: int,
-        *,
-        author: str,
-        if_match: str | None = None,
-    ) -> Stored:
-        """Write an old state as a new version. Raises VersionNotFound and what `update` does."""
-        try:
-            written = self.repository.rollback(
-                organisation_id, policy_id, version, author=author, if_match=if_match
-            )
-        finally:
-            self._swap()
-        return _stored(written.stored, policy_id)
-
-    def upgrade(
-        self, organisation_id: str, policy_id: str, *, author: str, if_match: str | None = None
-    ) -> Stored:
-        """Take over what `preset_upgrade` offers. Raises what `Repository.upgrade` does."""
-        try:
-            written = self.repository.upgrade(organisation_id, policy_id, author=author, if_match=if_match)
-        finally:
-            self._swap()
-        return _stored(written.stored, policy_id)
 
     # ---- keeping up ------------------------------------------------------------------------------------
 
@@ -378,9 +305,3 @@ class LiveRules:
 
 class _Changed(Exception):
     """A file has changed during a rescan."""
-
-
-def _stored(stored: Stored | None, policy_id: str) -> Stored:
-    if stored is None:
-        raise PolicyNotFound(f"there is no policy `{policy_id}`")
-    return stored

@@ -197,20 +197,14 @@ def _blobs(names: Mapping[str, str]) -> dict[str, bytes]:
     return found
 
 
-def _git(*arguments: str, sent: bytes | None = None) -> bytes | None:
+def _git(*arguments: str, sent: bytes = b"") -> bytes | None:
+    from engine.worktree import git
+
     try:
-        done = subprocess.run(
-            ["git", "-c", "core.fsmonitor=false", *arguments],
-            input=sent or b"",
-            capture_output=True,
-            timeout=SECONDS,
-            check=True,
-            env={**os.environ, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"},
-        )
+        return git.call(Path(), *arguments, environment=os.environ, seconds=SECONDS, sent=sent)
     except FileNotFoundError:
         raise CommandError("git is not installed here; give two folders instead", USAGE) from None
     except subprocess.TimeoutExpired:
         raise CommandError(f"git did not answer within {SECONDS} seconds", USAGE) from None
     except subprocess.CalledProcessError:
         return None
-    return done.stdout

@@ -16,8 +16,8 @@ from api.context import VERSION, Context
 from api.database.connection import DatabaseUnavailable
 from api.http.exchange import Reply, Values
 from api.http.route import ANYONE, Route
-from api.policies import Rules
 from api.store import accounts, approvals
+from engine.live import LivePolicies
 
 PATIENCE = 3.0
 """Seconds that the database has to answer."""
@@ -74,10 +74,10 @@ async def _asked(context: Context, count: Callable[..., int], *arguments: Any) -
         return None
 
 
-def _unindexed(rules: Rules) -> int:
+def _unindexed(live: LivePolicies) -> int:
     """How many policies of all organisations no index narrows."""
     organisations = [each["organisationId"] for each in accounts.list_organisations()]
-    return sum(len(rules.ruleset(name).stats()["unindexed"]) for name in organisations)
+    return sum(len(live.ruleset(name).stats()["unindexed"]) for name in organisations)
 
 
 def _uptime(context: Context) -> float:

@@ -58,6 +58,16 @@ def _id(values: Values) -> str:
     return policy_id
 
 
+def _policy(caller: Caller, values: Values) -> tuple[str, str]:
+    """Which policy the path is about."""
+    return caller.organisation_id, _id(values)
+
+
+def _writer(caller: Caller, values: Values) -> dict[str, Any]:
+    """Who writes, and which state of the policy is meant."""
+    return {"author": caller.actor, "if_match": _if_match(values)}
+
+
 async def list_policies(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/policies: by name, then id."""
     snapshot = await context.newest()
@@ -94,9 +104,8 @@ def _stored(caller: Caller, values: Values, snapshot: Snapshot) -> Stored:
 async def list_policy_versions(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/policies/:id/versions: newest first; stays readable after deletion."""
     policy_id = _id(values)
-    versions = await asyncio.to_thread(context.live.versions, caller.organisation_id, policy_id)
-    if not versions:
-        raise not_found("policy", policy_id)
+    repository = context.live.repository
+    versions = await asyncio.to_thread(repository.versions, caller.organisation_id, policy_id)
     entries = [
         {
             **{name: value for name, value in version.state.items() if name in _VERSION_FIELDS},
@@ -122,53 +131,42 @@ _VERSION_FIELDS = frozenset({"name", "description", "action", "matchConditions",
 
 async def create_policy(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/policies."""
-    stored = await asyncio.to_thread(
-        context.live.create, caller.organisation_id, values.body, author=caller.actor
+    organisation_id = caller.organisation_id
+    stored = await context.write_policies(
+        lambda policies: policies.create(values.body, author=caller.actor, organisation_id=organisation_id)
     )
     return _reply(stored, 201)
 
 
 async def update_policy(caller: Caller, values: Values, context: Context) -> Reply:
     """PATCH /v1/policies/:id: only what is sent is changed; null removes an optional field."""
-    stored = await asyncio.to_thread(
-        context.live.update,
-        caller.organisation_id,
-        _id(values),
-        values.body,
-        author=caller.actor,
-        if_match=_if_match(values),
+    stored = await context.write_policies(
+        lambda policies: policies.update(*_policy(caller, values), values.body, **_writer(caller, values))
     )
     return _reply(stored)
 
 
 async def delete_policy(caller: Caller, values: Values, context: Context) -> Reply:
     """DELETE /v1/policies/:id; its versions stay readable."""
-    await asyncio.to_thread(
-        context.live.delete,
-        caller.organisation_id,
-        _id(values),
-        author=caller.actor,
-        if_match=_if_match(values),
+    await context.write_policies(
+        lambda policies: policies.delete(*_policy(caller, values), **_writer(caller, values))
     )
     return Reply(status=204)
 
 
 async def rollback_policy(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/policies/:id/rollback: an old state becomes the newest version."""
-    stored = await asyncio.to_thread(
-        context.live.rollback,
-        caller.organisation_id,
-        _id(values),
-        values.body["version"],
-        author=caller.actor,
-        if_match=_if_match(values),
+    stored = await context.write_policies(
+        lambda policies: policies.rollback(
+            *_policy(caller, values), values.body["version"], **_writer(caller, values)
+        )
     )
     return _reply(stored)
 
 
 async def get_preset_upgrade(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/policies/:id/preset-upgrade: what the policy's preset has that the policy has not."""
-    offer = await asyncio.to_thread(context.live.preset_upgrade, caller.organisation_id, _id(values))
+    offer = await asyncio.to_thread(context.live.repository.preset_upgrade, *_policy(caller, values))
     upgrade = offer.upgrade
     shape = {
         "available": upgrade.available,
@@ -186,12 +184,8 @@ async def get_preset_upgrade(caller: Caller, values: Values, context: Context) -
 
 async def upgrade_policy(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/policies/:id/preset-upgrade: exactly what the GET shows, as a new version."""
-    stored = await asyncio.to_thread(
-        context.live.upgrade,
-        caller.organisation_id,
-        _id(values),
-        author=caller.actor,
-        if_match=_if_match(values),
+    stored = await context.write_policies(
+        lambda policies: policies.upgrade(*_policy(caller, values), **_writer(caller, values))
     )
     return _reply(stored)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import Any
@@ -95,8 +94,9 @@ async def activate_pack(caller: Caller, values: Values, context: Context) -> Rep
                 f"the policy `{existing.policy_id}` was made from `{preset.preset_id}` already, and says"
                 f" something else than {_named(sent)} would; change or delete it, or activate without",
             )
-    created = await asyncio.to_thread(
-        context.live.create_many, caller.organisation_id, bodies, author=caller.actor
+    organisation_id = caller.organisation_id
+    created = await context.write_policies(
+        lambda policies: policies.create_many(bodies, author=caller.actor, organisation_id=organisation_id)
     )
     return Reply([policy_json(stored) for stored in created])
 
@@ -108,7 +108,10 @@ async def activate_preset(caller: Caller, values: Values, context: Context) -> R
         raise not_found("preset", values.path["presetId"])
     body = values.body or {}
     policy = _body(preset, body.get("parameters", {}), body.get("policyId"))
-    stored = await asyncio.to_thread(context.live.create, caller.organisation_id, policy, author=caller.actor)
+    organisation_id = caller.organisation_id
+    stored = await context.write_policies(
+        lambda policies: policies.create(policy, author=caller.actor, organisation_id=organisation_id)
+    )
     return Reply(policy_json(stored), 201, {"ETag": f'"{stored.etag}"'})
 
 

@@ -105,7 +105,7 @@ def _as_of(organisation_id: str, moment: int | str, context: Context) -> Ruleset
         except (ValueError, OverflowError):
             message = "`asOf` must be a revision number or an ISO 8601 time such as `2026-01-31T09:30:00Z`"
             raise invalid("/asOf", message) from None
-    found = context.live.policies_at(organisation_id, moment)
+    found = context.live.repository.policies_at(organisation_id, moment)
     if found is None:
         raise invalid("/asOf", f"there is no revision `{moment}`; the newest is {context.live.revision}")
     revision, policies = found

@@ -15,7 +15,7 @@ from api.clock import Clock, Ids
 from api.database.connection import Database, marks
 from api.database.transaction import Transaction
 from api.database.writer import Writer
-from engine.repository.archive import Change, FileRecord, VersionRecord
+from engine.repository.archive import FileChange, FileRecord, VersionRecord
 
 T = TypeVar("T")
 
@@ -115,7 +115,9 @@ class SqlRecords:
 
     # ---- writing ---------------------------------------------------------------------------------------
 
-    def record(self, revision: int, at: str, changes: Sequence[Change], blobs: Mapping[str, bytes]) -> None:
+    def record(
+        self, revision: int, at: str, changes: Sequence[FileChange], blobs: Mapping[str, bytes]
+    ) -> None:
         transaction = self._transaction
         if transaction is None:
             raise RuntimeError("a view cannot record")
@@ -138,7 +140,7 @@ class SqlRecords:
         fresh = [(digest, content) for digest, content in blobs.items() if digest not in known]
         self._store.insert_many("blobs", ("digest", "content"), fresh)
 
-    def _end_versions(self, at: str, changes: Sequence[Change]) -> None:
+    def _end_versions(self, at: str, changes: Sequence[FileChange]) -> None:
         for change in changes:
             before = change.before
             if before is None or before.kind != "policy" or change.moved:
@@ -153,7 +155,7 @@ class SqlRecords:
                     ),
                 )
 
-    def _put_versions(self, revision: int, at: str, changes: Sequence[Change]) -> None:
+    def _put_versions(self, revision: int, at: str, changes: Sequence[FileChange]) -> None:
         rows: list[tuple[Any, ...]] = []
         for change in changes:
             after = change.after
@@ -167,7 +169,7 @@ class SqlRecords:
                 )
         self._store.insert_many("policy_versions", VERSION_COLUMNS, rows)
 
-    def _put_files(self, changes: Sequence[Change]) -> None:
+    def _put_files(self, changes: Sequence[FileChange]) -> None:
         for part in _parts([change.path for change in changes]):
             self._store.rows_changed(f"DELETE FROM policy_files WHERE path IN ({marks(part)})", part)
         rows = [
@@ -175,7 +177,7 @@ class SqlRecords:
         ]
         self._store.insert_many("policy_files", FILE_COLUMNS, rows)
 
-    def _put_log(self, revision: int, at: str, changes: Sequence[Change]) -> None:
+    def _put_log(self, revision: int, at: str, changes: Sequence[FileChange]) -> None:
         rows: list[tuple[Any, ...]] = []
         for change in changes:
             subject = change.subject
@@ -230,7 +232,7 @@ def _version(row: dict[str, Any]) -> VersionRecord:
     return VersionRecord(**row | {"state": json.loads(row["state"]), "deleted": bool(row["deleted"])})
 
 
-def _tell(transaction: Transaction, revision: int, change: Change) -> None:
+def _tell(transaction: Transaction, revision: int, change: FileChange) -> None:
     """One audit record, one webhook event and one hint for those who watch, in the same transaction."""
     subject = change.subject
     if change.after is None:

@@ -9,14 +9,14 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from engine.repository.archive import Change
+from engine.repository.archive import FileChange
 
 log = logging.getLogger("governance.policies")
 
 MOST_NAMES: Final = 50
 
 
-def tell(changes: Sequence[Change], revision: int) -> None:
+def tell(changes: Sequence[FileChange], revision: int) -> None:
     """One line for the batch, and a warning for the policies that it ended."""
     kinds: dict[str, list[str]] = {"created": [], "changed": [], "moved": [], "deleted": []}
     ended: list[str] = []
@@ -44,7 +44,7 @@ def tell(changes: Sequence[Change], revision: int) -> None:
         )
 
 
-def _acts(change: Change) -> bool:
+def _acts(change: FileChange) -> bool:
     """True when the policy that went did more than to allow or to be watched."""
     state = change.state
     return (
@@ -55,7 +55,7 @@ def _acts(change: Change) -> bool:
     )
 
 
-def _name(change: Change) -> str:
+def _name(change: FileChange) -> str:
     record = change.subject
     place = "" if record.organisation_id == "default" else f"{record.organisation_id}/"
     kind = "" if record.kind == "policy" else f"{record.kind} "

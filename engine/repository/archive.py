@@ -38,7 +38,7 @@ class FileRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FileChange:
     """One file that changed: `after` is what is in force now, None when nothing is; one of the two is there.
     `state` is the policy (the contract's shape) that came or went.
 
@@ -120,7 +120,9 @@ class Records(Protocol):
     def blob(self, digest: str) -> bytes:
         """Exact bytes. Raises KeyError."""
 
-    def record(self, revision: int, at: str, changes: Sequence[Change], blobs: Mapping[str, bytes]) -> None:
+    def record(
+        self, revision: int, at: str, changes: Sequence[FileChange], blobs: Mapping[str, bytes]
+    ) -> None:
         """Keep the changes of one revision: bytes, versions, the last good set and the log of changes.
 
         The version before a new one, or before a removal, gets `archived_at` and `archived_by`.

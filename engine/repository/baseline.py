@@ -1,4 +1,4 @@
-"""What disk and archive last agreed on: by it, an edit of a file is told from a file that is merely old.
+"""The merge base of disk and archive: by it, an edit of a file is told from a file that is merely old.
 
 Kept by path, with the revision at which the two were seen to be the same; after a restart it is read back
 from the marker, as far as that is known. It decides nothing about files.
@@ -12,46 +12,44 @@ from engine.repository.archive import FileRecord, Records
 from engine.worktree.markers import Marker
 
 
-class Agreed:
+class Baseline:
     """Digests by path; None: there was no file. Nothing is `known` of a folder that was never compared."""
 
     def __init__(self) -> None:
         self.known = False
-        self._said: dict[str, str | None] = {}
-        self._at: dict[str, int] = {}
-        # A path that is in neither was agreed to have no file, at this revision.
+        self._digests: dict[str, str | None] = {}
+        self._revisions: dict[str, int] = {}
+        # A path that is in neither had no file, at this revision.
         self._revision = 0
 
-    @classmethod
-    def by(cls, marker: Marker | None, records: Records, files: Mapping[str, FileRecord]) -> Agreed:
+    def restore(self, marker: Marker | None, records: Records, files: Mapping[str, FileRecord]) -> None:
         """What the marker of a folder stands for, if the archive knows it; `files` are those at its head."""
-        agreed = cls()
+        self.known = False
         if marker is None or records.recorded_at(marker.revision) != marker.recorded_at:
-            return agreed
-        said: dict[str, str | None] = {path: record.digest for path, record in files.items()}
+            return
+        digests: dict[str, str | None] = {path: record.digest for path, record in files.items()}
         for path in records.changed_since(marker.revision):
-            said[path] = None
+            digests[path] = None
             for at, digest in records.history(path):
                 if at <= marker.revision:
-                    said[path] = digest
-        agreed.begin(said, marker.revision)
-        return agreed
+                    digests[path] = digest
+        self.begin(digests, marker.revision)
 
-    def begin(self, said: Mapping[str, str | None], revision: int) -> None:
+    def begin(self, digests: Mapping[str, str | None], revision: int) -> None:
         """All of the disk was compared at this revision, and all was the same."""
-        self.known, self._revision, self._said, self._at = True, revision, {}, {}
-        self.add(said, revision)
+        self.known, self._revision, self._digests, self._revisions = True, revision, {}, {}
+        self.add(digests, revision)
 
-    def add(self, said: Mapping[str, str | None], revision: int) -> None:
+    def add(self, digests: Mapping[str, str | None], revision: int) -> None:
         """These paths were the same at this revision; ignored as long as nothing is known of the others."""
         if self.known:
-            self._said.update(said)
-            self._at.update(dict.fromkeys(said, revision))
+            self._digests.update(digests)
+            self._revisions.update(dict.fromkeys(digests, revision))
 
-    def on(self, path: str) -> str | None:
+    def digest(self, path: str) -> str | None:
         """What the file was."""
-        return self._said.get(path)
+        return self._digests.get(path)
 
-    def at(self, path: str) -> int:
+    def revision(self, path: str) -> int:
         """The revision at which that was so."""
-        return self._at.get(path, self._revision)
+        return self._revisions.get(path, self._revision)

@@ -33,6 +33,15 @@ class Loaded:
         return self.place.kind
 
 
+@dataclass(frozen=True, slots=True)
+class Put:
+    """A document that a file now says, and its exact bytes."""
+
+    loaded: Loaded
+    digest: str
+    content: bytes
+
+
 def load(path: str, content: bytes) -> Loaded:
     """Raises DocumentError with every problem of the file."""
     place = place_of(path)
@@ -52,7 +61,7 @@ def load(path: str, content: bytes) -> Loaded:
     return Loaded(place, document.policy, document.declared_version)
 
 
-class Library:
+class DocumentLoader:
     """Makes snapshots of what an archive holds."""
 
     def __init__(self, cache: DocumentCache) -> None:
@@ -91,15 +100,35 @@ class Library:
             )
             if cached is not None:
                 return cached
-        document = self.load(record.path, content or records.blob(record.digest), record.digest).document
+        document = self.put(
+            record.path, content or records.blob(record.digest), record.digest
+        ).loaded.document
         return replace(document, version=record.version) if isinstance(document, Policy) else document
 
-    def load(self, path: str, content: bytes, digest: str) -> Loaded:
+    def put(self, path: str, content: bytes, digest: str) -> Put:
         """A file's document, remembered for the next start. Raises DocumentError."""
         loaded = load(path, content)
         if isinstance(loaded.document, Policy):
             self._cache.put(digest, loaded.document)
-        return loaded
+        return Put(loaded, digest, content)
+
+    def policies_at(
+        self, records: Records, organisation_id: str, moment: int | str
+    ) -> tuple[int, list[Policy]] | None:
+        """Revision and policies in force at a revision or an ISO 8601 UTC time; None: no such revision."""
+        revision = moment if isinstance(moment, int) else records.revision_at(moment)
+        if not 0 < revision <= records.head()[0]:
+            return None
+        documents = [
+            self.document(records, record)
+            for record in records.files_at(revision).values()
+            if record.kind == "policy" and record.organisation_id == organisation_id
+        ]
+        return revision, [document for document in documents if isinstance(document, Policy)]
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Keep what was checked for the next start."""
+        self._cache.save(record.digest for record in snapshot.files.values())
 
     def at_head(self, records: Records, mine: Snapshot) -> Snapshot:
         """The snapshot at the archive's head, made from `mine` and what changed since."""

@@ -1,18 +1,19 @@
-"""The policies folder and the API as two writers of one history: the side of the API.
+"""The policies folder and the API as two writers of one history.
 
-An API write is its own batch: it loads the edit that lies on disk first (as its own version), then applies
-the sent members on top, changing only their spans in the file, swaps the file in one rename and records the
-version, all inside one transaction. What a failed write did to the file is undone.
-
-How a write and its record stay together is `writes`; the side of the disk is `reconcile`. It must not know
-SQL or HTTP.
+Composed of a worktree (the files), an archive (the history), and the sequence that keeps the two level
+(`sync.py`, with journal and merge base). What is decided here is which bytes an API write puts into which
+file: only the changed members' spans are replaced, so that comments and order stay, and what the caller may
+change. It must not know SQL or HTTP.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Final, TypeVar
 
 from engine.documents.edit import dump, edit, refuse_surrogates, same
 from engine.documents.policy import API_VERSION, policy_as_json, policy_from_json, slug
@@ -28,38 +29,32 @@ from engine.errors import (
 )
 from engine.model import Json, Policy
 from engine.repository import preset_history
-from engine.repository.archive import Change, Records, VersionRecord
+from engine.repository.archive import Archive, FileChange, Records, VersionRecord
+from engine.repository.cache import DocumentCache
+from engine.repository.loader import DocumentLoader
+from engine.repository.plan import Plan
 from engine.repository.snapshot import Snapshot, Stored
-from engine.repository.write import Job, Writes
-from engine.worktree import paths
+from engine.repository.sync import Applied, Authors, Sync, WriteResult
+from engine.worktree import git, paths
+from engine.worktree.disk import Disk, Pause
+from engine.worktree.observer import Part, Progress
+from engine.worktree.worktree import Worktree
+
+log = logging.getLogger("governance.policies")
+
+T = TypeVar("T")
 
 REMOVABLE: Final = frozenset(
     {"description", "presetId", "scope", "mode", "rateLimit", "approval", "failurePolicy", "examples"}
 )
 """Members that an API change removes by sending null."""
 
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What an API write led to; `stored` is None after a deletion. `changes` begins with the edit that lay
-    on disk, if there was one, and is empty when the policy already was as asked."""
-
-    snapshot: Snapshot
-    stored: Stored | None
-    changes: tuple[Change, ...] = ()
+Commit = Callable[[Path, str, str, str], object]
+"""Called as `commit(root, path, author, message)` after an API write."""
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenMany:
-    """What writing several new policies led to."""
-
-    snapshot: Snapshot
-    stored: tuple[Stored, ...]
-    changes: tuple[Change, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
+class UpgradeOffer:
     """What upgrading a policy to its preset would do. `etag` names this state of both."""
 
     stored: Stored
@@ -71,14 +66,82 @@ class Offer:
         return f"{self.stored.etag}-{self.preset.digest[:16]}"
 
 
-class Repository(Writes):
-    """One folder and one archive. Safe to use from several threads."""
+class Repository:
+    """One folder and one archive. Safe to use from several threads.
+
+    Writes raise PolicyFileInvalid and StorageError beside what each one names.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        archive: Archive,
+        *,
+        clock: Callable[[], str],
+        disk: Disk | None = None,
+        authors: Authors = git.authors,
+        commit: Commit | None = None,
+        cache: DocumentCache | None = None,
+        nanoseconds: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """`clock` gives ISO 8601 UTC text, `nanoseconds` the same clock as the file system's."""
+        self.archive = archive
+        self.worktree = Worktree(disk or Disk(root), nanoseconds)
+        self._documents = DocumentLoader(cache or DocumentCache())
+        self._commit = commit
+        self.sync = Sync(self.worktree, archive, self._documents, clock=clock, authors=authors)
+
+    @property
+    def root(self) -> Path:
+        return self.worktree.root
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What is in force."""
+        return self.sync.current.snapshot
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Why the disk's state is not in force; empty when it is."""
+        return self.sync.current.problems
+
+    # ---- files and other writers -----------------------------------------------------------------------
+
+    def start(self, progress: Progress | None = None) -> Applied:
+        """Load the last good set, then whatever the disk says on top of it.
+
+        Raises RefusedToStart when the disk is not good and there is no last good set either: with an empty
+        set everything would be allowed.
+        """
+        return self.sync.start(progress)
+
+    def apply_files(self, hints: Iterable[str] | None = None) -> Applied:
+        """Bring the archive up to the disk, and stale files up to the archive; all edits are one batch.
+
+        `hints` are paths that may have changed, None looks at all. Raises what the archive raises; then
+        nothing has changed.
+        """
+        return self.sync.apply_files(hints)
+
+    def differing(self, reread: Part, pause: Pause = lambda: None) -> set[str]:
+        """Look at all of the disk in passing: the paths that are not as in force. Nothing of them is applied,
+        since it may be half of a batch.
+
+        `reread` is the part of the files that is read again whatever their times say. Raises what the archive
+        or `pause` raises.
+        """
+        return self.sync.differing(reread, pause)
+
+    def follow(self) -> Snapshot:
+        """Take over what other processes and nodes have committed. Touches no disk; the next `apply_files`
+        brings the files up to date. Raises RepositoryError when a newer document does not load here."""
+        return self.sync.follow()
 
     # ---- reading ---------------------------------------------------------------------------------------
 
     def policy(self, organisation_id: str, policy_id: str) -> Stored:
         """Raises PolicyNotFound."""
-        return _found(self._snapshot, organisation_id, policy_id)
+        return _found(self.snapshot, organisation_id, policy_id)
 
     def versions(self, organisation_id: str, policy_id: str) -> list[VersionRecord]:
         """All versions, newest first, also of a deleted policy. Raises PolicyNotFound."""
@@ -89,66 +152,59 @@ class Repository(Writes):
 
     def policies_at(self, organisation_id: str, moment: int | str) -> tuple[int, list[Policy]] | None:
         """Revision and policies in force at a revision or an ISO 8601 UTC time; None: no such revision."""
+        return self.archive.view(
+            lambda records: self._documents.policies_at(records, organisation_id, moment)
+        )
 
-        def read(records: Records) -> tuple[int, list[Policy]] | None:
-            revision = moment if isinstance(moment, int) else records.revision_at(moment)
-            if not 0 < revision <= records.head()[0]:
-                return None
-            documents = [
-                self._library.document(records, record)
-                for record in records.files_at(revision).values()
-                if record.kind == "policy" and record.organisation_id == organisation_id
-            ]
-            return revision, [document for document in documents if isinstance(document, Policy)]
-
-        return self.archive.view(read)
-
-    def preset_upgrade(self, organisation_id: str, policy_id: str) -> Offer:
+    def preset_upgrade(self, organisation_id: str, policy_id: str) -> UpgradeOffer:
         """What the preset of a policy, as it is now, would change. Raises PolicyNotFound, PresetNotFound."""
 
-        def read(records: Records) -> Offer:
-            head = self._library.at_head(records, self._snapshot)
+        def read(records: Records) -> UpgradeOffer:
+            head = self._documents.at_head(records, self.snapshot)
             return _offer(records, head, _found(head, organisation_id, policy_id))
 
         return self.archive.view(read)
 
     # ---- writing ---------------------------------------------------------------------------------------
 
-    def create(self, body: Mapping[str, Json], *, author: str, organisation_id: str = "default") -> Written:
+    def create(
+        self, body: Mapping[str, Json], *, author: str, organisation_id: str = "default"
+    ) -> WriteResult[Stored]:
         """A new policy from the API's shape; without `policyId` it gets a free one made from its name.
 
-        Raises DocumentError, PolicyExists, PolicyFileInvalid, StorageError.
+        Raises DocumentError, PolicyExists.
         """
-        written = self.create_many([body], author=author, organisation_id=organisation_id)
-        return Written(written.snapshot, written.stored[0], written.changes)
+        result = self.create_many([body], author=author, organisation_id=organisation_id)
+        return WriteResult(result.stored[0], result.changes)
 
     def create_many(
         self, bodies: Sequence[Mapping[str, Json]], *, author: str, organisation_id: str = "default"
-    ) -> WrittenMany:
+    ) -> WriteResult[list[Stored]]:
         """Several new policies in one revision each, all or none. Raises what `create` does."""
         for body in bodies:
             refuse_surrogates(dict(body))
             policy_from_json(body, organisation_id=organisation_id)
+        if not bodies:
+            return WriteResult([])
+        return self._write(
+            author, lambda plan: [self._create(plan, organisation_id, body) for body in bodies]
+        )
 
-        def work(job: Job) -> list[Stored]:
-            return [self._create(job, organisation_id, body) for body in bodies]
-
-        job, stored = self._write(author, work)
-        return WrittenMany(job.head, tuple(stored or ()), tuple(job.changes))
-
-    def _create(self, job: Job, organisation_id: str, body: Mapping[str, Json]) -> Stored:
+    def _create(self, plan: Plan, organisation_id: str, body: Mapping[str, Json]) -> Stored:
         if "policyId" in body:
             policy_id: str = body["policyId"]
-            self._load_edit_on_disk(job, organisation_id, policy_id)
-            if policy_id in job.head.of(organisation_id):
+            self._load_edit(plan, organisation_id, policy_id)
+            if policy_id in plan.head.of(organisation_id):
                 raise PolicyExists(f"there is a policy `{policy_id}` already; choose another `policyId`")
         else:
-            policy_id = self._free_id(job, organisation_id, body["name"])
-        version = job.records.last_version(organisation_id, policy_id) + 1
+            policy_id = self._free_id(plan, organisation_id, body["name"])
+        version = plan.records.last_version(organisation_id, policy_id) + 1
         document = {"apiVersion": API_VERSION, "kind": "Policy", "policyId": policy_id, "version": version}
         members = {key: value for key, value in body.items() if key != "policyId" and value is not None}
         content = dump(document | {"enabled": True} | members).encode()
-        return self._put(job, paths.path_for(organisation_id, policy_id), content, organisation_id, policy_id)
+        return self._put(
+            plan, paths.path_for(organisation_id, policy_id), content, organisation_id, policy_id
+        )
 
     def update(
         self,
@@ -158,72 +214,64 @@ class Repository(Writes):
         *,
         author: str,
         if_match: str | None = None,
-    ) -> Written:
+    ) -> WriteResult[Stored]:
         """Change the sent members only; null removes an optional one.
 
-        Raises DocumentError, PolicyNotFound, PolicyFileInvalid, PreconditionFailed, StorageError.
+        Raises DocumentError, PolicyNotFound, PreconditionFailed.
         """
         refuse_surrogates(dict(changes))
 
-        def work(job: Job) -> Stored | None:
-            stored = self._current(job, organisation_id, policy_id, if_match)
-            if stored is None:
-                return None
-            return self._change(job, stored, changes)
+        def operation(plan: Plan) -> Stored:
+            stored = self._current(plan, organisation_id, policy_id, if_match)
+            return self._change(plan, stored, changes)
 
-        return _written(*self._write(author, work))
+        return self._write(author, operation)
 
     def upgrade(
         self, organisation_id: str, policy_id: str, *, author: str, if_match: str | None = None
-    ) -> Written:
+    ) -> WriteResult[Stored]:
         """Take over what `preset_upgrade` offers; `if_match` may name the offer or the policy.
 
         Raises PresetNotFound, DocumentError when the outcome would not be good, and what `update` does.
         """
 
-        def work(job: Job) -> Stored | None:
-            stored = self._current(job, organisation_id, policy_id, None)
-            if stored is None:
-                return None
-            offer = _offer(job.records, job.head, stored)
+        def operation(plan: Plan) -> Stored:
+            stored = self._current(plan, organisation_id, policy_id, None)
+            offer = _offer(plan.records, plan.head, stored)
             if if_match not in (None, "*", stored.etag, offer.etag):
                 raise PreconditionFailed(
                     f"`{policy_id}` or its preset has changed since; look at the upgrade again and repeat it"
                 )
             if offer.upgrade.problems:
                 raise DocumentError(offer.upgrade.problems)
-            return self._change(job, stored, offer.upgrade.sent)
+            return self._change(plan, stored, offer.upgrade.sent)
 
-        return _written(*self._write(author, work))
+        return self._write(author, operation)
 
     def delete(
         self, organisation_id: str, policy_id: str, *, author: str, if_match: str | None = None
-    ) -> Written:
+    ) -> WriteResult[None]:
         """Remove the policy and its file; its versions stay readable.
 
-        Raises PolicyNotFound, PolicyFileInvalid, PreconditionFailed, StorageError.
+        Raises PolicyNotFound, PreconditionFailed.
         """
 
-        def work(job: Job) -> None:
-            stored = self._current(job, organisation_id, policy_id, if_match)
-            if stored is None:
-                return
-            path = stored.file.path
-            self.disk.remove(path, self._touch(job, path, None))
-            self._record(job, {path: None})
+        def operation(plan: Plan) -> None:
+            stored = self._current(plan, organisation_id, policy_id, if_match)
+            self.sync.remove(plan, stored.file.path)
 
-        return _written(*self._write(author, work))
+        return self._write(author, operation)
 
     def rollback(
         self, organisation_id: str, policy_id: str, version: int, *, author: str, if_match: str | None = None
-    ) -> Written:
+    ) -> WriteResult[Stored]:
         """Write an old version's exact file again, as a new version; brings a deleted policy back.
 
         Raises DocumentError when the old state is not valid any more, VersionNotFound and what `update` does.
         """
 
-        def work(job: Job) -> Stored | None:
-            past = job.records.versions(organisation_id, policy_id)
+        def operation(plan: Plan) -> Stored:
+            past = plan.records.versions(organisation_id, policy_id)
             if not past:
                 raise _not_found(policy_id)
             wanted = next((each for each in past if each.version == version), None)
@@ -231,55 +279,77 @@ class Repository(Writes):
                 raise VersionNotFound(
                     f"`{policy_id}` has no version {version}; its newest is {past[0].version}"
                 )
-            stored: Stored | None = None
-            if policy_id in job.head.of(organisation_id):
-                stored = self._current(job, organisation_id, policy_id, if_match)
-                if stored is None or stored.file.version == version:
+            if policy_id in plan.head.of(organisation_id):
+                stored = self._current(plan, organisation_id, policy_id, if_match)
+                if stored.file.version == version:
                     return stored
+                path = stored.file.path
             else:
-                self._load_edit_on_disk(job, organisation_id, policy_id)
-                stored = job.head.of(organisation_id).get(policy_id)
-            number = job.records.last_version(organisation_id, policy_id) + 1
-            content = edit(job.records.blob(wanted.digest), {"version": number})
-            path = stored.file.path if stored else paths.path_for(organisation_id, policy_id)
-            return self._put(job, path, content, organisation_id, policy_id)
+                self._load_edit(plan, organisation_id, policy_id)
+                path = paths.path_for(organisation_id, policy_id)
+            number = plan.records.last_version(organisation_id, policy_id) + 1
+            content = edit(plan.records.blob(wanted.digest), {"version": number})
+            return self._put(plan, path, content, organisation_id, policy_id)
 
-        return _written(*self._write(author, work))
+        return self._write(author, operation)
+
+    def _write(self, author: str, operation: Callable[[Plan], T]) -> WriteResult[T]:
+        result = self.sync.write(author, operation)
+        if self._commit is not None:
+            last = {change.path: change for change in result.changes if change.source == "api"}
+            for change in last.values():
+                self._commit_to_git(self._commit, change)
+        return result
+
+    def _commit_to_git(self, commit: Commit, change: FileChange) -> None:
+        what = f"version {change.after.version}" if change.after else "deleted"
+        try:
+            commit(self.root, change.path, change.author, f"policy {change.subject.document_id}: {what}")
+        except Exception:
+            log.exception("the commit of `%s` failed; the policy is in force all the same", change.path)
 
     # ---- inside the transaction ------------------------------------------------------------------------
 
-    def _current(self, job: Job, organisation_id: str, policy_id: str, if_match: str | None) -> Stored | None:
+    def _current(self, plan: Plan, organisation_id: str, policy_id: str, if_match: str | None) -> Stored:
         """The policy after the edit on disk was loaded. Raises PolicyNotFound, PreconditionFailed."""
-        self._load_edit_on_disk(job, organisation_id, policy_id)
-        stored = _found(job.head, organisation_id, policy_id)
+        self._load_edit(plan, organisation_id, policy_id)
+        stored = _found(plan.head, organisation_id, policy_id)
         if if_match not in (None, "*", stored.etag):
             raise PreconditionFailed(
                 f"`{policy_id}` is at version {stored.file.version} now; read it again and repeat your change"
             )
         return stored
 
-    def _change(self, job: Job, stored: Stored, changes: Mapping[str, Json]) -> Stored:
+    def _load_edit(self, plan: Plan, organisation_id: str, policy_id: str) -> None:
+        stored = plan.head.of(organisation_id).get(policy_id)
+        self.sync.load_edit(plan, stored.file.path if stored else paths.path_for(organisation_id, policy_id))
+
+    def _put(self, plan: Plan, path: str, content: bytes, organisation_id: str, policy_id: str) -> Stored:
+        self.sync.put(plan, path, content)
+        return plan.head.of(organisation_id)[policy_id]
+
+    def _change(self, plan: Plan, stored: Stored, changes: Mapping[str, Json]) -> Stored:
         """The policy with these members set, null removing; nothing is written when it is so already."""
         organisation_id, policy_id = stored.policy.organisation_id, stored.policy.policy_id
         sent, removed = _normalised(stored, changes, organisation_id)
         if not sent and not removed:
             return stored
-        source = job.records.blob(stored.file.digest)
-        sent["version"] = job.records.last_version(organisation_id, policy_id) + 1
+        source = plan.records.blob(stored.file.digest)
+        sent["version"] = plan.records.last_version(organisation_id, policy_id) + 1
         content = edit(source, sent, removed)
-        return self._put(job, stored.file.path, content, organisation_id, policy_id)
+        return self._put(plan, stored.file.path, content, organisation_id, policy_id)
 
-    def _free_id(self, job: Job, organisation_id: str, name: str) -> str:
+    def _free_id(self, plan: Plan, organisation_id: str, name: str) -> str:
         """An id that no policy has or had, so that the new one starts at version 1."""
         stem = slug(name)
         number = 1
         while True:
             policy_id = stem if number == 1 else f"{stem}-{number}"
             path = paths.path_for(organisation_id, policy_id)
-            taken = job.records.last_version(organisation_id, policy_id) or policy_id in job.head.of(
+            taken = plan.records.last_version(organisation_id, policy_id) or policy_id in plan.head.of(
                 organisation_id
             )
-            if not taken and self.disk.look(path) is None:
+            if not taken and self.worktree.disk.look(path) is None:
                 return policy_id
             number += 1
 
@@ -305,12 +375,8 @@ def _normalised(
     return sent, [key for key in removed if not same(old.get(key), new.get(key))]
 
 
-def _offer(records: Records, head: Snapshot, stored: Stored) -> Offer:
-    return Offer(stored, *preset_history.offered(records, head, stored.policy))
-
-
-def _written(job: Job, stored: Stored | None) -> Written:
-    return Written(job.head, stored, tuple(job.changes))
+def _offer(records: Records, head: Snapshot, stored: Stored) -> UpgradeOffer:
+    return UpgradeOffer(stored, *preset_history.offered(records, head, stored.policy))
 
 
 def _found(snapshot: Snapshot, organisation_id: str, policy_id: str) -> Stored:

@@ -9,25 +9,16 @@ INVARIANT: version numbers of a policy are gapless and increasing over its whole
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from engine.documents.policy import policy_as_json
 from engine.model import Policy
-from engine.repository.archive import Change, FileRecord, Records, Source
-from engine.repository.loader import Loaded
+from engine.repository.archive import FileChange, FileRecord, Records, Source
+from engine.repository.loader import Put
 from engine.repository.snapshot import Document, Snapshot
 
-Origin = tuple[Source, str]
+Attribution = tuple[Source, str]
 """Through what a change came, and whose it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Put:
-    """A document that a file now says, and its exact bytes."""
-
-    loaded: Loaded
-    digest: str
-    content: bytes
 
 
 def record(
@@ -35,9 +26,9 @@ def record(
     head: Snapshot,
     edits: Mapping[str, Put | None],
     *,
-    origin: Callable[[str], Origin],
+    attribution: Callable[[str], Attribution],
     at: str,
-) -> tuple[Snapshot, tuple[Change, ...]]:
+) -> tuple[Snapshot, tuple[FileChange, ...]]:
     """Put the edits (None: removed) into the archive as one revision; returns the snapshot it makes."""
     revision = head.revision + 1
     gone = {
@@ -45,7 +36,7 @@ def record(
         for path, each in edits.items()
         if each is None and (old := head.files.get(path)) is not None
     }
-    changes: list[Change] = []
+    changes: list[FileChange] = []
     moved: set[str] = set()
     documents: dict[str, tuple[FileRecord, Document] | None] = dict.fromkeys(edits)
     for path, put in edits.items():
@@ -71,18 +62,18 @@ def record(
             revision=revision,
             created_at=before.created_at if before else at,
             updated_at=at if fresh or before is None else before.updated_at,
-            source=origin(path)[0],
+            source=attribution(path)[0],
         )
         documents[path] = (after, document)
         state = policy_as_json(document) if isinstance(document, Policy) else None
         new_version = fresh and state is not None
-        changes.append(Change(path, before, after, *origin(path), state, new_version))
+        changes.append(FileChange(path, before, after, *attribution(path), state, new_version))
     for path, put in edits.items():
         old = head.files.get(path)
         if put is None and old is not None:
             last = head.of(old.organisation_id).get(old.document_id) if old.kind == "policy" else None
             state = policy_as_json(last.policy) if last else None
-            changes.append(Change(path, old, None, *origin(path), state, moved=path in moved))
+            changes.append(FileChange(path, old, None, *attribution(path), state, moved=path in moved))
     blobs = {put.digest: put.content for put in edits.values() if put is not None}
     records.record(revision, at, changes, blobs)
     return head.changed(revision, at, documents), tuple(changes)

@@ -1,43 +1,50 @@
-"""Disk against archive: what a difference means, and what is done about it.
+"""A policy's life: one sequence for both writers, people in files and admins through the API.
 
-Three things are compared for each path: what the disk says, what the archive says is in force, and what the
-two last `agreed` on. Equal disk and archive: nothing to do. Only the disk left what was agreed: somebody
-edited the file, which becomes a version. Only the archive left it: the file is stale and gets the archive's
-bytes. Both left it: a conflict, reported, and nothing is overwritten.
+1. plan: what is to be done (`plan.py`); an API write says so itself, once edits that lie on its file are in.
+2. apply: an API write has one step more than a file edit, to write the bytes into the file (`_write_bytes`).
+   Files that are merely old get the bytes of the archive.
+3. record: the edits become one revision with their versions (`revisions.py`).
+4. publish: the outcome is in force, the merge base moves up (`current.py`).
 
-A batch of edits applies wholly or not at all. Everything that changes history or brings files up to date
-happens inside `Archive.transact`, so writers of all threads, processes and nodes stand in one line. A crash
-between a rename and its commit leaves an edited file, which the next start loads like any other edit.
+Steps 1 to 3 happen inside `Archive.transact`, so writers of all threads, processes and nodes stand in one
+line; step 4 follows the commit. What a transaction that failed did to files is undone (`worktree/journal`). A
+crash between a rename and its commit leaves an edited file, which the next start loads like any other edit. A
+batch of file edits applies wholly or not at all.
 
-It must not know SQL, HTTP, matching, or who watches the disk.
+It must not know SQL, HTTP, matching, who watches the disk, or which bytes an API write consists of.
 
-INVARIANT: the snapshot is what the archive's head says, never anything that was not committed.
 INVARIANT: a policy in force stays in force until a valid batch or an API write says otherwise.
+INVARIANT: a file that does not load, or that changed in a way we have not seen, is never overwritten.
+INVARIANT: what a failed write did to a file is undone, and never taken for somebody's edit.
 """
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Final, Generic, TypeVar
 
+from engine.documents.policy import digest_of
 from engine.errors import DocumentError, PolicyFileInvalid, Problem, RefusedToStart, StorageError
-from engine.repository import accepted, consistency, revisions
-from engine.repository.archive import Archive, Change, FileRecord, Records
-from engine.repository.baseline import Agreed
-from engine.repository.cache import DocumentCache
-from engine.repository.loader import Library
-from engine.repository.revisions import Origin, Put
+from engine.repository import revisions
+from engine.repository.archive import Archive, FileChange, Records
+from engine.repository.baseline import Baseline
+from engine.repository.current import Current
+from engine.repository.loader import DocumentLoader, Put
+from engine.repository.plan import Plan, Planner, refuse_set
+from engine.repository.revisions import Attribution
 from engine.repository.snapshot import Snapshot
-from engine.worktree import git, markers
-from engine.worktree.disk import EVERY, Disk, Pause, shown
-from engine.worktree.journal import Unsettled
-from engine.worktree.markers import Marker
-from engine.worktree.observer import Again, Observed, Observer, Part, Progress, Seen
+from engine.worktree import markers
+from engine.worktree.disk import Pause, shown
+from engine.worktree.journal import Journal, Undo
+from engine.worktree.markers import Intent
+from engine.worktree.observer import DiskChanged, Observed, Part, Progress
+from engine.worktree.worktree import Worktree
+
+TRIES: Final = 5
+
+T = TypeVar("T")
 
 Authors = Callable[[Path, Iterable[str]], Mapping[str, str]]
 
@@ -47,93 +54,74 @@ class Applied:
     """What looking at the disk led to. With problems, the batch was refused and nothing of it is in force."""
 
     snapshot: Snapshot
-    changes: tuple[Change, ...] = ()
+    changes: tuple[FileChange, ...] = ()
     problems: tuple[Problem, ...] = ()
     again: bool = False
     """Something newer turned up meanwhile; look again."""
 
 
-@dataclass(slots=True)
-class Plan:
-    """What to do about the differences that were observed."""
+@dataclass(frozen=True, slots=True)
+class WriteResult(Generic[T]):
+    """What an API write led to: the policy or policies that are `stored` now, None after a deletion.
 
-    head: Snapshot
-    agreed: dict[str, str | None] = field(default_factory=dict)
-    stale: list[str] = field(default_factory=list)
-    edits: dict[str, Put | None] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
-    waiting: set[str] = field(default_factory=set)
-    changes: tuple[Change, ...] = ()
+    `changes` begins with the edit that lay on disk, if there was one; it is empty when the policy already was
+    as asked.
+    """
+
+    stored: T
+    changes: tuple[FileChange, ...] = ()
 
 
-class Reconciler:
-    """One folder and one archive. Safe to use from several threads."""
+class EditedFile(Exception):
+    """Somebody edited the file: their edit becomes a version before ours is made on top of it."""
+
+    def __init__(self, path: str, removed: bool) -> None:
+        super().__init__(path)
+        self.path = path
+        self.removed = removed
+
+
+class Sync:
+    """Keeps one folder and one archive level. Safe to use from several threads."""
 
     def __init__(
         self,
-        root: Path,
+        worktree: Worktree,
         archive: Archive,
+        documents: DocumentLoader,
         *,
         clock: Callable[[], str],
-        disk: Disk | None = None,
-        authors: Authors = git.authors,
-        cache: DocumentCache | None = None,
-        nanoseconds: Callable[[], int] = time.time_ns,
+        authors: Authors,
     ) -> None:
-        """`clock` gives ISO 8601 UTC text, `nanoseconds` the same clock as the file system's."""
-        self.disk = disk or Disk(root)
-        self.archive = archive
+        self._worktree = worktree
+        self._archive = archive
+        self._documents = documents
         self._clock = clock
         self._authors = authors
-        self._cache = cache or DocumentCache()
-        self._library = Library(self._cache)
-        self._observer = Observer(self.disk, nanoseconds)
-        # Guards the fields below. INVARIANT: never held while waiting for a transaction, since work inside
-        # a transaction takes it too.
-        self._lock = threading.RLock()
-        self._snapshot = Snapshot()
-        self._problems: tuple[Problem, ...] = ()
-        self._agreed = Agreed()
-        self._pending: set[str] = set()
-        self._unsettled = Unsettled(self.disk, self._observer)
-        self._marked = -1
+        self._journal = Journal(worktree)
+        self._baseline = Baseline()
+        self._planner = Planner(worktree, self._journal, self._baseline, documents)
+        self.current = Current(worktree.disk, self._journal, self._baseline)
 
-    @property
-    def root(self) -> Path:
-        return self.disk.root
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """What is in force."""
-        return self._snapshot
-
-    @property
-    def problems(self) -> tuple[Problem, ...]:
-        """Why the disk's state is not in force; empty when it is."""
-        return self._problems
-
-    # ---- start -----------------------------------------------------------------------------------------
+    # ---- the files' side -------------------------------------------------------------------------------
 
     def start(self, progress: Progress | None = None) -> Applied:
-        """Load the last good set, then whatever the disk says on top of it.
+        """Load the last good set, then whatever the disk says on top of it. Raises RefusedToStart."""
+        observed = self.look(None, progress)
+        contents = {state.digest: state.content for state in observed.disk.values() if state.content}
+        marker = markers.read_marker(self._worktree.disk)
 
-        Raises RefusedToStart when the disk is not good and there is no last good set either: with an empty
-        set everything would be allowed.
-        """
-        observed = self._look(None, progress)
-        contents = {seen.digest: seen.content for seen in observed.disk.values() if seen.content}
-        with self._lock:
-            marker = markers.read_marker(self.disk)
+        def restore(records: Records) -> Snapshot:
+            snapshot = self._documents.restored(records, contents, progress)
+            self._baseline.restore(marker, records, snapshot.files)
+            return snapshot
 
-            def restore(records: Records) -> tuple[Snapshot, Agreed]:
-                snapshot = self._library.restored(records, contents, progress)
-                return snapshot, Agreed.by(marker, records, snapshot.files)
-
-            self._snapshot, self._agreed = self.archive.view(restore)
+        with self.current.lock:
+            self.current.snapshot = self._archive.view(restore)
             # Only now it is known which files could be missing.
-            self._observer.expect(self._snapshot.files, observed)
-        self.disk.clean(observed.folders)
-        applied = self._settle(observed, progress)
+            self._worktree.observer.expect(self.current.snapshot.files, observed)
+        self._worktree.disk.clean(observed.folders)
+        applied = self.settle(observed, progress)
         for _ in range(10):
             if not applied.again:
                 break
@@ -144,251 +132,221 @@ class Reconciler:
                 "since an empty set would allow everything",
                 applied.problems,
             )
-        self._cache.save(record.digest for record in applied.snapshot.files.values())
+        self._documents.save(applied.snapshot)
         return applied
 
-    # ---- looking at the disk ---------------------------------------------------------------------------
-
     def apply_files(self, hints: Iterable[str] | None = None) -> Applied:
-        """Bring the archive up to the disk, and stale files up to the archive; all edits are one batch.
-
-        `hints` are paths that may have changed, None looks at all. Raises what the archive raises; then
-        nothing has changed.
-        """
-        with self._lock:
-            self._pending |= self._unsettled.retry()
-        return self._settle(self._look(hints, None))
+        """All edits of files as one batch. `hints` are paths that may have changed, None looks at all."""
+        with self.current.lock:
+            self.current.pending |= self._journal.retry()
+        return self.settle(self.look(hints))
 
     def differing(self, reread: Part, pause: Pause = lambda: None) -> set[str]:
-        """Look at all of the disk in passing: the paths that are not as in force. Nothing of them is applied,
-        since it may be half of a batch.
-
-        `reread` is the part of the files that is read again whatever their times say. Raises what the archive
-        or `pause` raises.
-        """
-        self._observer.forget(reread)
-        observed = self._look(None, None, pause)
-        files = self._snapshot.files
+        """The paths that are not as in force, found in passing; nothing of them is applied."""
+        self._worktree.observer.forget(reread)
+        observed = self.look(None, None, pause)
+        files = self.current.snapshot.files
         found = {
             path
-            for path, seen in observed.disk.items()
-            if seen.digest != (files[path].digest if path in files else None)
+            for path, state in observed.disk.items()
+            if state.digest != (files[path].digest if path in files else None)
         }
         found |= observed.refused.keys() | ({""} if observed.no_folder else set())
         if not found:
-            self._settle(observed)
+            self.settle(observed)
         return found
 
-    def _look(
-        self, hints: Iterable[str] | None, progress: Progress | None, pause: Pause = lambda: None
+    def look(
+        self, hints: Iterable[str] | None, progress: Progress | None = None, pause: Pause = lambda: None
     ) -> Observed:
-        if self._observer.barred:
+        if self._worktree.observer.barred:
             hints = None
-        with self._lock:
-            expected = set(self._pending) if hints is not None else {*self._snapshot.files, *self._pending}
-        return self._observer.observe(hints, expected, progress, pause)
+        with self.current.lock:
+            pending, files = set(self.current.pending), self.current.snapshot.files
+        expected = pending if hints is not None else {*files, *pending}
+        return self._worktree.observer.observe(hints, expected, progress, pause)
 
-    # ---- deciding --------------------------------------------------------------------------------------
-
-    def _settle(self, observed: Observed, progress: Progress | None = None) -> Applied:
+    def settle(self, observed: Observed, progress: Progress | None = None) -> Applied:
         """Plan on a view first, so that the common case - nothing differs - opens no transaction."""
         loaded: dict[str, Put | None] = {}
-        try:
-            plan = self.archive.view(lambda records: self._plan(records, observed, loaded, progress))
-            if plan.stale or (plan.edits and not plan.problems):
-                changed = [path for path, put in plan.edits.items() if put is not None]
-                authors = self._authors(self.root, changed) if changed else {}
-                plan = self.archive.transact(
-                    lambda records: self._carry_out(records, observed, loaded, authors)
-                )
-        except Again:
-            return Applied(self._snapshot, (), self._problems, again=True)
-        return self._conclude(plan, observed.full)
 
-    def _plan(
-        self,
-        records: Records,
-        observed: Observed,
-        loaded: dict[str, Put | None],
-        progress: Progress | None = None,
-    ) -> Plan:
-        """What to do about what was observed; `loaded` spares the next plan of it the same work."""
-        head = self._library.at_head(records, self._snapshot)
-        plan = Plan(head, problems=list(observed.problems))
-        for number, (path, seen) in enumerate(observed.disk.items(), 1):
-            if progress is not None and number % EVERY == 0:
-                progress("checking", number, len(observed.disk))
-            current = head.files.get(path)
-            if seen.digest == (current.digest if current else None):
-                plan.agreed[path] = seen.digest
-                continue
-            plan.waiting.add(path)
-            if path in self._unsettled:
-                continue
-            try:
-                verdict = self.classify(records, path, seen, current)
-                if verdict == "stale":
-                    # What cannot be looked at may only seem to be missing.
-                    if seen.digest is not None or not observed.problems:
-                        plan.stale.append(path)
-                else:
-                    if path not in loaded:
-                        loaded[path] = self.put_of(path, seen)
-                    plan.edits[path] = loaded[path]
-            except DocumentError as error:
-                plan.problems += error.problems
-        plan.problems += self.refuse_set(head, plan.edits)
-        return plan
-
-    def put_of(self, path: str, seen: Seen) -> Put | None:
-        """The edit that a file is; None when it is gone. Raises DocumentError."""
-        if seen.digest is None:
-            return None
-        content = self._observer.content(path, seen)
-        return Put(self._library.load(path, content, seen.digest), seen.digest, content)
-
-    def refuse_set(self, head: Snapshot, edits: Mapping[str, Put | None]) -> list[Problem]:
-        """What is wrong between files once these edits are in."""
-        return consistency.refuse_set(
-            head, {path: None if put is None else put.loaded for path, put in edits.items()}
-        )
-
-    def classify(
-        self, records: Records, path: str, seen: Seen, current: FileRecord | None
-    ) -> Literal["stale", "edit"]:
-        """What a difference between disk and archive is. Raises DocumentError for a conflict."""
-        now = current.digest if current else None
-        intent = markers.read_intent(self.disk, path)
-        if intent is not None and seen.digest == intent.after:
-            # An API write that died before its commit: it is completed, unless others came first.
-            return "edit" if now == intent.before else "stale"
-        told = records.history(path)
-        past = {digest for _, digest in told}
-        if self._agreed.known:
-            agreed, since = self._agreed.on(path), self._agreed.at(path)
-            # What the archive has said since may be what another process brought this file up to.
-            if seen.digest == agreed or any(at > since and digest == seen.digest for at, digest in told):
-                return "stale"
-            if now == agreed:
-                return "edit"
-        elif (
-            seen.digest is not None
-            and seen.digest not in past
-            and (current is None or current.source == "file")
-        ):
-            # Nothing is known of the past of this folder: what files said, files may say anew.
-            return "edit"
-        if seen.digest is None or seen.digest in past:
-            return "stale"
-        loaded = self._library.load(path, self._observer.content(path, seen), seen.digest)
-        place = loaded.place
-        newest = (
-            current.version if current else records.last_version(place.organisation_id, place.document_id)
-        )
-        if place.kind != "policy" or loaded.declared_version == newest:
-            return "edit"
-        what = f"is at version {newest} through the API" if current else "was deleted through the API"
-        message = (
-            f"this file was changed here, but the policy {what} since; take over what you need and write "
-            f"`version: {newest}` into the file, or undo your changes"
-        )
-        raise DocumentError([Problem(message, "", "conflict", shown(path))])
-
-    # ---- doing -----------------------------------------------------------------------------------------
-
-    def _carry_out(
-        self,
-        records: Records,
-        observed: Observed,
-        loaded: dict[str, Put | None],
-        authors: Mapping[str, str],
-    ) -> Plan:
-        """Inside the transaction: plan again on what is true now, record the edits, refresh stale files."""
-        with self._lock:
-            plan = self._plan(records, observed, loaded)
-            if plan.problems:
-                plan.edits.clear()
-            for path in (*plan.edits, *plan.stale):
-                if self.disk.look(path) != observed.disk[path].signature:
-                    raise Again
-            if plan.edits:
-                plan.head, plan.changes = revisions.record(
-                    records,
-                    plan.head,
-                    plan.edits,
-                    origin=lambda path: self._origin(path, plan.edits[path], authors),
-                    at=self._clock(),
-                )
-            for path, put in plan.edits.items():
-                plan.agreed[path] = None if put is None else put.digest
-            for path in plan.stale:
-                record = plan.head.files.get(path)
-                last_look = partial(self._observer.still, path, observed.disk[path].digest)
-                try:
-                    if record is None:
-                        self.disk.remove(path, last_look)
-                    else:
-                        self.disk.replace(path, records.blob(record.digest), last_look)
-                except (StorageError, PolicyFileInvalid) as error:
-                    plan.problems.append(Problem(str(error), "", "not_written", shown(path)))
-                else:
-                    plan.agreed[path] = None if record is None else record.digest
+        def compare(records: Records) -> Plan:
+            plan = Plan(records, self._head(records), observed=observed)
+            self._planner.compare(plan, loaded, progress)
             return plan
 
-    def _origin(self, path: str, put: Put | None, authors: Mapping[str, str]) -> Origin:
-        """Who made an edit: an admin through the API that died, or a person in the file."""
-        intent = markers.read_intent(self.disk, path)
-        if intent is not None and intent.after == (None if put is None else put.digest):
-            return "api", intent.author
-        return "file", authors.get(path) or "file"
+        try:
+            plan = self._archive.view(compare)
+            if plan.stale or (plan.edits and not plan.problems):
+                changed = [path for path, put in plan.edits.items() if put is not None]
+                authors = self._authors(self._worktree.root, changed) if changed else {}
+                plan, _ = self._transact(
+                    lambda plan: self._take_over(plan, loaded, authors), observed=observed
+                )
+            else:
+                self.current.publish(plan)
+        except DiskChanged:
+            return Applied(self.current.snapshot, (), self.current.problems, again=True)
+        return Applied(self.current.snapshot, tuple(plan.changes), self.current.problems, plan.overtaken)
 
-    def _conclude(self, plan: Plan, full: bool) -> Applied:
-        """After the commit: publish, and remember what agrees."""
-        with self._lock:
-            again = plan.head.revision > self._snapshot.revision + bool(plan.changes)
-            markers.forget_intents(self.disk, plan.agreed)
-            outdated = self._outdated(plan.head)
-            self._publish(plan.head)
-            if self._agreed.known:
-                self._agreed.add(plan.agreed, plan.head.revision)
-            elif full and not plan.problems and plan.agreed.keys() >= plan.waiting:
-                self._agreed.begin(plan.agreed, plan.head.revision)
-            waiting = (plan.waiting | outdated) - plan.agreed.keys()
-            self._pending = (self._pending - plan.agreed.keys()) | waiting
-            self._problems = tuple(plan.problems)
-            self._mark()
-            accepted.tell(plan.changes, plan.head.revision)
-            return Applied(self._snapshot, plan.changes, self._problems, again)
+    def _take_over(self, plan: Plan, loaded: dict[str, Put | None], authors: Mapping[str, str]) -> None:
+        """Plan again on what is true now, record the edits, bring stale files up to date."""
+        observed = plan.observed
+        assert observed is not None
+        self._planner.compare(plan, loaded)
+        if plan.problems:
+            plan.edits.clear()
+        for path in (*plan.edits, *plan.stale):
+            if self._worktree.disk.look(path) != observed.disk[path].signature:
+                raise DiskChanged
+        if plan.edits:
+            self._record(
+                plan, plan.edits, lambda path: self._planner.attribution(path, plan.edits[path], authors)
+            )
+        for path in plan.stale:
+            record = plan.head.files.get(path)
+            content = None if record is None else plan.records.blob(record.digest)
+            try:
+                self._worktree.put(path, content, observed.disk[path].digest)
+            except (StorageError, PolicyFileInvalid) as error:
+                plan.problems.append(Problem(str(error), "", "not_written", shown(path)))
+            else:
+                plan.level[path] = None if record is None else record.digest
 
-    def _mark(self) -> None:
-        """Note that disk and archive agree, if they do."""
-        snapshot = self._snapshot
-        if self._pending or self._problems or self._marked == snapshot.revision:
+    # ---- the API's side --------------------------------------------------------------------------------
+
+    def write(self, author: str, operation: Callable[[Plan], T]) -> WriteResult[T]:
+        """Run an operation, which calls `load_edit`, then `put` or `remove`, in a transaction of its own."""
+        earlier: list[FileChange] = []
+
+        def run(plan: Plan) -> T:
+            if missing := self._worktree.observer.missing_folder():
+                # Writing would make the folder again, with all other policies gone from it.
+                raise StorageError(missing[0].message)
+            return operation(plan)
+
+        for _ in range(TRIES):
+            try:
+                plan, stored = self._transact(run, author)
+            except EditedFile as edited:
+                # In transactions of their own, so that no death of the process can mix the two.
+                earlier += self._removed(edited.path) if edited.removed else self._adopt(edited.path)
+            except DiskChanged:
+                continue
+            else:
+                return WriteResult(stored, (*earlier, *plan.changes))
+        raise StorageError("the file changes on disk all the time; try again shortly")
+
+    def load_edit(self, plan: Plan, path: str) -> None:
+        """Make sure that what lies on a file is what is in force. Raises EditedFile when a person has changed
+        it, PolicyFileInvalid when it does not load."""
+        if self._journal.failed(path):
+            raise StorageError(
+                f"`{shown(path)}` is not yet put right after a failed write; try again shortly"
+            )
+        if path in self._journal:
             return
-        if snapshot.revision:
-            markers.write_marker(self.disk, Marker(snapshot.revision, snapshot.recorded_at))
-        self._marked = snapshot.revision
+        if self._planner.edit_of(plan, path) is not None:
+            raise EditedFile(path, removed=False)
+        if self._planner.is_removal(plan, path):
+            raise EditedFile(path, removed=True)
 
-    # ---- archive to memory -----------------------------------------------------------------------------
+    def _removed(self, path: str) -> tuple[FileChange, ...]:
+        """A file is gone; whether it moved or was deleted, only a look at the whole folder can tell."""
+        applied = self.apply_files()
+        if applied.problems:
+            first = applied.problems[0]
+            message = f"`{shown(path)}` is gone, but the folder has problems; mend these first: {first}"
+            raise PolicyFileInvalid(message, applied.problems)
+        return applied.changes
+
+    def _adopt(self, path: str) -> list[FileChange]:
+        """Make what a person, or a write that died, did to one file a version of its own."""
+        authors = self._authors(self._worktree.root, [path])
+
+        def take_over(plan: Plan) -> None:
+            put = self._planner.edit_of(plan, path)
+            if put is not None:
+                made_by = self._planner.attribution(path, put, authors)
+                self._record(plan, {path: put}, lambda _path: made_by)
+
+        plan, _ = self._transact(take_over)
+        return plan.changes
+
+    def put(self, plan: Plan, path: str, content: bytes) -> None:
+        """Write a policy's file, and record it. Raises DocumentError when the content is not good."""
+        put = self._documents.put(path, content, digest_of(content))
+        if problems := refuse_set(plan.head, {path: put}):
+            raise DocumentError(problems)
+        if self._worktree.disk.is_link(path):
+            raise StorageError(f"`{shown(path)}` is a link, which is not replaced; edit the file it leads to")
+        self._write_bytes(plan, path, put)
+
+    def remove(self, plan: Plan, path: str) -> None:
+        """Remove a policy's file, and record that."""
+        self._write_bytes(plan, path, None)
+
+    def _write_bytes(self, plan: Plan, path: str, put: Put | None) -> None:
+        """Raises DiskChanged when somebody changed the file since we compared it with the archive."""
+        current = plan.head.files.get(path)
+        state = self._worktree.observer.now(path)
+        known = {current.digest if current else None, self._baseline.digest(path)}
+        if state.digest not in known and state.digest not in {d for _, d in plan.records.history(path)}:
+            raise DiskChanged
+        content, after = (None, None) if put is None else (put.content, put.digest)
+        undo = Undo(path, state.content, after)
+        self._journal.begin(undo)
+        plan.undo.append(undo)
+        intent = Intent(path, current.digest if current else None, after, plan.author)
+        markers.write_intent(self._worktree.disk, intent)
+        self._worktree.put(path, content, state.digest)
+        self._record(plan, {path: put}, lambda _path: ("api", plan.author))
+
+    # ---- both ------------------------------------------------------------------------------------------
+
+    def _transact(
+        self, work: Callable[[Plan], T], author: str = "", observed: Observed | None = None
+    ) -> tuple[Plan, T]:
+        """Plan, apply and record in one transaction, undone where it fails; then publish."""
+        undo: list[Undo] = []
+
+        def run(records: Records) -> tuple[Plan, T]:
+            with self.current.lock:
+                # An archive may run the work again when a transaction that others shared failed.
+                self._undo(undo)
+                plan = Plan(records, self._head(records), author, observed, undo=undo)
+                try:
+                    return plan, work(plan)
+                except Exception:
+                    self._undo(undo)
+                    raise
+
+        try:
+            plan, result = self._archive.transact(run)
+        except Exception:
+            self._undo(undo)
+            raise
+        self.current.publish(plan)
+        return plan, result
+
+    def _record(
+        self, plan: Plan, edits: Mapping[str, Put | None], attribution: Callable[[str], Attribution]
+    ) -> None:
+        plan.head, changes = revisions.record(
+            plan.records, plan.head, edits, attribution=attribution, at=self._clock()
+        )
+        plan.changes += changes
+        plan.level |= {path: None if put is None else put.digest for path, put in edits.items()}
+
+    def _undo(self, undo: list[Undo]) -> None:
+        """Put back what the files were before the transaction that failed."""
+        with self.current.lock:
+            self.current.pending |= self._journal.undo(reversed(undo))
+            undo.clear()
+
+    def _head(self, records: Records) -> Snapshot:
+        return self._documents.at_head(records, self.current.snapshot)
 
     def follow(self) -> Snapshot:
-        """Take over what other processes and nodes have committed. Touches no disk; the next `apply_files`
-        brings the files up to date. Raises RepositoryError when a newer document does not load here."""
-        snapshot = self.archive.view(lambda records: self._library.at_head(records, self._snapshot))
-        with self._lock:
-            self._pending |= self._outdated(snapshot)
-            self._publish(snapshot)
-            return self._snapshot
-
-    def _outdated(self, head: Snapshot) -> set[str]:
-        """The paths whose file here is older than a newer head says."""
-        if head.revision <= self._snapshot.revision:
-            return set()
-        agreed = self._agreed.on
-        newer = {path for path, record in head.files.items() if agreed(path) != record.digest}
-        return newer | {path for path in self._snapshot.files if path not in head.files and agreed(path)}
-
-    def _publish(self, snapshot: Snapshot) -> None:
-        mine = self._snapshot
-        if snapshot.revision > mine.revision or snapshot.recorded_at != mine.recorded_at:
-            self._snapshot = snapshot
+        """Take over what other processes and nodes have committed. Touches no disk."""
+        return self.current.follow(self._archive.view(self._head))

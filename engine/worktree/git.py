@@ -14,12 +14,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from engine.errors import DocumentError
+from engine.worktree.paths import Place, place_of
+
 log = logging.getLogger("governance.git")
 
 SECONDS: Final = 5.0
 PATIENCE: Final = 1.0
 """Seconds that a commit waits for somebody else's work with git."""
-_SAFE: Final = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false")
+_SAFE: Final = ("-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false")
 
 
 def locked(root: Path) -> bool:
@@ -99,17 +102,19 @@ def _wait_for_others(root: Path) -> None:
 def _moved_from(root: Path, path: str) -> list[str]:
     """Where the file was before somebody moved it without committing that.
 
-    A policy has its id as its file's name. INVARIANT: what is committed never holds it twice.
+    INVARIANT: what is committed never holds a policy twice.
     """
     shape = ("--name-only", "--relative", "--no-renames", "--diff-filter=D", "-z")
     gone = _run(root, "diff", *shape, "HEAD", "--", ".") or ""
-    owner, _, _ = path.partition("policies/")
-    name = path.rpartition("/")[2]
-    return [
-        each
-        for each in gone.split("\0")
-        if each.rpartition("/")[2] == name and each != path and each.partition("policies/")[0] == owner
-    ]
+    place = _place(path)
+    return [each for each in gone.split("\0") if each and each != path and _place(each) == place]
+
+
+def _place(path: str) -> Place | None:
+    try:
+        return place_of(path)
+    except DocumentError:
+        return None
 
 
 class _Failed(Exception):
@@ -127,26 +132,28 @@ def _run(folder: Path, *arguments: str) -> str | None:
 
 def _git(folder: Path, *arguments: str) -> str:
     """What git says. Raises _Failed."""
-    environment = {
-        **{key: value for key, value in os.environ.items() if not key.startswith("GIT_")},
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_LITERAL_PATHSPECS": "1",
-        "LC_ALL": "C",
-    }
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_LITERAL_PATHSPECS": "1"}
     try:
-        done = subprocess.run(
-            ["git", *_SAFE, *arguments],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=SECONDS,
-            check=True,
-        )
+        done = call(folder, *_SAFE, *arguments, environment=environment, seconds=SECONDS)
     except subprocess.CalledProcessError as error:
         said = (error.stderr.strip() or error.stdout.strip()).decode("utf-8", "replace")
         raise _Failed(said.splitlines()[0] if said else f"it ended with {error.returncode}") from None
     except (OSError, subprocess.SubprocessError) as error:
         raise _Failed(str(error)) from None
-    return done.stdout.decode("utf-8", "surrogateescape")
+    return done.decode("utf-8", "surrogateescape")
+
+
+def call(
+    folder: Path, *arguments: str, environment: Mapping[str, str], seconds: float, sent: bytes = b""
+) -> bytes:
+    """What git says to something `sent`. Raises OSError, subprocess.SubprocessError."""
+    return subprocess.run(
+        ["git", "-c", "core.fsmonitor=false", *arguments],
+        cwd=folder,
+        env={**environment, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"},
+        input=sent,
+        capture_output=True,
+        timeout=seconds,
+        check=True,
+    ).stdout

@@ -1,9 +1,9 @@
-"""API writes that are not committed yet: what they did to files, and its undoing where they fail.
+"""The undo log: what API writes that are not committed yet did to files, and its undoing where they fail.
 
 Decides when a file is put back: while it is what the write made it. It knows no archive and no documents. Not
-safe for threads by itself; the reconciler's lock guards it.
+safe for threads by itself; the lock of what is in force guards it.
 
-INVARIANT: what an unsettled write puts into a file is never taken for an edit, and what somebody else puts
+INVARIANT: what an open write puts into a file is never taken for an edit, and what somebody else puts
 there is never undone.
 """
 
@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 
 from engine.errors import PolicyFileInvalid, StorageError
 from engine.worktree import markers
-from engine.worktree.disk import Disk
-from engine.worktree.observer import Again, Observer
+from engine.worktree.observer import DiskChanged
+from engine.worktree.worktree import Worktree
 
 
 @dataclass(slots=True, eq=False)
@@ -28,12 +27,11 @@ class Undo:
     ours: str | None
 
 
-class Unsettled:
-    """The writes of one process to one disk."""
+class Journal:
+    """The writes of one process to one folder."""
 
-    def __init__(self, disk: Disk, observer: Observer) -> None:
-        self._disk = disk
-        self._observer = observer
+    def __init__(self, worktree: Worktree) -> None:
+        self._worktree = worktree
         # Oldest first: writes that share a transaction may be made on top of one another.
         self._open: dict[str, list[Undo]] = {}
         self._failed: dict[str, Undo] = {}
@@ -49,7 +47,7 @@ class Unsettled:
         """This write is about to change its file."""
         self._open.setdefault(undo.path, []).append(undo)
 
-    def settled(self, undo: Undo) -> list[Undo] | None:
+    def close(self, undo: Undo) -> list[Undo] | None:
         """Forget one write; returns those that were made on top of it, None when it is forgotten already."""
         writes = self._open.get(undo.path, [])
         if undo not in writes:
@@ -64,12 +62,12 @@ class Unsettled:
         """Undo failed writes, the latest first; returns the paths that want another look."""
         paths = set()
         for undo in touched:
-            later = self.settled(undo)
+            later = self.close(undo)
             if later:
                 later[0].before = undo.before
             elif later is not None:
                 self._put_back(undo)
-                markers.forget_intent(self._disk, undo.path)
+                markers.forget_intent(self._worktree.disk, undo.path)
                 paths.add(undo.path)
         return paths
 
@@ -81,14 +79,10 @@ class Unsettled:
         return paths
 
     def _put_back(self, undo: Undo) -> None:
-        last_look = partial(self._observer.still, undo.path, undo.ours)
         try:
-            last_look()
-            if undo.before is None:
-                self._disk.remove(undo.path, last_look)
-            else:
-                self._disk.replace(undo.path, undo.before, last_look)
-        except Again:
+            self._worktree.observer.still(undo.path, undo.ours)
+            self._worktree.put(undo.path, undo.before, undo.ours)
+        except DiskChanged:
             return  # somebody has written there since: that is an edit
         except (StorageError, PolicyFileInvalid):
             self._failed[undo.path] = undo

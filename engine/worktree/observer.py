@@ -25,7 +25,7 @@ Part = tuple[int, int]
 
 
 @dataclass(slots=True)
-class Seen:
+class FileState:
     """A path on disk; no digest when there is no file."""
 
     digest: str | None
@@ -38,7 +38,7 @@ class Observed:
     """What the disk says; `full` when all of it was looked at. A refused path is not in `disk`."""
 
     full: bool
-    disk: dict[str, Seen] = field(default_factory=dict)
+    disk: dict[str, FileState] = field(default_factory=dict)
     refused: dict[str, Problem] = field(default_factory=dict)
     no_folder: list[Problem] = field(default_factory=list)
     present: set[str] = field(default_factory=set)
@@ -50,7 +50,7 @@ class Observed:
         return [*self.no_folder, *dict.fromkeys(self.refused.values())]
 
 
-class Again(Exception):
+class DiskChanged(Exception):
     """The disk changed while we looked; start over."""
 
 
@@ -124,7 +124,7 @@ class Observer:
         for path in sorted(paths):
             each = self._disk.look(path)
             if each is None:
-                seen.disk[path] = Seen(None)
+                seen.disk[path] = FileState(None)
             elif isinstance(each, Problem):
                 seen.refused[path] = each
             else:
@@ -153,49 +153,49 @@ class Observer:
     def missing_folder(self) -> list[Problem]:
         return missing_folder(self._disk.root)
 
-    def _look(self, path: str, signature: Signature) -> Seen:
+    def _look(self, path: str, signature: Signature) -> FileState:
         known = self._known.get(path)
         if known is not None and known[0] == signature:
-            return Seen(known[1], signature)
+            return FileState(known[1], signature)
         now = self._nanoseconds()
         content = self._disk.read(path)
         if content is None:
-            return Seen(None)
+            return FileState(None)
         digest = digest_of(content)
         with self._lock:
             self._known.pop(path, None)
             if settled(signature, now):
                 self._known[path] = (signature, digest)
-        return Seen(digest, signature, content)
+        return FileState(digest, signature, content)
 
-    def content(self, path: str, seen: Seen) -> bytes:
-        """The bytes that were seen. Raises Again when the file has changed since, DocumentError."""
+    def content(self, path: str, seen: FileState) -> bytes:
+        """The bytes that were seen. Raises DiskChanged when the file has changed since, DocumentError."""
         if seen.content is None:
             try:
                 seen.content = self._disk.read(path)
             except OSError as error:
                 raise DocumentError([unreadable(path, error)]) from None
             if seen.content is None or digest_of(seen.content) != seen.digest:
-                raise Again
+                raise DiskChanged
         return seen.content
 
-    def now(self, path: str) -> Seen:
+    def now(self, path: str) -> FileState:
         """One file as it is at this moment. Raises StorageError, PolicyFileInvalid."""
         found = self._disk.look(path)
         if isinstance(found, Problem):
             raise PolicyFileInvalid(f"`{shown(path)}` cannot be used; mend it first: {found}", [found])
         if found is None:
-            return Seen(None)
+            return FileState(None)
         try:
             content = self._disk.read(path)
         except OSError as error:
             raise StorageError(f"`{shown(path)}` cannot be read: {reason(error)}") from error
-        return Seen(None if content is None else digest_of(content), found, content)
+        return FileState(None if content is None else digest_of(content), found, content)
 
     def still(self, path: str, digest: str | None) -> None:
-        """Raises Again when the file is not this any more, StorageError, PolicyFileInvalid."""
+        """Raises DiskChanged when the file is not this any more, StorageError, PolicyFileInvalid."""
         if self.now(path).digest != digest:
-            raise Again
+            raise DiskChanged
 
 
 def _covered(path: str, refused: Mapping[str, Problem]) -> bool:

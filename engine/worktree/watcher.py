@@ -24,7 +24,7 @@ QUIET_SECONDS: Final = 0.17
 """After the last event; with the watcher's own delay this makes 200 ms since the change itself."""
 SETUP_SECONDS: Final = 2.0
 """That a start waits at most until everything that happens is heard; what comes before is looked for."""
-LONGEST_UNREST: Final = 5.0
+MAX_DEBOUNCE: Final = 5.0
 LOST_SECONDS: Final = 0.5
 """Between two tries to watch a folder that is not there."""
 STALE_LOCK_SECONDS: Final = 60.0
@@ -93,7 +93,7 @@ class Watcher:
                 waited = self._monotonic() - begun
                 if not (locked or was_locked) or waited > STALE_LOCK_SECONDS:
                     break
-            if self._monotonic() - begun > LONGEST_UNREST and not git.locked(self._root):
+            if self._monotonic() - begun > MAX_DEBOUNCE and not git.locked(self._root):
                 break
         return paths or set()
 

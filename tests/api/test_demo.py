@@ -20,8 +20,9 @@ from engine.documents.policy import load_policy
 from engine.matching.decision import decide
 from engine.matching.ruleset import Ruleset
 from engine.model import Policy, ToolCall
+from tests.harness.fixed_policies import FixedPolicies
 from tests.harness.places import SHIPPED
-from tests.harness.running_service import PASSWORD, FixedRules, running
+from tests.harness.running_service import PASSWORD, running
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 FOLDER = SHIPPED / "policies"
@@ -230,7 +231,7 @@ def test_event_bodies_keep_the_recorded_facts() -> None:
 
 
 def test_plays_twice_against_the_real_service(tmp_path: Path) -> None:
-    with running(tmp_path, FixedRules(*shipped())) as service:
+    with running(tmp_path, FixedPolicies.of(*shipped())) as service:
         reviewer = service.user("reviewer", "reviewer@corp.example")
         for _ in range(2):
             out = io.StringIO()

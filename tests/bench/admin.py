@@ -35,7 +35,7 @@ from api.database.connection import Database
 from api.store.policy_archive import SqlArchive
 from engine.documents.edit import dump
 from engine.documents.policy import policy_as_json
-from engine.live import LiveRules
+from engine.live import LivePolicies
 from engine.model import ToolCall
 from engine.repository.repository import Repository
 from tests.bench.workload import Company
@@ -71,7 +71,7 @@ class Told(Repository):
 
 
 @contextlib.contextmanager
-def started(size: int) -> Iterator[tuple[Path, LiveRules]]:
+def started(size: int) -> Iterator[tuple[Path, LivePolicies]]:
     """Live rules over so many files, watching from this moment on."""
     home = Path(tempfile.mkdtemp(prefix="governance-bench-"))
     root = home / "policies.d"
@@ -85,7 +85,7 @@ def started(size: int) -> Iterator[tuple[Path, LiveRules]]:
     store = Database(f"sqlite:///{home}/governance.sqlite")
     store.migrate()
     archive = SqlArchive(store, system_clock, random_ids)
-    live = LiveRules(Told(root, archive, clock=lambda: iso(system_clock())))
+    live = LivePolicies(Told(root, archive, clock=lambda: iso(system_clock())))
     live.start()
     live.watch()
     try:
@@ -96,7 +96,7 @@ def started(size: int) -> Iterator[tuple[Path, LiveRules]]:
         shutil.rmtree(home)
 
 
-def changes(root: Path, live: LiveRules, size: int, meeting: bool) -> list[float]:
+def changes(root: Path, live: LivePolicies, size: int, meeting: bool) -> list[float]:
     """Seconds until each change was in force. `meeting`: a rescan of all has just begun."""
     took = []
     for number in range(CHANGES):

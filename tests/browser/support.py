@@ -23,7 +23,8 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Playwright
 
 from engine.documents.policy import policy_from_json
-from tests.harness.running_service import PASSWORD, FixedRules, Service
+from tests.harness.fixed_policies import FixedPolicies
+from tests.harness.running_service import PASSWORD, Service
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -71,8 +72,8 @@ POLICIES = (
 )
 
 
-def rules() -> FixedRules:
-    return FixedRules(*(policy_from_json(dict(policy)) for policy in POLICIES))
+def rules() -> FixedPolicies:
+    return FixedPolicies.of(*(policy_from_json(dict(policy)) for policy in POLICIES))
 
 
 def find_chromium() -> str:

@@ -160,7 +160,7 @@ def test_what_a_failed_commit_left_behind_is_not_taken_for_an_edit(tmp_path: Pat
     def look() -> None:
         folder.archive.before_commit = lambda: None
         state = folder.archive.state
-        looked.append(repository._look(None, None))
+        looked.append(repository.sync.look(None))
         assert folder.archive.state is state
         raise DatabaseGone
 
@@ -168,7 +168,7 @@ def test_what_a_failed_commit_left_behind_is_not_taken_for_an_edit(tmp_path: Pat
     with pytest.raises(DatabaseGone):
         update(folder, repository)
     assert looked and folder.read("policies/a.yaml") == document("a")
-    assert repository._settle(looked[0]).again or repository.apply_files().changes == ()
+    assert repository.sync.settle(looked[0]).again or repository.apply_files().changes == ()
     assert [each.version for each in repository.versions("default", "a")] == [1]
 
 

@@ -33,7 +33,7 @@ from api.store.policy_archive import SqlArchive
 from api.database.connection import Database
 from api.database.writer import Writer
 from engine.errors import EngineError
-from engine.live import LiveRules
+from engine.live import LivePolicies
 from engine.model import ToolCall
 from engine.repository.repository import Repository
 
@@ -42,7 +42,7 @@ store = Database(url)
 writer = Writer(store, system_clock, random_ids)
 writer.start()
 archive = SqlArchive(store, system_clock, random_ids, writer)
-live = LiveRules(Repository(Path(root), archive, clock=lambda: iso(system_clock())))
+live = LivePolicies(Repository(Path(root), archive, clock=lambda: iso(system_clock())))
 live.start()
 launch, done, asked = ToolCall.of(toolName="launch"), threading.Event(), 0
 
@@ -61,7 +61,8 @@ live.watch()
 for number in range(int(count)):
     policy_id = "ab"[number % 2]
     try:
-        stored = live.update("default", policy_id, {"name": f"{name} {number}"}, author=name)
+        named = {"name": f"{name} {number}"}
+        stored = live.write(lambda policies: policies.update("default", policy_id, named, author=name))
         print("answered", policy_id, stored.policy.version, stored.policy.name, flush=True)
     except EngineError as error:
         print("refused", str(error).splitlines()[0], flush=True)

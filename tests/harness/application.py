@@ -30,11 +30,11 @@ from api.caller import Caller
 from api.clock import iso
 from api.context import Context
 from api.database.transaction import Transaction
-from api.service import OpenRules, open_service
+from api.service import OpenPolicies, open_service
 from api.settings import Settings
 from api.store import accounts, approvals
-from engine.documents.policy import policy_from_json, slug
-from engine.matching.ruleset import Ruleset
+from engine.documents.policy import slug
+from tests.harness.fixed_policies import FixedPolicies
 
 BASE = "http://service.example"
 PASSWORD = "correct horse battery staple"
@@ -86,32 +86,6 @@ class CountedIds:
 
     def __call__(self, prefix: str) -> str:
         return f"{prefix}_{next(self._numbers):06d}"
-
-
-class FixedRules:
-    """Policies that no file or API changes; implements `api.policies.Rules`."""
-
-    def __init__(self, policies: Iterable[Mapping[str, Any]]) -> None:
-        by_organisation: dict[str, list[Any]] = {}
-        for shape in policies:
-            body = dict(shape)
-            organisation_id = body.pop("organisationId", "default")
-            body.setdefault("enabled", True)
-            policy = policy_from_json(body, organisation_id=organisation_id)
-            by_organisation.setdefault(organisation_id, []).append(policy)
-        self.revision = 1
-        self._rulesets = {name: Ruleset.build(found, 1) for name, found in by_organisation.items()}
-        self._empty = Ruleset.build((), 1)
-        self._count = sum(len(found) for found in by_organisation.values())
-
-    def ruleset(self, organisation_id: str) -> Ruleset:
-        return self._rulesets.get(organisation_id, self._empty)
-
-    def catch_up(self, revision: int) -> None:
-        raise AssertionError("nothing changes these rules")
-
-    def health(self) -> dict[str, Any]:
-        return {"revision": 1, "count": self._count, "stale": False, "errors": []}
 
 
 def write_policies(folder: Path, policies: Iterable[Mapping[str, Any]]) -> None:
@@ -173,12 +147,14 @@ class Service:
         self.settings = settings_for(folder, **(environment or {}))
         self.clock = FakeClock()
         self.ids = CountedIds()
-        self.open_rules: OpenRules = functools.partial(policies_.open_rules, clock=self.clock, ids=self.ids)
+        self.open_policies: OpenPolicies = functools.partial(
+            policies_.open_policies, clock=self.clock, ids=self.ids
+        )
         if live:
             write_policies(self.settings.policies_dir, policies)
             write_files(self.settings.policies_dir, files or {})
         else:
-            self.open_rules = lambda *_: contextlib.nullcontext(FixedRules(policies))
+            self.open_policies = lambda *_: contextlib.nullcontext(FixedPolicies.of_shapes(policies))
         self.notices: list[tuple[str, dict[str, Any]]] = []
         """Every webhook event that was committed, and its data."""
         self.credentials: dict[str, dict[str, str]] = {"nobody": {}}
@@ -189,7 +165,7 @@ class Service:
         @contextlib.asynccontextmanager
         async def startup() -> AsyncIterator[Context]:
             async with open_service(
-                self.settings, self.open_rules, clock=self.clock, ids=self.ids
+                self.settings, self.open_policies, clock=self.clock, ids=self.ids
             ) as context:
                 self.context = context
                 yield context

@@ -86,10 +86,19 @@ class Policies(PoliciesModel):
     def create(self, node: int, policy_id: str, author: str) -> None:
         conditions = ["toolName == 'x'"]
         body = {"policyId": policy_id, "name": "Made", "action": "warn", "matchConditions": conditions}
-        self.process(node).create("default", body, author=author)
+        self.process(node).write(lambda policies: policies.create(body, author=author))
 
     def update(self, node: int, policy_id: str, name: str, author: str) -> None:
-        self.process(node).update("default", policy_id, {"name": f"{name} by API"}, author=author)
+        named = {"name": f"{name} by API"}
+        live = self.process(node)
+        live.write(lambda policies: policies.update("default", policy_id, named, author=author))
+
+    def delete(self, node: int, policy_id: str, author: str) -> None:
+        self.process(node).write(lambda policies: policies.delete("default", policy_id, author=author))
+
+    def roll_back(self, node: int, policy_id: str, version: int, author: str) -> None:
+        live = self.process(node)
+        live.write(lambda policies: policies.rollback("default", policy_id, version, author=author))
 
     @rule(node=NODES, policy_id=IDS)
     def admin_creates(self, node: int, policy_id: str) -> None:
@@ -101,11 +110,11 @@ class Policies(PoliciesModel):
 
     @rule(node=NODES, policy_id=IDS)
     def admin_deletes(self, node: int, policy_id: str) -> None:
-        self.api(lambda: self.process(node).delete("default", policy_id, author=f"n{node}"))
+        self.api(lambda: self.delete(node, policy_id, f"n{node}"))
 
     @rule(node=NODES, policy_id=IDS, version=st.integers(1, 5))
     def admin_rolls_back(self, node: int, policy_id: str, version: int) -> None:
-        self.api(lambda: self.process(node).rollback("default", policy_id, version, author=f"n{node}"))
+        self.api(lambda: self.roll_back(node, policy_id, version, f"n{node}"))
 
     # ---- processes --------------------------------------------------------------------------------------
 
@@ -116,7 +125,7 @@ class Policies(PoliciesModel):
         revision = self.head().head()[0]
         live.catch_up(revision)
         assert live.revision >= revision
-        found = live.policies_at("default", live.revision)
+        found = live.repository.policies_at("default", live.revision)
         assert found is not None
         fresh = Ruleset.build(found[1])
         for tool in TOOLS:
@@ -146,8 +155,8 @@ class Policies(PoliciesModel):
         return [
             lambda: self.update(node, policy_id, name, "x"),
             lambda: self.create(node, policy_id, "x"),
-            lambda: self.process(node).delete("default", policy_id, author="x"),
-            lambda: self.process(node).rollback("default", policy_id, 1, author="x"),
+            lambda: self.delete(node, policy_id, "x"),
+            lambda: self.roll_back(node, policy_id, 1, "x"),
             lambda: self.process(node).reload(),
             lambda: self.process(node).catch_up(self.head().head()[0]),
             lambda: self.opened(node).start(),

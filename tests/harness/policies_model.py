@@ -29,9 +29,9 @@ from typing import Any, ClassVar
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
 from engine.errors import Problem
-from engine.live import LiveRules
+from engine.live import LivePolicies
 from engine.model import ToolCall
-from engine.repository.archive import Change
+from engine.repository.archive import FileChange
 from engine.repository.repository import Repository
 from engine.worktree.disk import Listing, Pause, Signature
 from tests.harness.failing_disk import FailingDisk, Plug
@@ -99,17 +99,6 @@ class StagedDisk(FailingDisk):
             return
 
 
-class Telling(Repository):
-    """Tells of every write that it acknowledges."""
-
-    told: Callable[[list[Change]], None]
-
-    def _write(self, author: str, work: Any) -> Any:
-        job, result = super()._write(author, work)
-        self.told([change for change in job.changes if change.source == "api" and change.author == author])
-        return job, result
-
-
 class PoliciesModel(RuleBasedStateMachine):
     """The nodes, their folders and their archive, and what must be true of them at every step."""
 
@@ -124,7 +113,7 @@ class PoliciesModel(RuleBasedStateMachine):
         self.archive.before_commit = lambda: self.stage.step("before commit")
         self.archive.after_commit = lambda: self.stage.step("after commit")
         self.stage = Stage(self.step)
-        self.running: list[LiveRules | None] = [None] * self.nodes
+        self.running: list[LivePolicies | None] = [None] * self.nodes
         self.acknowledged: list[tuple[str, int, str, str]] = []
         self.written: dict[tuple[Path, str], bytes] = {}
         self.commits: list[dict[str, str]] = []
@@ -177,7 +166,7 @@ class PoliciesModel(RuleBasedStateMachine):
         for node in range(self.nodes):
             self.process(node)
 
-    def process(self, node: int) -> LiveRules:
+    def process(self, node: int) -> LivePolicies:
         """The node's process, started if it is not running."""
         node %= self.nodes
         live = self.running[node]
@@ -187,8 +176,8 @@ class PoliciesModel(RuleBasedStateMachine):
             self.running[node] = live
         return live
 
-    def opened(self, node: int) -> LiveRules:
-        repository = Telling(
+    def opened(self, node: int) -> LivePolicies:
+        repository = Repository(
             self.root(node),
             self.archive,
             clock=self.clock,
@@ -196,10 +185,17 @@ class PoliciesModel(RuleBasedStateMachine):
             disk=StagedDisk(self.root(node), self.stage),
             authors=lambda root, paths: {},
         )
-        repository.told = self.remember
-        return LiveRules(repository)
+        write = repository.sync.write
 
-    def remember(self, changes: list[Change]) -> None:
+        def remembered(author: str, operation: Any) -> Any:
+            result = write(author, operation)
+            self.remember([each for each in result.changes if (each.source, each.author) == ("api", author)])
+            return result
+
+        repository.sync.write = remembered  # type: ignore[method-assign]
+        return LivePolicies(repository)
+
+    def remember(self, changes: list[FileChange]) -> None:
         for change in changes:
             if change.new_version and change.after is not None:
                 after = change.after

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from engine.repository.archive import Change, FileRecord, VersionRecord
+from engine.repository.archive import FileChange, FileRecord, VersionRecord
 
 T = TypeVar("T")
 
@@ -74,7 +74,9 @@ class MemoryRecords:
     def blob(self, digest: str) -> bytes:
         return self.state.blobs[digest]
 
-    def record(self, revision: int, at: str, changes: Sequence[Change], blobs: Mapping[str, bytes]) -> None:
+    def record(
+        self, revision: int, at: str, changes: Sequence[FileChange], blobs: Mapping[str, bytes]
+    ) -> None:
         assert revision == len(self.state.revisions) + 1, "revisions have no gaps"
         assert changes, "a revision changes something"
         self.state.revisions.append(at)
@@ -82,7 +84,7 @@ class MemoryRecords:
         for change in changes:
             self._record(revision, at, change)
 
-    def _record(self, revision: int, at: str, change: Change) -> None:
+    def _record(self, revision: int, at: str, change: FileChange) -> None:
         self.state.log.append((revision, change.path, change.after))
         subject = change.subject
         versions = self.state.versions.setdefault((subject.organisation_id, subject.document_id), [])

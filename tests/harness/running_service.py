@@ -29,13 +29,12 @@ from api.clock import random_ids
 from api.context import Context
 from api.database.connection import Database
 from api.database.transaction import Transaction
-from api.policies import open_rules
+from api.policies import open_policies
 from api.server.event_fast_path import EventProtocol
 from api.service import open_service
 from api.settings import Settings, load
 from api.store import accounts
-from engine.matching.ruleset import Ruleset
-from engine.model import Policy
+from tests.harness.fixed_policies import FixedPolicies
 
 SECRET = "a secret of tests that is as long as the longest digest of any algorithm needs it"
 PASSWORD = "correct horse battery"
@@ -49,26 +48,6 @@ class Clock:
 
     def __call__(self) -> float:
         return time.time() + self.ahead
-
-
-class FixedRules:
-    """Implements `api.policies.Rules` with one unchanging set for every organisation."""
-
-    def __init__(self, *policies: Policy) -> None:
-        self._ruleset = Ruleset.build(policies, 1)
-
-    @property
-    def revision(self) -> int:
-        return 1
-
-    def ruleset(self, organisation_id: str) -> Ruleset:
-        return self._ruleset
-
-    def catch_up(self, revision: int) -> None:
-        raise AssertionError("these rules never change")
-
-    def health(self) -> dict[str, Any]:
-        return {"revision": 1, "count": 0, "stale": False, "errors": []}
 
 
 @dataclass
@@ -174,7 +153,7 @@ def write_policy(folder: Path) -> None:
 
 @contextlib.contextmanager
 def running(
-    folder: Path, rules: FixedRules | None = None, *, live: bool = False, **flags: str
+    folder: Path, rules: FixedPolicies | None = None, *, live: bool = False, **flags: str
 ) -> Iterator[Service]:
     """The service, its policies fixed or (`live`) read from a folder that has one."""
     settings = settings_for(folder, **flags)
@@ -188,7 +167,7 @@ def running(
     async def startup() -> Any:
         opened = open_service(
             settings,
-            open_rules if live else lambda *_: contextlib.nullcontext(rules or FixedRules()),
+            open_policies if live else lambda *_: contextlib.nullcontext(rules or FixedPolicies.of()),
             clock=clock,
         )
         async with opened as context:

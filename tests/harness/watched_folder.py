@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from engine.errors import Problem
-from engine.live import LiveRules
+from engine.live import LivePolicies
 from engine.model import ToolCall
-from engine.repository.archive import Change
+from engine.repository.archive import FileChange
 from tests.harness.policy_folder import Folder
 
 
@@ -18,10 +18,10 @@ class Watched:
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
-        self.changes: list[Sequence[Change]] = []
+        self.changes: list[Sequence[FileChange]] = []
         self.failures: list[Sequence[Problem]] = []
         repository = folder.open()
-        self.live = LiveRules(repository, on_changed=self.changes.append, on_failed=self.failures.append)
+        self.live = LivePolicies(repository, on_changed=self.changes.append, on_failed=self.failures.append)
         self.live.start()
 
     def until(self, condition: Callable[[], bool], seconds: float = 10) -> float:

@@ -15,7 +15,8 @@ from tests.harness.watched_folder import Watched
 def test_an_answered_write_is_in_force_here_and_after_catching_up_everywhere(folder: Folder) -> None:
     one, two = Watched(folder), Watched(folder)
     conditions = [{"field": "toolName", "operator": "equals", "value": "pay"}]
-    stored = one.live.update("default", "a", {"matchConditions": conditions}, author=ADMIN)
+    changes = {"matchConditions": conditions}
+    stored = one.live.write(lambda policies: policies.update("default", "a", changes, author=ADMIN))
     assert one.blocks("pay") and stored.policy.version == 2
     assert two.blocks("wire")
     two.live.catch_up(one.live.revision)
@@ -26,31 +27,33 @@ def test_an_answered_write_is_in_force_here_and_after_catching_up_everywhere(fol
 
 def test_all_writes_and_their_readings(folder: Folder) -> None:
     live = Watched(folder).live
-    made = live.create("acme", BODY, author=ADMIN)
+    wires, acme = ("acme", "hold-wires"), {"author": ADMIN, "organisation_id": "acme"}
+    made = live.write(lambda policies: policies.create(BODY, **acme))
     assert live.ruleset("acme").policies.keys() == {"hold-wires"}
     assert live.ruleset("nobody").policies == {}
-    live.update("acme", "hold-wires", {"action": "warn"}, author=ADMIN, if_match=made.etag)
-    assert live.rollback("acme", "hold-wires", 1, author=ADMIN).policy.version == 3
-    assert [each.version for each in live.versions("acme", "hold-wires")] == [3, 2, 1]
-    live.delete("acme", "hold-wires", author=ADMIN)
+    warn = {"action": "warn"}
+    live.write(lambda policies: policies.update(*wires, warn, author=ADMIN, if_match=made.etag))
+    assert live.write(lambda policies: policies.rollback(*wires, 1, author=ADMIN)).policy.version == 3
+    assert [each.version for each in live.repository.versions(*wires)] == [3, 2, 1]
+    live.write(lambda policies: policies.delete(*wires, author=ADMIN))
     assert live.ruleset("acme").policies == {}
     with pytest.raises(PolicyNotFound):
-        live.update("acme", "hold-wires", {}, author=ADMIN)
-    assert live.versions("acme", "nothing") == []
-    found = live.policies_at("acme", 3)
+        live.write(lambda policies: policies.update(*wires, {}, author=ADMIN))
+    with pytest.raises(PolicyNotFound):
+        live.repository.versions("acme", "nothing")
+    found = live.repository.policies_at("acme", 3)
     assert found is not None and [policy.action for policy in found[1]] == ["warn"]
-    assert [each.policy.policy_id for each in live.create_many("acme", [BODY, BODY], author=ADMIN)] == [
-        "hold-wires-2",
-        "hold-wires-3",
-    ]
-    assert live.create_many("acme", [], author=ADMIN) == []
+    many = live.write(lambda policies: policies.create_many([BODY, BODY], **acme))
+    assert [each.policy.policy_id for each in many] == ["hold-wires-2", "hold-wires-3"]
+    revision = live.revision
+    assert live.write(lambda policies: policies.create_many([], **acme)) == [] and live.revision == revision
 
 
 def test_an_edit_found_by_a_refused_write_is_in_force(folder: Folder) -> None:
     watched = Watched(folder)
     (folder.root / "policies/a.yaml").unlink()
     with pytest.raises(PolicyNotFound):
-        watched.live.update("default", "a", {"name": "x"}, author=ADMIN)
+        watched.live.write(lambda policies: policies.update("default", "a", {"name": "x"}, author=ADMIN))
     assert not watched.blocks("wire")
 
 

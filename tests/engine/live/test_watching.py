@@ -187,5 +187,5 @@ def test_what_files_changed_is_logged(folder: Folder, caplog: pytest.LogCaptureF
         ),
     ]
     folder.write("policies/team/b.yaml", document("b", name="Edited"))
-    watched.live.update("default", "b", {"description": "d"}, author=ADMIN)
+    watched.live.write(lambda policies: policies.update("default", "b", {"description": "d"}, author=ADMIN))
     assert told() == [("INFO", f"revision 5 {in_force}: changed `b`")], "the edit a write came upon"

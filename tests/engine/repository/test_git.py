@@ -58,27 +58,30 @@ def test_an_api_write_commits_just_its_file_as_the_caller(folder: Folder) -> Non
     assert status.split() == ["M", "policies/b.yaml"], "our own notes are not in the way of git"
 
 
+@pytest.mark.parametrize("place, owner", [("policies", "default"), ("organisations/acme", "acme")])
 @pytest.mark.parametrize("staged", [True, False])
-def test_the_commit_of_a_moved_policy_takes_its_old_place_away(folder: Folder, staged: bool) -> None:
+def test_the_commit_of_a_moved_policy_takes_its_old_place_away(
+    folder: Folder, staged: bool, place: str, owner: str
+) -> None:
     """A commit that held it in both places would not load."""
     for name in ("a", "b"):
-        folder.write(f"policies/{name}.yaml", document(name))
+        folder.write(f"{place}/{name}.yaml", document(name))
     run_git(folder.root.parent, "init", "-q")
     run_git(folder.root.parent, "add", ".")
     run_git(folder.root.parent, "commit", "-qm", "first")
     repository = folder.started(commit=git.commit)
-    (folder.root / "policies/pay").mkdir()
-    (folder.root / "policies/b.yaml").unlink()
+    (folder.root / place / "pay").mkdir()
+    (folder.root / place / "b.yaml").unlink()
     if staged:
-        run_git(folder.root, "mv", "policies/a.yaml", "policies/pay/a.yaml")
+        run_git(folder.root, "mv", f"{place}/a.yaml", f"{place}/pay/a.yaml")
     else:
-        (folder.root / "policies/a.yaml").rename(folder.root / "policies/pay/a.yaml")
+        (folder.root / place / "a.yaml").rename(folder.root / place / "pay/a.yaml")
     repository.apply_files()
-    repository.update("default", "a", {"name": "New"}, author=ADMIN)
+    repository.update(owner, "a", {"name": "New"}, author=ADMIN)
     names = subprocess.run(
         ["git", "ls-tree", "-r", "--name-only", "HEAD"], cwd=folder.root, capture_output=True, text=True
     ).stdout
-    assert names.split() == ["policies/b.yaml", "policies/pay/a.yaml"], "and only its own"
+    assert names.split() == [f"{place}/b.yaml", f"{place}/pay/a.yaml"], "and only its own"
 
 
 def test_what_git_does_not_commit_is_logged_with_the_reason(

@@ -40,7 +40,7 @@ def test_a_first_start_tells_of_reading_checking_and_compiling(folder: Folder, t
     writer = Writer(store, system_clock, random_ids)
     writer.start()
     try:
-        with policies.open_rules(settings, store, writer, progress=listener(told)) as live:
+        with policies.open_policies(settings, store, writer, progress=listener(told)) as live:
             assert live.snapshot.count == 250
     finally:
         writer.close()

@@ -1,0 +1,91 @@
+"""What is in force in this process, and how far the files of this folder follow it: the last step, publish.
+
+INVARIANT: the snapshot is what the archive's head says, never anything that was not committed.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from engine.errors import Problem
+from engine.repository import accepted
+from engine.repository.baseline import Baseline
+from engine.repository.plan import Plan
+from engine.repository.snapshot import Snapshot
+from engine.worktree import markers
+from engine.worktree.disk import Disk
+from engine.worktree.journal import Journal
+from engine.worktree.markers import Marker
+
+
+class Current:
+    """Guarded by `lock`, as are journal and baseline; the snapshot may be read at any time.
+
+    INVARIANT: the lock is never held while waiting for a transaction, since work inside one takes it too.
+    """
+
+    def __init__(self, disk: Disk, journal: Journal, baseline: Baseline) -> None:
+        self.lock = threading.RLock()
+        self.snapshot = Snapshot()
+        self.problems: tuple[Problem, ...] = ()
+        """Why the disk's state is not in force; empty when it is."""
+        self.pending: set[str] = set()
+        """Paths that want another look."""
+        self._disk = disk
+        self._journal = journal
+        self._baseline = baseline
+        self._marked = -1
+
+    def publish(self, plan: Plan) -> None:
+        """After the commit: put its outcome into force, and remember what is level with the disk."""
+        with self.lock:
+            plan.overtaken = plan.head.revision > self.snapshot.revision + bool(plan.changes)
+            outdated = self._outdated(plan.head)
+            self._advance(plan.head)
+            self._remember(plan)
+            for undo in plan.undo:
+                self._journal.close(undo)
+            markers.forget_intents(self._disk, plan.level)
+            self.pending = (self.pending | plan.differing | outdated) - plan.level.keys()
+            if plan.observed is not None:
+                self.problems = tuple(plan.problems)
+            self._mark()
+        if not plan.undo:
+            accepted.tell(plan.changes, plan.head.revision)
+
+    def follow(self, head: Snapshot) -> Snapshot:
+        """Take over what other processes and nodes have committed."""
+        with self.lock:
+            self.pending |= self._outdated(head)
+            self._advance(head)
+            return self.snapshot
+
+    def _outdated(self, head: Snapshot) -> set[str]:
+        """The paths whose file here is older than a newer head says."""
+        if head.revision <= self.snapshot.revision:
+            return set()
+        base = self._baseline.digest
+        newer = {path for path, record in head.files.items() if base(path) != record.digest}
+        return newer | {path for path in self.snapshot.files if path not in head.files and base(path)}
+
+    def _advance(self, head: Snapshot) -> None:
+        mine = self.snapshot
+        if head.revision > mine.revision or head.recorded_at != mine.recorded_at:
+            self.snapshot = head
+
+    def _remember(self, plan: Plan) -> None:
+        """Move the merge base up; begin it when all of the folder was found level, or was made so."""
+        full = plan.observed is not None and plan.observed.full
+        if self._baseline.known:
+            self._baseline.add(plan.level, plan.head.revision)
+        elif full and not plan.problems and plan.level.keys() >= plan.differing:
+            self._baseline.begin(plan.level, plan.head.revision)
+
+    def _mark(self) -> None:
+        """Note that disk and archive agree, if they do."""
+        snapshot = self.snapshot
+        if self.pending or self.problems or self._marked == snapshot.revision:
+            return
+        if snapshot.revision:
+            markers.write_marker(self._disk, Marker(snapshot.revision, snapshot.recorded_at))
+        self._marked = snapshot.revision

@@ -1,0 +1,182 @@
+"""What a difference between disk and archive means, and so what is to be done about it.
+
+Three things are compared for each path: what the disk says, what the archive says is in force, and the merge
+base of the two (the baseline). Equal disk and archive: nothing to do. Only the disk left the base: somebody
+edited the file, which becomes a version. Only the archive left it: the file is stale and gets the archive's
+bytes. Both left it: a conflict, reported, and nothing is overwritten.
+
+It changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from engine.errors import DocumentError, PolicyFileInvalid, Problem
+from engine.repository import consistency
+from engine.repository.archive import FileChange, FileRecord, Records
+from engine.repository.baseline import Baseline
+from engine.repository.loader import DocumentLoader, Put
+from engine.repository.revisions import Attribution
+from engine.repository.snapshot import Snapshot
+from engine.worktree import markers
+from engine.worktree.disk import EVERY, shown
+from engine.worktree.journal import Journal, Undo
+from engine.worktree.observer import FileState, Observed, Progress
+from engine.worktree.worktree import Worktree
+
+
+@dataclass(slots=True)
+class Plan:
+    """One transaction of either writer: what is to be done, and then what was done.
+
+    `head` is what is in force, with what was recorded so far on top of it; `undo` is what an API write did to
+    files. `observed` is None for an API write, which says nothing about the rest of the folder.
+    """
+
+    records: Records
+    head: Snapshot
+    author: str = ""
+    observed: Observed | None = None
+    edits: dict[str, Put | None] = field(default_factory=dict)
+    stale: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    differing: set[str] = field(default_factory=set)
+    """Paths whose file is not what is in force; also those of `edits`, `stale` and `problems`."""
+    level: dict[str, str | None] = field(default_factory=dict)
+    """Paths whose file is what is in force once this is done, and its digest."""
+    changes: list[FileChange] = field(default_factory=list)
+    undo: list[Undo] = field(default_factory=list)
+    overtaken: bool = False
+    """Others have committed as well meanwhile."""
+
+
+class Planner:
+    """Compares one folder with one archive."""
+
+    def __init__(
+        self, worktree: Worktree, journal: Journal, baseline: Baseline, documents: DocumentLoader
+    ) -> None:
+        self._worktree = worktree
+        self._journal = journal
+        self._baseline = baseline
+        self._documents = documents
+
+    def compare(self, plan: Plan, loaded: dict[str, Put | None], progress: Progress | None = None) -> None:
+        """Plan what to do about what was observed; `loaded` spares the next plan of it the same work."""
+        observed = plan.observed
+        assert observed is not None
+        plan.problems += observed.problems
+        for number, (path, state) in enumerate(observed.disk.items(), 1):
+            if progress is not None and number % EVERY == 0:
+                progress("checking", number, len(observed.disk))
+            current = plan.head.files.get(path)
+            if state.digest == (current.digest if current else None):
+                plan.level[path] = state.digest
+                continue
+            plan.differing.add(path)
+            if path in self._journal:
+                continue
+            try:
+                if self.classify(plan.records, path, state, current) == "stale":
+                    # What cannot be looked at may only seem to be missing.
+                    if state.digest is not None or not observed.problems:
+                        plan.stale.append(path)
+                else:
+                    if path not in loaded:
+                        loaded[path] = self._put_of(path, state)
+                    plan.edits[path] = loaded[path]
+            except DocumentError as error:
+                plan.problems += error.problems
+        plan.problems += refuse_set(plan.head, plan.edits)
+
+    def edit_of(self, plan: Plan, path: str) -> Put | None:
+        """What a person wrote into one file since it was last compared; None when nothing, or it is gone.
+
+        Raises PolicyFileInvalid when it does not load.
+        """
+        state = self._worktree.observer.now(path)
+        current = plan.head.files.get(path)
+        if state.digest is None or state.digest == (current.digest if current else None):
+            return None
+        try:
+            if self.classify(plan.records, path, state, current) == "stale":
+                return None
+            put = self._put_of(path, state)
+            problems = refuse_set(plan.head, {path: put})
+        except DocumentError as error:
+            put, problems = None, list(error.problems)
+        if problems:
+            message = f"`{shown(path)}` is not valid on disk; mend the file first: {problems[0]}"
+            raise PolicyFileInvalid(message, problems)
+        return put
+
+    def is_removal(self, plan: Plan, path: str) -> bool:
+        """True when somebody took away the file of a policy in force."""
+        if path not in plan.head.files or self._worktree.observer.now(path).digest is not None:
+            return False
+        return self.classify(plan.records, path, FileState(None), plan.head.files[path]) == "edit"
+
+    def attribution(self, path: str, put: Put | None, authors: Mapping[str, str]) -> Attribution:
+        """Who made an edit: an admin through the API that died, or a person in the file."""
+        intent = markers.read_intent(self._worktree.disk, path)
+        if intent is not None and intent.after == (None if put is None else put.digest):
+            return "api", intent.author
+        return "file", authors.get(path) or "file"
+
+    def classify(
+        self, records: Records, path: str, state: FileState, current: FileRecord | None
+    ) -> Literal["stale", "edit"]:
+        """What a difference between disk and archive is. Raises DocumentError for a conflict."""
+        now = current.digest if current else None
+        intent = markers.read_intent(self._worktree.disk, path)
+        if intent is not None and state.digest == intent.after:
+            # An API write that died before its commit: it is completed, unless others came first.
+            return "edit" if now == intent.before else "stale"
+        history = records.history(path)
+        past = {digest for _, digest in history}
+        if self._baseline.known:
+            base, since = self._baseline.digest(path), self._baseline.revision(path)
+            # What the archive has said since may be what another process brought this file up to.
+            if state.digest == base or any(at > since and digest == state.digest for at, digest in history):
+                return "stale"
+            if now == base:
+                return "edit"
+        elif (
+            state.digest is not None
+            and state.digest not in past
+            and (current is None or current.source == "file")
+        ):
+            # Nothing is known of the past of this folder: what files said, files may say anew.
+            return "edit"
+        if state.digest is None or state.digest in past:
+            return "stale"
+        put = self._put_of(path, state)
+        assert put is not None
+        place = put.loaded.place
+        newest = (
+            current.version if current else records.last_version(place.organisation_id, place.document_id)
+        )
+        if place.kind != "policy" or put.loaded.declared_version == newest:
+            return "edit"
+        what = f"is at version {newest} through the API" if current else "was deleted through the API"
+        message = (
+            f"this file was changed here, but the policy {what} since; take over what you need and write "
+            f"`version: {newest}` into the file, or undo your changes"
+        )
+        raise DocumentError([Problem(message, "", "conflict", shown(path))])
+
+    def _put_of(self, path: str, state: FileState) -> Put | None:
+        """The edit that a file is; None when it is gone. Raises DocumentError."""
+        if state.digest is None:
+            return None
+        return self._documents.put(path, self._worktree.observer.content(path, state), state.digest)
+
+
+def refuse_set(head: Snapshot, edits: Mapping[str, Put | None]) -> list[Problem]:
+    """What is wrong between files once these edits are in."""
+    return consistency.refuse_set(
+        head, {path: None if put is None else put.loaded for path, put in edits.items()}
+    )
