@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-faults lint format demo bench-match bench-http bench-rivals clean
+.PHONY: help serve test test-long test-faults lint format demo bench-match bench-http bench-rivals clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,9 @@ format: $(VENV)/.dev  ## let ruff format and mend the code
 
 test: lint  ## lint, strict types, all tests (ARGS="-k approvals" narrows)
 	$(BIN)/pytest -n $(JOBS) --dist worksteal $(ARGS)
+
+test-long: $(VENV)/.dev  ## all tests, those that draw their inputs with many times as many
+	LONG=1 $(BIN)/pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 test-faults: $(VENV)/.dev  ## fifty kill -9 under load of service and database; a disk failing at every step (an hour)
 	KILL_ROUNDS=50 EVERY_STEP=1 $(BIN)/pytest -s tests/faults/test_kill_events.py tests/faults/test_disk_faults.py \

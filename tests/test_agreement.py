@@ -1,18 +1,18 @@
 """The index only narrows: `evaluate` answers what `scan` answers, always.
 
-Every property runs twice: with the sizes of production, and with sizes so small that a handful of policies
+Every example is told twice: with the sizes of production, and with sizes so small that a handful of policies
 makes a deep tree, many shards, blocks, pieces and tiers.
 """
 
 from __future__ import annotations
 
-import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 
 from engine.conditions.operators import OPERATORS
@@ -24,37 +24,44 @@ from engine.matching.ruleset import Ruleset
 from engine.model import ACTIONS, STRENGTH, Condition, Policy, ToolCall
 from tests.bench.workload import Company
 from tests.engine.fields.test_required_literals import patterns
-
-ALL = bool(os.environ.get("CI_REQUIRE_ALL"))
-
-pytestmark = pytest.mark.usefixtures("sizes")
+from tests.harness.effort import examples
 
 
-def settled(share: float) -> Any:
-    """Examples of one property; where everything is required, over 20,000 in all."""
-    return settings(max_examples=int((4_500 if ALL else 600) * share), deadline=None)
+def often(share: float) -> settings:
+    """Examples of one property; over 20,000 in all of a long run."""
+    return examples(int(1_000 * share), int(9_000 * share))
 
 
-@pytest.fixture(scope="module", params=["production", "tiny"])
-def sizes(request: pytest.FixtureRequest) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "tiny":
-            for module, name, size in (
-                (index, "FULL", 1),
-                (lookups, "BLOCK", 2),
-                (lookups, "MANY_KEYS", 1),
-                (index, "MANY_KEYS", 1),
-                (selectivity, "LEARN_FROM", 2),
-                (index, "MOST_COPIES", 8),
-                (multi_search, "FEW", 0),
-                (multi_search, "SHARD", 2),
-                (multi_search, "PIECE", 3),
-                (multi_search, "SET", 2),
-                (matcher, "RECENT", 1),
-                (matcher, "TIER", 3),
-            ):
+TINY = (
+    (index, "FULL", 1),
+    (lookups, "BLOCK", 2),
+    (lookups, "MANY_KEYS", 1),
+    (index, "MANY_KEYS", 1),
+    (selectivity, "LEARN_FROM", 2),
+    (index, "MOST_COPIES", 8),
+    (multi_search, "FEW", 0),
+    (multi_search, "SHARD", 2),
+    (multi_search, "PIECE", 3),
+    (multi_search, "SET", 2),
+    (matcher, "RECENT", 1),
+    (matcher, "TIER", 3),
+)
+
+
+def in_both_sizes(check: Callable[..., None]) -> Callable[..., None]:
+    """To draw an example takes far longer than to check it, so each is checked in both sizes."""
+
+    @wraps(check)
+    def checked(*arguments: Any, **named: Any) -> None:
+        note("the sizes of production")
+        check(*arguments, **named)
+        with pytest.MonkeyPatch.context() as patch:
+            for module, name, size in TINY:
                 patch.setattr(module, name, size)
-        yield
+            note("tiny sizes")
+            check(*arguments, **named)
+
+    return checked
 
 
 # ---- what to draw ----------------------------------------------------------------------------------------
@@ -217,7 +224,7 @@ def block(*found: Condition) -> list[Policy]:
 # ---- properties ------------------------------------------------------------------------------------------
 
 
-@settled(1.0)
+@often(1.0)
 @given(policy_sets, st.lists(calls, min_size=1, max_size=4))
 @example(block(Condition("inputPayload.a", "matches", "(?i)k")), [ToolCall.of(inputPayload={"a": "\u212a"})])
 @example(
@@ -230,6 +237,7 @@ def block(*found: Condition) -> list[Policy]:
 @example(block(Condition("inputPayload", "contains", "k")), [ToolCall.of(inputPayload={"a": {"k": None}})])
 @example(block(Condition("inputPayload.a", "equals", 100)), [ToolCall.of(inputPayload={"a": "1e2"})])
 @example(block(Condition("inputPayload.a", "greater_than", 5)), [ToolCall.of(inputPayload={"a": ["x"]})])
+@in_both_sizes
 def test_index_equals_scan(found: list[Policy], asked: list[ToolCall]) -> None:
     ruleset = Ruleset.build(found)
     for call in asked:
@@ -244,8 +252,9 @@ changes = st.one_of(
 )
 
 
-@settled(0.5)
+@often(0.5)
 @given(policy_sets, st.lists(changes, max_size=10), st.lists(calls, min_size=1, max_size=3))
+@in_both_sizes
 def test_index_equals_scan_after_changes(
     found: list[Policy], sequence: list[tuple[str, Any]], asked: list[ToolCall]
 ) -> None:
@@ -273,8 +282,9 @@ def test_index_equals_scan_after_changes(
         assert [before.evaluate(call) for call in asked] == answers, "an old snapshot changed"
 
 
-@settled(0.3)
+@often(0.3)
 @given(policy_sets, policies, calls, st.randoms())
+@in_both_sizes
 def test_load_order_changes_nothing(
     found: list[Policy], extra: Policy, call: ToolCall, shuffled: random.Random
 ) -> None:
@@ -286,8 +296,9 @@ def test_load_order_changes_nothing(
     assert one.digest == two.digest
 
 
-@settled(0.5)
+@often(0.5)
 @given(policy_sets, policies.filter(lambda policy: policy.action != "allow"), calls, st.frozensets(words))
+@in_both_sizes
 def test_adding_a_policy_that_does_not_allow_never_loosens(
     found: list[Policy], extra: Policy, call: ToolCall, over: frozenset[str]
 ) -> None:
@@ -298,8 +309,9 @@ def test_adding_a_policy_that_does_not_allow_never_loosens(
     assert after.status == before.status or before.status != "blocked"
 
 
-@settled(0.02)
+@often(0.02)
 @given(st.integers(0, 2**32), st.integers(1, 400))
+@in_both_sizes
 def test_index_equals_scan_on_many_policies(seed: int, size: int) -> None:
     """Fewer traps, but sets large enough for real buckets, and many calls that match."""
     company = Company(size, seed)

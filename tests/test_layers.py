@@ -154,6 +154,16 @@ def test_files_are_short(module: str) -> None:
     assert lines <= MOST_LINES, f"{lines} lines; split it"
 
 
+def test_test_files_are_short() -> None:
+    """A topic to a file: what is longer has two, or builds what a harness could."""
+    long = {
+        path.relative_to(ROOT).as_posix(): lines
+        for path in (ROOT / "tests").rglob("*.py")
+        if (lines := path.read_text(encoding="utf-8").count("\n")) > MOST_LINES
+    }
+    assert not long, f"split {long}"
+
+
 def test_rooms_are_small_and_named() -> None:
     for folder in {path.parent for path in MODULES.values()}:
         names = [path.stem for path in folder.glob("*.py") if path.name != "__init__.py"]

@@ -28,7 +28,7 @@ from tests.harness.postgres import Postgres
 
 pytestmark = pytest.mark.slow
 
-ROUNDS = int(os.environ.get("KILL_ROUNDS", "3" if os.environ.get("CI_REQUIRE_ALL") else "2"))
+ROUNDS = int(os.environ.get("KILL_ROUNDS", "2"))
 RETRIES = ",".join(["0", "0.3", *["1"] * 18])
 ARRIVAL_SECONDS = 150
 """A lease of half a minute, taken just before the last kill, must run out first."""

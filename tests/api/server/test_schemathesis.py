@@ -1,7 +1,7 @@
 """The service against its own API document, by schemathesis: all its checks, as admin, agent and nobody.
 
-A real `governance serve` with the shipped policies, over HTTP. By default a short run; with CI_REQUIRE_ALL
-set a longer one. What the checks are told is in `schemathesis.toml`, with reasons.
+A real `governance serve` with the shipped policies, over HTTP. By default a short run, with `LONG=1`
+a longer one. What the checks are told is in `schemathesis.toml`, with reasons.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from api.server import openapi
 from api.server.routes import ROUTES
+from tests.harness.effort import LONG
 from tests.harness.nodes import KEY, ROOT, Node
 
-LONG = bool(os.environ.get("CI_REQUIRE_ALL"))
 ENDLESS = "/v1/stream"
 """Its answer never ends; it is tested in `test_waiting.py`."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +27,14 @@ from engine.matching.ruleset import Ruleset
 from engine.model import STRENGTH, Condition, Example, Policy, RateLimit, ToolCall
 from tests.engine.fields.test_required_literals import patterns
 from tests.harness import places
+from tests.harness.effort import examples
 from tests.test_agreement import EXPRESSIONS
 
 CASES = sorted((places.CASES / "lint").glob("*.yaml"))
-MANY = bool(os.environ.get("CI_REQUIRE_ALL"))
 
 
-def often(share: float = 1.0) -> Any:
-    return settings(max_examples=int((2_000 if MANY else 400) * share), deadline=None)
+def often(share: float = 1.0) -> settings:
+    return examples(int(500 * share), int(2_000 * share))
 
 
 def policy_of(shape: dict[str, Any]) -> Policy:

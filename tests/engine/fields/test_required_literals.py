@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import re2
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.conditions.operators import OPERATORS
@@ -15,9 +13,7 @@ from engine.fields.facts import Facts
 from engine.fields.paths import parse
 from engine.fields.pattern import compile_pattern
 from engine.fields.required_literals import required
-
-ALL = bool(os.environ.get("CI_REQUIRE_ALL"))
-EXAMPLES = 12_000 if ALL else 2_000
+from tests.harness.effort import LONG, examples
 
 
 def options() -> re2.Options:
@@ -115,7 +111,7 @@ words = st.sampled_from(PARTS)
 texts = st.lists(words, max_size=24).map("".join)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@examples(2_500, 12_000)
 @given(patterns, texts)
 @example("(?i)k", "\u212a")
 @example("(?i)\u017f", "S")
@@ -136,7 +132,7 @@ def test_what_re2_matches_has_every_clause(pattern: str, text: str) -> None:
             assert any(member in folded for member in clause), (pattern, text, clauses)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@examples(2_500, 12_000)
 @given(st.text(st.sampled_from(list("abkAK()[]{}|*+?.\\^$-:,0123QExpPnd<>_i \u212aß")), max_size=14), texts)
 def test_any_text_as_a_pattern_is_sound(pattern: str, text: str) -> None:
     clauses = required(pattern)
@@ -160,7 +156,7 @@ def test_characters_re2_takes_for_each_other_casefold_alike() -> None:
     # The others have no partner at all: without regard to case, they match exactly what they match with it.
     plain = "".join(sorted(set(characters) - set(cased)))
     everything = "".join(characters)
-    step = 65536 if ALL else 262_144
+    step = 65_536 if LONG else 262_144
     for start in range(0, len(plain), step):
         members = plain[start : start + step]
         ranges = "".join(rf"\x{{{low:x}}}-\x{{{high:x}}}" for low, high in _ranges(members))
@@ -184,7 +180,7 @@ many = st.tuples(st.lists(few, min_size=1, max_size=4), st.lists(few, max_size=4
 )
 
 
-@settings(max_examples=EXAMPLES // 4, deadline=None)
+@examples(600, 3_000)
 @given(patterns, many)
 @example("^b$", ["a"] * 40 + ["b"])
 @example(r"a\nb", ["a", "b"] * 20)

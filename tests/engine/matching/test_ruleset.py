@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import time
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from engine.errors import DocumentError
 from engine.matching.counterfactual import flip
@@ -20,6 +19,7 @@ from engine.matching.overlay import OverlayMapping
 from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Json, Policy, ToolCall
 from tests.bench.workload import WORDS, Company
+from tests.harness.effort import examples
 from tests.test_agreement import calls, policies
 
 MIB = 1 << 20
@@ -362,7 +362,7 @@ def test_a_policy_is_explained_as_a_whole() -> None:
     assert Ruleset.build([found]).explain(ToolCall.of(), "other") == []
 
 
-@settings(max_examples=5_000 if os.environ.get("CI_REQUIRE_ALL") else 300, deadline=None)
+@examples(600, 5_000)
 @given(policies, calls)
 def test_explanations_agree_with_the_evaluation_and_flips_hold(found: Policy, call: ToolCall) -> None:
     ruleset = Ruleset.build([found])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import time
@@ -11,16 +10,16 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from engine.shell.expansion import quote, render
 from engine.shell.reader import UNREADABLE, read
 from engine.shell.state import SPARE_SIZE
+from tests.harness.effort import examples
 from tests.harness.places import CORPUS
 
 CASES: list[list[str]] = yaml.safe_load((CORPUS / "shell.yaml").read_text(encoding="utf-8"))
-ALL = bool(os.environ.get("CI_REQUIRE_ALL"))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0][:60])
@@ -209,9 +208,9 @@ def really_run(text: str, folder: Path) -> list[list[str]]:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-@settings(
-    max_examples=2000 if ALL else 250,
-    deadline=None,
+@examples(
+    400,
+    2_000,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(script, st.sampled_from(["abc", "a b", "x  y/z", "-r"]))
@@ -246,7 +245,7 @@ texts = st.lists(pieces, max_size=40).flatmap(
 )
 
 
-@settings(max_examples=10_000 if ALL else 1500, deadline=None)
+@examples(1_500, 10_000)
 @given(texts | st.text(max_size=60))
 @example("((" * 100)
 @example("a=" + "$a" * 50)
