@@ -217,7 +217,7 @@ class Batch:
     def write(self) -> None:
         """Write all that is left."""
         self.changed = [run for run in self.runs.values() if run.new or run.dirty]
-        self._insert(RunRow, [run for run in self.changed if run.new])
+        self._insert(RunRow, [run.row() for run in self.changed if run.new])
         for run in self.changed:
             if not run.new:
                 values = [getattr(run, name) for name in _CHANGING]
@@ -228,8 +228,7 @@ class Batch:
 
     def _insert(self, kind: type[Row], rows: Sequence[Row]) -> None:
         if rows:
-            names = kind.__struct_fields__
-            self.store.insert_many(kind.table, names, [astuple(row)[: len(names)] for row in rows])
+            self.store.insert_many(kind.table, kind.__struct_fields__, [astuple(row) for row in rows])
 
 
 def _keys(runs: Mapping[tuple[str, str], KnownRun], events: Iterable[Incoming]) -> list[Key]:

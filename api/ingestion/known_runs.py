@@ -26,6 +26,9 @@ class KnownRun(RunRow):
     known_facts: dict[str, Any] | None = None
     """The facts, once they were asked for."""
 
+    def row(self) -> RunRow:
+        return RunRow(*(getattr(self, name) for name in RunRow.__struct_fields__))
+
     def facts(self) -> dict[str, Any] | None:
         """The `run` root of a tool call document. Once there is one, it does not change."""
         if self.known_facts is not None or self.task is self.model is self.agent_context is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -30,9 +30,9 @@ _PLAIN = len(IN_THE_EVENT) + 1
 def record_call(batch: Batch, event: Incoming, run: KnownRun, event_no: int, outcome: Outcome) -> CallRow:
     """A call that was decided for the first time."""
     transaction, metadata = batch.transaction, event.metadata
-    ruleset, status, reason = outcome.evaluated.ruleset, outcome.status, outcome.reason
-    matched = [_match_json(match) for match in outcome.decision.matched]
-    shadow = [_match_json(match) for match in outcome.decision.shadow]
+    ruleset, decision = outcome.evaluated.ruleset, outcome.decision
+    status, reason = outcome.status, outcome.reason
+    matched, shadow = _matches_json(decision.matched), _matches_json(decision.shadow)
     flags = ["after_run_ended"] if run.status != "running" else []
     approval_id = transaction.ids("apr") if status == "awaiting_approval" else None
     details: dict[str, Any] = {
@@ -74,7 +74,8 @@ def record_call(batch: Batch, event: Incoming, run: KnownRun, event_no: int, out
         _list(flags),
     )
     batch.add_call(call)
-    count(batch, outcome)
+    if decision.counted:
+        count(batch, outcome)
     if approval_id is not None:
         _ask(batch, run, call, approval_id, outcome)
     if matched or outcome.halt is not None:
@@ -162,14 +163,18 @@ def _notify(transaction: Transaction, run: KnownRun, call: CallRow, outcome: Out
     )
 
 
-def _match_json(match: Match) -> dict[str, Any]:
-    policy = match.policy
-    return {
-        "policyId": policy.policy_id,
-        "policyName": policy.name,
-        "action": policy.action,
-        "reason": match.reason,
-    }
+def _matches_json(matches: Sequence[Match]) -> list[dict[str, Any]]:
+    if not matches:
+        return []  # most calls
+    return [
+        {
+            "policyId": match.policy.policy_id,
+            "policyName": match.policy.name,
+            "action": match.policy.action,
+            "reason": match.reason,
+        }
+        for match in matches
+    ]
 
 
 def _recorded_facts(caller: Caller, call: ToolCall) -> str:
