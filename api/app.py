@@ -1,4 +1,4 @@
-"""The application: one context per process, the routes, the hot path in front of them, background tasks.
+"""The application: one context per process, the routes, background tasks.
 
 `create()` is what the server calls in every worker process; `build()` takes its parts as arguments.
 """
@@ -23,7 +23,6 @@ from api.http.problems import ApiError
 from api.http.route import Route
 from api.server.console import console_routes
 from api.server.endpoint import SecurityHeaders, endpoint, problem, problem_for, request_id_of
-from api.server.hot import HotPath
 from api.server.routes import ROUTES
 from engine.worktree.observer import Progress
 
@@ -47,7 +46,10 @@ class Application:
             lifespan=self._lifespan,
         )
         self._starlette.router.redirect_slashes = False
-        self.asgi: ASGIApp = HotPath(SecurityHeaders(self._starlette), self.context)
+        self._asgi: ASGIApp = SecurityHeaders(self._starlette)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._asgi(scope, receive, send)
 
     def context(self) -> Context:
         if self._context is None:
@@ -118,7 +120,7 @@ def _by_path(routes: tuple[Route, ...]) -> dict[str, list[Route]]:
     return dict(sorted(paths.items(), key=lambda item: [part.startswith(":") for part in item[0].split("/")]))
 
 
-def create(progress: Progress | None = None) -> ASGIApp:
+def create(progress: Progress | None = None) -> Application:
     """The application of one worker process, by the environment's settings; the server's factory.
 
     `progress` is told how far the loading of the policies is.
@@ -129,4 +131,4 @@ def create(progress: Progress | None = None) -> ASGIApp:
 
     settings = load()
     opened = functools.partial(open_policies, progress=progress)
-    return Application(lambda: open_service(settings, opened)).asgi
+    return Application(lambda: open_service(settings, opened))

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from api.cli.terminal import say_error
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.types import Message, Receive, Scope, Send
 
 
 MANY: Final = 1_000
 """Loading fewer documents than this takes no time worth a word."""
 
 
-def application() -> ASGIApp:
+def application() -> ServerProcess:
     """What the web server calls in every process."""
     from api.app import create
 

@@ -24,18 +24,12 @@ log = logging.getLogger("governance")
 MOST_IN_A_BATCH = 1_000
 
 
-async def post_event(caller: Caller, raw: bytes, context: Context) -> Answer:
-    """One event, decided and durable when this returns."""
+async def create_event(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /v1/events, unless `server/event_fast_path.py` has answered it: decided and durable on return."""
     begun = perf_counter()
-    event = await validate(caller, raw, context.store, context.clock)
+    event = await validate(caller, values.body, context.store, context.clock)
     answer: Answer = await context.writer.ingested(event, asyncio.get_running_loop())
     metrics.answered(perf_counter() - begun)
-    return answer
-
-
-async def create_event(caller: Caller, values: Values, context: Context) -> Reply:
-    """POST /v1/events (the router's own way; `app.py` answers it in front of the router)."""
-    answer = await post_event(caller, values.body, context)
     return Reply(answer.content, headers={"Idempotent-Replay": "true"} if answer.replayed else {})
 
 
@@ -79,6 +73,7 @@ ROUTES = (
         "events",
         body="event",
         body_as_sent=True,
+        checks_key=True,
         reply="event-answer",
         errors=("event_id_conflict", "tool_call_conflict", "run_conflict", "forbidden"),
         description="`approvalId` and `approvalUrl` are there whenever the call was held for a person.",

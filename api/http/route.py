@@ -55,6 +55,8 @@ class Route:
     body_optional: bool = False
     body_as_sent: bool = False
     """The handler gets the bytes and reads them itself, by the same schema."""
+    checks_key: bool = False
+    """What the handler commits looks at the API key once more, so the key table in memory will do before."""
     query: tuple[Query, ...] = ()
     errors: tuple[str, ...] = ()
     description: str = ""

@@ -64,8 +64,9 @@ def refuse_repeated(headers: Headers) -> None:
             raise unauthenticated(f"`{name}` was sent twice; send it once", scheme)
 
 
-async def authenticate(who: frozenset[str], headers: Mapping[str, str], context: Context) -> Caller:
+async def authenticate(route: Route, headers: Mapping[str, str], context: Context) -> Caller:
     """The caller, when their credential is valid and may do this; raises 401 or 403."""
+    who = route.who
     if "anyone" in who:
         return NOBODY
     people = who - {"agent"}
@@ -82,7 +83,7 @@ async def authenticate(who: frozenset[str], headers: Mapping[str, str], context:
         return caller
     if "agent" in who:
         if key is not None:
-            return await context.credentials.from_key(key, certain=True)
+            return await context.credentials.from_key(key, certain=not route.checks_key)
         scheme = "Bearer" if people else "ApiKey"
         raise unauthenticated("send `X-API-Key: <key>`" + (" or a bearer token" if people else ""), scheme)
     raise unauthenticated("send `Authorization: Bearer <access token>`; get one from POST /auth/login")
@@ -201,7 +202,7 @@ def endpoint(route: Route, context: Context) -> Callable[[Request], Awaitable[Re
         request_id = request_id_of(request.headers, context)
         try:
             refuse_repeated(request.headers)
-            caller = await authenticate(route.who, request.headers, context)
+            caller = await authenticate(route, request.headers, context)
             for name, text in request.path_params.items():
                 if "\0" in text or len(text) > 300:
                     raise ApiError("not_found", f"`{name}` is no id of ours")

@@ -32,13 +32,19 @@ from api.database.connection import DatabaseUnavailable
 from api.ingestion.event import Answer, Incoming
 from api.ingestion.validation import checked
 from api.server.endpoint import SecurityHeaders, problem_for, request_id_of
-from api.server.hot import FIXED, PATH
 from api.server.wire import BoundedProtocol
 
 STATE: Final = "context"
 """Under this name the application leaves its context in the state of the server."""
 
+PATH: Final = "/v1/events"
 _PATH = PATH.encode()
+_HEADERS = (
+    (b"content-type", b"application/json"),
+    (b"cache-control", b"no-store"),
+    *SecurityHeaders.HEADERS,
+)
+"""Of every good answer, beside the server's own."""
 _LENGTH = re.compile(rb"\r\ncontent-length: ?([0-9]{1,5})\r\n", re.IGNORECASE)
 _DIGITS: Final = 5
 """As many as `HIGH_WATER_LIMIT` has."""
@@ -55,7 +61,7 @@ def _opening(server_state: ServerState) -> bytes:
     headers, opening = _opened
     if headers is not server_state.default_headers:
         headers = server_state.default_headers
-        opening = STATUS_LINE[200] + _lines([*headers, *FIXED])
+        opening = STATUS_LINE[200] + _lines([*headers, *_HEADERS])
         _opened = (headers, opening)
     return opening
 

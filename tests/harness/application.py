@@ -171,10 +171,10 @@ class Service:
                 yield context
 
         self.application = Application(startup)
-        await self._resources.enter_async_context(lifespan(self.application.asgi))
+        await self._resources.enter_async_context(lifespan(self.application))
         self.http = await self._resources.enter_async_context(
             httpx.AsyncClient(
-                transport=httpx.ASGITransport(self.application.asgi, raise_app_exceptions=False),
+                transport=httpx.ASGITransport(self.application, raise_app_exceptions=False),
                 base_url=BASE,
                 timeout=60,
             )

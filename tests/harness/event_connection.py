@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+from starlette.requests import Request
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
@@ -16,8 +17,9 @@ from api.caller import Caller
 from api.database.connection import DatabaseUnavailable
 from api.ingestion.event import Answer
 from api.server import event_fast_path
-from api.server.event_fast_path import STATE, EventProtocol
-from api.server.hot import HotPath
+from api.server.endpoint import SecurityHeaders, endpoint
+from api.server.event_fast_path import PATH, STATE, EventProtocol
+from api.server.routes import ROUTES
 from tests.harness.nodes import called
 
 KEY = "agk_of_an_agent_that_says_the_same_again"
@@ -93,6 +95,7 @@ class Service:
             writer=self,
             credentials=self,
             settings=SimpleNamespace(max_body_bytes=100_000),
+            store=None,
             ids=lambda prefix: f"{prefix}_new",
             clock=lambda: 0.0,
         )
@@ -101,7 +104,7 @@ class Service:
     def known(self, digest: str) -> Caller | None:
         return self.keys.get(digest)
 
-    async def from_key(self, key: str) -> Caller:
+    async def from_key(self, key: str, *, certain: bool = False) -> Caller:
         caller = self.known(key_digest(key))
         if caller is None:
             raise unauthenticated("the API key is not valid", "ApiKey")
@@ -133,19 +136,34 @@ async def elsewhere(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": content})
 
 
-class Connection:
-    """One connection to the service, without a socket."""
+def ordinary(context: Any) -> Any:
+    """The application around the fast path: the endpoint of events, and nothing else."""
+    row = next(route for route in ROUTES if (route.method, route.path) == ("POST", PATH))
+    serve = endpoint(row, context)
 
-    def __init__(self, service: Service, keep_alive: int = 5) -> None:
-        app: Any = HotPath(elsewhere, lambda: service.context)
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        if (scope["method"], scope["path"]) != ("POST", PATH):
+            await elsewhere(scope, receive, send)
+            return
+        response = await serve(Request(scope, receive, send))
+        await SecurityHeaders(response)(scope, receive, send)
+
+    return answer
+
+
+class Connection:
+    """One connection to the service, without a socket; `app` is what answers what the fast path does not,
+    which without a `state` is everything."""
+
+    def __init__(self, service: Any, keep_alive: int = 5, *, app: Any = None, state: Any = None) -> None:
+        app = ordinary(service.context) if app is None else app
+        state = {STATE: service.context} if state is None else state
         config = Config(app, http=EventProtocol, lifespan="off", access_log=False, interface="asgi3")
         config.timeout_keep_alive = keep_alive
         self.service = service
         self.state = ServerState()
         self.wire: Any = Wire()
-        self.protocol: Any = EventProtocol(
-            config, self.state, {STATE: service.context}, asyncio.get_running_loop()
-        )
+        self.protocol: Any = EventProtocol(config, self.state, state, asyncio.get_running_loop())
         self.protocol.connection_made(self.wire)
         self.parser = self.protocol.parser = Parser(self.protocol.parser)
 

@@ -104,7 +104,7 @@ class World:
         if body != b"" and not any(str(name).lower() == "content-type" for name, _ in headers):
             sent.append(JSON)
         began = time.monotonic()
-        answer = self.runner.run(send(self.service.application.asgi, method, target, body, sent, **how))
+        answer = self.runner.run(send(self.service.application, method, target, body, sent, **how))
         took = time.monotonic() - began
         assert took < 3, f"{method} {target[:60]} took {took:.1f} s"
         return answer

@@ -176,7 +176,7 @@ def running(
 
     application = Application(startup)
     config = uvicorn.Config(
-        application.asgi, http=EventProtocol, access_log=False, log_level="warning", lifespan="on"
+        application, http=EventProtocol, access_log=False, log_level="warning", lifespan="on"
     )
     server = uvicorn.Server(config)
     listener = socket.socket()

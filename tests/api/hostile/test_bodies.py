@@ -97,7 +97,7 @@ def test_other_media_types_are_refused(world: World, route: Route, who: str) -> 
         headers = [JSON, ("Content-Encoding", packed)]
         problem(world.send(who, route.method, target, gzip.compress(body), headers), "unsupported_media_type")
     bare = [*world.credential(who)]
-    answer = world.runner.run(send(world.service.application.asgi, route.method, target, body, bare))
+    answer = world.runner.run(send(world.service.application, route.method, target, body, bare))
     problem(answer, "unsupported_media_type")
 
 

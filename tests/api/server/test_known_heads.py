@@ -35,6 +35,11 @@ def no_chance() -> Iterator[None]:
         yield
 
 
+def in_any_order(answers: bytes) -> list[list[bytes]]:
+    """Answers one by one; the fast path and the router write their headers in different orders."""
+    return [sorted(answer.split(b"\r\n")) for answer in answers.split(b"HTTP/1.1 ")[1:]]
+
+
 KNOWN = {
     "the same": FIRST,
     "more digits": request(body(2, text="x" * 2_000)),
@@ -259,9 +264,8 @@ def test_requests_wait_for_the_answers_before_them() -> None:
         service.holds = False
         service.held.pop()()
         await connection.rest()
-        assert connection.wire.written.endswith(
-            await answered(service, FIRST) + await answered(service, second)
-        )
+        expected = await answered(service, FIRST) + await answered(service, second)
+        assert in_any_order(connection.wire.written)[-2:] == in_any_order(expected)
         assert await connection.send(FIRST) == await answered(service, FIRST)
         assert connection.parsed == []
 

@@ -94,7 +94,7 @@ async def streaming(service: Service, who: str, query: str = "") -> AsyncIterato
         "client": ("127.0.0.1", 1),
         "server": ("service.example", 80),
     }
-    running = asyncio.create_task(service.application.asgi(scope, receive, received.put))
+    running = asyncio.create_task(service.application(scope, receive, received.put))
     stream = Stream(received)
     stream.start = await asyncio.wait_for(received.get(), 10)
     try:
