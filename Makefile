@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-long test-faults lint format demo bench-match bench-http bench-rivals clean
+.PHONY: help serve test test-long test-faults lint format guide pictures demo bench-match bench-http bench-rivals clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,6 +38,12 @@ lint: $(VENV)/.dev
 format: $(VENV)/.dev  ## let ruff format and mend the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+guide: $(VENV)/.dev  ## make the reference of the guide from the tables in the code
+	$(BIN)/python -m api.guide.reference
+
+pictures: $(VENV)/.dev  ## take the pictures of the console in the README and the guide (needs a Chromium)
+	KEEP_PICTURES=1 $(BIN)/pytest tests/browser/test_pictures.py
 
 test: lint  ## lint, strict types, all tests (ARGS="-k approvals" narrows)
 	$(BIN)/pytest -n $(JOBS) --dist worksteal $(ARGS)

@@ -23,6 +23,7 @@ from api.http.problems import ApiError
 from api.http.route import Route
 from api.server.console import console_routes
 from api.server.endpoint import SecurityHeaders, endpoint, problem, problem_for, request_id_of
+from api.server.guide import guide_routes
 from api.server.routes import ROUTES
 from engine.worktree.observer import Progress
 
@@ -41,7 +42,7 @@ class Application:
         handlers = {HTTPException: self._http_error, Exception: self._fault}
         routes = [self._route(path, rows) for path, rows in _by_path(ROUTES).items()]
         self._starlette = Starlette(
-            routes=[*routes, *console_routes()],
+            routes=[*routes, *console_routes(), *guide_routes()],
             exception_handlers=handlers,
             lifespan=self._lifespan,
         )

@@ -1,7 +1,7 @@
 """Every setting, in one table: environment name, default, help.
 
-The README's table is tested against `TABLE`. A value that does not parse is a refusal to start that names
-the variable, the value and what is accepted; nothing is guessed.
+The guide's page of settings is made from `TABLE`. A value that does not parse is a refusal to start that
+names the variable, the value and what is accepted; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def load(environment: Mapping[str, str] | None = None, **flags: str | None) -> S
     source = os.environ if environment is None else environment
     known = {setting.name for setting in TABLE}
     problems = [
-        f"{name}: no such setting; {meant}see the README's table of settings"
+        f"{name}: no such setting; {meant}see the guide's page of settings"
         for name in sorted(source)
         if name.startswith("GOVERNANCE_") and name not in known
         for near in [closest(name, sorted(known), cutoff=0.8)]

@@ -1,4 +1,4 @@
-"""The contract as data: every name in it exists in code, in the API document, in a test and in the README.
+"""The contract as data: every name in it exists in code, in the API document, in a test and in the guide.
 
 The lists below are written out, not imported, so that code which loses a name fails here.
 """
@@ -24,7 +24,7 @@ from schemas.validation import violations
 from tests.harness.hostile import SAMPLES
 from tests.harness.places import ROOT
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+GUIDE = ROOT / "api" / "guide"
 
 CONTRACT = [
     ("GET", "/v1/policies"),
@@ -106,13 +106,10 @@ SETTINGS = [
 
 
 @cache
-def table(heading: str) -> dict[str, str]:
-    """The README's table under a heading: first column (without backticks) -> the whole line."""
-    section = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", README, re.M | re.S)
-    assert section, f"the README has no section `{heading}`"
-    rows = re.findall(r"^\| *(.+?) *\|.*$", section.group(1), re.M)
-    lines = [line for line in section.group(1).splitlines() if line.startswith("|")]
-    return {row.strip("`"): line for row, line in zip(rows, lines, strict=True)}
+def table(page: str) -> dict[str, str]:
+    """The tables of a page of the guide: first column (without backticks) -> the whole line."""
+    text = (GUIDE / f"{page}.md").read_text(encoding="utf-8")
+    return {line.split(" | ")[0].strip("| `"): line for line in text.splitlines() if line.startswith("|")}
 
 
 @cache
@@ -140,7 +137,7 @@ def test_every_route_is_documented_and_tested(route: Any) -> None:
     path = re.sub(r":([A-Za-z]+)", r"{\1}", route.path)
     operation = document["paths"][path][route.method.lower()]
     assert str(route.status) in operation["responses"]
-    assert f"{route.method} {route.path}" in table("Endpoints")
+    assert f"{route.method} {route.path}" in table("reference/endpoints")
     literal = re.escape(route.path)
     pattern = re.sub(r":[A-Za-z]+", r"[^/\\s\"'`]+", literal)
     assert re.search(pattern, test_texts()), "no test or case names this path"
@@ -171,7 +168,7 @@ def test_operators() -> None:
     served = openapi.document(ROUTES)["components"]["schemas"]["PolicyDocument"]["$defs"]["operator"]["enum"]
     assert sorted(served) == sorted(OPERATOR_NAMES)
     for name in OPERATOR_NAMES:
-        assert name in table("Operators")
+        assert name in table("reference/policies")
         assert re.search(rf"operator: {name}\b", test_texts()), f"no case uses `{name}`"
 
 
@@ -180,7 +177,7 @@ def test_actions() -> None:
     served = openapi.document(ROUTES)["components"]["schemas"]["PolicyDocument"]["$defs"]["action"]["enum"]
     assert sorted(served) == sorted(ACTIONS)
     for action in ACTIONS:
-        assert action in table("Actions")
+        assert action in table("explanation/decision")
         assert re.search(rf"action: {action}\b", test_texts()), f"no case has the action `{action}`"
 
 
@@ -188,15 +185,15 @@ def test_settings() -> None:
     names = [f"GOVERNANCE_{name}" for name in SETTINGS]
     assert [setting.name for setting in settings.TABLE] == names
     for setting in settings.TABLE:
-        line = table("Settings")[setting.name]
-        assert setting.help in line, f"the README says something else of {setting.name}"
+        line = table("reference/settings")[setting.name]
+        assert setting.help in line, f"the guide says something else of {setting.name}"
         assert f"`{setting.default}`" in line or not setting.default
         assert setting.name in test_texts(), f"no test sets {setting.name}"
 
 
 @pytest.mark.parametrize("code", CODES)
 def test_every_error_code_is_documented_and_tested(code: str) -> None:
-    line = table("Error codes")[code]
+    line = table("reference/errors")[code]
     assert f"| {CODES[code][0]} |" in line
     assert re.search(rf"\b{code}\b", test_texts()), f"no test or case expects `{code}`"
     if code not in {"internal_error"}:
@@ -210,7 +207,7 @@ def test_ingested_events() -> None:
     for name in [*INGESTED, "custom.x"]:
         assert re.search(served["pattern"], name)
     for name in [*INGESTED, "custom.*"]:
-        assert name in table("Events from agents")
+        assert name in table("reference/events")
         assert name.removesuffix("*") in test_texts()
 
 
@@ -218,11 +215,13 @@ def test_sent_events() -> None:
     assert sorted(WEBHOOK_EVENTS) == sorted(SENT)
     assert list(openapi.document(ROUTES)["webhooks"]) == list(WEBHOOK_EVENTS)
     for name in SENT:
-        assert name in table("Webhook events")
+        assert name in table("reference/events")
         assert schemas.load(f"events/{name}")["type"] == "object"
         assert f"{name}" in test_texts()
 
 
 def test_field_roots() -> None:
     for root in model.ROOTS:
-        assert re.search(rf"`{root}[`.]", README), f"the README does not tell of the field `{root}`"
+        assert re.search(
+            rf"`{root}[`.]", (GUIDE / "explanation" / "conditions.md").read_text(encoding="utf-8")
+        ), f"the guide does not tell of the field `{root}`"

@@ -40,6 +40,7 @@ ROOMS = (
     ("api.app",),
     ("api.demo",),
     ("api.cli",),
+    ("api.guide",),
 )
 """From the foundation up: a module imports from rooms listed before its own, and from its own room."""
 

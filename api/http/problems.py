@@ -45,7 +45,7 @@ CODES: Final[Mapping[str, tuple[int, str, str]]] = {
     "unavailable": (503, "Service unavailable", "the database cannot be reached; nothing was changed"),
     "storage_full": (507, "Storage full", "there is no room left; nothing was changed"),
 }
-"""code -> status, title, meaning. The README's table is tested against it."""
+"""code -> status, title, meaning. The guide's page of error codes is made from it."""
 
 
 class ApiError(Exception):

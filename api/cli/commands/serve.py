@@ -179,6 +179,7 @@ def banner(settings: Settings, made: FirstStart) -> str:
         "",
         f"  service   {settings.base_url}",
         f"  console   {settings.frontend}/approvals",
+        f"  guide     {settings.base_url}/docs",
         f"  API docs  {settings.base_url}/api/docs",
         f"  policies  {settings.policies_dir}",
         f"  data      {_data(settings)}",

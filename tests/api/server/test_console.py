@@ -12,7 +12,8 @@ import pytest
 from starlette.applications import Starlette
 
 from api.server import console
-from api.server.console import POLICY, console_routes, room_paths
+from api.server.console import console_routes, room_paths
+from api.server.static import POLICY
 from tests.harness.places import ROOT
 
 CONSOLE = ROOT / "api" / "console"
