@@ -1,16 +1,16 @@
 """What is wrong with a value by one of our schemas, in words a person can act on.
 
-The verdict is `jsonschema`'s; this module only finds the schema and turns each error into a text in the
-user's own words. Two annotations shape the texts: `title` names the object in problems ("a policy"), `x-must`
-says what a `pattern` or `not` asks for. It knows nothing of files or positions: a violation carries a JSON
-pointer.
+What `acceptance` says yes to is right; otherwise the verdict is `jsonschema`'s, and this module only finds
+the schema and turns each error into a text in the user's own words. Two annotations shape the texts: `title`
+names the object in problems ("a policy"), `x-must` says what a `pattern` or `not` asks for. It knows nothing
+of files or positions: a violation carries a JSON pointer.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -21,6 +21,7 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
 import schemas
+from schemas.acceptance import accepts, as_compared, to_the_end
 from schemas.suggestion import suggestion
 
 Json = Any
@@ -73,6 +74,11 @@ def violations(name: str, value: Json, fragment: str = "", most: int | None = No
 
     With `most`, only so much of it, so that a value of a million mistakes costs no more than one of a few.
     """
+    return [] if accepts(name, fragment)(value) else explained(name, value, fragment, most)
+
+
+def explained(name: str, value: Json, fragment: str = "", most: int | None = None) -> list[Violation]:
+    """The same, without the quick yes."""
     found: list[Violation] = []
     wrongly_typed: set[str] = set()
     for error, violation in islice(_each(_validator(name, fragment), value), most):
@@ -113,13 +119,13 @@ def _validator(name: str, fragment: str) -> Any:
 
 
 def _pattern(validator: Any, pattern: str, value: Json, schema: Json) -> Iterator[jsonschema.ValidationError]:
-    """`pattern` with `$` as the end of the text, as the specification has it, not before a last line break.
+    """`pattern`, see `to_the_end`.
 
     A text longer than the schema's `maxLength` is refused for that; matching it could take very long.
     """
     if not isinstance(value, str) or len(value) > schema.get("maxLength", len(value)):
         return
-    if not re.search(re.sub(r"\$\Z", r"\\Z", pattern), value):
+    if not re.search(to_the_end(pattern), value):
         yield jsonschema.ValidationError(f"{pattern!r} does not match")
 
 
@@ -135,18 +141,9 @@ def _unique_items(
 ) -> Iterator[jsonschema.ValidationError]:
     """`uniqueItems` in time linear in the length of the list; see `_items`."""
     if unique and isinstance(value, list) and len(value) <= schema.get("maxItems", len(value)):
-        seen = set(map(_as_compared, value))
+        seen = set(map(as_compared, value))
         if len(seen) < len(value):
             yield jsonschema.ValidationError("has the same entry twice")
-
-
-def _as_compared(value: Json) -> Hashable:
-    """A key that two values share when JSON Schema holds them equal: 1 and 1.0 are, 1 and true are not."""
-    if isinstance(value, list):
-        return (list, *map(_as_compared, value))
-    if isinstance(value, dict):
-        return (dict, frozenset((key, _as_compared(item)) for key, item in value.items()))
-    return (bool, value) if isinstance(value, bool) else value
 
 
 _Validator: Final = jsonschema.validators.extend(  # type: ignore[no-untyped-call]

@@ -13,25 +13,11 @@ from api.http.exchange import Reply, Values
 from api.http.problems import invalid, not_found
 from api.http.route import REVIEWER, Route
 from api.store import rate_counts, recorded_calls
-from engine.analysis import backtest
+from engine.analysis import backtest, simulation
 from engine.documents.policy import policy_as_json, policy_from_json
 from engine.errors import DocumentError
-from engine.matching.decision import decide
 from engine.matching.ruleset import Ruleset
-from engine.model import Evaluation, Match, Policy, ToolCall
-
-_ROOTS = (
-    "toolName",
-    "inputPayload",
-    "agentId",
-    "runId",
-    "toolCallId",
-    "actionHint",
-    "reason",
-    "agentContext",
-    "run",
-    "user",
-)
+from engine.model import ROOTS, Policy, ToolCall
 
 
 async def simulate(caller: Caller, values: Values, context: Context) -> Reply:
@@ -42,49 +28,19 @@ async def simulate(caller: Caller, values: Values, context: Context) -> Reply:
 def _simulate(caller: Caller, body: dict[str, Any], context: Context) -> dict[str, Any]:
     organisation_id = caller.organisation_id
     context.store.read_here(context.catch_up)
-    call = ToolCall.of(**{root: body[root] for root in _ROOTS if root in body})
+    call = ToolCall.of(**{root: body[root] for root in ROOTS if root in body})
     ruleset = _as_of(organisation_id, body["asOf"], context) if "asOf" in body else None
     if ruleset is None:
         ruleset = context.live.ruleset(organisation_id)
     if "policy" in body:
         draft = _draft(organisation_id, body["policy"])
         ruleset = ruleset.changed({draft.policy_id: draft}, ruleset.revision)
-    evaluation = ruleset.evaluate(call)
-    over = {
-        policy.policy_id: rate_counts.is_over(context.store, policy, call, context.clock())
-        for policy in _limited(evaluation)
-    }
-    decision = decide(evaluation, lambda policy: over[policy.policy_id])
-    within = [match for match in evaluation.matches if over.get(match.policy.policy_id) is False]
-    answer: dict[str, Any] = {
-        "matchedPolicies": [_matched(match) for match in decision.matched],
-        "resultingAction": decision.action,
-        "toolCallStatus": decision.status,
-        "reason": decision.reason,
-        "policyRevision": ruleset.revision,
-    }
-    if decision.shadow:
-        answer["shadowPolicies"] = [_matched(match) for match in decision.shadow]
-    if within:
-        answer["rateLimitedPolicies"] = [_matched(match) for match in within]
-    if body.get("explain"):
-        answer["explanation"] = [explanation.as_json() for explanation in ruleset.explain(call)]
-    return answer
-
-
-def _limited(evaluation: Evaluation) -> list[Policy]:
-    both = (*evaluation.matches, *evaluation.shadow)
-    return [match.policy for match in both if match.policy.rate_limit is not None]
-
-
-def _matched(match: Match) -> dict[str, Any]:
-    policy = match.policy
-    return {
-        "policyId": policy.policy_id,
-        "name": policy.name,
-        "action": policy.action,
-        "reason": match.reason,
-    }
+    return simulation.simulate(
+        ruleset,
+        call,
+        lambda policy: rate_counts.is_over(context.store, policy, call, context.clock()),
+        explained=body.get("explain", False),
+    )
 
 
 def _draft(organisation_id: str, body: dict[str, Any]) -> Policy:
@@ -139,14 +95,7 @@ def _backtest(caller: Caller, body: dict[str, Any], context: Context) -> dict[st
     limit = body.get("limit", 10_000)
     history = recorded_calls.each_recorded(context.store, organisation_id, limit=limit, **times)
     report = backtest.compare(old, new, history)
-    return {
-        "calls": report.calls,
-        "changed": report.changed,
-        "counts": [
-            {"old": was, "new": now, "count": count} for (was, now), count in sorted(report.counts.items())
-        ],
-        "changes": [_changed(change) for change in report.changes],
-    }
+    return report.as_json(clock.iso)
 
 
 def _time(body: dict[str, Any], name: str) -> str | None:
@@ -156,22 +105,6 @@ def _time(body: dict[str, Any], name: str) -> str | None:
         return clock.iso(clock.seconds(body[name]))
     except (ValueError, OverflowError):
         raise invalid(f"/{name}", f"`{name}` must be an ISO 8601 time") from None
-
-
-def _changed(change: backtest.ChangedDecision) -> dict[str, Any]:
-    document = change.recorded.call.document
-    return {
-        "runId": document["runId"],
-        "toolCallId": document["toolCallId"],
-        "toolName": document["toolName"],
-        "agentId": document["agentId"],
-        "at": clock.iso(change.recorded.at),
-        "inputPayload": document["inputPayload"],
-        "oldAction": change.old.action,
-        "newAction": change.new.action,
-        "oldReason": change.old.reason,
-        "newReason": change.new.reason,
-    }
 
 
 ROUTES = (

@@ -7,15 +7,17 @@ from the policies alone. Knows nothing of where calls are recorded.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from engine.matching.decision import decide
 from engine.matching.rate_limit import bucket, is_over, window_start
 from engine.matching.ruleset import Ruleset
-from engine.model import Decision, Policy, ToolCall
+from engine.model import Decision, Json, Policy, ToolCall
 
 MOST_SHOWN = 100
+
+Timestamp = Callable[[float], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,20 @@ class ChangedDecision:
     old: Decision
     new: Decision
 
+    def as_json(self, timestamp: Timestamp) -> dict[str, Json]:
+        document = self.recorded.call.document
+        return {
+            **{
+                name: document[name]
+                for name in ("runId", "toolCallId", "toolName", "agentId", "inputPayload")
+            },
+            "at": timestamp(self.recorded.at),
+            "oldAction": self.old.action,
+            "newAction": self.new.action,
+            "oldReason": self.old.reason,
+            "newReason": self.new.reason,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class BacktestReport:
@@ -44,6 +60,17 @@ class BacktestReport:
     counts: dict[tuple[str, str], int]
     changes: tuple[ChangedDecision, ...]
     changed: int
+
+    def as_json(self, timestamp: Timestamp) -> dict[str, Json]:
+        """The shape of the contract; `timestamp` writes seconds as people read them."""
+        return {
+            "calls": self.calls,
+            "changed": self.changed,
+            "counts": [
+                {"old": was, "new": now, "count": count} for (was, now), count in sorted(self.counts.items())
+            ],
+            "changes": [change.as_json(timestamp) for change in self.changes],
+        }
 
 
 @dataclass(slots=True)

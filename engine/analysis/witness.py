@@ -16,13 +16,13 @@ from functools import lru_cache
 from typing import Any, Final
 
 from engine.analysis.goals import ITEM, Goal, Row, Slot, goals_of
-from engine.analysis.samples import samples
 from engine.cel.parser import parse as parse_expression
 from engine.conditions.compiled import CompiledCondition
 from engine.conditions.operators import OPERATORS
 from engine.fields.facts import Facts, View
 from engine.fields.paths import DERIVED, MEMBERS, parse
 from engine.fields.paths import Path as Path
+from engine.fields.samples import samples
 from engine.matching.matcher import CompiledPolicy
 from engine.model import ALWAYS_PRESENT, READING_HINTS, ROOTS, Json, ToolCall
 

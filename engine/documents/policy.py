@@ -17,7 +17,6 @@ from typing import Final
 
 from engine.conditions import examples
 from engine.conditions.compiled import CompiledCondition, check_policy, compile_condition
-from engine.documents.typed_shape import is_policy
 from engine.documents.yaml import YamlNode, YamlReading, read
 from engine.errors import ConditionError, DocumentError, Problem
 from engine.model import Condition, Example, Json, Policy, RateLimit, ToolCall
@@ -243,8 +242,7 @@ def load_policy(source: bytes, file: str = "", *, organisation_id: str = "defaul
 def header_defects(reading: YamlReading, schema: str, id_key: str) -> list[Defect]:
     """What a document's schema says against it, and an id that is not the file's name."""
     value = reading.root.value
-    right = schema == "documents/policy" and is_policy(value)
-    found = [] if right else [_defect(each) for each in violations(schema, value)]
+    found = [_defect(each) for each in violations(schema, value)]
     declared = value.get(id_key) if isinstance(value, dict) else None
     stem = PurePosixPath(reading.file).name.removesuffix(".yaml")
     if reading.file and isinstance(declared, str) and declared != stem:

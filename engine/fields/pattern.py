@@ -20,6 +20,7 @@ from typing import Any, Final
 import re2
 
 from engine.errors import ConditionError
+from engine.fields.re2_syntax import PIECE
 from engine.fields.scalars import shorten as shorten
 from engine.fields.scalars import whole
 from engine.model import Fault, Verdict
@@ -32,19 +33,6 @@ MAX_LENGTH: Final = 20_000
 
 WORK_LIMIT: Final = 6_000_000
 """Repeated instructions times bytes of text; up to 50 ms in the worst case."""
-
-# One piece of a pattern, as RE2 reads it, so that a brace within a class or a quotation is not a count.
-# No branch can fail after it consumed something, so the reading is linear.
-_PIECE: Final = re.compile(
-    r"""(?P<quoted>\\Q.*?(?:\\E|\Z))
-      | (?P<class>\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*+(?:\]|\\?\Z))
-      | (?P<escape>\\(?:[pPx]\{[^}]*\}?|[kg](?:<[^>]*>?|\{[^}]*\}?|'[^']*'?)?|[1-9]\d*|u\w{0,4}|c.|.|\Z))
-      | (?P<group>\(\?(?:P?<\w+>|P=\w*\)?|<?[=!]|>|\||\#[^)]*\)?
-          |\(\w*\)?|R\)?|&\w*\)?|\d+\)?|[a-zA-Z-]*[:)]?))
-      | (?P<count>\{(?P<least>0|[1-9]\d{0,7})(?:,(?:0|[1-9]\d{0,7})?)?\})
-      | (?P<other>.)""",
-    re.VERBOSE | re.DOTALL,
-)
 
 # What only the whole text can decide, or what cannot be told from it at a glance.
 _OF_TEXT: Final = re.compile(r"\\[AzCQ]|\(\?[a-zA-Z]*-")
@@ -236,7 +224,7 @@ def _relax(text: str) -> str:
     """The pattern with each counted repetition replaced by `*` or `+`: it matches whatever `text` does."""
     if "{" not in text:
         return text
-    return _PIECE.sub(
+    return PIECE.sub(
         lambda piece: piece[0] if piece["count"] is None else "*" if int(piece["least"]) == 0 else "+", text
     )
 
@@ -244,7 +232,7 @@ def _relax(text: str) -> str:
 def _explain(text: str, error: bytes) -> ConditionError:
     """What to write instead of what RE2 refused."""
     before = ""
-    for piece in _PIECE.finditer(text):
+    for piece in PIECE.finditer(text):
         word = piece[0]
         if piece["group"] or piece["escape"]:
             for wrong, advice in _ADVICE:
@@ -267,7 +255,7 @@ def _explain(text: str, error: bytes) -> ConditionError:
 def _unbalanced(text: str) -> int:
     """Where a bracket, parenthesis or backslash has no partner; -1 when all have."""
     opened: list[int] = []
-    for piece in _PIECE.finditer(text):
+    for piece in PIECE.finditer(text):
         word = piece[0]
         if (piece["class"] and not re.search(r"(?<!\\)(?:\\\\)*\]\Z", word)) or word == "\\":
             return piece.start()

@@ -23,7 +23,7 @@ from engine.errors import ConditionError
 from engine.fields.facts import Facts
 from engine.fields.paths import DERIVED, Path, canonical, parse, text_of
 from engine.fields.pattern import compile_pattern
-from engine.fields.required_literals import sample
+from engine.fields.samples import samples
 from engine.model import ALWAYS_PRESENT, Fault, Json
 
 REMOVED: Final = object()
@@ -189,7 +189,7 @@ def _for_operator(
         step, inclusive = _COMPARISONS[name]
         yield from _numbers(value, step if positive else -step, inclusive is positive)
     elif positive:
-        wanted = sample(value) if name == "matches" else value
+        wanted = next(samples(value), None) if name == "matches" else value
         if wanted is not None:
             if text is not None:
                 yield wanted + text if name == "starts_with" else text + wanted

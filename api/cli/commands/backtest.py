@@ -123,27 +123,7 @@ def _locally(arguments: argparse.Namespace, since: str | None, until: str | None
                 step()
 
         report = backtest.compare(old, new, counted(), most_shown=max(arguments.show, 100))
-    return {
-        "calls": report.calls,
-        "changed": report.changed,
-        "counts": [
-            {"old": was, "new": now, "count": count} for (was, now), count in sorted(report.counts.items())
-        ],
-        "changes": [
-            {
-                **{
-                    name: change.recorded.call.document[name]
-                    for name in ("runId", "toolCallId", "toolName", "agentId", "inputPayload")
-                },
-                "at": clock.iso(change.recorded.at),
-                "oldAction": change.old.action,
-                "newAction": change.new.action,
-                "oldReason": change.old.reason,
-                "newReason": change.new.reason,
-            }
-            for change in report.changes
-        ],
-    }
+    return report.as_json(clock.iso)
 
 
 def _sets(arguments: argparse.Namespace, organisation_id: str) -> tuple[Ruleset, Ruleset]:

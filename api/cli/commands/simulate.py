@@ -182,7 +182,7 @@ def read_draft(name: str, organisation_id: str = "default") -> Policy:
 
 
 def _locally(call: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    from engine.matching.decision import decide
+    from engine.analysis.simulation import simulate
     from engine.matching.ruleset import Ruleset
     from engine.model import ToolCall
     from engine.worktree.paths import DEFAULT
@@ -200,35 +200,17 @@ def _locally(call: dict[str, Any], arguments: argparse.Namespace) -> dict[str, A
         draft = read_draft(arguments.draft, organisation_id)
         ruleset = ruleset.changed({draft.policy_id: draft}, 0)
     tool_call = ToolCall.of(**call)
-    evaluation = ruleset.evaluate(tool_call)
-    if arguments.verify and ruleset.scan(tool_call) != evaluation:
+    if arguments.verify and ruleset.scan(tool_call) != ruleset.evaluate(tool_call):
         raise CommandError("index and scan disagree on this call; report this", FAILED)
-    decision = decide(evaluation, lambda policy: arguments.limits_reached)
-    effective = {match.policy.policy_id for match in (*decision.matched, *decision.shadow)}
-    within = [match for match in evaluation.matches if match.policy.policy_id not in effective]
-    answer: dict[str, Any] = {
-        "matchedPolicies": [_matched(match) for match in decision.matched],
-        "resultingAction": decision.action,
-        "toolCallStatus": decision.status,
-        "reason": decision.reason,
-    }
-    if decision.shadow:
-        answer["shadowPolicies"] = [_matched(match) for match in decision.shadow]
-    if within:
-        answer["rateLimitedPolicies"] = [_matched(match) for match in within]
-    if arguments.explain:
-        answer["explanation"] = [each.as_json() for each in ruleset.explain(tool_call, arguments.policy)]
+    answer = simulate(
+        ruleset,
+        tool_call,
+        lambda policy: arguments.limits_reached,
+        explained=arguments.explain,
+        policy_id=arguments.policy,
+    )
+    del answer["policyRevision"]  # a folder has none
     return answer
-
-
-def _matched(match: Any) -> dict[str, Any]:
-    policy = match.policy
-    return {
-        "policyId": policy.policy_id,
-        "name": policy.name,
-        "action": policy.action,
-        "reason": match.reason,
-    }
 
 
 def _remotely(call: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:

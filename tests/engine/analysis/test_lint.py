@@ -14,13 +14,13 @@ from api.cli.commands import lint as command
 from engine.analysis import implication, mutation, subsumption, witness
 from engine.analysis.findings import CODES, Finding
 from engine.analysis.lint import lint
-from engine.analysis.samples import samples
 from engine.conditions.compiled import compile_condition
 from engine.conditions.operators import OPERATORS
 from engine.documents.policy import condition_from_json
 from engine.errors import ConditionError
 from engine.fields.facts import Facts
 from engine.fields.pattern import compile_pattern
+from engine.fields.samples import samples
 from engine.matching.decision import decide
 from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
