@@ -116,6 +116,7 @@ class Policy:
     enabled: bool = True
     description: str | None = None
     preset_id: str | None = None
+    preset_parameters: Mapping[str, Json] | None = None
     scope: Scope = "all"
     mode: Mode = "enforce"
     rate_limit: RateLimit | None = None

@@ -37,6 +37,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "name": "name",
     "description": "description",
     "presetId": "preset",
+    "presetParameters": "preset parameters",
     "action": "action",
     "scope": "scope",
     "enabled": "enabled",

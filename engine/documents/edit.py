@@ -21,8 +21,9 @@ from engine.errors import DocumentError, Problem
 from engine.model import Json
 
 ORDER: Final = (
-    *("apiVersion", "kind", "policyId", "version", "name", "description", "presetId", "action", "scope"),
-    *("enabled", "mode", "matchConditions", "rateLimit", "approval", "failurePolicy", "examples"),
+    *("apiVersion", "kind", "policyId", "version", "name", "description", "presetId", "presetParameters"),
+    *("action", "scope", "enabled", "mode", "matchConditions", "rateLimit", "approval", "failurePolicy"),
+    "examples",
 )
 """The usual order of a policy's keys; a new key goes after the nearest one before it that is there."""
 

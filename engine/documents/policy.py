@@ -181,6 +181,7 @@ def _policy(body: Mapping[str, Json], policy_id: str, organisation_id: str, vers
         enabled=body.get("enabled", True),
         description=body.get("description"),
         preset_id=body.get("presetId"),
+        preset_parameters=body.get("presetParameters"),
         scope=body.get("scope", "all"),
         mode=body.get("mode", "enforce"),
         rate_limit=limit
@@ -213,6 +214,7 @@ def policy_as_json(policy: Policy) -> dict[str, Json]:
         "name": policy.name,
         "description": policy.description,
         "presetId": policy.preset_id,
+        "presetParameters": policy.preset_parameters or None,
         "action": policy.action,
         "scope": policy.scope,
         "enabled": policy.enabled,

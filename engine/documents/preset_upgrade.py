@@ -23,8 +23,7 @@ from typing import Final
 from engine.canonical_json import canonical_json
 from engine.documents.edit import same
 from engine.documents.policy import check_body, policy_as_json, policy_from_json
-from engine.documents.preset_parameters import chosen, names_in
-from engine.documents.presets import POLICY_KEYS, Preset, instantiate
+from engine.documents.presets import POLICY_KEYS, Preset, instantiate, names_in
 from engine.errors import DocumentError, Problem
 from engine.model import Json, Policy
 
@@ -102,15 +101,16 @@ class _Theirs:
     lost: frozenset[str]
 
 
-def origin_of(steps: Iterable[Step]) -> Origin | None:
-    """The bases of a policy's members, from its versions, oldest first; None: nothing is known."""
+def origin_of(steps: Iterable[Step], parameters: Members) -> Origin | None:
+    """The bases of a policy's members, from its versions, oldest first; None: nothing is known.
+    `parameters` are those the policy says it was made with."""
     origin: Origin | None = None
     before: Members = {}
     known: dict[str, _Theirs | None] = {}
     for step in steps:
         if step.preset is not None:
             if origin is None:
-                origin = _begun(step.preset, step.state)
+                origin = _begun(step.preset, parameters)
             elif any(not same(step.state.get(name), before.get(name)) for name in MEMBERS):
                 if step.preset.digest not in known:
                     known[step.preset.digest] = _filled(step.preset, origin.chosen)
@@ -131,15 +131,13 @@ def plan(origin: Origin | None, preset: Preset, policy: Policy) -> Upgrade:
     return replace(_merged(origin, theirs, ours), preset_id=preset.preset_id)
 
 
-def _begun(preset: Preset, state: Members) -> Origin | None:
+def _begun(preset: Preset, parameters: Members) -> Origin | None:
     """The origin of a policy's first version: all members come from the preset; those that do not say what
     it says count as edited."""
-    for parameters in (chosen(preset, state), {}):
-        theirs = _filled(preset, parameters)
-        if theirs is not None:
-            bases = {name: Base(theirs.members.get(name), theirs.uses[name]) for name in MEMBERS}
-            return Origin(parameters, bases)
-    return None
+    theirs = _filled(preset, parameters)
+    if theirs is None:
+        return None
+    return Origin(parameters, {name: Base(theirs.members.get(name), theirs.uses[name]) for name in MEMBERS})
 
 
 def _followed(origin: Origin, theirs: _Theirs, before: Members, now: Members) -> Origin:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -122,10 +122,12 @@ def instantiate(preset: Preset, parameters: Mapping[str, Json], policy_id: str) 
     if problems:
         raise DocumentError(problems)
     findings: list[Defect] = []
+    chosen = {name: value for name, value in parameters.items() if value != preset.parameters[name].default}
     body = {
         "policyId": policy_id,
         "presetId": preset.preset_id,
         "enabled": True,
+        **({"presetParameters": chosen} if chosen else {}),
         **_Filler(preset.parameters, values, findings).fill(preset.template),
     }
     checked, found = check_body(body)
@@ -137,6 +139,17 @@ def instantiate(preset: Preset, parameters: Mapping[str, Json], policy_id: str) 
     if not body["examples"]:
         del body["examples"]
     return body
+
+
+def names_in(value: Json) -> Iterator[str]:
+    """Every `{{name}}` in a template's value."""
+    if isinstance(value, str):
+        yield from PLACEHOLDER.findall(value)
+    elif isinstance(value, list):
+        for each in value:
+            yield from names_in(each)
+    elif isinstance(value, dict):
+        yield from names_in(list(value.values()))
 
 
 def load_preset(source: bytes, file: str = "") -> Preset:

@@ -25,7 +25,8 @@ def offered(records: Records, head: Snapshot, policy: Policy) -> tuple[Preset, U
     if preset is None:
         raise PresetNotFound(f"`{policy.policy_id}` was made from the preset `{preset_id}`, which is gone")
     versions = records.versions(policy.organisation_id, policy.policy_id)
-    return preset, plan(origin_of(_steps(records, versions, preset_id)), preset, policy)
+    origin = origin_of(_steps(records, versions, preset_id), policy.preset_parameters or {})
+    return preset, plan(origin, preset, policy)
 
 
 def _steps(records: Records, versions: Sequence[VersionRecord], preset_id: str) -> list[Step]:

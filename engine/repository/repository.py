@@ -45,7 +45,8 @@ log = logging.getLogger("governance.policies")
 T = TypeVar("T")
 
 REMOVABLE: Final = frozenset(
-    {"description", "presetId", "scope", "mode", "rateLimit", "approval", "failurePolicy", "examples"}
+    {"description", "presetId", "presetParameters", "scope", "mode", "rateLimit", "approval", "failurePolicy"}
+    | {"examples"}
 )
 """Members that an API change removes by sending null."""
 

@@ -1,4 +1,4 @@
-"""Upgrading a policy to its preset: members three-way, parameters read back, local edits always kept."""
+"""Upgrading a policy to its preset: members three-way, parameters as recorded, local edits always kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from engine.documents.edit import same
 from engine.documents.policy import policy_as_json, policy_from_json
-from engine.documents.preset_parameters import chosen
 from engine.documents.preset_upgrade import MEMBERS, Step, Upgrade, origin_of, plan
 from engine.documents.presets import Parameter, Preset, instantiate
 from engine.model import Policy
@@ -47,8 +46,9 @@ def edited(policy: Policy, **changes: Any) -> Policy:
 
 
 def upgrade(*history: tuple[Policy, Preset], to: Preset) -> Upgrade:
-    origin = origin_of(Step(policy_as_json(policy), preset) for policy, preset in history)
-    return plan(origin, to, history[-1][0])
+    last = history[-1][0]
+    steps = [Step(policy_as_json(policy), preset) for policy, preset in history]
+    return plan(origin_of(steps, last.preset_parameters or {}), to, last)
 
 
 def after(policy: Policy, found: Upgrade) -> Policy:
@@ -226,7 +226,7 @@ def test_what_a_file_says_differently_from_the_start_is_edited() -> None:
 
 def test_without_history_nothing_is_replaced() -> None:
     policy = activated(OLD)
-    found = plan(origin_of([Step(policy_as_json(policy), None)]), NEW, policy)
+    found = plan(origin_of([Step(policy_as_json(policy), None)], {}), NEW, policy)
     assert not found.available and kept(found) == ["action", "matchConditions", "rateLimit"]
 
 
@@ -246,11 +246,10 @@ def test_a_preset_that_cannot_take_the_parameters_says_so() -> None:
     assert found.problems and not found.available
 
 
-# ---- parameters read back ------------------------------------------------------------------------------
+# ---- parameters as recorded -----------------------------------------------------------------------------
 
-# Without `)`: in a pattern, `)@` may end a list or stand in one of its texts.
 TEXTS = st.text(
-    st.characters(codec="utf-8", exclude_categories=("Cc", "Cs"), exclude_characters=")"),
+    st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")),
     min_size=1,
     max_size=12,
 )
@@ -281,22 +280,25 @@ PLACES: list[Any] = [
 ]
 
 
+def recorded(policy: Policy) -> Any:
+    return policy_as_json(policy).get("presetParameters", {})
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
-def test_chosen_parameters_are_read_back(data: st.DataObject) -> None:
+def test_chosen_parameters_are_recorded(data: st.DataObject) -> None:
     places = data.draw(st.lists(st.sampled_from(PLACES), min_size=1, max_size=5))
     preset = made(EVERY_KIND, matchConditions=places, description="d")
     used = {name for name in EVERY_KIND if f"{{{{{name}}}}}" in str(places)}
     given_ = {name: data.draw(VALUES[name]) for name in sorted(used) if data.draw(st.booleans())}
-    state = policy_as_json(activated(preset, **given_))
     wanted = {name: value for name, value in given_.items() if value != EVERY_KIND[name].default}
-    assert chosen(preset, state) == wanted
+    assert recorded(activated(preset, **given_)) == wanted
 
 
 @pytest.mark.parametrize("path", PRESET_FILES, ids=lambda path: path.stem)
 def test_shipped_presets_say_what_they_were_made_with(path: Any) -> None:
     preset = presets()[path.stem]
-    assert chosen(preset, policy_as_json(activated(preset))) == {}
+    assert recorded(activated(preset)) == {}
     other = {
         name: [*each.default, "other.example"] if each.type == "list" else f"{each.default}x"
         for name, each in preset.parameters.items()
@@ -307,7 +309,21 @@ def test_shipped_presets_say_what_they_were_made_with(path: Any) -> None:
         for name, each in preset.parameters.items()
         if each.type in ("number", "integer")
     }
-    assert chosen(preset, policy_as_json(activated(preset, **other))) == other
+    policy = activated(preset, **other)
+    assert recorded(policy) == other
+    assert upgrade((policy, preset), to=preset) == Upgrade(preset.preset_id), "and are filled in again"
+
+
+def test_a_policy_that_does_not_say_its_parameters_keeps_what_they_made() -> None:
+    policy = edited(activated(OLD, limit=50), presetParameters=None)
+    found = upgrade((policy, OLD), to=made(matchConditions=[PAY, LARGE], description="At most {{limit}}."))
+    assert found.sent == {"matchConditions": [PAY, LARGE | {"value": 50}]} and kept(found) == ["description"]
+
+
+def test_parameters_that_were_added_later_count_from_the_beginning() -> None:
+    silent = edited(activated(OLD, limit=50), presetParameters=None)
+    found = upgrade((silent, OLD), (edited(silent, presetParameters={"limit": 50}), OLD), to=NEW)
+    assert changed(found) == ["action", "matchConditions", "rateLimit"] and kept(found) == []
 
 
 # ---- properties ----------------------------------------------------------------------------------------
