@@ -6,6 +6,7 @@ names the variable, the value and what is accepted; nothing is guessed.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -118,6 +119,16 @@ def _hosts(value: str) -> frozenset[str]:
     return frozenset(hosts)
 
 
+def _networks(value: str) -> tuple[str, ...]:
+    found = []
+    for part in (part.strip() for part in value.split(",")):
+        try:
+            found += [str(ipaddress.ip_network(part, strict=False))] if part else []
+        except ValueError:
+            raise SettingsError(f"`{part}` is not an address such as `10.0.0.7` or `10.0.0.0/24`") from None
+    return tuple(found)
+
+
 def _seconds(value: str) -> tuple[float, ...]:
     try:
         numbers = tuple(float(part) for part in value.split(",") if part.strip())
@@ -152,6 +163,12 @@ TABLE: tuple[Setting, ...] = (
         "",
         "address of the web front end in `approvalUrl`; empty: the service's own console",
         _origin,
+    ),
+    Setting(
+        "GOVERNANCE_TRUSTED_PROXIES",
+        "",
+        "comma-separated addresses or networks of proxies whose `X-Forwarded-For` is believed; empty: none",
+        _networks,
     ),
     Setting(
         "GOVERNANCE_JWT_SECRET",
@@ -218,6 +235,7 @@ class Settings:
     policies_dir: Path
     database_url: str = field(repr=False)
     frontend_url: str
+    trusted_proxies: tuple[str, ...]
     jwt_secret: str = field(repr=False)
     token_seconds: int
     admin_email: str

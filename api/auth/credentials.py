@@ -18,6 +18,7 @@ from typing import Any, Final
 import jwt
 
 from api.auth.passwords import PasswordHasher
+from api.auth.throttle import Throttle
 from api.auth.user_tokens import verify_user_token
 from api.caller import Caller
 from api.clock import Clock, system_clock
@@ -32,6 +33,9 @@ AUDIENCE: Final = "agent-governance-service"
 KEY_PREFIX: Final = "agk_"
 LONGEST_TOKEN: Final = 4_096
 CLAIMS: Final = ("sub", "role", "iat", "exp", "iss", "aud", "jti")
+WRONG_KEYS_AT_ONCE: Final = 60
+WRONG_KEYS_PER_SECOND: Final = 1
+"""From one address, in one process."""
 SKEW: Final = 60
 """Seconds that a token may seem to come from the future: nodes whose clocks differ."""
 
@@ -81,6 +85,7 @@ class Credentials:
         self._clock = clock
         self._keys = _Keys(-1, {})
         self._reading = threading.Lock()
+        self._wrong_keys = Throttle(WRONG_KEYS_AT_ONCE, WRONG_KEYS_PER_SECOND, clock)
 
     @property
     def keys_version(self) -> int:
@@ -169,17 +174,26 @@ class Credentials:
         """The caller of a key's digest as far as memory goes; None says only that it must be looked up."""
         return self._keys.callers.get(digest)
 
-    async def from_key(self, key: str, *, certain: bool = False) -> Caller:
-        """The caller of an API key, from memory; raises `unauthenticated`.
+    async def from_key(self, key: str, address: str, *, certain: bool = False) -> Caller:
+        """The caller of an API key, from memory; raises `unauthenticated`, or `rate_limited` for an address
+        that sent too many wrong keys, which right ones never are.
 
         An unknown key is looked up once more when another process has changed the key table. `certain` asks
         that first, for requests whose own transaction does not.
         """
         digest = key_digest(key)
-        if certain or self.known(digest) is None:
+        known = self.known(digest) is not None
+        if not known and (wait := self._wrong_keys.wait(address)):
+            raise ApiError(
+                "rate_limited",
+                f"too many wrong API keys; try again in {wait} s",
+                headers={"Retry-After": str(wait)},
+            )
+        if certain or not known:
             await self._catch_up()
         caller = self.known(digest)
         if caller is None:
+            self._wrong_keys.count(address)
             raise unauthenticated("the API key is not valid; ask an admin for a new one", "ApiKey")
         return caller
 

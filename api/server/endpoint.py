@@ -64,7 +64,7 @@ def refuse_repeated(headers: Headers) -> None:
             raise unauthenticated(f"`{name}` was sent twice; send it once", scheme)
 
 
-async def authenticate(route: Route, headers: Mapping[str, str], context: Context) -> Caller:
+async def authenticate(route: Route, headers: Mapping[str, str], address: str, context: Context) -> Caller:
     """The caller, when their credential is valid and may do this; raises 401 or 403."""
     who = route.who
     if "anyone" in who:
@@ -83,7 +83,7 @@ async def authenticate(route: Route, headers: Mapping[str, str], context: Contex
         return caller
     if "agent" in who:
         if key is not None:
-            return await context.credentials.from_key(key, certain=not route.checks_key)
+            return await context.credentials.from_key(key, address, certain=not route.checks_key)
         scheme = "Bearer" if people else "ApiKey"
         raise unauthenticated("send `X-API-Key: <key>`" + (" or a bearer token" if people else ""), scheme)
     raise unauthenticated("send `Authorization: Bearer <access token>`; get one from POST /auth/login")
@@ -202,7 +202,8 @@ def endpoint(route: Route, context: Context) -> Callable[[Request], Awaitable[Re
         request_id = request_id_of(request.headers, context)
         try:
             refuse_repeated(request.headers)
-            caller = await authenticate(route, request.headers, context)
+            address = _address(request)
+            caller = await authenticate(route, request.headers, address, context)
             for name, text in request.path_params.items():
                 if "\0" in text or len(text) > 300:
                     raise ApiError("not_found", f"`{name}` is no id of ours")
@@ -211,7 +212,7 @@ def endpoint(route: Route, context: Context) -> Callable[[Request], Awaitable[Re
                 query=parse_query(route, request),
                 body=await _body(route, request, context),
                 headers=request.headers,
-                client=_address(request),
+                client=address,
                 request_id=request_id,
                 url=_url(request),
             )

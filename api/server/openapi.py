@@ -91,6 +91,8 @@ def error_codes(route: Route) -> tuple[str, ...]:
         codes.append("unauthenticated")
         if route.who != {"viewer", "reviewer", "admin"}:
             codes.append("forbidden")
+    if "agent" in route.who:
+        codes.append("rate_limited")
     if ":" in route.path:
         codes.append("not_found")
     codes.append("validation_failed")

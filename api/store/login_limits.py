@@ -1,13 +1,16 @@
-"""How often somebody may try to log in, counted exactly over all workers and nodes.
+"""How soon somebody may try to log in again, counted exactly over all workers and nodes.
+
+Failures slow down what follows and never lock anybody out: beyond a limit each try has to wait, longer after
+each failure up to a bound that a person can wait for, also in the middle of an incident.
 
 A try is counted before its password is checked, so that a thousand tries at once are no way around; a right
-password takes its try back. Refused tries are not counted, so hammering prolongs nothing.
+password takes its try back. Refused tries are not counted, so they prolong nothing.
 
 - `pair`, one e-mail from one address: the limit on guessing one password.
 - `address`, any e-mail from one address: the limit on trying many e-mails.
 - `email`, one e-mail from all addresses: the limit on guessing from many machines. An address from which this
-  user has logged in during the last 30 days is exempt from the last two, so that nobody locks an admin out of
-  their usual place by guessing from elsewhere, or by trying other e-mails behind the same proxy.
+  user has logged in during the last 30 days is exempt from the last two, so that nobody slows an admin down
+  in their usual place by guessing from elsewhere, or by trying other e-mails behind the same proxy.
 
 Buckets hold digests, never e-mails or addresses, and share the table of rate counts.
 """
@@ -27,15 +30,24 @@ from api.store.emails import same_email
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most `tries` failures in any `seconds`."""
+    """After `tries` failures in the last `seconds` each try waits, at most `longest_wait` seconds."""
 
     tries: int
     seconds: int
+    longest_wait: int
+
+    def wait(self, failures: int) -> int:
+        """Seconds between the newest of so many failures and the next try."""
+        return min(self.longest_wait, FIRST_WAIT << (failures - self.tries)) if failures >= self.tries else 0
 
 
-PAIR: Final = Limit(5, 900)
-ADDRESS: Final = Limit(30, 900)
-EMAIL: Final = Limit(50, 3600)
+FIRST_WAIT: Final = 4
+"""Seconds; each further failure doubles them."""
+PAIR: Final = Limit(5, 900, 30)
+ADDRESS: Final = Limit(30, 900, 30)
+EMAIL: Final = Limit(50, 3600, 60)
+MOST_DOUBLED: Final = 4
+"""Failures beyond a limit after which every wait is the longest."""
 KNOWN_FOR: Final = 30 * 86_400
 """Seconds that an address stays known for a user after a login."""
 COLUMNS: Final = ("bucket", "at", "expires_at")
@@ -99,18 +111,19 @@ def check(store: Database, attempt: Attempt) -> None:
     """Raises TooManyTries when the try may not be made. Alone it is a cheap look ahead that takes no lock."""
     now = attempt.counted_at
     known = store.rows("SELECT 1 FROM rate_hits WHERE bucket = ? AND expires_at > ?", (attempt.known, now))
-    waits = [0.0]
+    wait = 0.0
     for bucket, limit in attempt.limits.items():
         if known and bucket != attempt.pair:
             continue
         times = store.rows(
-            f"SELECT at FROM rate_hits WHERE bucket = ? AND at > ? ORDER BY at DESC LIMIT {limit.tries}",
+            "SELECT at FROM rate_hits WHERE bucket = ? AND at > ?"
+            f" ORDER BY at DESC LIMIT {limit.tries + MOST_DOUBLED}",
             (bucket, now - limit.seconds),
         )
-        if len(times) == limit.tries:
-            waits.append(times[-1][0] + limit.seconds - now)
-    if len(waits) > 1:
-        raise TooManyTries(max(1, math.ceil(max(waits))))
+        if times:
+            wait = max(wait, times[0][0] + limit.wait(len(times)) - now)
+    if wait > 0:
+        raise TooManyTries(math.ceil(wait))
 
 
 def begin(transaction: Transaction, email: str, address: str) -> Attempt:

@@ -35,6 +35,11 @@ def test_flags_go_before_the_environment() -> None:
     assert (settings.port, settings.host) == (2000, "10.0.0.1")
 
 
+def test_proxies_are_addresses_and_networks() -> None:
+    found = load({"GOVERNANCE_TRUSTED_PROXIES": "10.0.0.7, 10.1.2.3/16,::1"}).trusted_proxies
+    assert found == ("10.0.0.7/32", "10.1.0.0/16", "::1/128")
+
+
 def test_an_empty_variable_is_the_default() -> None:
     assert load({"GOVERNANCE_PORT": ""}).port == 8700
 
@@ -50,6 +55,7 @@ def test_an_empty_variable_is_the_default() -> None:
         ("FRONTEND_URL", "example.com", "write an http or https address"),
         ("FRONTEND_URL", "javascript:alert(1)", "write an http or https address"),
         ("WEBHOOK_ALLOW", "example.com", "`example.com` is not `host:port`"),
+        ("TRUSTED_PROXIES", "10.0.0.1,*", "`*` is not an address such as `10.0.0.7`"),
         ("WEBHOOK_RETRY", "0,soon", "write seconds separated by commas"),
         ("WEBHOOK_RETRY", "-1", "every delay must be from 0 to 10000000 seconds"),
         ("TOKEN_SECONDS", "1", "write a whole number from 60 to 31536000"),

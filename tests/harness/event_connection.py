@@ -104,7 +104,7 @@ class Service:
     def known(self, digest: str) -> Caller | None:
         return self.keys.get(digest)
 
-    async def from_key(self, key: str, *, certain: bool = False) -> Caller:
+    async def from_key(self, key: str, address: str, *, certain: bool = False) -> Caller:
         caller = self.known(key_digest(key))
         if caller is None:
             raise unauthenticated("the API key is not valid", "ApiKey")

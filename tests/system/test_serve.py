@@ -50,6 +50,19 @@ def test_serve_prints_what_one_needs_and_serves(tmp_path: Path) -> None:
         assert "Traceback" not in again.said(again.errors)
 
 
+@pytest.mark.parametrize(
+    ("proxies", "address"), [("", "127.0.0.1"), ("10.0.0.0/8", "127.0.0.1"), ("127.0.0.1", "192.0.2.7")]
+)
+def test_only_a_proxy_that_is_named_says_who_calls(tmp_path: Path, proxies: str, address: str) -> None:
+    with served(tmp_path, TRUSTED_PROXIES=proxies, ADMIN_PASSWORD="a fine password") as service:
+        with httpx.Client(base_url=service.url(), trust_env=False) as http:
+            login = {"email": "admin@localhost", "password": "a fine password"}
+            token = http.post("/auth/login", json=login, headers={"X-Forwarded-For": "192.0.2.7"})
+            headers = {"Authorization": f"Bearer {token.json()['accessToken']}"}
+            (record,) = http.get("/v1/audit?type=login", headers=headers).json()
+        assert record["details"] == {"address": address}
+
+
 def test_serve_with_two_workers_shares_keys_and_logins(tmp_path: Path) -> None:
     with served(tmp_path, "--workers", "2", API_KEY="k" * 24, ADMIN_PASSWORD="a fine password") as service:
         url = service.url()

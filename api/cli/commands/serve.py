@@ -253,6 +253,8 @@ def _run(settings: Settings, listener: socket.socket) -> int:
         http=EventProtocol,
         ws="none",
         access_log=False,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=list(settings.trusted_proxies),
         server_header=False,
         log_config=LOGGING,
         timeout_keep_alive=KEEP_ALIVE,

@@ -1,0 +1,59 @@
+"""Wrong API keys slow down the address that sends them, and nobody else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from api.auth.credentials import WRONG_KEYS_AT_ONCE
+from api.auth.throttle import Throttle
+from tests.harness.running_service import Service, running
+
+EVENT = {
+    "eventId": "e-1",
+    "runId": "r-1",
+    "agentId": "a-1",
+    "timestamp": "2026-01-01T00:00:00Z",
+    "eventType": "custom.ping",
+}
+
+
+def ask(service: Service, key: str, address: str = "192.0.2.1", path: str = "/v1/runs") -> Any:
+    headers = {"X-API-Key": key, "X-Forwarded-For": address}
+    if path == "/v1/events":
+        return service.request("POST", path, headers=headers, json=EVENT)
+    return service.request("GET", path, headers=headers)
+
+
+def test_wrong_keys_are_slowed_down_by_address(tmp_path: Path) -> None:
+    with running(tmp_path) as service:
+        wrong = [ask(service, f"agk_{number}") for number in range(300)]
+        statuses = [answer.status_code for answer in wrong]
+        assert statuses.count(401) <= WRONG_KEYS_AT_ONCE + 10 and statuses[-1] == 429
+        assert wrong[-1].json()["code"] == "rate_limited"
+        assert 1 <= int(wrong[-1].headers["Retry-After"]) <= 2
+        # On the path of events too; but the right key passes, and other addresses have a rate of their own.
+        assert ask(service, "agk_x", path="/v1/events").status_code == 429
+        for path in ("/v1/runs", "/v1/events"):
+            assert ask(service, service.api_key, path=path).status_code == 200
+        assert ask(service, "agk_x", "192.0.2.2").status_code == 401
+        service.clock.ahead = 5
+        assert ask(service, "agk_x").status_code == 401
+
+
+def test_a_rate_is_kept_per_address() -> None:
+    now = [0.0]
+    throttle = Throttle(3, 0.5, lambda: now[0])
+    for _ in range(3):
+        assert throttle.wait("a") == 0
+        throttle.count("a")
+    assert (throttle.wait("a"), throttle.wait("b")) == (2, 0)
+    now[0] = 2.0
+    assert throttle.wait("a") == 0
+    throttle.count("a")
+    assert throttle.wait("a") == 2
+    now[0] = 1_000.0
+    for _ in range(3):
+        assert throttle.wait("a") == 0
+        throttle.count("a")
+    assert throttle.wait("a") == 2
