@@ -114,11 +114,14 @@ def endpoints() -> str:
         rows = []
         for route in ROUTES:
             if route.tag == tag:
-                queries = ", ".join(code(query.name) for query in route.query)
-                what = f"{route.summary}. {route.description}" if route.description else route.summary
-                rows.append((code(f"{route.method} {route.path}"), _who(route.who), queries, what))
+                what = sentence(
+                    f"{route.summary}. {route.description}" if route.description else route.summary
+                )
+                if route.query:
+                    what += f" Takes {', '.join(code(query.name) for query in route.query)}."
+                rows.append((code(f"{route.method} {route.path}"), _who(route.who), what))
         if rows:
-            parts += [f"## {tag.capitalize()}", about, table(("Endpoint", "Who", "Query", "What"), rows)]
+            parts += [f"## {tag.capitalize()}", about, table(("Endpoint", "Who", "What"), rows)]
     return page("Endpoints", *parts)
 
 

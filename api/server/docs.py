@@ -24,6 +24,7 @@ _PAGE = """<!doctype html>
 <link rel="stylesheet" href="/api/docs/swagger-ui.css">
 </head>
 <body>
+<p><a href="/docs">The guide</a>: tutorial, how-to, reference</p>
 <div id="swagger-ui"></div>
 <script src="/api/docs/swagger-ui-bundle.js"></script>
 <script src="/api/docs/start.js"></script>

@@ -176,7 +176,7 @@ def test_the_tab_key_reaches_everything_in_a_sensible_order(console: Console) ->
     page.reload()
     expect(page.locator("#subject")).to_be_visible()
     visited = []
-    for _ in range(14):
+    for _ in range(15):
         page.keyboard.press("Tab")
         visited.append(
             page.evaluate(
@@ -189,6 +189,7 @@ def test_the_tab_key_reaches_everything_in_a_sensible_order(console: Console) ->
     assert visited == [
         "skip",
         "Approvals",
+        "help",
         "logout",
         "Waiting",
         "Approved",

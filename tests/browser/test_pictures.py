@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.support import Console
+from tests.browser.support import Console, link
 from tests.harness.guide import GUIDE
 
 pytestmark = pytest.mark.browser
@@ -42,12 +43,20 @@ def keep(page: Page, name: str, folder: Path) -> None:
     (target / name).write_bytes(picture)
 
 
+def opened(console: Console, **options: Any) -> Page:
+    """The newest approval as Rita sees it."""
+    approval = waiting(console)
+    console.service.user("reviewer", "rita@example.com")
+    page = console.page(**options)
+    page.goto(link(approval))
+    console.fill_login(page, "rita@example.com")
+    return page
+
+
 def test_the_approvals_on_a_screen(console: Console, tmp_path: Path) -> None:
-    page = console.reviewer(waiting(console), viewport={"width": 1240, "height": 820})
-    keep(page, "approvals.png", tmp_path)
+    keep(opened(console, viewport={"width": 1240, "height": 820}), "approvals.png", tmp_path)
 
 
 def test_an_approval_on_a_phone_in_the_dark(console: Console, tmp_path: Path) -> None:
     phone = {"viewport": {"width": 390, "height": 760}, "is_mobile": True, "has_touch": True}
-    page = console.reviewer(waiting(console), **phone, color_scheme="dark")
-    keep(page, "phone.png", tmp_path)
+    keep(opened(console, **phone, color_scheme="dark"), "phone.png", tmp_path)

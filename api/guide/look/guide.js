@@ -106,9 +106,10 @@ function walk(step) {
 
 box.closest("search").hidden = false;
 box.addEventListener("input", search);
-box.addEventListener("focus", search);
-box.addEventListener("keydown", (event) => {
-  if (event.key === "Enter") results.querySelector("a")?.click();
+box.addEventListener("keydown", async (event) => {
+  if (event.key !== "Enter") return;
+  await search();
+  results.querySelector("a")?.click();
 });
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -121,7 +122,6 @@ addEventListener("keydown", (event) => {
   if (event.key === "Escape") {
     close();
     box.focus();
-    close();
   }
   if (event.key === "ArrowDown" || event.key === "ArrowUp") {
     event.preventDefault();
