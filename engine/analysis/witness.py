@@ -15,14 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from engine.analysis.goals import ITEM, Goal, Row, Slot, goals_of
-from engine.cel.parser import parse as parse_expression
 from engine.conditions.compiled import CompiledCondition
 from engine.conditions.operators import OPERATORS
 from engine.fields.facts import Facts, View
 from engine.fields.paths import DERIVED, MEMBERS, parse
 from engine.fields.paths import Path as Path
 from engine.fields.samples import samples
+from engine.matching.goals import ITEM, Goal, Row, Slot, goals
 from engine.matching.matcher import CompiledPolicy
 from engine.model import ALWAYS_PRESENT, READING_HINTS, ROOTS, Json, ToolCall
 
@@ -31,8 +30,6 @@ MOST_CANDIDATES: Final = 40
 
 ODD: Final[tuple[Json, ...]] = ("odd", {"odd": True}, 7, True, [[]])
 """Of each kind, as conditions on another kind are not made for."""
-
-_COMMAND: Final[Slot] = ("inputPayload", "command")
 
 ABSENT: Final = object()
 """Proposed instead of a value: leave the place out."""
@@ -111,24 +108,14 @@ def _alternatives(conditions: Sequence[CompiledCondition], unmet: Sequence[Compi
 
 
 def _asked(condition: CompiledCondition, truth: bool) -> list[Row]:
-    if condition.path is None or condition.operator is None:
-        assert condition.expression is not None
-        return goals_of(parse_expression(condition.expression.text), truth)
-    name = condition.operator.name
-    if condition.path.root == DERIVED:
-        # Nobody can send it; what it is worked out from can be sent, if it is not to be avoided.
-        if name.startswith("not_") is truth or name == "exists":
-            return [()]
-        return [(Goal(_COMMAND, name.removeprefix("not_"), condition.condition.value),)]
-    if not truth:
-        name = name.removeprefix("not_") if name.startswith("not_") else f"not_{name}"
-    slot = (condition.path.root, *condition.path.segments)
-    if name in ("not_exists", "exists"):
-        return [(Goal(slot, "absent" if name == "not_exists" else "exists"),)]
-    return [(Goal(slot, name, condition.condition.value),)]
+    rows = goals(condition, truth)
+    if condition.path is not None and condition.path.root == DERIVED:
+        # A call without a command avoids it; of what exists nothing more is known.
+        rows = [tuple(goal for goal in row if not goal.avoids and goal.operator != "exists") for row in rows]
+    return rows
 
 
-# ---- a call from goals_of ----------------------------------------------------------------------------------
+# ---- a call from goals ----------------------------------------------------------------------------------
 
 
 def _document(row: Row, draw: random.Random | None, attempt: int) -> dict[str, Json] | None:

@@ -1,37 +1,40 @@
 """The smallest change of a call that turns one condition's verdict over, found by trying.
 
-`flip` proposes changes from what the condition says, smallest first, makes the changed document and
-evaluates the condition on it; the first that turns the verdict is the answer, so an answer with changes is
-always true. Where no concrete document was found the answer only says what is needed.
+Changes are proposed from what the condition asks (see `goals`), smallest first; each is made, and the
+condition evaluated on the changed document. The first that turns the verdict is the answer, so an answer with
+changes is always true, and it is one that a caller could make. Where no concrete document was found the
+answer only says what is needed.
 
 Knows nothing of policies or of the index.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
+from itertools import islice, product
 from typing import Final
 
+from engine.cel.expression import Term
 from engine.conditions.compiled import CompiledCondition
 from engine.conditions.operands import show
 from engine.errors import ConditionError
 from engine.fields.facts import Facts
-from engine.fields.paths import DERIVED, Path, canonical, parse, text_of
+from engine.fields.paths import MEMBERS, Path, canonical, parse, text_of
 from engine.fields.pattern import compile_pattern
 from engine.fields.samples import samples
-from engine.model import ALWAYS_PRESENT, Fault, Json
+from engine.matching.goals import COMMAND, ITEM, Goal, Row, Slot, expression_goals, goals
+from engine.model import ALWAYS_PRESENT, ROOTS, Fault, Json
+from schemas.suggestion import closest
 
 REMOVED: Final = object()
 """Stands for a value that is taken away."""
 
 SOMETHING_ELSE: Final = "something else"
 MOST_CUTS: Final = 100
-LONGEST_CHANGED: Final = 10_000
+MOST_TRIED: Final = 64
+"""Changed documents that are tried for one alternative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +63,11 @@ class Counterfactual:
         return {"text": self.text, "changes": [change.as_json() for change in self.changes]}
 
 
-def flip(condition: CompiledCondition, document: Mapping[str, Json]) -> Counterfactual:
+def counterfactual(condition: CompiledCondition, document: Mapping[str, Json]) -> Counterfactual:
     """What turns a condition that holds into one that does not, and anything else into one that holds."""
     wanted = condition.evaluate(Facts(document)) is not True
-    for edits in _proposals(condition, document, wanted):
-        changed: Mapping[str, Json] | None = document
-        for path, value in edits:
-            changed = _changed(changed, path, value) if changed is not None else None
-        if changed is not None and condition.evaluate(Facts(changed)) is wanted:
+    for edits, changed in _proposals(condition, document, wanted):
+        if condition.evaluate(Facts(changed)) is wanted:
             changes = tuple(_change(path, document, changed) for path, _ in edits)
             return Counterfactual(" and ".join(map(str, changes)), changes)
     if condition.path is not None:
@@ -80,90 +80,102 @@ def flip(condition: CompiledCondition, document: Mapping[str, Json]) -> Counterf
 Edit = tuple[Path, Json]
 """A path and its new value, REMOVED, or a function of each old value."""
 
+Proposal = tuple[list[Edit], Mapping[str, Json]]
+"""Edits, and the document that they make."""
+
 
 def _proposals(
     condition: CompiledCondition, document: Mapping[str, Json], wanted: bool
-) -> Iterator[list[Edit]]:
-    if condition.path is not None and condition.operator is not None:
-        name = condition.operator.name.removeprefix("not_")
-        positive = wanted is not condition.operator.negated
-        if condition.path.root == DERIVED:
-            # Nobody can set what is worked out; the member of the payload that it comes from can be.
-            source = _source(document)
-            for value in _for_operator(name, condition.condition.value, source, document, positive):
-                yield [(source, value)]
-            yield [(source, REMOVED)]
-            return
-        for value in _for_operator(name, condition.condition.value, condition.path, document, positive):
-            yield [(condition.path, value)]
-        if not positive and not (condition.path.root in ALWAYS_PRESENT and not condition.path.segments):
-            yield [(condition.path, REMOVED)]
-        return
+) -> Iterator[Proposal]:
     if condition.expression is None:
-        return
+        yield from _edited(goals(condition, wanted, _command_slot(document)), document)
+    elif wanted:
+        yield from _terms_met(condition.expression.terms, document)
+    else:
+        for term in condition.expression.terms:
+            yield from _edited(expression_goals(term.text, False), document)
+
+
+def _terms_met(terms: Sequence[Term], document: Mapping[str, Json]) -> Iterator[Proposal]:
+    """Every term that does not hold made to hold, one after the other."""
     edits: list[Edit] = []
-    for term in condition.expression.terms:
-        simple = _simple(term.text)
-        holds = term.evaluate(document) is True
-        if simple is None or holds is wanted:
+    for term in terms:
+        if term.evaluate(document) is not True:
+            proposals = _edited(expression_goals(term.text, True), document)
+            met = next((each for each in proposals if term.evaluate(each[1]) is True), None)
+            if met is None:
+                return
+            edits, document = edits + met[0], met[1]
+    yield edits, document
+
+
+def _edited(rows: Sequence[Row], document: Mapping[str, Json]) -> Iterator[Proposal]:
+    """The document with the goals of a row put in force, in every way that comes to mind."""
+    for row in rows:
+        choices = [
+            [(path, value) for value in _values(goal, path, document)]
+            for goal, path in _needed(row, document)
+        ]
+        for edits in islice(product(*choices), MOST_TRIED):
+            changed: Mapping[str, Json] | None = document
+            for path, value in edits:
+                changed = None if changed is None else _changed(changed, path, value)
+            if edits and changed is not None and all(_possible(path, changed) for path, _ in edits):
+                yield list(edits), changed
+
+
+_KINDS: Final[Mapping[str, type]] = {"text": str, "object": dict, "list": list}
+
+
+def _possible(path: Path, document: Mapping[str, Json]) -> bool:
+    """Whether the root of the path, and its member, are of the kind that a call may have there."""
+    root = document.get(path.root)
+    if root is None:
+        return True
+    if not isinstance(root, _KINDS[ROOTS[path.root]]):
+        return False
+    for name, kind in MEMBERS.get(path.root, {}).items():
+        if name in root and not isinstance(root[name], _KINDS[kind]):
+            return False
+    return True
+
+
+def _needed(row: Row, document: Mapping[str, Json]) -> Iterator[tuple[Goal, Path]]:
+    """The goals of a row with their paths; that something exists follows from most other goals about it."""
+    others = {goal.slot for goal in row if goal.operator != "exists"}
+    for goal in row:
+        if goal.operator == "exists" and goal.slot in others:
             continue
-        path, name, value = simple
-        positive = wanted is not name.startswith("not_")
-        values = list(_for_operator(name.removeprefix("not_"), value, path, document, positive))
-        if wanted:
-            edits += [(path, new) for new in values[:1]]
-            yield edits.copy()
-        else:
-            yield from ([(path, new)] for new in values)
-            if path.segments:
-                yield [(path, REMOVED)]
+        try:
+            path = parse(canonical(goal.slot[0], ["0" if step == ITEM else step for step in goal.slot[1:]]))
+        except ConditionError:
+            continue  # a place that no path names, such as the whole of `user`
+        yield goal, path
 
 
-def _source(document: Mapping[str, Json]) -> Path:
+def _command_slot(document: Mapping[str, Json]) -> Slot:
     """The member of the payload that holds the command, as far as one can tell."""
     payload = document.get("inputPayload")
-    keys = (
-        [key for key, value in payload.items() if isinstance(value, str)] if isinstance(payload, dict) else []
-    )
-    usual = [
-        key for key in ("command", "cmd", "script", "code") if isinstance(payload, dict) and key in payload
-    ]
-    return parse(canonical("inputPayload", [[*usual, *keys, "command"][0]]))
+    if not isinstance(payload, dict):
+        return COMMAND
+    usual = [key for key in ("command", "cmd", "script", "code") if key in payload]
+    texts = [key for key, value in payload.items() if isinstance(value, str)]
+    return "inputPayload", [*usual, *texts, "command"][0]
 
 
-_PATH: Final = r"(?P<path>[A-Za-z]\w*(?:\.\w+)*)"
-_TERMS: Final = (
-    re.compile(rf"{_PATH}\s*(?P<name>==|!=|<=|>=|<|>|in)\s*(?P<value>.+)", re.DOTALL),
-    re.compile(rf"{_PATH}\.(?P<name>contains|startsWith|endsWith|matches)\((?P<value>.+)\)", re.DOTALL),
-    re.compile(rf"(?P<name>has)\({_PATH}\)(?P<value>)"),
-)
-_NAMES: Final[Mapping[str, str]] = {
-    "==": "equals",
-    "!=": "not_equals",
-    "<": "less_than",
-    "<=": "less_than_or_equal",
-    ">": "greater_than",
-    ">=": "greater_than_or_equal",
-    "in": "in",
-    "has": "exists",
-    "contains": "contains",
-    "startsWith": "starts_with",
-    "endsWith": "ends_with",
-    "matches": "matches",
-}
-
-
-def _simple(term: str) -> tuple[Path, str, Json] | None:
-    """A term that says the same as a field condition: its path, operator and value."""
-    for shape in _TERMS:
-        found = shape.fullmatch(term.strip())
-        if found is not None:
-            try:
-                value = json.loads(found["value"]) if found["value"] else None
-                return parse(found["path"]), _NAMES[found["name"]], value
-            except (ValueError, ConditionError):
-                return None
-    return None
+def _values(goal: Goal, path: Path, document: Mapping[str, Json]) -> Iterator[Json]:
+    """New values for the path that may reach the goal, the nearest to the old one first."""
+    if goal.operator == "exists":
+        yield "x"
+    elif goal.operator == "size":
+        fill = ["x"] * goal.value
+        yield lambda old: [*old, *fill][: goal.value] if isinstance(old, list) else "".join(fill)
+        yield fill
+    elif goal.operator != "absent":
+        name = goal.operator.removeprefix("not_")
+        yield from _for_operator(name, goal.value, path, document, not goal.avoids)
+    if goal.avoids and (path.segments or path.root not in ALWAYS_PRESENT):
+        yield REMOVED
 
 
 def _for_operator(
@@ -177,14 +189,12 @@ def _for_operator(
     elif name == "in":
         if positive:
             choices = {text_of(choice): choice for choice in value if not isinstance(choice, (list, dict))}
-            close = get_close_matches(text or "", choices, n=1, cutoff=0.0)
-            yield from (choices[choice] for choice in close)
+            close = closest(text or "", choices, cutoff=0.0)
+            if close is not None:
+                yield choices[close]
             yield from value[:1]
         else:
             yield from _others(value)
-    elif name == "exists":
-        if positive:
-            yield "x"
     elif name in _COMPARISONS:
         step, inclusive = _COMPARISONS[name]
         yield from _numbers(value, step if positive else -step, inclusive is positive)

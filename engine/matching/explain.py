@@ -10,7 +10,7 @@ from typing import Literal
 
 from engine.conditions.compiled import CompiledCondition
 from engine.fields.facts import Facts
-from engine.matching.counterfactual import Counterfactual, failed, flip
+from engine.matching.counterfactual import Counterfactual, counterfactual, failed
 from engine.matching.matcher import CompiledPolicy
 from engine.model import STRENGTH, Condition, Fault, Json, Policy, ToolCall
 
@@ -34,13 +34,13 @@ class ConditionExplanation:
     missing: bool
     result: Result
     message: str
-    flip: Counterfactual
+    counterfactual: Counterfactual
 
     def as_json(self) -> dict[str, Json]:
         shape: dict[str, Json] = {"condition": self.condition.as_json(), "expected": self.expected}
         if not self.missing:
             shape["actual"] = self.actual
-        return shape | {"result": self.result, "message": self.message, "flip": self.flip.as_json()}
+        return shape | {"result": self.result, "message": self.message, "flip": self.counterfactual.as_json()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def _condition(condition: CompiledCondition, call: ToolCall) -> ConditionExplana
         missing,
         result,
         condition.describe(facts),
-        flip(condition, call.document),
+        counterfactual(condition, call.document),
     )
 
 

@@ -14,7 +14,7 @@ from engine.fields import facts
 from engine.fields.facts import Facts
 from engine.fields.paths import parse
 from engine.fields.shell_commands import shell_commands
-from engine.matching.counterfactual import flip
+from engine.matching.counterfactual import counterfactual
 from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Policy, ToolCall
@@ -217,7 +217,7 @@ def test_the_reason_names_the_command_that_was_found() -> None:
 def test_a_flip_changes_the_payload_and_does_flip(condition: Condition, payload: Any) -> None:
     compiled = compile_condition(condition)
     document = call(payload).document
-    found = flip(compiled, document)
+    found = counterfactual(compiled, document)
     assert found.changes
     changed = dict(document["inputPayload"])
     for change in found.changes:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 
 from engine.errors import DocumentError
-from engine.matching.counterfactual import flip
+from engine.matching.counterfactual import counterfactual
 from engine.matching.matcher import CompiledPolicy, Matcher
 from engine.matching.overlay import OverlayMapping
 from engine.matching.ruleset import Ruleset
@@ -371,4 +371,4 @@ def test_explanations_agree_with_the_evaluation_and_flips_hold(found: Policy, ca
     evaluation = ruleset.scan(call)
     assert explanation.matched is bool(evaluation.matches or evaluation.shadow)
     for condition in CompiledPolicy.of(found).conditions:
-        flip(condition, call.document)
+        counterfactual(condition, call.document)

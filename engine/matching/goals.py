@@ -1,7 +1,7 @@
-"""What an expression wants of a call, as small goals_of about single places: "`inputPayload.a` contains x".
+"""What a condition asks of a call, as small goals about single places: "`inputPayload.a` contains x".
 
-`goals_of(node, truth)` gives alternatives, each a row of goals_of that should make the expression come out as
-`truth`. They are proposals: whoever builds a call from them evaluates the expression on it afterwards.
+There are alternatives, each a row of goals that should make the condition come out as wanted. They are
+proposals: whoever builds or changes a call by them evaluates the condition on it afterwards.
 
 Knows nothing of how a call is built.
 """
@@ -27,6 +27,9 @@ from engine.cel.ast import (
     Subscript,
     Unary,
 )
+from engine.cel.parser import parse as parse_expression
+from engine.conditions.compiled import CompiledCondition
+from engine.fields.paths import DERIVED
 from engine.model import Json
 
 ITEM: Final = "\0item"
@@ -40,6 +43,9 @@ Slot = tuple[str, ...]
 
 Row = tuple["Goal", ...]
 
+COMMAND: Final[Slot] = ("inputPayload", "command")
+"""Where a call has its command, unless it is known better."""
+
 
 @dataclass(frozen=True, slots=True)
 class Goal:
@@ -48,6 +54,11 @@ class Goal:
     slot: Slot
     operator: str
     value: Json = None
+
+    @property
+    def avoids(self) -> bool:
+        """Something must not be there."""
+        return self.operator == "absent" or self.operator.startswith("not_")
 
 
 _COMPARE: Final = {
@@ -67,15 +78,37 @@ _FUNCTIONS: Final = {
 _NO_IDEA: Final[list[Row]] = [()]
 
 
-def goals_of(node: Expr, truth: bool, bound: Mapping[str, Slot] | None = None) -> list[Row]:
+def goals(condition: CompiledCondition, truth: bool, command: Slot = COMMAND) -> list[Row]:
+    """Alternatives that should make the condition come out as `truth`; empty when nothing can.
+
+    Nobody can send what is worked out from the payload; `command` is the place that it is worked out from.
+    """
+    if condition.path is None or condition.operator is None:
+        assert condition.expression is not None
+        return expression_goals(condition.expression.text, truth)
+    name = condition.operator.name
+    if not truth:
+        name = name.removeprefix("not_") if name.startswith("not_") else f"not_{name}"
+    derived = condition.path.root == DERIVED
+    slot = command if derived else (condition.path.root, *condition.path.segments)
+    name = "absent" if name == "not_exists" else name
+    return [(Goal(slot, name, None if name in ("exists", "absent") else condition.condition.value),)]
+
+
+def expression_goals(text: str, truth: bool) -> list[Row]:
+    """The same of the text of an expression, or of one of its terms."""
+    return _goals(parse_expression(text), truth)
+
+
+def _goals(node: Expr, truth: bool, bound: Mapping[str, Slot] | None = None) -> list[Row]:
     """Alternatives that should make `node` come out as `truth`; empty when nothing can."""
     bound = bound or {}
     match node:
         case Logic(operator=operator, terms=terms):
-            each = [goals_of(term, truth, bound) for term in terms]
+            each = [_goals(term, truth, bound) for term in terms]
             return _all(each) if (operator == "&&") is truth else _any(each)
         case Unary(operator="!", operand=operand):
-            return goals_of(operand, not truth, bound)
+            return _goals(operand, not truth, bound)
         case Literal(value=bool() as value):
             return _NO_IDEA if value is truth else []
         case Has(target=target):
@@ -84,8 +117,8 @@ def goals_of(node: Expr, truth: bool, bound: Mapping[str, Slot] | None = None) -
         case Choice(test=test, yes=yes, no=no):
             return _any(
                 [
-                    _all([goals_of(test, True, bound), goals_of(yes, truth, bound)]),
-                    _all([goals_of(test, False, bound), goals_of(no, truth, bound)]),
+                    _all([_goals(test, True, bound), _goals(yes, truth, bound)]),
+                    _all([_goals(test, False, bound), _goals(no, truth, bound)]),
                 ]
             )
         case FunctionCall(function=function, arguments=(target, Literal(value=str() as value))) if (
@@ -160,7 +193,7 @@ def _macro(node: Macro, truth: bool, bound: Mapping[str, Slot]) -> list[Row]:
         return _NO_IDEA
     item = {**bound, node.variable: (*slot, ITEM)}
     if node.macro in ("exists", "exists_one", "all"):
-        found = goals_of(node.body, truth, item)
+        found = _goals(node.body, truth, item)
         if truth is (node.macro == "all"):
             found = [*found, (Goal(slot, "size", 0),)]
         return found[:MOST]
