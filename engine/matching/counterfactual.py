@@ -68,8 +68,10 @@ def counterfactual(condition: CompiledCondition, document: Mapping[str, Json]) -
     wanted = condition.evaluate(Facts(document)) is not True
     for edits, changed in _proposals(condition, document, wanted):
         if condition.evaluate(Facts(changed)) is wanted:
-            changes = tuple(_change(path, document, changed) for path, _ in edits)
+            changes = tuple({path: _change(path, document, changed) for path, _ in edits}.values())
             return Counterfactual(" and ".join(map(str, changes)), changes)
+    if not goals(condition, wanted):
+        return Counterfactual("no call turns it over")
     if condition.path is not None:
         return Counterfactual(
             f"`{condition.path}` must {'be so' if wanted else 'not be so'} that `{condition.text}` holds"
@@ -113,7 +115,7 @@ def _edited(rows: Sequence[Row], document: Mapping[str, Json]) -> Iterator[Propo
     """The document with the goals of a row put in force, in every way that comes to mind."""
     for row in rows:
         choices = [
-            [(path, value) for value in _values(goal, path, document)]
+            [(path, _fitting(path, value)) for value in _values(goal, path, document)]
             for goal, path in _needed(row, document)
         ]
         for edits in islice(product(*choices), MOST_TRIED):
@@ -127,17 +129,26 @@ def _edited(rows: Sequence[Row], document: Mapping[str, Json]) -> Iterator[Propo
 _KINDS: Final[Mapping[str, type]] = {"text": str, "object": dict, "list": list}
 
 
+def _kind(path: Path) -> str | None:
+    """The kind of value that a call must have at the path; None for any."""
+    if not path.segments:
+        return ROOTS[path.root]
+    return MEMBERS.get(path.root, {}).get(path.segments[0]) if len(path.segments) == 1 else None
+
+
+def _fitting(path: Path, value: Json) -> Json:
+    """A value as the path can have it: a text for a number, a list of one."""
+    kind = _kind(path)
+    if kind is None or value is REMOVED or callable(value) or isinstance(value, _KINDS[kind]):
+        return value
+    return text_of(value) if kind == "text" else [value] if kind == "list" else {"x": value}
+
+
 def _possible(path: Path, document: Mapping[str, Json]) -> bool:
-    """Whether the root of the path, and its member, are of the kind that a call may have there."""
-    root = document.get(path.root)
-    if root is None:
-        return True
-    if not isinstance(root, _KINDS[ROOTS[path.root]]):
-        return False
-    for name, kind in MEMBERS.get(path.root, {}).items():
-        if name in root and not isinstance(root[name], _KINDS[kind]):
-            return False
-    return True
+    """Whether a call may have what is there now."""
+    kind = _kind(path)
+    ends = Facts(document).at(path).ends
+    return kind is None or all(isinstance(end, _KINDS[kind]) for end in ends)
 
 
 def _needed(row: Row, document: Mapping[str, Json]) -> Iterator[tuple[Goal, Path]]:
@@ -146,11 +157,21 @@ def _needed(row: Row, document: Mapping[str, Json]) -> Iterator[tuple[Goal, Path
     for goal in row:
         if goal.operator == "exists" and goal.slot in others:
             continue
-        try:
-            path = parse(canonical(goal.slot[0], ["0" if step == ITEM else step for step in goal.slot[1:]]))
-        except ConditionError:
-            continue  # a place that no path names, such as the whole of `user`
-        yield goal, path
+        if goal.slot[-1] == ITEM and goal.operator == "equals":
+            holder = _path(goal.slot[:-1])
+            if holder is not None and [end for end in Facts(document).at(holder).ends if end] == []:
+                yield Goal(goal.slot[:-1], "equals", [goal.value]), holder
+                continue
+        path = _path(goal.slot)
+        if path is not None:
+            yield goal, path
+
+
+def _path(slot: Slot) -> Path | None:
+    try:
+        return parse(canonical(slot[0], ["0" if step == ITEM else step for step in slot[1:]]))
+    except ConditionError:
+        return None  # a place that no path names, such as the whole of `user`
 
 
 def _command_slot(document: Mapping[str, Json]) -> Slot:

@@ -30,7 +30,7 @@ from engine.cel.ast import (
 from engine.cel.parser import parse as parse_expression
 from engine.conditions.compiled import CompiledCondition
 from engine.fields.paths import DERIVED
-from engine.model import Json
+from engine.model import ALWAYS_PRESENT, Json
 
 ITEM: Final = "\0item"
 """A step into the first element of a list."""
@@ -91,7 +91,10 @@ def goals(condition: CompiledCondition, truth: bool, command: Slot = COMMAND) ->
         name = name.removeprefix("not_") if name.startswith("not_") else f"not_{name}"
     derived = condition.path.root == DERIVED
     slot = command if derived else (condition.path.root, *condition.path.segments)
-    name = "absent" if name == "not_exists" else name
+    if name == "not_exists":
+        name = "absent"
+        if len(slot) == 1 and slot[0] in ALWAYS_PRESENT:
+            return []
     return [(Goal(slot, name, None if name in ("exists", "absent") else condition.condition.value),)]
 
 

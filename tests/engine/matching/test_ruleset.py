@@ -350,6 +350,23 @@ def test_an_expression_tells_its_terms_and_flips() -> None:
     assert shown["flip"]["changes"] == [{"field": "inputPayload.amount", "value": 101}]
 
 
+@pytest.mark.parametrize(
+    ("condition", "text"),
+    [
+        (("toolName", "equals", 5), 'set `toolName` to "5"'),
+        (("toolName", "exists", None), "no call turns it over"),
+        (("user.scopes", "contains", "a"), 'set `user.scopes` to ["a"]'),
+        ('"a" in user.scopes', 'set `user.scopes` to ["a"]'),
+        ('user.id == "u" || false', 'set `user.id` to "u"'),
+        ('toolName != "" && false', "no call turns it over"),
+    ],
+)
+def test_no_advice_is_impossible(condition: tuple[str, str, Json] | str, text: str) -> None:
+    """A tool's name is a text, scopes are a list, and what never or always holds cannot be turned over."""
+    (shown,) = explained(policy("p", ("toolName", "equals", "t"), condition), toolName="t")["conditions"][1:]
+    assert shown["flip"]["text"] == text
+
+
 def test_a_policy_is_explained_as_a_whole() -> None:
     found = policy("p", ("toolName", "equals", "wire"), ("inputPayload.amount", "greater_than", 5))
     call: dict[str, Json] = {"toolName": "wire", "inputPayload": {"amount": "much"}}
