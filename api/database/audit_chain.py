@@ -291,14 +291,14 @@ def verify(organisation_id: str) -> dict[str, Any]:
     that its newest records were cut off: whoever must prove that keeps `count` and `lastHash` elsewhere.
     """
     previous, count = GENESIS, 0
-    for row in _walk(organisation_id):
-        if not _follows(row, count + 1, previous):
+    for row in walk(organisation_id):
+        if not follows(row, count + 1, previous):
             return {"valid": False, "count": count, "firstBroken": row[2], "lastHash": previous}
         previous, count = row[-1], count + 1
     return {"valid": True, "count": count, "firstBroken": None, "lastHash": previous}
 
 
-def _follows(row: tuple[Any, ...], expected: int, previous: str) -> bool:
+def follows(row: tuple[Any, ...], expected: int, previous: str) -> bool:
     """True when a row (in the order of `COLUMNS`) is the intact record number `expected`."""
     *columns, text, digest = row
     record = _decoded(text)
@@ -321,7 +321,7 @@ def _follows(row: tuple[Any, ...], expected: int, previous: str) -> bool:
     return columns == said and record["sequence"] == expected and record.get("previousHash") == previous
 
 
-def _walk(organisation_id: str) -> Iterator[tuple[Any, ...]]:
+def walk(organisation_id: str) -> Iterator[tuple[Any, ...]]:
     """All rows in order, some at a time, so that a long chain needs little memory."""
     last = -(1 << 62)
     while True:

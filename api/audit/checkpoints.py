@@ -1,0 +1,163 @@
+"""Signed checkpoints: at most one a second says how long every chain of the audit log is, and how it ends.
+
+A checkpoint is canonical JSON, signed with the installation's key (`installation_key.py`):
+
+    {"at": ..., "chains": {"<organisationId>": {"0": [<count>, "<hash>"]}}, "number": 7, "previous": "<sha256>",
+     "publicKey": "<hex>"}
+
+It names the chains that have grown since the one before it (the first of a process names all). `previous`
+is the digest of the checkpoint before, so none can be taken out of their row. An organisation's chains have
+numbers; today each has the chain 0.
+
+INVARIANT: a checkpoint covers only what was committed before it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from api.audit.installation_key import InstallationKey, PublicKey
+from api.clock import seconds
+from api.database.connection import Database
+from api.database.transaction import Transaction
+
+log = logging.getLogger("governance")
+
+CHAIN: Final = "0"
+FIRST: Final = "0" * 64
+EVERY_SECONDS: Final = 1.0
+PAGE: Final = 1_000
+
+Tips = dict[str, tuple[int, str]]
+"""Organisation to the count and the last hash of its chain."""
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+_TIPS = (
+    "SELECT a.organisation_id, a.sequence, a.hash FROM organisations o JOIN audit a"
+    " ON a.organisation_id = o.organisation_id AND a.sequence ="
+    " (SELECT MAX(b.sequence) FROM audit b WHERE b.organisation_id = o.organisation_id)"
+)
+_FROM = "SELECT number, body, signature FROM checkpoints WHERE number > ? ORDER BY number LIMIT ?"
+_LAST = "SELECT number, body, signature FROM checkpoints ORDER BY number DESC LIMIT 1"
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is signed; see the module."""
+
+    at: str
+    chains: dict[str, dict[str, tuple[int, str]]]
+    number: int
+    previous: str
+    publicKey: str  # noqa: N815
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """A checkpoint as it is stored: the text of its body, and the signature in hexadecimal."""
+
+    number: int
+    body: str
+    signature: str
+
+    @property
+    def digest(self) -> str:
+        """What the next one names as `previous`."""
+        return sha256(f"{self.body}\n{self.signature}".encode()).hexdigest()
+
+    def read(self) -> Body | None:
+        """What it says; None when it is no checkpoint."""
+        try:
+            return msgspec.json.decode(self.body, type=Body)
+        except (msgspec.DecodeError, UnicodeError):
+            return None
+
+    def is_signed(self, key: PublicKey) -> bool:
+        return key.verifies(self.signature, self.body.encode())
+
+
+class KeyDiffers(Exception):
+    """The checkpoints of this database are signed with another key than this node has."""
+
+
+class Checkpointer:
+    """Signs what is new; one per process, used by one task at a time."""
+
+    def __init__(self, key: InstallationKey) -> None:
+        self._key = key
+        self._number = 0
+        """Of the newest checkpoint that `_signed` takes in."""
+        self._digest = FIRST
+        self._signed: Tips = {}
+
+    def anything_new(self, store: Database) -> bool:
+        """A cheap read: whether a chain has grown since the last checkpoint known here."""
+        return tips(store) != self._signed
+
+    def sign(self, transaction: Transaction) -> Checkpoint | None:
+        """A job of the writer: one checkpoint, unless another process has just made one. Raises
+        KeyDiffers."""
+        store = transaction.store
+        last = newest(store)
+        now = tips(store)
+        before, number, previous = self._signed, self._number, self._digest
+        if last is not None and last.number >= number:
+            body = last.read()
+            if body is None or body.publicKey != self._key.public.text:
+                raise KeyDiffers
+            before, number, previous = self._followed(store), last.number, last.digest
+            if transaction.now - seconds(body.at) < EVERY_SECONDS or now == before:
+                transaction.after_commit(lambda: self._keep(number, previous, before))
+                return None
+        elif number:
+            # Somebody has removed checkpoints. The row goes on where it was, so that the gap stays visible.
+            log.error("checkpoints of the audit log are gone from the database; `governance audit verify`")
+            before = {}
+        grown = {name: {CHAIN: tip} for name, tip in now.items() if before.get(name) != tip}
+        body = Body(
+            at=transaction.at,
+            chains=grown,
+            number=number + 1,
+            previous=previous,
+            publicKey=self._key.public.text,
+        )
+        text = _encode(body)
+        made = Checkpoint(number + 1, text.decode(), self._key.sign(text))
+        store.insert_many("checkpoints", ("number", "body", "signature"), [msgspec.structs.astuple(made)])
+        transaction.after_commit(lambda: self._keep(made.number, made.digest, now))
+        return made
+
+    def _followed(self, store: Database) -> Tips:
+        """What is signed by all checkpoints up to now. At first that is not looked up: all is signed again."""
+        if not self._number:
+            return {}
+        found = dict(self._signed)
+        for each in after(store, self._number):
+            body = each.read()
+            for organisation_id, chains in (body.chains if body is not None else {}).items():
+                found[organisation_id] = chains[CHAIN]
+        return found
+
+    def _keep(self, number: int, digest: str, signed: Tips) -> None:
+        self._number, self._digest, self._signed = number, digest, signed
+
+
+def tips(store: Database) -> Tips:
+    """Where every chain ends now, as committed."""
+    return {name: (int(sequence), digest) for name, sequence, digest in store.rows(_TIPS)}
+
+
+def newest(store: Database) -> Checkpoint | None:
+    rows = store.rows(_LAST)
+    return Checkpoint(*rows[0]) if rows else None
+
+
+def after(store: Database, number: int) -> Iterator[Checkpoint]:
+    """The checkpoints behind this number, in order, some at a time."""
+    while rows := store.rows(_FROM, (number, PAGE)):
+        for row in rows:
+            yield Checkpoint(*row)
+        number = rows[-1][0]

@@ -1,0 +1,188 @@
+"""Is the record whole? Its chain, its signed checkpoints, what somebody noted earlier, and what it tells of.
+
+`verify` walks one organisation's chain, holds every checkpoint against it, and compares calls, approvals,
+policy versions and people with what the log says of them (`agreement.py`). It changes nothing.
+
+A hash chain alone shows no cut at its end, and whoever can write to the database can compute it anew. A
+checkpoint cannot be made without the installation's key, so the log is proved up to the newest checkpoint;
+what is newer is reported as unsigned. Whoever deletes all checkpoints too is found by what was noted
+elsewhere (`Expectation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from api.audit import checkpoints
+from api.audit.agreement import Agreement
+from api.audit.checkpoints import CHAIN, Checkpoint
+from api.audit.installation_key import PublicKey
+from api.clock import seconds
+from api.database import audit_chain
+from api.database.connection import Database
+
+MOST_PROBLEMS = 100
+
+Progress = Callable[[int], None]
+"""Told now and then how many records are through."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What was noted earlier of a chain: its count, or a hash that must be in it."""
+
+    count: int | None = None
+    digest: str | None = None
+
+
+@dataclass(slots=True)
+class Verification:
+    """What was found. `problems` are sentences, at most `MOST_PROBLEMS`."""
+
+    count: int = 0
+    last_hash: str = audit_chain.GENESIS
+    first_broken: str | None = None
+    signed: int = 0
+    """Records that the checkpoints cover."""
+    checkpoint: int = 0
+    signed_at: str | None = None
+    key_id: str | None = None
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, problem: str) -> None:
+        if len(self.problems) < MOST_PROBLEMS:
+            self.problems.append(problem)
+
+    def shape(self) -> dict[str, Any]:
+        return {
+            "valid": not self.problems,
+            "count": self.count,
+            "firstBroken": self.first_broken,
+            "lastHash": self.last_hash,
+            "signed": self.signed,
+            "unsigned": max(0, self.count - self.signed),
+            "checkpoint": self.checkpoint,
+            "signedAt": self.signed_at,
+            "keyId": self.key_id,
+            "problems": self.problems,
+        }
+
+
+def verify(
+    store: Database,
+    organisation_id: str,
+    trusted: Collection[PublicKey] = (),
+    expected: Expectation | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """`{valid, count, firstBroken, lastHash, signed, unsigned, checkpoint, signedAt, keyId, problems}`.
+
+    `trusted` are the keys that checkpoints may be signed with; none: the key that they name themselves, which
+    proves less. `firstBroken` is the `auditId` of the first record that does not follow from those before it.
+    """
+    found = Verification()
+    newest = checkpoints.newest(store)
+    signed = _Signed(store, organisation_id, trusted, newest, found)
+    agreement = Agreement(store, organisation_id)
+    previous, count, intact = audit_chain.GENESIS, 0, True
+    hash_seen = expected is None or expected.digest is None or expected.digest == previous
+    for row in audit_chain.walk(organisation_id):
+        if not audit_chain.follows(row, count + 1, previous):
+            intact, found.first_broken = False, str(row[2])
+            found.add(f"record `{row[2]}` was changed, or does not follow from the one before it")
+            break
+        previous, count = row[-1], count + 1
+        signed.reached(count, previous)
+        agreement.told(row)
+        hash_seen = hash_seen or (expected is not None and previous == expected.digest)
+        if progress is not None and count % audit_chain.MOST_READ == 0:
+            progress(count)
+    found.count, found.last_hash = count, previous
+    if intact:
+        signed.finish(count)
+        for problem in agreement.problems():
+            found.add(problem)
+    if expected is not None:
+        if expected.count is not None and count < expected.count:
+            found.add(f"there are {count} records where {expected.count} were noted; the others are gone")
+        if not hash_seen:
+            found.add(f"no record has the hash `{expected.digest}` that was noted")
+    return found.shape()
+
+
+class _Signed:
+    """The checkpoints, followed along with the chain of one organisation."""
+
+    def __init__(
+        self,
+        store: Database,
+        organisation_id: str,
+        trusted: Collection[PublicKey],
+        newest: Checkpoint | None,
+        found: Verification,
+    ) -> None:
+        self._organisation_id = organisation_id
+        self._trusted = frozenset(trusted)
+        self._found = found
+        self._tips = self._read(store, newest.number if newest is not None else 0)
+        self._next = next(self._tips, None)
+
+    def reached(self, count: int, digest: str) -> None:
+        """The chain goes on to this record."""
+        while self._next is not None and self._next[0] <= count:
+            said, hash_then, checkpoint = self._next
+            if said == count and hash_then == digest:
+                self._found.signed = count
+            else:
+                self._found.add(
+                    f"checkpoint {checkpoint} says that record {said} has the hash `{hash_then}`, but the log"
+                    " says otherwise: records were changed or removed and the chain computed anew"
+                )
+            self._next = next(self._tips, None)
+
+    def finish(self, count: int) -> None:
+        """The chain ends here."""
+        highest, checkpoint = 0, 0
+        while self._next is not None:
+            highest, _, checkpoint = self._next
+            self._next = next(self._tips, None)
+        if highest > count:
+            self._found.add(
+                f"checkpoint {checkpoint} says that there were {highest} records; {highest - count} of them,"
+                " at the end, are gone"
+            )
+
+    def _read(self, store: Database, last: int) -> Iterator[tuple[int, str, int]]:
+        """Count, hash and number of the checkpoints that tell of this organisation, each checked."""
+        found, expected, previous = self._found, 1, checkpoints.FIRST
+        trusted = self._trusted
+        for each in checkpoints.after(store, -(1 << 62)):
+            if each.number > last:
+                return
+            body = each.read()
+            if body is None or (body.number, body.previous) != (expected, previous) or body.number != each.number:
+                found.add(f"checkpoint {each.number} was changed, or does not follow from the one before it")
+                return
+            key = PublicKey(body.publicKey)
+            trusted = trusted or frozenset((key,))
+            if key not in trusted:
+                found.add(
+                    f"checkpoint {each.number} is signed with another key, `{key.key_id}`; if you changed the"
+                    " key, name the one of before too (--public-key)"
+                )
+                return
+            if not each.is_signed(key):
+                found.add(f"checkpoint {each.number} was changed: its signature does not hold")
+                return
+            expected, previous = expected + 1, each.digest
+            found.checkpoint, found.signed_at, found.key_id = each.number, body.at, key.key_id
+            tip = body.chains.get(self._organisation_id, {}).get(CHAIN)
+            if tip is not None:
+                yield (*tip, each.number)
+
+
+def age(at: str | None, now: float) -> float | None:
+    """Seconds since the newest checkpoint; None without one."""
+    return None if at is None else max(0.0, now - seconds(at))
