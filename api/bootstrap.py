@@ -16,7 +16,8 @@ from typing import Any
 
 from api.auth import passwords
 from api.auth.credentials import key_digest, key_prefix, new_key
-from api.auth.signing_secret import make_data_folder, signing_secret
+from api.auth.private_file import make_data_folder
+from api.auth.signing_secret import signing_secret
 from api.clock import Clock, Ids, random_ids, system_clock
 from api.database.connection import Database
 from api.database.transaction import Transaction

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from api.audit.installation_key import InstallationKey
 from api.clock import Clock, Ids
 from api.database import counters
 from api.database.connection import Database
@@ -41,6 +42,7 @@ class Context:
     clock: Clock
     ids: Ids
     started_at: float
+    audit_key: InstallationKey
 
     async def newest(self) -> Snapshot:
         """The policies in force, no older than any change that any process has answered."""

@@ -12,6 +12,9 @@ import random
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 
+from api.audit.checkpointer import keep_signing
+from api.audit.checkpoints import Checkpointer
+from api.audit.installation_key import installation_key
 from api.auth.credentials import Credentials
 from api.auth.signing_secret import signing_secret
 from api.clock import Clock, Ids, iso, random_ids, system_clock
@@ -50,6 +53,7 @@ async def open_service(
         await asyncio.to_thread(store.migrate)
         first_delay = settings.webhook_retry[0] if settings.webhook_retry else 0.0
         directory = Directory(store)
+        audit_key = installation_key(settings)
         outbox = WebhookOutbox(store, ids, first_delay)
         hub = Hub()
         credentials = Credentials(store, signing_secret(settings), settings.token_seconds, clock)
@@ -79,10 +83,13 @@ async def open_service(
             await asyncio.to_thread(feed.start)
             stack.push_async_callback(asyncio.to_thread, feed.close)
             writer.follower = feed
-            context = Context(settings, store, directory, writer, live, hub, credentials, clock, ids, clock())
+            context = Context(
+                settings, store, directory, writer, live, hub, credentials, clock, ids, clock(), audit_key
+            )
             retention = Retention(settings.event_days, settings.delivery_days)
             housekeeping = [
                 asyncio.create_task(_sweep(context)),
+                asyncio.create_task(keep_signing(Checkpointer(audit_key), store, writer)),
                 asyncio.create_task(keep_clean(retention, store, directory, writer, clock)),
             ]
             deliverer = DeliveryWorker(

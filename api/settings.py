@@ -71,6 +71,10 @@ def _path(value: str) -> Path:
     return Path(value).expanduser()
 
 
+def _maybe_path(value: str) -> Path | None:
+    return _path(value) if value else None
+
+
 def _origin(value: str) -> str:
     if not value:
         return ""
@@ -215,6 +219,13 @@ TABLE: tuple[Setting, ...] = (
         _whole(0, 36500),
     ),
     Setting(
+        "GOVERNANCE_AUDIT_KEY_FILE",
+        "",
+        "the file with the key that signs checkpoints of the audit log, the same on every node; default: "
+        "`audit-key` in the data folder, made at the first start",
+        _maybe_path,
+    ),
+    Setting(
         "GOVERNANCE_GIT",
         "off",
         "`commit`: an API write commits its policy file as the caller; never pushes",
@@ -246,6 +257,7 @@ class Settings:
     max_body_bytes: int
     event_days: int
     delivery_days: int
+    audit_key_file: Path | None
     git: str
 
     @property

@@ -28,6 +28,7 @@ ROOMS = (
     ("api.store",),
     ("api.http",),
     ("api.auth",),
+    ("api.audit",),
     ("api.ingestion",),
     ("api.webhooks",),
     ("api.updates",),

@@ -19,13 +19,13 @@ PAGE: Final = 1_000
 _decode = msgspec.json.decode
 
 _CALLS: Final = (
-    "SELECT call_no, decided_at, audit_id, tool_call_id, tool_name, payload_digest, policy_revision, status,"
-    " approval_id FROM tool_calls WHERE organisation_id = ? AND call_no > ? AND call_no <= ?"
+    "SELECT call_no, decided_at, audit_id, tool_call_id, tool_name, payload_digest, policy_revision,"
+    " status, approval_id FROM tool_calls WHERE organisation_id = ? AND call_no > ? AND call_no <= ?"
     " ORDER BY call_no LIMIT ?"
 )
 _EVENTS: Final = (
-    "SELECT event_no, received_at, event_id, body FROM events WHERE organisation_id = ? AND event_no > ? AND event_no <= ?"
-    " ORDER BY event_no LIMIT ?"
+    "SELECT event_no, received_at, event_id, body FROM events WHERE organisation_id = ?"
+    " AND event_no > ? AND event_no <= ? ORDER BY event_no LIMIT ?"
 )
 _APPROVALS: Final = (
     "SELECT a.approval_id, a.status, a.actor, a.resolved_by, a.decision_reason, c.status FROM approvals a"

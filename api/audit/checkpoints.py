@@ -2,8 +2,8 @@
 
 A checkpoint is canonical JSON, signed with the installation's key (`installation_key.py`):
 
-    {"at": ..., "chains": {"<organisationId>": {"0": [<count>, "<hash>"]}}, "number": 7, "previous": "<sha256>",
-     "publicKey": "<hex>"}
+    {"at": ..., "chains": {"<organisationId>": {"0": [<count>, "<hash>"]}}, "number": 7,
+     "previous": "<sha256>", "publicKey": "<hex>"}
 
 It names the chains that have grown since the one before it (the first of a process names all). `previous`
 is the digest of the checkpoint before, so none can be taken out of their row. An organisation's chains have
@@ -114,7 +114,7 @@ class Checkpointer:
                 return None
         elif number:
             # Somebody has removed checkpoints. The row goes on where it was, so that the gap stays visible.
-            log.error("checkpoints of the audit log are gone from the database; `governance audit verify`")
+            log.error("checkpoints of the audit log are gone; run `governance audit verify`")
             before = {}
         grown = {name: {CHAIN: tip} for name, tip in now.items() if before.get(name) != tip}
         body = Body(
@@ -131,7 +131,7 @@ class Checkpointer:
         return made
 
     def _followed(self, store: Database) -> Tips:
-        """What is signed by all checkpoints up to now. At first that is not looked up: all is signed again."""
+        """What all checkpoints up to now sign. At first that is not looked up: all is signed again."""
         if not self._number:
             return {}
         found = dict(self._signed)

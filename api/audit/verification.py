@@ -93,7 +93,7 @@ def verify(
             intact, found.first_broken = False, str(row[2])
             found.add(f"record `{row[2]}` was changed, or does not follow from the one before it")
             break
-        previous, count = row[-1], count + 1
+        previous, count = str(row[-1]), count + 1
         signed.reached(count, previous)
         agreement.told(row)
         hash_seen = hash_seen or (expected is not None and previous == expected.digest)
@@ -162,7 +162,11 @@ class _Signed:
             if each.number > last:
                 return
             body = each.read()
-            if body is None or (body.number, body.previous) != (expected, previous) or body.number != each.number:
+            if (
+                body is None
+                or (body.number, body.previous) != (expected, previous)
+                or body.number != each.number
+            ):
                 found.add(f"checkpoint {each.number} was changed, or does not follow from the one before it")
                 return
             key = PublicKey(body.publicKey)

@@ -283,21 +283,6 @@ def _rows(chosen: Filter, limit: int, after: int | None, ascending: bool) -> lis
     return rows
 
 
-def verify(organisation_id: str) -> dict[str, Any]:
-    """Walk one organisation's chain: `{valid, count, firstBroken, lastHash}`.
-
-    `firstBroken` is the `auditId` of the first record that does not follow from the ones before it, or whose
-    indexed columns say something else than the record; null when there is none. The chain alone cannot show
-    that its newest records were cut off: whoever must prove that keeps `count` and `lastHash` elsewhere.
-    """
-    previous, count = GENESIS, 0
-    for row in walk(organisation_id):
-        if not follows(row, count + 1, previous):
-            return {"valid": False, "count": count, "firstBroken": row[2], "lastHash": previous}
-        previous, count = row[-1], count + 1
-    return {"valid": True, "count": count, "firstBroken": None, "lastHash": previous}
-
-
 def follows(row: tuple[Any, ...], expected: int, previous: str) -> bool:
     """True when a row (in the order of `COLUMNS`) is the intact record number `expected`."""
     *columns, text, digest = row

@@ -257,6 +257,18 @@ class Audit(Table):
         primary_key = CompositeKey("organisation_id", "sequence")
 
 
+class AuditCheckpoint(Table):
+    """What was signed of the audit log, see `api/audit/checkpoints.py`. `body` is the canonical JSON that
+    `signature` covers."""
+
+    number = BigIntegerField(primary_key=True)
+    body = TextField()
+    signature = TextField()
+
+    class Meta:
+        table_name = "checkpoints"
+
+
 class Webhook(Table):
     webhook_id = TextField(primary_key=True)
     organisation_id = TextField(index=True)
@@ -403,6 +415,7 @@ TABLES: tuple[type[Table], ...] = (
     Halt,
     RateHit,
     Audit,
+    AuditCheckpoint,
     Webhook,
     Delivery,
     Blob,

@@ -8,12 +8,14 @@ from typing import Annotated
 from msgspec import Meta
 
 from api import clock
+from api.audit import verification
+from api.audit.installation_key import ALGORITHM
 from api.caller import Caller
 from api.context import Context
 from api.database import audit_chain
 from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import invalid, not_found
-from api.http.route import ADMIN, CURSOR, PAGE_HEADERS, Query, Route
+from api.http.route import ADMIN, CURSOR, PAGE_HEADERS, VIEWER, Query, Route
 
 _Cursor = Annotated[int, Meta(ge=0, le=2**62)]
 MOST_ON_A_PAGE = 1_000
@@ -87,8 +89,17 @@ async def _export(
 
 
 async def verify_audit(caller: Caller, values: Values, context: Context) -> Reply:
-    """GET /v1/audit/verify: walks the whole chain of the caller's organisation."""
-    return Reply(await context.store.read(audit_chain.verify, caller.organisation_id))
+    """GET /v1/audit/verify: walks the whole log of the caller's organisation."""
+    trusted = (context.audit_key.public,)
+    return Reply(
+        await context.store.read(verification.verify, context.store, caller.organisation_id, trusted)
+    )
+
+
+async def get_audit_key(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /v1/audit/key: what the checkpoints are verified with."""
+    key = context.audit_key.public
+    return Reply({"algorithm": ALGORITHM, "keyId": key.key_id, "publicKey": key.text})
 
 
 def _moment(text: str | None, name: str) -> str | None:
@@ -163,8 +174,20 @@ ROUTES = (
         "/v1/audit/verify",
         ADMIN,
         verify_audit,
-        "Verify the hash chain",
+        "Verify the audit log",
         "audit",
         reply="audit-verification",
+        description="Walks the whole hash chain, holds the signed checkpoints against it, and compares "
+        "calls, approvals, events, policy versions and users with what the log says of them.",
+    ),
+    Route(
+        "GET",
+        "/v1/audit/key",
+        VIEWER,
+        get_audit_key,
+        "The public key of the checkpoints",
+        "audit",
+        reply="audit-key",
+        description="Note it elsewhere: with it anybody can verify a copy of the log without this service.",
     ),
 )

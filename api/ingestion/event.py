@@ -71,6 +71,10 @@ class Incoming(msgspec.Struct):
         if tool_call_id is not None:
             self.call_hash = hash64("", tool_call_id)
 
+    def origin(self) -> dict[str, str]:
+        """What every record of an event says of it, so that nobody can exchange the kept body."""
+        return {"eventId": self.body.eventId, "bodyDigest": sha256(self.raw).hexdigest()}
+
 
 class Receipt(msgspec.Struct, omit_defaults=True):
     """What an answer says, section 2.4 of the contract; `approvalUrl` and what follows a call's decision are

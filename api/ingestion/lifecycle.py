@@ -23,7 +23,7 @@ GAP = "enforcement_gap"
 def report(batch: Batch, event: Incoming, run: KnownRun, policy_revision: int) -> Receipt:
     """Record the event's effect."""
     transaction, body, metadata = batch.transaction, event.body, event.metadata
-    details: dict[str, Any] = {"eventType": body.eventType}
+    details: dict[str, Any] = {"eventType": body.eventType, **event.origin()}
     match body.eventType:
         case "run.started":
             _start(run, event)

@@ -201,6 +201,7 @@ def _audit(
 ) -> str:
     caller, body, metadata, facts = event.caller, event.body, event.metadata, event.facts
     user, delegation = facts.get("user"), facts.get("delegation")
+    details |= event.origin()
     return transaction.append(
         Record(
             type=type,

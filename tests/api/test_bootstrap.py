@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from api import bootstrap
+from api.audit.verification import verify
 from api.auth import passwords
 from api.auth.credentials import key_digest
 from api.auth.signing_secret import FILE, signing_secret
 from api.bootstrap import FirstStart
-from api.database import audit_chain
 from api.database.connection import Database
 from api.settings import SettingsError, load
 from api.store import accounts
@@ -45,7 +45,7 @@ def test_the_first_start_makes_an_admin_and_a_key(tmp_path: Path, store: Databas
     assert passwords.matches(stored, made.admin_password)
     _, keys = store.read_here(accounts.active_keys)
     assert list(keys) == [key_digest(made.api_key)]
-    assert store.read_here(audit_chain.verify, "default")["valid"] is True
+    assert store.read_here(verify, store, "default")["valid"] is True
 
 
 def test_no_secret_is_kept_or_shown_in_text(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_of_many_first_starts_one_makes_it_all(tmp_path: Path, store: Database) 
     assert len(made) == 1 and None not in made[0]
     assert store.read_here(accounts.list_users, "default")[1] == 1
     assert store.read_here(accounts.list_keys, "default")[1] == 1
-    assert store.read_here(audit_chain.verify, "default")["valid"] is True
+    assert store.read_here(verify, store, "default")["valid"] is True
 
 
 @pytest.mark.postgres

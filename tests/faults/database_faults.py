@@ -13,7 +13,6 @@ import httpx
 import peewee
 import pytest
 
-from api.database import audit_chain
 from tests.harness.application import Service, event
 from tests.harness.conversation import check_shape
 
@@ -66,7 +65,7 @@ async def rows(service: Service) -> dict[str, int]:
 
 
 async def intact(service: Service) -> None:
-    found = await service.context.store.read(audit_chain.verify, "default")
+    found = await service.context.store.read(verify, service.context.store, "default")
     assert found["valid"], found
 
 

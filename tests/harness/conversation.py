@@ -25,7 +25,8 @@ import jsonschema
 import msgspec
 
 import schemas
-from api.database import audit_chain
+from api.audit.checkpoints import Checkpointer
+from api.audit.verification import verify
 from api.http import bodies
 from api.http.route import Route
 from api.server.endpoint import PROBLEM
@@ -45,6 +46,7 @@ class Conversation:
         self.saved: dict[str, str] = {}
         self.events = 0
         self.database_was_changed = False
+        self.checkpointer = Checkpointer(service.context.audit_key)
 
     async def play(self, steps: list[dict[str, Any]]) -> None:
         for number, step in enumerate(steps, 1):
@@ -55,7 +57,9 @@ class Conversation:
         self._check_notices()
         if not self.database_was_changed:
             for organisation_id in ("default", "other"):
-                found = await self.service.context.store.read(audit_chain.verify, organisation_id)
+                found = await self.service.context.store.read(
+                    verify, self.service.context.store, organisation_id
+                )
                 assert found["valid"], f"the audit chain is broken at {found['firstBroken']}"
 
     async def step(self, step: dict[str, Any]) -> None:
@@ -63,6 +67,9 @@ class Conversation:
             self.service.clock.advance(step["after"])
             if step.get("housekeeping", True):
                 await self.service.housekeeping()
+        if step.get("sign"):
+            context = self.service.context
+            await context.writer.write(self.checkpointer.sign)
         if "change the database" in step:
             self.database_was_changed = True
             statement = self._filled(step["change the database"])

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
-from api.cli.local_store import add_organisation, add_place, opened
-from api.cli.terminal import FAILED, CommandError, Subparsers, add_format, moment, show
+from api.cli.local_store import add_organisation, add_place, opened, settings_of
+from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, add_format, moment, show
 
+if TYPE_CHECKING:
+    from api.audit.installation_key import PublicKey
+    from api.audit.verification import Expectation
+
+_HASH = re.compile(r"[0-9a-f]{64}")
 COLUMNS = {
     "organisationId": "ORGANISATION",
     "valid": "VALID",
     "count": "RECORDS",
     "firstBroken": "FIRST BROKEN",
     "lastHash": "LAST HASH",
+    "unsigned": "UNSIGNED",
+    "keyId": "KEY",
 }
 AT_ONCE = 5_000
 
@@ -27,10 +36,25 @@ def register(commands: Subparsers) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     check = actions.add_parser(
         "verify",
-        help="check every link of the hash chain",
-        description="Checks every link of the hash chain; exit code 1 names the first broken one.",
+        help="check that nothing was changed or removed",
+        description="Checks every link of the hash chain and every signed checkpoint, and compares calls, "
+        "approvals, events, policy versions and users with the log; exit code 1 when something is wrong.",
     )
     check.add_argument("--organisation", metavar="ID", help="only this one; default: all")
+    check.add_argument(
+        "--expect",
+        metavar="FILE|COUNT|HASH",
+        help="what was noted earlier: a file with what `verify --format json` said, or for one organisation "
+        "a count or a hash",
+    )
+    check.add_argument(
+        "--public-key",
+        metavar="HEX",
+        action="append",
+        default=[],
+        help="a key that checkpoints may be signed with; default: the one of the data folder",
+    )
+    key = actions.add_parser("key", help="show the public key of the checkpoints, to note it elsewhere")
     export = actions.add_parser(
         "export",
         help="write the records as JSON lines",
@@ -40,25 +64,83 @@ def register(commands: Subparsers) -> None:
     export.add_argument("--since", metavar="TIME", help="ISO 8601; included")
     export.add_argument("--until", metavar="TIME", help="ISO 8601; not included")
     export.add_argument("--output", type=Path, metavar="FILE", help="default: standard output")
-    for command, run in ((check, _verify), (export, _export)):
+    for command, run in ((check, _verify), (export, _export), (key, _key)):
         add_place(command)
         command.set_defaults(run=run)
     add_format(check)
+    add_format(key)
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    from api.database import audit_chain
+    from api.audit.verification import verify
     from api.store import accounts
 
+    trusted = _trusted(arguments)
     with opened(arguments) as store:
         if arguments.organisation is not None:
             chosen = [store.need_organisation(arguments.organisation)]
         else:
             chosen = store.read(accounts.list_organisations)
         ids = [organisation["organisationId"] for organisation in chosen]
-        results = [{"organisationId": name} | store.read(audit_chain.verify, name) for name in ids]
+        expected = _expected(arguments.expect, ids)
+        results = [
+            {"organisationId": name} | store.read(verify, store.database, name, trusted, expected.get(name))
+            for name in ids
+        ]
     show(results, COLUMNS, arguments.format)
+    if arguments.format == "table":
+        for result in results:
+            for problem in result["problems"]:
+                print(f"{result['organisationId']}: {problem}", file=sys.stderr)
     return 0 if all(result["valid"] for result in results) else FAILED
+
+
+def _trusted(arguments: argparse.Namespace) -> list[PublicKey]:
+    """The keys of the command line, else the installation's; none where it has none here."""
+    from api.audit.installation_key import installation_key, key_file, public_key
+
+    try:
+        named = [public_key(text) for text in arguments.public_key]
+    except ValueError:
+        raise CommandError(
+            "--public-key: write the 64 hexadecimal digits that `audit key` shows", USAGE
+        ) from None
+    settings = settings_of(arguments)
+    return named or ([installation_key(settings).public] if key_file(settings).exists() else [])
+
+
+def _expected(text: str | None, organisations: list[str]) -> dict[str, Expectation]:
+    from api.audit.verification import Expectation
+
+    if text is None:
+        return {}
+    if text.isdecimal() or _HASH.fullmatch(text):
+        if len(organisations) != 1:
+            raise CommandError("--expect: say of which organisation, with --organisation", USAGE)
+        one = Expectation(count=int(text)) if text.isdecimal() else Expectation(digest=text)
+        return {organisations[0]: one}
+    try:
+        noted = json.loads(Path(text).read_bytes())
+        rows = noted if isinstance(noted, list) else [noted]
+        return {
+            row.get("organisationId", "default"): Expectation(int(row["count"]), str(row["lastHash"]))
+            for row in rows
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        message = f"--expect: `{text}` is no count, no hash and no file of `audit verify --format json`"
+        raise CommandError(message, USAGE) from None
+
+
+def _key(arguments: argparse.Namespace) -> int:
+    from api.audit.installation_key import ALGORITHM, installation_key, key_file
+
+    settings = settings_of(arguments)
+    if not key_file(settings).exists():
+        raise CommandError(f"there is no key `{key_file(settings)}`; the first start makes it")
+    key = installation_key(settings).public
+    row = {"keyId": key.key_id, "algorithm": ALGORITHM, "publicKey": key.text}
+    show([row], {"keyId": "KEY", "algorithm": "ALGORITHM", "publicKey": "PUBLIC KEY"}, arguments.format)
+    return 0
 
 
 def _export(arguments: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from api import retention
-from api.database import audit_chain
+from api.audit.verification import verify
 from api.retention import DAY, Retention, clean
 from api.settings import load
 from api.store import expiry
@@ -62,7 +62,7 @@ def test_old_events_go_and_decisions_stay(tmp_path: Path, database_url: str) -> 
             assert count(service, "events") == 5
             assert count(service, "tool_calls") == 25
             assert count(service, "audit") == records + 5
-            assert service.context.store.read_here(audit_chain.verify, "default")["valid"]
+            assert service.context.store.read_here(verify, service.context.store, "default")["valid"]
             # The payload is gone, all the rest is told; nothing gets the number of what went.
             detail = (await service.call("agent", "GET", f"/v1/approvals/{approval_id}")).json()
             assert detail["status"] == "pending" and detail.get("inputPayload") is None

@@ -1,0 +1,34 @@
+"""Signs the audit log once a second, while there is something to sign."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from api.audit.checkpoints import EVERY_SECONDS, Checkpointer, KeyDiffers
+from api.database.connection import Database, DatabaseUnavailable
+from api.database.writer import Writer
+
+log = logging.getLogger("governance")
+
+OTHER_KEY = (
+    "this node does not sign the audit log: the checkpoints of its database are signed with another key; "
+    "copy the file `audit-key` from the data folder of the node that began, or name it with "
+    "GOVERNANCE_AUDIT_KEY_FILE"
+)
+
+
+async def keep_signing(checkpointer: Checkpointer, store: Database, writer: Writer) -> None:
+    """For ever. A node with another key than the installation's leaves signing to the others."""
+    while True:
+        await asyncio.sleep(EVERY_SECONDS)
+        try:
+            if await store.read(checkpointer.anything_new, store):
+                await writer.write(checkpointer.sign)
+        except KeyDiffers:
+            log.error(OTHER_KEY)
+            return
+        except DatabaseUnavailable as error:
+            log.warning("signing of the audit log waits: %s", error)
+        except Exception:
+            log.exception("the audit log could not be signed; it is tried again")

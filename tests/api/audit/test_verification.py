@@ -1,0 +1,230 @@
+"""What `verify` finds: whatever is changed, cut off or put in, with the database open to the attacker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.audit.checkpoints import Checkpointer, KeyDiffers
+from api.audit.installation_key import InstallationKey
+from api.audit.verification import Expectation, verify
+from api.database import audit_chain
+from tests.harness.application import Service
+
+POLICIES = [
+    {
+        "name": "Ask first",
+        "action": "require_approval",
+        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
+    },
+    {
+        "name": "No wipes",
+        "action": "block",
+        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wipe"}],
+    },
+]
+
+
+def played(folder: Path, steps: Callable[[Service], Awaitable[None]], live: bool = False) -> None:
+    async def play() -> None:
+        async with Service(folder, POLICIES, live=live) as service:
+            await service.report("agent", 1, "run.started", task="pay the bills")
+            await service.report(
+                "agent", 2, "tool.called", toolCallId="c-1", toolName="look", inputPayload={}
+            )
+            await service.report(
+                "agent", 3, "tool.called", toolCallId="c-2", toolName="wipe", inputPayload={}
+            )
+            held = await service.report(
+                "agent", 4, "tool.called", toolCallId="c-3", toolName="pay", inputPayload={"amount": 9}
+            )
+            path = f"/v1/approvals/{held.json()['approvalId']}/reject"
+            await service.call("reviewer", "POST", path, {"reason": "no"})
+            await service.report("agent", 5, "tool.completed", toolCallId="c-1", outputPayload={})
+            await signed(service)
+            await steps(service)
+
+    asyncio.run(play())
+
+
+async def signed(service: Service) -> None:
+    service.clock.advance(2)
+    await service.context.writer.write(Checkpointer(service.context.audit_key).sign)
+
+
+async def changed(service: Service, *statements: str) -> None:
+    for statement in statements:
+        await service.context.writer.write(lambda transaction, s=statement: transaction.store.rows_changed(s))
+
+
+async def verified(service: Service, **how: Any) -> dict[str, Any]:
+    context = service.context
+    how.setdefault("trusted", (context.audit_key.public,))
+    return await context.store.read(lambda: verify(context.store, "default", **how))
+
+
+def test_what_is_untouched_is_valid_and_what_is_newer_is_unsigned(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        found = await verified(service)
+        assert (found["valid"], found["problems"], found["unsigned"]) == (True, [], 0)
+        assert found["signed"] == found["count"] > 0
+        assert found["keyId"] == service.context.audit_key.public.key_id
+        await service.report("agent", 6, "tool.called", toolCallId="c-4", toolName="look", inputPayload={})
+        found = await verified(service)
+        assert (found["valid"], found["unsigned"]) == (True, 1)
+        answer = await service.call("admin", "GET", "/v1/audit/verify")
+        assert answer.json()["valid"] is True
+
+    played(tmp_path, steps, live=True)
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("DELETE FROM audit", "are gone"),
+        ("DELETE FROM audit WHERE organisation_id = 'default' AND sequence > 6", "at the end, are gone"),
+        ("UPDATE checkpoints SET body = replace(body, '\"number\":1', '\"number\":2')", "was changed"),
+        ("UPDATE checkpoints SET signature = '00'", "signature does not hold"),
+        ("UPDATE tool_calls SET status = 'allowed' WHERE tool_call_id = 'c-2'", "says something else"),
+        ("UPDATE tool_calls SET tool_name = 'look' WHERE tool_call_id = 'c-2'", "says something else"),
+        ("UPDATE tool_calls SET payload_digest = 'x' WHERE tool_call_id = 'c-1'", "says something else"),
+        ("DELETE FROM tool_calls WHERE tool_call_id = 'c-2'", "is gone"),
+        ("UPDATE tool_calls SET audit_id = 'aud_x' WHERE tool_call_id = 'c-2'", "never decided by this log"),
+        ("UPDATE tool_calls SET status = 'allowed' WHERE tool_call_id = 'c-3'", "or its call says something"),
+        ("UPDATE approvals SET status = 'approved'", "the log says `rejected` by"),
+        ("UPDATE approvals SET actor = 'boss@example.com'", "by boss@example.com"),
+        ("UPDATE approvals SET decision_reason = 'yes'", "says something else than the log"),
+        (
+            "UPDATE events SET body = CAST(replace(CAST(body AS TEXT), ':9', ':1') AS BLOB)",
+            "the body of event",
+        ),
+        ("UPDATE events SET event_id = 'event-9' WHERE event_id = 'event-5'", "was never recorded"),
+        ("UPDATE users SET role = 'admin'", "the log says `viewer`"),
+        ("UPDATE users SET enabled = 0", "disabled; the log says"),
+        ("DELETE FROM policy_versions WHERE policy_id = 'no-wipes'", "of policy `no-wipes` is gone"),
+        ("UPDATE policy_versions SET digest = 'x' WHERE policy_id = 'no-wipes'", "is not the one of the log"),
+        ("UPDATE policy_versions SET version = 7 WHERE policy_id = 'no-wipes'", "is not in the log"),
+        ("UPDATE blobs SET content = CAST('x' AS BLOB)", "archived text"),
+    ],
+)
+def test_what_was_changed_is_found(tmp_path: Path, statement: str, problem: str) -> None:
+    async def steps(service: Service) -> None:
+        await changed(service, statement)
+        found = await verified(service)
+        assert found["valid"] is False
+        assert any(problem in each for each in found["problems"]), found["problems"]
+
+    played(tmp_path, steps, live=True)
+
+
+async def computed_anew(service: Service) -> None:
+    """What an attacker does who knows how the chain is made, but not the key."""
+
+    def forge(transaction: Any) -> None:
+        store = transaction.store
+        previous = audit_chain.GENESIS
+        rows = store.rows(
+            "SELECT sequence, record FROM audit WHERE organisation_id = 'default' ORDER BY sequence"
+        )
+        for sequence, text in rows:
+            record = json.loads(text) | {"previousHash": previous}
+            if record.get("decision") == "blocked":
+                record["reason"] = "nothing to see here"
+            text = json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+            previous = audit_chain.link(json.loads(text))
+            store.rows_changed(
+                "UPDATE audit SET record = ?, hash = ? WHERE organisation_id = 'default' AND sequence = ?",
+                (text, previous, sequence),
+            )
+
+    await service.context.writer.write(forge)
+
+
+def test_a_chain_that_was_computed_anew_is_found(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        await computed_anew(service)
+        found = await verified(service)
+        assert found["firstBroken"] is None
+        assert "computed anew" in found["problems"][0]
+
+    played(tmp_path, steps)
+
+
+def test_with_all_checkpoints_gone_what_was_noted_elsewhere_decides(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        noted = await verified(service)
+        await computed_anew(service)
+        await changed(service, "DELETE FROM checkpoints")
+        assert (await verified(service))["valid"]
+        found = await verified(service, expected=Expectation(noted["count"], noted["lastHash"]))
+        assert "that was noted" in found["problems"][0]
+        await changed(service, "DELETE FROM audit WHERE sequence > 5")
+        found = await verified(service, expected=Expectation(noted["count"]))
+        assert any("were noted" in each for each in found["problems"])
+
+    played(tmp_path, steps)
+
+
+def test_a_forger_with_a_key_of_their_own_is_found(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        await computed_anew(service)
+        await changed(service, "DELETE FROM checkpoints")
+        forger = Checkpointer(InstallationKey(b"f" * 32))
+        await service.context.writer.write(forger.sign)
+        found = await verified(service)
+        assert "signed with another key" in found["problems"][0]
+
+    played(tmp_path, steps)
+
+
+def test_a_node_with_another_key_leaves_signing_to_the_others(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        await service.report("agent", 6, "tool.called", toolCallId="c-4", toolName="look", inputPayload={})
+        service.clock.advance(2)
+        with pytest.raises(KeyDiffers):
+            await service.context.writer.write(Checkpointer(InstallationKey(b"o" * 32)).sign)
+        found = await verified(service)
+        assert (found["valid"], found["unsigned"]) == (True, 1)
+
+    played(tmp_path, steps)
+
+
+def test_a_checkpoint_names_only_what_has_grown_and_one_comes_a_second(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        one, two = Checkpointer(service.context.audit_key), Checkpointer(service.context.audit_key)
+        write = service.context.writer.write
+        assert await write(one.sign) is None, "less than a second ago"
+        service.clock.advance(2)
+        await service.report("agent", 6, "tool.called", toolCallId="c-4", toolName="look", inputPayload={})
+        first = await write(one.sign)
+        assert set(first.read().chains) == {"default", "other"}, "a new process signs all it finds"
+        assert await write(two.sign) is None
+        service.clock.advance(2)
+        assert await write(one.sign) is None, "nothing is new"
+        await service.report("agent", 7, "tool.called", toolCallId="c-5", toolName="look", inputPayload={})
+        second = await write(one.sign)
+        assert set(second.read().chains) == {"default"}
+        assert (second.number, second.read().previous) == (first.number + 1, first.digest)
+        assert (await verified(service))["unsigned"] == 0
+
+    played(tmp_path, steps)
+
+
+def test_checkpoints_that_were_removed_leave_a_gap(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        checkpointer = Checkpointer(service.context.audit_key)
+        service.clock.advance(2)
+        await service.report("agent", 6, "tool.called", toolCallId="c-4", toolName="look", inputPayload={})
+        await service.context.writer.write(checkpointer.sign)
+        await changed(service, "DELETE FROM checkpoints")
+        service.clock.advance(2)
+        await service.context.writer.write(checkpointer.sign)
+        found = await verified(service)
+        assert "does not follow from the one before it" in found["problems"][0]
+
+    played(tmp_path, steps)
