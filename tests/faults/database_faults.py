@@ -13,6 +13,7 @@ import httpx
 import peewee
 import pytest
 
+from api.audit.verification import verify
 from tests.harness.application import Service, event
 from tests.harness.conversation import check_shape
 

@@ -1,0 +1,62 @@
+"""`governance audit`: what was noted earlier is held against the log, and the key can be noted."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+from api.audit.checkpoints import Checkpointer
+from api.audit.installation_key import installation_key
+from api.database.connection import Database
+from api.settings import load
+from tests.harness.command_line import DataShell
+
+
+def sign(shell: DataShell) -> None:
+    """What a running service does once a second."""
+    from api.clock import random_ids, system_clock
+    from api.database.transaction import Transaction
+
+    settings = load({}, data_dir=str(shell.data))
+    store = Database(settings.database)
+    try:
+        with store.transaction():
+            transaction = Transaction(store, system_clock(), random_ids, None)
+            assert Checkpointer(installation_key(settings)).sign(transaction) is not None
+            transaction.flush()
+    finally:
+        store.close()
+
+
+def test_what_was_noted_is_expected(data_shell: DataShell, tmp_path: Path) -> None:
+    data_shell.run("keys", "add", "one")
+    noted = tmp_path / "noted.json"
+    noted.write_text(json.dumps(data_shell.json("audit", "verify")))
+    count, digest = (json.loads(noted.read_text())[0][name] for name in ("count", "lastHash"))
+    data_shell.run("keys", "add", "two")
+    for expected in (str(noted), str(count), digest):
+        assert data_shell.run("audit", "verify", "--organisation", "default", "--expect", expected)[0] == 0
+    with sqlite3.connect(data_shell.data / "governance.sqlite") as database:
+        database.execute("DELETE FROM audit WHERE sequence >= ?", (count,))
+    for expected, problem in ((str(noted), "noted"), (str(count), "are gone"), (digest, "noted")):
+        code, _, error = data_shell.run("audit", "verify", "--organisation", "default", "--expect", expected)
+        assert code == 1 and problem in error, expected
+    for wrong in ("many", str(tmp_path / "none.json"), str(tmp_path)):
+        assert "--expect" in data_shell.refused("audit", "verify", "--expect", wrong, code=2)
+    data_shell.run("organisations", "add", "acme")
+    assert "--organisation" in data_shell.refused("audit", "verify", "--expect", "4", code=2)
+
+
+def test_the_key_is_shown_and_used(data_shell: DataShell) -> None:
+    assert "the first start makes it" in data_shell.refused("audit", "key")
+    sign(data_shell)
+    key = data_shell.json("audit", "key")[0]
+    found = data_shell.json("audit", "verify")[0]
+    assert (found["valid"], found["keyId"], found["unsigned"]) == (True, key["keyId"], 0)
+    assert data_shell.json("audit", "verify", "--public-key", key["publicKey"])[0]["valid"]
+    other = "3b6a27bcceb6a42d62a3a8d02a6f0d73653215771de243a63ac048a18b59da29"
+    code, _, error = data_shell.run("audit", "verify", "--public-key", other)
+    assert code == 1 and "signed with another key" in error
+    assert "64 hexadecimal digits" in data_shell.refused("audit", "verify", "--public-key", "x", code=2)
+    assert (data_shell.data / "audit-key").stat().st_mode & 0o777 == 0o600
