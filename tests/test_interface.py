@@ -102,6 +102,7 @@ SETTINGS = [
     "MAX_BODY_BYTES",
     "EVENT_DAYS",
     "DELIVERY_DAYS",
+    "AUDIT_KEY_FILE",
     "GIT",
 ]
 

@@ -36,25 +36,21 @@ async def list_runs(caller: Caller, values: Values, context: Context) -> Reply:
 
 
 async def get_run(caller: Caller, values: Values, context: Context) -> Reply:
-    """GET /v1/runs/:id; with `wait`, answers as soon as anything changes in the run.
-
-    When no call of the run awaits approval there is nothing that the caller could be held up by, so the
-    answer comes at once; else a call resolved just before the request would make it wait in vain.
-    """
+    """GET /v1/runs/:id; with `wait`, answers at the run's next change: the next one from now on, or, with
+    `after`, the next one behind the revision that the caller has seen."""
     run_id = values.path["id"]
     loop = asyncio.get_running_loop()
     deadline = loop.time() + values.query["wait"]
-    first = None
+    seen = values.query.get("after")
     while True:
         # INVARIANT: listening begins before reading, so that no change falls between the two.
         with context.hub.listening(caller.organisation_id, "run", run_id) as changed:
-            found = await context.store.read(runs.progress, context.directory, caller, run_id)
-            if found is None:
+            now = await context.store.read(runs.revision, context.directory, caller, run_id)
+            if now is None:
                 raise not_found("run", run_id)
-            held, now = found
-            first = first or now
+            seen = seen or now
             left = deadline - loop.time()
-            if not held or now != first or left <= 0 or context.hub.closed:
+            if now != seen or left <= 0 or context.hub.closed:
                 break
             await asyncio.wait([changed], timeout=min(left, WAIT_CHECK))
     return Reply(await context.store.read(runs.find_run, context.directory, caller, run_id))
@@ -86,8 +82,15 @@ ROUTES = (
         "Read a run with its tool calls, or wait for news of it",
         "runs",
         reply="run",
-        query=(WAIT,),
-        description="With `wait`, answers as soon as anything happens in the run; at once when no call of "
-        "it awaits approval.",
+        query=(
+            WAIT,
+            Query(
+                "after",
+                {"type": "string", "minLength": 1, "maxLength": 64},
+                "The `revision` that was read last: a change since then is answered at once.",
+            ),
+        ),
+        description="With `wait`, answers at the run's next change. Give the `revision` of the last answer "
+        "as `after`, so that nothing falls between two waits.",
     ),
 )

@@ -6,6 +6,7 @@ Reads only; runs and calls are written by `api/ingestion/pipeline.py` and `store
 from __future__ import annotations
 
 from collections import defaultdict
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -80,23 +81,30 @@ def _own_run(caller: Caller, run_id: str) -> Run | None:
     return row if row is not None and is_own(caller, row.key_id, row.agent_id) else None
 
 
-def progress(directory: Directory, caller: Caller, run_id: str) -> tuple[int, Any] | None:
-    """How many calls of the run wait for a reviewer, and a value that changes whenever what there is to read
-    of the run does; None when there is no such run for the caller."""
+def revision(directory: Directory, caller: Caller, run_id: str) -> str | None:
+    """A text that changes whenever what there is to read of the run does; None when there is no such run for
+    the caller."""
     row = _own_run(caller, run_id)
-    if row is None:
-        return None
-    waiting = ToolCall.status == "awaiting_approval"
+    return None if row is None else _revision(directory, row)
+
+
+def _revision(directory: Directory, row: Run) -> str:
+    def counted(condition: Any) -> Any:
+        return fn.COALESCE(fn.SUM(Case(None, [(condition, 1)], 0)), 0)
+
     found: Any = (
         ToolCall.select(
-            fn.COUNT(ToolCall.call_no), fn.COUNT(ToolCall.completed_at), fn.SUM(Case(None, [(waiting, 1)], 0))
+            fn.COUNT(ToolCall.call_no),
+            fn.COUNT(ToolCall.completed_at),
+            counted(ToolCall.status == "awaiting_approval"),
+            counted(ToolCall.flags != "[]"),
         )
         .where(directory.calls_of([row.run_no]))
         .tuples()
         .first()
     )
-    calls, completed, held = (int(number or 0) for number in found)
-    return held, (row.status, row.task, calls, completed, held)
+    state = [list(map(int, found)), row.status, row.task, row.model, row.reason, row.agent_context]
+    return sha256(msgspec.json.encode(state)).hexdigest()[:16]
 
 
 def find_run(directory: Directory, caller: Caller, run_id: str) -> dict[str, Any] | None:
@@ -104,6 +112,8 @@ def find_run(directory: Directory, caller: Caller, run_id: str) -> dict[str, Any
     row = _own_run(caller, run_id)
     if row is None:
         return None
+    # INVARIANT: read first, so that what changes meanwhile is news to whoever waits after this revision.
+    before = _revision(directory, row)
     calls: Any = (
         ToolCall.select(ToolCall, Event.body)
         .join(Event, JOIN.LEFT_OUTER, on=(Event.event_no == ToolCall.event_no))
@@ -115,7 +125,7 @@ def find_run(directory: Directory, caller: Caller, run_id: str) -> dict[str, Any
     for call in calls.iterator():
         size += len(call.body or b"") + len(call.output or "")
         found.append(_call(call, call.body, whole=size <= MOST_PAYLOAD_BYTES))
-    return {**_facts(row), "toolCalls": found}
+    return {**_facts(row), "revision": before, "toolCalls": found}
 
 
 def _facts(row: Run) -> dict[str, Any]:

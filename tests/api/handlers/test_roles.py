@@ -73,6 +73,7 @@ OURS = {
     ("GET", "/v1/audit"): ADMINS,
     ("GET", "/v1/audit/:id"): ADMINS,
     ("GET", "/v1/audit/verify"): ADMINS,
+    ("GET", "/v1/audit/key"): EVERYBODY,
     ("GET", "/v1/stream"): REVIEWERS,
     ("GET", "/v1/halts"): ADMINS,
     ("POST", "/v1/halt"): ADMINS,

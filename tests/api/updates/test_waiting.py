@@ -346,7 +346,8 @@ def test_a_long_audit_log_is_exported_whole_and_verifies_outside(tmp_path: Path)
                 assert hashlib.sha256(text.encode()).hexdigest() == digest
                 previous = digest
         verification = (await service.call("admin", "GET", "/v1/audit/verify")).json()
-        assert verification == {"valid": True, "count": total, "firstBroken": None, "lastHash": previous}
+        expected = {"valid": True, "count": total, "firstBroken": None, "lastHash": previous, "problems": []}
+        assert expected.items() <= verification.items()
 
     played(tmp_path, scene)
 
