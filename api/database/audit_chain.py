@@ -11,7 +11,7 @@ INVARIANT: no secret, token, key or payload ever becomes part of a record.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
@@ -224,24 +224,49 @@ def _member(name: str) -> Any:
 
 
 def find_record(organisation_id: str, audit_id: str) -> dict[str, Any] | None:
-    """The record with this id, in the shape of `list_records`.
+    """The record with this id, in the shape of `list_records`; in the whole chain, when it is not where ids
+    of its time are."""
+    found = find_near(organisation_id, audit_id)
+    if found is None:
+        query = Audit.select(Audit.record, Audit.hash).where(
+            (Audit.organisation_id == organisation_id) & (Audit.audit_id == audit_id)
+        )
+        found = next(_records(query.limit(1)), None)
+    return found
 
-    Ids have no index, which every event would pay for. They begin with the time, so a record is looked for
-    where the chain reaches that time, and in the whole chain only when it is not there.
-    """
+
+def find_near(organisation_id: str, audit_id: str) -> dict[str, Any] | None:
+    """The record with this id. Ids have no index, which every event would pay for; they begin with the time,
+    so a record is looked for where the chain reaches that time."""
+    begin = audit_id[:TIME_OF_ID]
+    near = _from(organisation_id, Audit.audit_id, lambda found: found[:TIME_OF_ID] < begin)
+    return next(_records(near.where(Audit.audit_id == audit_id)), None)
+
+
+def at_time(organisation_id: str, at: str, type: str) -> Iterator[dict[str, Any]]:
+    """The records of this type that were written at this moment."""
+    near = _from(organisation_id, Audit.at, lambda found: found < at)
+    return _records(near.where((Audit.at == at) & (Audit.type == type)))
+
+
+def _from(organisation_id: str, column: Any, is_before: Callable[[str], bool]) -> Any:
+    """Records from the first on that is not before, `MOST_READ` of them; the column grows along the chain."""
     own = Audit.organisation_id == organisation_id
-    query = Audit.select(Audit.record, Audit.hash).where(own & (Audit.audit_id == audit_id)).limit(1)
 
-    def time_of(sequence: int) -> str:
-        found = Audit.select(Audit.audit_id).where(own & (Audit.sequence == sequence)).scalar()
-        return str(found or "")[:TIME_OF_ID]
+    def reached(sequence: int) -> bool:
+        found = Audit.select(column).where(own & (Audit.sequence == sequence)).scalar()
+        return not is_before(str(found or ""))
 
     newest = Audit.select(fn.MAX(Audit.sequence)).where(own).scalar() or 0
-    first = 1 + bisect_left(range(1, newest + 1), audit_id[:TIME_OF_ID], key=time_of)
-    near = query.where(Audit.sequence.between(first, first + MOST_READ))
-    for text, digest in [*near.tuples()] or [*query.tuples()]:
-        return {**msgspec.json.decode(text), "hash": digest}
-    return None
+    first = 1 + bisect_left(range(1, newest + 1), True, key=reached)
+    return Audit.select(Audit.record, Audit.hash).where(
+        own & Audit.sequence.between(first, first + MOST_READ)
+    )
+
+
+def _records(query: Any) -> Iterator[dict[str, Any]]:
+    for text, digest in query.tuples():
+        yield {**msgspec.json.decode(text), "hash": digest}
 
 
 def list_records(

@@ -21,6 +21,7 @@ import msgspec
 from msgspec import UNSET
 
 from api import metrics
+from api.audit.stored_decision import doubt
 from api.caller import Caller
 from api.clock import Clock
 from api.database.connection import Database
@@ -31,7 +32,7 @@ from api.ingestion.decide import decide, evaluate, halted
 from api.ingestion.event import Answer, Evaluated, EventRefused, Incoming, Receipt, same_body
 from api.ingestion.known_runs import KnownRun, KnownRuns
 from api.ingestion.lifecycle import report
-from api.ingestion.record import record_call, record_repeat
+from api.ingestion.record import record_call, record_doubt, record_repeat
 from api.ingestion.rows import CallRow
 from api.ingestion.validation import checked, checked_for_user
 from api.store import accounts
@@ -186,14 +187,18 @@ class Ingestion:
             if covered and call.status == "allowed":
                 # The recorded answer says `allowed`; while a halt lasts, nobody gets to act on it.
                 return Answer(_encode(self._repeated(batch, event, run, call)), replayed=True)
-        if known.receipt:
-            return Answer(known.receipt, replayed=True)
-        if call is None:
+        if call is None and event.call is not None:
             return _another_event(event)  # somebody has deleted its call
+        if call is not None and (why := self._doubt(batch, call, known.receipt)) is not None:
+            return Answer(_encode(self._doubtful(batch, event, call, why)), replayed=True)
+        if call is None or known.receipt:
+            return Answer(known.receipt, replayed=True)
         return Answer(_encode(self._receipt(event, call)), replayed=True)
 
     def _repeated(self, batch: Batch, event: Incoming, run: KnownRun, call: CallRow) -> Receipt:
         """A call that was reported before, by this event or another: its recorded decision."""
+        if (why := self._doubt(batch, call)) is not None:
+            return self._doubtful(batch, event, call, why)
         halt = self._halts.covering(run.organisation_id, run.agent_id, run.run_id)
         if halt is None or call.status != "allowed":
             audit_id = record_repeat(batch.transaction, event, call, call.status, None)
@@ -201,6 +206,16 @@ class Ingestion:
         # What was recorded stays, and holds again when the halt ends.
         audit_id = record_repeat(batch.transaction, event, call, "blocked", halt)
         return self._receipt(event, call, status="blocked", reason=halted(halt), audit_id=audit_id)
+
+    def _doubt(self, batch: Batch, call: CallRow, receipt: bytes = b"") -> str | None:
+        """Why a stored decision cannot be trusted; one of this transaction is on record only with it."""
+        return None if call.call_no > batch.transaction.highest("events") else doubt(call, receipt)
+
+    def _doubtful(self, batch: Batch, event: Incoming, call: CallRow, why: str) -> Receipt:
+        """A stored decision that is not the one on record: an admin must look, and nobody acts on it."""
+        reason = f"{why}; the call stays blocked until an admin has run `governance audit verify`"
+        audit_id = record_doubt(batch.transaction, event, call, reason)
+        return self._receipt(event, call, status="blocked", reason=reason, audit_id=audit_id)
 
     # Answer ---------------------------------------------------------------------------------------
 

@@ -99,6 +99,13 @@ def record_repeat(
     return _audit(transaction, "decision.repeated", event, status, call.policy_revision, details)
 
 
+def record_doubt(transaction: Transaction, event: Incoming, call: CallRow, reason: str) -> str:
+    """A stored decision that is not the one on record was asked for. Returns the `auditId`."""
+    details = {"decisionAuditId": call.audit_id, "storedStatus": call.status}
+    revision = call.policy_revision
+    return _audit(transaction, "decision.doubtful", event, "blocked", revision, details, reason)
+
+
 def _ask(batch: Batch, run: KnownRun, call: CallRow, approval_id: str, outcome: Outcome) -> None:
     """One approval for the call, on behalf of all policies that ask for one."""
     transaction = batch.transaction

@@ -1,0 +1,81 @@
+"""Whether a stored decision is the one on record, before it is given out a second time.
+
+Whoever can change the database could turn a block into an allowance by one statement. The record of the
+decision is in the hash chain, so that the change of both is found by `verify`; and a change of the decision
+alone is found here, when an agent asks again. INVARIANT: what is in doubt is never allowed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+
+from api.database import audit_chain
+from api.database.models import Approval
+
+_OF_THE_APPROVAL = {
+    "approved": "allowed",
+    "rejected": "blocked",
+    "expired": "blocked",
+    "cancelled": "blocked",
+}
+
+
+class StoredCall(Protocol):
+    """What of a tool call's row is compared."""
+
+    organisation_id: str
+    tool_call_id: str
+    tool_name: str
+    payload_digest: str
+    status: str
+    audit_id: str
+    approval_id: str | None
+
+
+def doubt(call: StoredCall, receipt: bytes = b"") -> str | None:
+    """Why the decision on a call must not be given out; None: it is the one on record. `receipt` is the
+    stored answer, where there is one."""
+    record = _found(call.organisation_id, call.audit_id)
+    if record is None:
+        return f"the record `{call.audit_id}` of this decision is not in the audit log as it was written"
+    details, status = record["details"], record["decision"]
+    same = (
+        (record["toolCallId"], record["toolName"]) == (call.tool_call_id, call.tool_name)
+        and call.payload_digest.startswith(details["payloadDigest"])
+        and details.get("approvalId") == call.approval_id
+    )
+    if same and call.approval_id is not None and call.status != "awaiting_approval":
+        status = _resolved(call.organisation_id, call.approval_id)
+    if not same or status != call.status:
+        return f"the stored decision is not the one of its record `{call.audit_id}`"
+    if receipt:
+        answer = msgspec.json.decode(receipt)
+        given = _found(call.organisation_id, answer["auditId"])
+        if given is None or given["decision"] != answer["toolCallStatus"]:
+            return f"the stored answer is not the one of its record `{answer['auditId']}`"
+    return None
+
+
+def _found(organisation_id: str, audit_id: str) -> dict[str, Any] | None:
+    """A record that is there, and says what its hash covers."""
+    record = audit_chain.find_near(organisation_id, audit_id)
+    return record if record is not None and _intact(record) else None
+
+
+def _resolved(organisation_id: str, approval_id: str) -> str | None:
+    """The status that the resolution of an approval gave its call, as the log says."""
+    row = Approval.get_or_none(Approval.approval_id == approval_id)
+    if row is None or row.resolved_at is None:
+        return None
+    for record in audit_chain.at_time(organisation_id, row.resolved_at, "approval.resolved"):
+        if record["details"]["approvalId"] == approval_id and _intact(record):
+            return str(record["details"]["toolCallStatus"])
+    return None
+
+
+def _intact(record: dict[str, Any]) -> bool:
+    said = dict(record)
+    digest = said.pop("hash")
+    return bool(audit_chain.link(said) == digest)
