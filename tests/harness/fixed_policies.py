@@ -45,5 +45,5 @@ class FixedPolicies(LivePolicies):
         raise AssertionError("these policies never change")
 
     def health(self) -> dict[str, Any]:
-        count = sum(len(each) for each in self._rulesets.values())
+        count = sum(len(each.policies) for each in self._rulesets.values())
         return {"revision": 1, "count": count, "stale": False, "errors": []}

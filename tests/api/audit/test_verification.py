@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from api.audit.checkpoints import Checkpointer, KeyDiffers
-from api.audit.installation_key import InstallationKey
+from api.audit.installation_key import InstallationKey, installation_key
 from api.audit.verification import Expectation, verify
 from api.database import audit_chain
+from api.settings import SettingsError, load
 from tests.harness.application import Service
 
+AT = "2026-01-31T09:30:00Z"
 POLICIES = [
     {
         "name": "Ask first",
@@ -41,7 +43,13 @@ def played(folder: Path, steps: Callable[[Service], Awaitable[None]], live: bool
                 "agent", 3, "tool.called", toolCallId="c-2", toolName="wipe", inputPayload={}
             )
             held = await service.report(
-                "agent", 4, "tool.called", toolCallId="c-3", toolName="pay", inputPayload={"amount": 9}
+                "agent",
+                4,
+                "tool.called",
+                toolCallId="c-3",
+                toolName="pay",
+                inputPayload={"amount": 9},
+                timestamp=AT,
             )
             path = f"/v1/approvals/{held.json()['approvalId']}/reject"
             await service.call("reviewer", "POST", path, {"reason": "no"})
@@ -228,3 +236,40 @@ def test_checkpoints_that_were_removed_leave_a_gap(tmp_path: Path) -> None:
         assert "does not follow from the one before it" in found["problems"][0]
 
     played(tmp_path, steps)
+
+
+def test_a_stored_answer_is_held_against_its_record(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        await changed(
+            service,
+            "UPDATE events SET receipt = CAST("
+            "replace(CAST(receipt AS TEXT), 'awaiting_approval', 'allowed') AS BLOB)",
+        )
+        again = await service.report(
+            "agent",
+            4,
+            "tool.called",
+            toolCallId="c-3",
+            toolName="pay",
+            inputPayload={"amount": 9},
+            timestamp=AT,
+        )
+        assert again.json()["toolCallStatus"] == "blocked"
+        assert "the stored answer is not the one of its record" in again.json()["reason"]
+
+    played(tmp_path, steps)
+
+
+def test_nodes_share_the_key_of_a_named_file(tmp_path: Path) -> None:
+    named = tmp_path / "keys" / "audit"
+    for folder in ("one", "two"):
+        settings = load({"GOVERNANCE_AUDIT_KEY_FILE": str(named)}, data_dir=str(tmp_path / folder))
+        key = installation_key(settings)
+        assert named.read_text().strip() and key.public == installation_key(settings).public
+    named.chmod(0o644)
+    with pytest.raises(SettingsError, match="chmod 600"):
+        installation_key(settings)
+    named.chmod(0o600)
+    named.write_text("no key\n")
+    with pytest.raises(SettingsError, match="32 bytes in hexadecimal"):
+        installation_key(settings)
