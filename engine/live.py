@@ -81,6 +81,7 @@ class LivePolicies:
         self._reporting = threading.Lock()
         self._reported: tuple[Problem, ...] = ()
         self._rescans = 0
+        self._failure: Problem | None = None
         self._watcher = Watcher(repository.root, monotonic)
         self._thread: threading.Thread | None = None
 
@@ -103,6 +104,8 @@ class LivePolicies:
     def health(self) -> dict[str, Any]:
         """`{revision, count, stale, errors}`: stale when the files say something that is not in force."""
         live, problems = self._live, self.repository.problems
+        if self._failure is not None:
+            problems = (self._failure, *problems)
         return {
             "revision": live.snapshot.revision,
             "count": live.snapshot.count,
@@ -273,9 +276,18 @@ class LivePolicies:
                     hints = set()
                 if late >= 0 and self._rescan(late):
                     rescan = self._monotonic() + RESCAN_SECONDS
-            except Exception:
-                log.exception("looking at the policy files failed; it is tried again")
+                self._failure = None
+            except Exception as error:
+                self._failed(error)
                 self._watcher.wait(1)
+
+    def _failed(self, error: Exception) -> None:
+        """Nobody knows now whether what the files say is in force. Told of once while it is the same."""
+        name = type(error).__name__
+        what = f"looking at the policy files failed ({name}); it is tried again, and the log says more"
+        if self._failure is None or self._failure.message != what:
+            log.error("looking at the policy files failed; it is tried again", exc_info=error)
+        self._failure = Problem(what, "", "not_looked_at")
 
     def _rescan(self, late: float) -> bool:
         """Look at all of the disk for what nothing told of; False when it is to be begun again. A change that

@@ -25,6 +25,7 @@ from engine.worktree import markers
 from engine.worktree.disk import EVERY, shown
 from engine.worktree.journal import Journal, Undo
 from engine.worktree.observer import FileState, Observed, Progress
+from engine.worktree.paths import place_of
 from engine.worktree.worktree import Worktree
 
 
@@ -129,7 +130,9 @@ class Planner:
     def classify(
         self, records: Records, path: str, state: FileState, current: FileRecord | None
     ) -> Literal["stale", "edit"]:
-        """What a difference between disk and archive is. Raises DocumentError for a conflict."""
+        """What a difference between disk and archive is. Raises DocumentError for a conflict, and for a file
+        that has no place: its name may be none that an archive can be asked for."""
+        place_of(path)
         now = current.digest if current else None
         intent = markers.read_intent(self._worktree.disk, path)
         if intent is not None and state.digest == intent.after:

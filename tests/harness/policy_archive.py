@@ -55,6 +55,7 @@ class MemoryRecords:
         return sum(at <= moment for at in self.state.revisions)
 
     def history(self, path: str) -> list[tuple[int, str | None]]:
+        path.encode()  # a database keeps texts only
         return [(at, record and record.digest) for at, each, record in self.state.log if each == path]
 
     def preset_history(self, preset_id: str) -> list[tuple[int, str]]:

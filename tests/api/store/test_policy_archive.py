@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -132,3 +133,14 @@ def test_random_interleavings(machine: Any, store: Database) -> None:
     )
     for seed in range(4):
         walk(OverSql, seed, 40)
+
+
+def test_a_file_name_that_is_no_text_is_named_as_a_problem(store: Database, tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "p")
+    folder.archive = HookedSqlArchive(store)  # type: ignore[assignment]
+    folder.write("policies/a.yaml", document("a"))
+    folder.started()
+    (folder.root / os.fsdecode(b"policies/\xff.yaml")).write_text(document("x"))
+    again = folder.open()
+    assert [problem.file for problem in again.start().problems] == ["policies/\\xff.yaml"]
+    assert again.snapshot.count == 1

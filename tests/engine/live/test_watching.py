@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,6 +60,22 @@ def test_a_broken_file_is_told_once_and_the_good_set_stays(folder: Folder) -> No
         folder.write("policies/a.yaml", document("a", value="pay"))
         watched.until(lambda: watched.blocks("pay"))
         assert not watched.live.health()["stale"]
+
+
+def test_when_looking_fails_the_set_is_stale(folder: Folder) -> None:
+    with watching(folder) as watched:
+        look = folder.archive.view
+
+        def fail(work: Any) -> Any:
+            raise UnicodeEncodeError("utf-8", "x", 0, 1, "surrogates not allowed")
+
+        folder.archive.view = fail  # type: ignore[method-assign]
+        folder.write("policies/a.yaml", document("a", value="pay"))
+        watched.until(lambda: bool(watched.live.health()["stale"]))
+        (error,) = watched.live.health()["errors"]
+        assert error["message"].startswith("looking at the policy files failed (UnicodeEncodeError)")
+        folder.archive.view = look  # type: ignore[method-assign]
+        watched.until(lambda: watched.blocks("pay") and not watched.live.health()["stale"])
 
 
 def test_nothing_happens_while_git_works(folder: Folder) -> None:

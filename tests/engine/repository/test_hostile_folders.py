@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from engine.worktree.disk import Disk
-from tests.harness.policy_folder import Folder, document, messages
+from tests.harness.policy_folder import ADMIN, Folder, document, messages
 
 
 def unlike(folder: Folder, path: str, make: Callable[[Path], object], message: str) -> None:
@@ -106,6 +106,21 @@ def test_a_name_that_is_no_text(folder: Folder) -> None:
         Path.touch,
         "policies/\\xff.yaml: the name of a file or folder has unprintable characters; rename it",
     )
+
+
+def test_a_name_that_is_no_text_keeps_no_start_and_no_other_file_back_for_ever(folder: Folder) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    folder.started()
+    odd = folder.root / os.fsdecode(b"policies/\xff.yaml")
+    odd.write_text(document("x"))
+    folder.write("policies/a.yaml", document("a", name="Edited"))
+    again = folder.open()
+    assert [problem.file for problem in again.start().problems] == ["policies/\\xff.yaml"]
+    assert again.policy("default", "a").policy.name == "Hold", "one batch: the last good set stays"
+    again.update("default", "a", {"action": "warn"}, author=ADMIN)
+    assert again.policy("default", "a").policy.name == "Edited"
+    odd.unlink()
+    assert again.apply_files().problems == ()
 
 
 def test_a_name_in_capitals(folder: Folder) -> None:
