@@ -11,7 +11,7 @@ from api.audit.installation_key import InstallationKey
 from api.clock import Clock, Ids
 from api.database import counters
 from api.database.connection import Database
-from api.database.id_index import Directory
+from api.database.id_index import IdIndex
 from api.database.writer import Writer
 from api.settings import Settings
 from api.updates.hub import Hub
@@ -34,7 +34,7 @@ class Context:
 
     settings: Settings
     store: Database
-    directory: Directory
+    id_index: IdIndex
     writer: Writer
     live: LivePolicies
     hub: Hub

@@ -15,7 +15,7 @@ from typing import Final
 
 from api.clock import Clock, iso
 from api.database.connection import Database, DatabaseUnavailable
-from api.database.id_index import Directory
+from api.database.id_index import IdIndex
 from api.database.transaction import Transaction
 from api.database.writer import Writer
 from api.store import expiry
@@ -45,22 +45,22 @@ class Retention:
         """The same of deliveries."""
         return iso(now - self.delivery_days * DAY) if self.delivery_days else ""
 
-    def due(self, now: float, directory: Directory) -> list[Callable[[Transaction], int]]:
+    def due(self, now: float, id_index: IdIndex) -> list[Callable[[Transaction], int]]:
         """The jobs to repeat until each deletes nothing more."""
         jobs: list[Callable[[Transaction], int]] = [
             lambda transaction: expiry.rate_hits(transaction, now, MOST_AT_ONCE)
         ]
         if before := self.events_before(now):
-            jobs.append(lambda transaction: expiry.events(transaction, directory, before, MOST_AT_ONCE))
+            jobs.append(lambda transaction: expiry.events(transaction, id_index, before, MOST_AT_ONCE))
         if until := self.deliveries_before(now):
             jobs.append(lambda transaction: expiry.deliveries(transaction, until, MOST_AT_ONCE))
         return jobs
 
 
-async def clean(retention: Retention, directory: Directory, writer: Writer, now: float) -> int:
+async def clean(retention: Retention, id_index: IdIndex, writer: Writer, now: float) -> int:
     """Delete all that is due now; returns how many rows."""
     total = 0
-    for job in retention.due(now, directory):
+    for job in retention.due(now, id_index):
         while deleted := await writer.write(job):
             total += deleted
             await asyncio.sleep(BATCH_PAUSE)
@@ -68,7 +68,7 @@ async def clean(retention: Retention, directory: Directory, writer: Writer, now:
 
 
 async def keep_clean(
-    retention: Retention, store: Database, directory: Directory, writer: Writer, clock: Clock
+    retention: Retention, store: Database, id_index: IdIndex, writer: Writer, clock: Clock
 ) -> None:
     """Clean now and every minute, for ever."""
     while True:
@@ -76,7 +76,7 @@ async def keep_clean(
             now = clock()
             bounds = retention.events_before(now), retention.deliveries_before(now)
             if await store.read(expiry.anything, store, now, *bounds):
-                await clean(retention, directory, writer, now)
+                await clean(retention, id_index, writer, now)
         except DatabaseUnavailable as error:
             log.warning("retention waits: %s", error)
         except Exception:

@@ -21,7 +21,7 @@ from api.clock import Clock, Ids, iso, random_ids, system_clock
 from api.context import Context
 from api.database import counters
 from api.database.connection import Database, DatabaseUnavailable
-from api.database.id_index import Directory
+from api.database.id_index import IdIndex
 from api.database.writer import Writer
 from api.ingestion.pipeline import Ingestion
 from api.retention import Retention, keep_clean
@@ -52,7 +52,7 @@ async def open_service(
     try:
         await asyncio.to_thread(store.migrate)
         first_delay = settings.webhook_retry[0] if settings.webhook_retry else 0.0
-        directory = Directory(store)
+        id_index = IdIndex(store)
         audit_key = installation_key(settings)
         outbox = WebhookOutbox(store, ids, first_delay)
         hub = Hub()
@@ -70,7 +70,7 @@ async def open_service(
             stack.push_async_callback(asyncio.to_thread, opening.__exit__, None, None, None)
             writer.ingest = Ingestion(
                 store,
-                directory,
+                id_index,
                 rules=live.ruleset,
                 rules_revision=lambda: live.revision,
                 catch_up=live.catch_up,
@@ -84,13 +84,13 @@ async def open_service(
             stack.push_async_callback(asyncio.to_thread, feed.close)
             writer.follower = feed
             context = Context(
-                settings, store, directory, writer, live, hub, credentials, clock, ids, clock(), audit_key
+                settings, store, id_index, writer, live, hub, credentials, clock, ids, clock(), audit_key
             )
             retention = Retention(settings.event_days, settings.delivery_days)
             housekeeping = [
                 asyncio.create_task(_sweep(context)),
                 asyncio.create_task(keep_signing(Checkpointer(audit_key), store, writer)),
-                asyncio.create_task(keep_clean(retention, store, directory, writer, clock)),
+                asyncio.create_task(keep_clean(retention, store, id_index, writer, clock)),
             ]
             deliverer = DeliveryWorker(
                 store,

@@ -124,5 +124,5 @@ def _said(error: Exception) -> str | None:
     from engine.errors import DocumentError
 
     if isinstance(error, DatabaseUnavailable):
-        return error.told or str(error)
+        return error.operator_message or str(error)
     return str(error) if isinstance(error, (SettingsError, DocumentError)) else None

@@ -119,7 +119,7 @@ def reason(error: Exception) -> str:
     """Why it was refused, for whoever runs the service."""
     from api.database.connection import DatabaseUnavailable
 
-    return (error.told if isinstance(error, DatabaseUnavailable) else "") or str(error)
+    return (error.operator_message if isinstance(error, DatabaseUnavailable) else "") or str(error)
 
 
 def _on_stop(close_waits: Callable[[], None]) -> None:

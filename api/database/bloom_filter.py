@@ -1,15 +1,15 @@
-"""Which ids are certainly not in the directory: nearly all that are asked for, since most are new.
+"""A Bloom filter of one bit an id: which ids are certainly in no row, as nearly all that are asked for.
 
 To look for an id in a large table costs some microseconds and a page of it, to look at one bit next to
-nothing. So there is one bit for many ids, set when one of them is put in. A bit that is not set says no; one
-that is set says nothing, and memory and table are asked.
+nothing. A bit is set when one of its ids is put in. A bit that is not set says no; one that is set says
+nothing, and `id_index.py` asks its memtables and its table.
 
 What the table had before, when a process starts, is read in the order of its keys, some with each look, so no
-start waits for it. Up to `end` the bits are complete, and whatever lies behind is let through.
+start waits for it. Up to `end` the bits are complete, and whatever lies behind might be there.
 
 The bits are few at first, since few stay in the processor's caches, and are doubled as long as that pays.
 
-INVARIANT: an id that was committed is let through. All that was put in since the sieve was made was added.
+INVARIANT: an id that was committed might be there: all that was put in since the filter was made was added.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Key = tuple[int, int]
 LEAST: Final = 2**20
 """Bytes of bits at first."""
 MOST: Final = 2**24
-"""Bytes of bits at last. Then some eighth of the new ids is let through with ten million ids, and half with a
+"""Bytes of bits at last. Then some eighth of the new ids might be there with ten million ids, and half with a
 hundred million."""
 BITS: Final = 32
 """Bits for each id: with fewer they are doubled."""
@@ -34,7 +34,7 @@ _SPREAD: Final = 0x9E3779B97F4A7C15
 """Calls of different runs may have the same hash, so their runs choose other bits."""
 
 
-class Sieve:
+class BloomFilter:
     """See the module; used inside the writing transaction, one at a time."""
 
     __slots__ = ("_bits", "_count", "_mask", "end")
@@ -62,13 +62,13 @@ class Sieve:
         self.add(keys)
         self.end = keys[-1] if len(keys) == most else None
 
-    def let_through(self, keys: Sequence[Key]) -> Sequence[Key]:
-        """Those that may be in memory or table."""
+    def might_contain(self, keys: Sequence[Key]) -> Sequence[Key]:
+        """Those of the keys that might be in memory or table."""
         bits, mask, end = self._bits, self._mask, self.end
-        through: list[Key] = []
+        possible: list[Key] = []
         for key in keys:
             owner, hash_ = key
             spot = (hash_ ^ owner * _SPREAD) & mask
             if bits[spot >> 3] >> (spot & 7) & 1 or (end is not None and key > end):
-                through.append(key)
-        return through
+                possible.append(key)
+        return possible

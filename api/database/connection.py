@@ -81,7 +81,7 @@ def _replacing(columns: Iterable[str], key: Sequence[str]) -> str:
 class DatabaseUnavailable(Exception):
     """The database cannot be reached or written now; nothing of the transaction was kept."""
 
-    told = ""
+    operator_message = ""
     """Which database and why, for the person at the command line; never for callers of the API."""
 
 
@@ -96,7 +96,7 @@ class DatabaseFull(DatabaseUnavailable):
 def translated(error: BaseException, url: str = "") -> DatabaseUnavailable:
     """The error to raise for a driver's failure."""
     made = _translated(error)
-    made.told = told(made, error, url)
+    made.operator_message = operator_message(made, error, url)
     return made
 
 
@@ -113,7 +113,7 @@ def _translated(error: BaseException) -> DatabaseUnavailable:
     return DatabaseUnavailable("the database cannot be reached; try again shortly")
 
 
-def told(made: DatabaseUnavailable, error: BaseException, url: str) -> str:
+def operator_message(made: DatabaseUnavailable, error: BaseException, url: str) -> str:
     """Which database it is and what the driver said. INVARIANT: never the password."""
     if isinstance(made, DatabaseFull):
         return str(made)
@@ -326,9 +326,11 @@ class Database:
 
     def _held(self) -> DatabaseUnavailable:
         made = DatabaseUnavailable("another process holds the database; try again shortly")
-        made.told = f"another process holds `{self.path}.lock` and does not go on; continue it or end it"
+        made.operator_message = (
+            f"another process holds `{self.path}.lock` and does not go on; continue it or end it"
+        )
         if not self._stuck:
-            log.warning("%s", made.told)
+            log.warning("%s", made.operator_message)
         self._stuck = True
         return made
 

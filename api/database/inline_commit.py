@@ -1,10 +1,10 @@
 """Events that have arrived and are not written yet: the event loop writes them itself, or leaves them.
 
 To hand an event to the writer's thread and its answer back costs more than a good disk lets one wait. So the
-loop commits what it has read since it last looked, as one group, while the thread rests. Whatever is unusual
-is left to the thread: the database held by another process, a cache out of date, an event that was reported
-before, much to read, and for a while everything when commits are slow. PostgreSQL, at the other end of a
-network, is all the thread's.
+loop commits what it has read since it last looked, as one group, while the thread is idle. Whatever is
+unusual is left to the thread: the database held by another process, a cache out of date, an event that was
+reported before, much to read, and for a while everything when commits are slow. PostgreSQL, at the other end
+of a network, is all the thread's.
 
 INVARIANT: an event is in one place at a time - here, in the thread's queue, or in a transaction - and events
 leave in the order in which they came.
@@ -51,7 +51,7 @@ class Thread(Protocol):
     writing: threading.Lock
 
     @property
-    def rests(self) -> bool: ...
+    def is_idle(self) -> bool: ...
 
     def take(self, entries: Iterable[Entry]) -> None: ...
 
@@ -133,7 +133,7 @@ class Arrivals:
         count = self._group()
         group = self._off(count or 1)
         written = False
-        if count and self._writer.rests:
+        if count and self._writer.is_idle:
             written = self._timed(group)
         if not written:
             # All go along, so that none is told later than the thread tells the first.

@@ -167,8 +167,8 @@ class Postgres(peewee.PostgresqlDatabase):
             self._copy(table, columns, rows)
             return
         kinds = self._types(table, columns)
-        told = [_told(type, values) for type, values in zip(kinds, zip(*rows, strict=True), strict=True)]
-        rows = list(zip(*told, strict=True))
+        sent = [_as_sent(type, values) for type, values in zip(kinds, zip(*rows, strict=True), strict=True)]
+        rows = list(zip(*sent, strict=True))
         start = 0
         while start < len(rows):
             size = min(MOST_TOGETHER, 1 << ((len(rows) - start).bit_length() - 1))
@@ -334,7 +334,7 @@ class _Own(threading.local):
         self.session: _Session | None = None
 
 
-def _told(type: str, values: Sequence[Any]) -> Sequence[Any]:
+def _as_sent(type: str, values: Sequence[Any]) -> Sequence[Any]:
     """Values of a column as they are sent. Numbers go as texts: the driver would give them a type by their
     size, and a statement is prepared for certain types."""
     if type in ("text", "bytea", ""):

@@ -1,6 +1,6 @@
 """One writing transaction: what a job may do in it, and what follows its commit.
 
-INVARIANT: what is published, owed or run afterwards is gathered here and goes out only after the commit.
+INVARIANT: what is published, delivered or run afterwards is gathered here and goes out only after the commit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from api.database.connection import Database
 from api.database.postgres import Rows, Statement
 
 
-class Again(Exception):
+class NotRepeatable(Exception):
     """The transaction came upon something that it has not looked for; it is made again, not repeatable."""
 
 
@@ -69,8 +69,9 @@ class Outbox(Protocol):
         self, organisation_id: str, event: str, data: dict[str, Any], now: float
     ) -> list[tuple[Any, ...]]: ...
 
-    def owed(self, webhook_ids: Iterable[str]) -> None:
-        """Deliveries of these are committed and due; called on the writer thread, must not raise."""
+    def wake_sender(self, webhook_ids: Iterable[str]) -> None:
+        """Deliveries of these are committed and due: wake who sends them. Called on the writer thread; must
+        not raise."""
 
 
 _STATE = (
@@ -125,18 +126,18 @@ class Transaction:
         return self._audit.append(audit_chain.Record(type=type, organisationId=organisation_id, **fields))
 
     def notify(self, organisation_id: str, event: str, data: dict[str, Any]) -> None:
-        """Owe this webhook event to everyone subscribed; the rows commit with their cause."""
+        """Enqueue this webhook event for everyone subscribed; the rows commit with their cause."""
         if self._outbox is not None:
             self._deliveries += self._outbox.rows(organisation_id, event, data, self.now)
 
-    def owe(self, row: tuple[Any, ...]) -> None:
-        """Owe one delivery made by hand (a test event); see `Outbox.columns`."""
+    def enqueue_delivery(self, row: tuple[Any, ...]) -> None:
+        """Enqueue one delivery made by hand (a test event); see `Outbox.columns`."""
         self._deliveries.append(row)
 
-    def due(self, webhook_id: str) -> None:
+    def wake_sender(self, webhook_id: str) -> None:
         """A delivery of this webhook became due: wake who sends, once the transaction is committed."""
         if (outbox := self._outbox) is not None:
-            self.after_commit(lambda: outbox.owed((webhook_id,)))
+            self.after_commit(lambda: outbox.wake_sender((webhook_id,)))
 
     def publish(self, organisation_id: str, topic: str, key: str, **data: Any) -> None:
         """Wake those who wait for this, once the transaction is committed."""
@@ -204,7 +205,7 @@ class Transaction:
 
     def committed(self) -> None:
         if self._deliveries and self._outbox is not None:
-            self._outbox.owed(row[0] for row in self._deliveries)
+            self._outbox.wake_sender(row[0] for row in self._deliveries)
         after, self._after = self._after, []  # they refer to the transaction: leave no cycle behind
         for function in after:
             function()

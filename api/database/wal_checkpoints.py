@@ -40,7 +40,7 @@ class Checkpoints:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._growth = Growth(path)
+        self._growth = FileGrowth(path)
         self._pages = 0
         self._wanted = threading.Event()
         self._thread: threading.Thread | None = None
@@ -92,10 +92,10 @@ class Checkpoints:
                 busy, written, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
                 if busy or written == copied:
                     break
-        self._growth.dismiss()
+        self._growth.drop_page_cache()
 
 
-class Growth:
+class FileGrowth:
     """What the database file has grown by need not stay in the system's memory. Of one file, for one thread.
 
     SQLite keeps the pages that it works with by itself, and what events leave behind is seldom read again.
@@ -114,7 +114,7 @@ class Growth:
         self._identity: _Identity | None = None
         self._size = 0
 
-    def dismiss(self) -> None:
+    def drop_page_cache(self) -> None:
         """What came since the last time; nothing the first time. Raises OSError."""
         if not hasattr(os, "posix_fadvise"):
             return

@@ -33,7 +33,7 @@ from api.clock import Clock, Ids
 from api.database import audit_chain
 from api.database.connection import Database, DatabaseUnavailable
 from api.database.inline_commit import Arrivals, Entry
-from api.database.transaction import Again, Change, Job, Outbox, Transaction
+from api.database.transaction import Change, Job, NotRepeatable, Outbox, Transaction
 from api.loops import call_on
 
 log = logging.getLogger("governance")
@@ -43,7 +43,7 @@ MOST_IN_ONE_COMMIT = 512
 MOST_BYTES_IN_ONE_COMMIT = 32 * 2**20
 MOST_WAITING = 10_000
 MOST_BYTES_WAITING = 256 * 2**20
-"""Beyond either, a newcomer is told to come back: a disk that cannot keep up must not fill the memory."""
+"""Beyond either, a newcomer is refused for now: a disk that cannot keep up must not fill the memory."""
 
 
 class Overloaded(DatabaseUnavailable):
@@ -66,7 +66,7 @@ class Ingest(Protocol):
 
     def apply(self, transaction: Transaction, events: Sequence[Any], *, repeatable: bool) -> list[Any]:
         """Inside the lock: one result per event, an answer or an exception. A repeatable transaction may
-        raise `Again`."""
+        raise `NotRepeatable`."""
 
 
 class Writer:
@@ -166,7 +166,7 @@ class Writer:
     # For `inline_commit.py` ----------------------------------------------------------------------------
 
     @property
-    def rests(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether the thread has nothing to write, nor is about to."""
         return self._handed_over == 0 and not self._closed
 
@@ -186,13 +186,13 @@ class Writer:
         begun = perf_counter()
         try:
             results, transaction = self._transact(batch, repeatable=True, wait=False)
-        except (Again, DatabaseUnavailable):
+        except (NotRepeatable, DatabaseUnavailable):
             return False
         except Exception:
             log.exception("events could not be written together; they are tried again")
             return False
         _settle_all([(entry.settle, result) for entry, result in zip(batch, results, strict=True)])
-        self._told(batch, transaction, begun)
+        self._report(batch, transaction, begun)
         return True
 
     # The thread -----------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ class Writer:
                 results, transaction = self._transact(
                     batch, repeatable=all(entry.job is None for entry in batch)
                 )
-            except Again:
+            except NotRepeatable:
                 results, transaction = self._transact(batch, repeatable=False)
         except DatabaseUnavailable as error:
             metrics.commit_failed()
@@ -251,16 +251,16 @@ class Writer:
             results = [error]
         self._deliver(batch, results)
         if transaction is not None:
-            self._told(batch, transaction, begun)
+            self._report(batch, transaction, begun)
 
-    def _told(self, batch: Sequence[Entry], transaction: Transaction, begun: float) -> None:
-        """Tell those who only watch. INVARIANT: nothing in here undoes or repeats a commit."""
+    def _report(self, batch: Sequence[Entry], transaction: Transaction, begun: float) -> None:
+        """Report to those who only watch. INVARIANT: nothing in here undoes or repeats a commit."""
         try:
             metrics.committed(len(batch), perf_counter() - begun)
             if self.publish is not None:
                 self.publish(transaction.changes())
         except Exception:
-            log.exception("what was committed could not be told to those who watch")
+            log.exception("what was committed could not be reported to those who watch")
 
     def _transact(
         self, batch: list[Entry], *, repeatable: bool, wait: bool = True
@@ -268,7 +268,7 @@ class Writer:
         events = [entry.event for entry in batch if entry.job is None]
         if events and self.ingest is not None:
             self.ingest.prepare(events)
-        told: audit_chain.Spans = {}
+        audited: audit_chain.Spans = {}
         try:
             first = []
             if not self.store.is_sqlite:
@@ -287,11 +287,11 @@ class Writer:
                 ]
                 transaction.flush()
                 if self.follower is not None:
-                    told = transaction.audited
-                    self.follower.about_to_commit(told)
+                    audited = transaction.audited
+                    self.follower.about_to_commit(audited)
         except BaseException:
-            if self.follower is not None and told:
-                self.follower.rolled_back(told)
+            if self.follower is not None and audited:
+                self.follower.rolled_back(audited)
             raise
         self._committed(transaction)
         return results, transaction

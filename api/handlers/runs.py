@@ -25,7 +25,7 @@ async def list_runs(caller: Caller, values: Values, context: Context) -> Reply:
     before = decode_cursor(values.query.get("cursor"), _Cursor)
     items, total, position = await context.store.read(
         runs.list_runs,
-        context.directory,
+        context.id_index,
         caller,
         values.query.get("status"),
         values.query.get("agentId"),
@@ -45,7 +45,7 @@ async def get_run(caller: Caller, values: Values, context: Context) -> Reply:
     while True:
         # INVARIANT: listening begins before reading, so that no change falls between the two.
         with context.hub.listening(caller.organisation_id, "run", run_id) as changed:
-            now = await context.store.read(runs.revision, context.directory, caller, run_id)
+            now = await context.store.read(runs.revision, context.id_index, caller, run_id)
             if now is None:
                 raise not_found("run", run_id)
             seen = seen or now
@@ -53,7 +53,7 @@ async def get_run(caller: Caller, values: Values, context: Context) -> Reply:
             if now != seen or left <= 0 or context.hub.closed:
                 break
             await asyncio.wait([changed], timeout=min(left, WAIT_CHECK))
-    return Reply(await context.store.read(runs.find_run, context.directory, caller, run_id))
+    return Reply(await context.store.read(runs.find_run, context.id_index, caller, run_id))
 
 
 ROUTES = (

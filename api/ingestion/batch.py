@@ -17,7 +17,7 @@ from msgspec.structs import astuple
 
 from api.database.bloom_filter import Key
 from api.database.connection import Database
-from api.database.id_index import EVENTS, Directory, Entry
+from api.database.id_index import EVENTS, IdIndex, IndexEntry
 from api.database.transaction import Transaction
 from api.ingestion.event import Incoming
 from api.ingestion.known_runs import KnownRun, KnownRuns
@@ -55,7 +55,7 @@ class Batch:
 
     store: Database
     transaction: Transaction
-    directory: Directory
+    id_index: IdIndex
     organisations: set[str]
     runs: dict[tuple[str, str], KnownRun]
     learnt: list[KnownRun]
@@ -73,7 +73,7 @@ class Batch:
     event_types: list[str] = field(default_factory=list)
     statuses: list[str] = field(default_factory=list)
     """Of the calls decided for the first time."""
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[IndexEntry] = field(default_factory=list)
     """Of the directory, for the new rows."""
     event_rows: list[EventRow] = field(default_factory=list)
     call_rows: list[CallRow] = field(default_factory=list)
@@ -87,18 +87,18 @@ class Batch:
         transaction: Transaction,
         events: Sequence[Incoming],
         known_runs: KnownRuns,
-        directory: Directory,
+        id_index: IdIndex,
     ) -> Batch:
         """Read what the events may need."""
         wanted = {(event.caller.organisation_id, event.body.runId) for event in events}
         runs = known_runs.take(transaction, wanted)
         learnt = [KnownRun(*row) for row in store.found(_RUNS, wanted - runs.keys())]
         runs |= {(run.organisation_id, run.run_id): run for run in learnt}
-        found = directory.find(transaction, _keys(runs, events))
+        found = id_index.find(transaction, _keys(runs, events))
         return cls(
             store,
             transaction,
-            directory,
+            id_index,
             {organisation_id for organisation_id, _ in wanted},
             learnt=learnt,
             known=_known(store, [number for (owner, _), number in found.items() if owner == EVENTS]),
@@ -224,7 +224,7 @@ class Batch:
                 self.store.change(_UPDATE_RUN, (*values, run.run_no))
         self.flush_events()
         self._insert(RateHitRow, self.hit_rows)
-        self.directory.enter(self.transaction, self.entries, self.next_event - 1)
+        self.id_index.enter(self.transaction, self.entries, self.next_event - 1)
 
     def _insert(self, kind: type[Row], rows: Sequence[Row]) -> None:
         if rows:

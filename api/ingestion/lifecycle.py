@@ -77,7 +77,7 @@ def _end(batch: Batch, event: Incoming, run: KnownRun) -> bool:
     if event.metadata.get("cancelApprovals") is not True:
         return False
     batch.flush_calls()
-    approvals.cancel_run(transaction, batch.directory, run.run_no, f"run {run.status}")
+    approvals.cancel_run(transaction, batch.id_index, run.run_no, f"run {run.status}")
     batch.refresh_calls(run)
     return True
 

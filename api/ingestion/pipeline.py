@@ -25,8 +25,8 @@ from api.audit.stored_decision import doubt
 from api.caller import Caller
 from api.clock import Clock
 from api.database.connection import Database
-from api.database.id_index import Directory
-from api.database.transaction import Again, Transaction
+from api.database.id_index import IdIndex
+from api.database.transaction import NotRepeatable, Transaction
 from api.ingestion.batch import Batch, KnownEvent
 from api.ingestion.decide import decide, evaluate, halted
 from api.ingestion.event import Answer, Evaluated, EventRefused, Incoming, Receipt, same_body
@@ -63,7 +63,7 @@ class Ingestion:
     def __init__(
         self,
         store: Database,
-        directory: Directory,
+        id_index: IdIndex,
         *,
         rules: Callable[[str], Ruleset],
         rules_revision: Callable[[], int],
@@ -74,7 +74,7 @@ class Ingestion:
         frontend: str,
     ) -> None:
         self._store = store
-        self._directory = directory
+        self._id_index = id_index
         self._rules = rules
         self._rules_revision = rules_revision
         self._catch_up = catch_up
@@ -107,7 +107,7 @@ class Ingestion:
         self, transaction: Transaction, events: Sequence[Incoming], *, repeatable: bool
     ) -> list[Answer | Exception]:
         self._refresh(transaction, repeatable)
-        batch = Batch.open(self._store, transaction, events, self._known_runs, self._directory)
+        batch = Batch.open(self._store, transaction, events, self._known_runs, self._id_index)
         answers: list[Answer | Exception] = []
         part = len(events) if self._store.is_sqlite else PART
         for start in range(0, len(events), part):
@@ -132,7 +132,7 @@ class Ingestion:
         new_rules = revision > self._rules_revision()
         new_keys = transaction.counter("keys") != self._keys_version()
         if repeatable and (new_rules or new_keys):
-            raise Again
+            raise NotRepeatable
         if new_rules:
             self._catch_up(revision)
         if new_keys:

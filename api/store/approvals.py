@@ -19,7 +19,7 @@ from peewee import JOIN, SQL
 
 from api import metrics
 from api.caller import Caller
-from api.database.id_index import Directory
+from api.database.id_index import IdIndex
 from api.database.models import Approval, Event, Organisation, Run, ToolCall
 from api.database.transaction import Transaction
 from api.store import halts
@@ -256,10 +256,10 @@ def expire_due(transaction: Transaction) -> int:
     return sum(_expire(transaction, row) for row in due)
 
 
-def cancel_run(transaction: Transaction, directory: Directory, run_no: int, reason: str) -> int:
+def cancel_run(transaction: Transaction, id_index: IdIndex, run_no: int, reason: str) -> int:
     """End the pending approvals of a run that is over; returns how many."""
     held = ToolCall.select(ToolCall.approval_id).where(
-        directory.calls_of([run_no]) & (ToolCall.status == "awaiting_approval")
+        id_index.calls_of([run_no]) & (ToolCall.status == "awaiting_approval")
     )
     waiting = list(
         Approval.select()

@@ -93,7 +93,7 @@ def test(transaction: Transaction, organisation_id: str, webhook_id: str) -> dic
     delivery_id = transaction.ids("dlv")
     data = {"webhookId": webhook_id, "message": "this is a test; the webhook works"}
     payload = webhooks.payload_of("webhook.test", data, transaction.now)
-    transaction.owe(
+    transaction.enqueue_delivery(
         webhooks.delivery_row(
             webhook_id,
             delivery_id,
@@ -131,7 +131,7 @@ def redeliver(
         row.status, row.attempt_count, row.leased_until = "pending", 0, 0.0
     row.next_attempt_at = transaction.now
     row.save()
-    transaction.due(webhook_id)
+    transaction.wake_sender(webhook_id)
     return _shape(row)
 
 

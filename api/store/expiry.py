@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from api.database.connection import Database, marks
-from api.database.id_index import EVENTS, Directory
+from api.database.id_index import EVENTS, IdIndex
 from api.database.transaction import Transaction
 
 _OLD_EVENTS = "SELECT event_no, received_at, id_hash FROM events ORDER BY event_no LIMIT ?"
@@ -29,16 +29,16 @@ def anything(store: Database, now: float, events_before: str, deliveries_before:
     return bool(deliveries_before and _finished(store, deliveries_before, 1))
 
 
-def events(transaction: Transaction, directory: Directory, before: str, most: int) -> int:
+def events(transaction: Transaction, id_index: IdIndex, before: str, most: int) -> int:
     """Events received before a time (ISO 8601 UTC); the newest event stays, since it holds the numbering.
 
     INVARIANT: what goes is filed, and goes from the directory, too: no id leads to nothing.
     """
     store, newest = transaction.store, transaction.highest("events")
     rows = [row for row in store.rows(_OLD_EVENTS, (most,)) if row[1] < before and row[0] != newest]
-    if rows and rows[-1][0] > directory.filed(transaction):
-        directory.settle(transaction)
-    rows = [row for row in rows if row[0] <= directory.filed(transaction)]
+    if rows and rows[-1][0] > id_index.flushed(transaction):
+        id_index.flush(transaction)
+    rows = [row for row in rows if row[0] <= id_index.flushed(transaction)]
     hashes = [row[2] for row in rows]
     if hashes:
         store.rows_changed(

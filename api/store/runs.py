@@ -13,7 +13,7 @@ import msgspec
 from peewee import JOIN, Case, fn
 
 from api.caller import Caller
-from api.database.id_index import Directory
+from api.database.id_index import IdIndex
 from api.database.models import Event, Run, ToolCall
 from api.store.approvals import input_payload, is_own
 
@@ -30,7 +30,7 @@ memory."""
 
 
 def list_runs(
-    directory: Directory,
+    id_index: IdIndex,
     caller: Caller,
     status: str | None,
     agent_id: str | None,
@@ -54,12 +54,12 @@ def list_runs(
     rows = list(Run.select().where(chosen).order_by(Run.run_no.desc()).limit(limit + 1))
     more = len(rows) > limit
     rows = rows[:limit]
-    counts = _counts(directory, [row.run_no for row in rows])
+    counts = _counts(id_index, [row.run_no for row in rows])
     summaries = [{**_facts(row), "toolCallCounts": counts[row.run_no]} for row in rows]
     return summaries, int(total), rows[-1].run_no if more else None
 
 
-def _counts(directory: Directory, numbers: list[int]) -> defaultdict[int, dict[str, int]]:
+def _counts(id_index: IdIndex, numbers: list[int]) -> defaultdict[int, dict[str, int]]:
     """run_no -> how many calls have each status."""
     counts: defaultdict[int, dict[str, int]] = defaultdict(
         lambda: {"allowed": 0, "blocked": 0, "awaiting_approval": 0}
@@ -67,7 +67,7 @@ def _counts(directory: Directory, numbers: list[int]) -> defaultdict[int, dict[s
     if numbers:
         query: Any = (
             ToolCall.select(ToolCall.run_no, ToolCall.status, fn.COUNT(ToolCall.call_no))
-            .where(directory.calls_of(numbers))
+            .where(id_index.calls_of(numbers))
             .group_by(ToolCall.run_no, ToolCall.status)
             .tuples()
         )
@@ -81,14 +81,14 @@ def _own_run(caller: Caller, run_id: str) -> Run | None:
     return row if row is not None and is_own(caller, row.key_id, row.agent_id) else None
 
 
-def revision(directory: Directory, caller: Caller, run_id: str) -> str | None:
+def revision(id_index: IdIndex, caller: Caller, run_id: str) -> str | None:
     """A text that changes whenever what there is to read of the run does; None when there is no such run for
     the caller."""
     row = _own_run(caller, run_id)
-    return None if row is None else _revision(directory, row)
+    return None if row is None else _revision(id_index, row)
 
 
-def _revision(directory: Directory, row: Run) -> str:
+def _revision(id_index: IdIndex, row: Run) -> str:
     def counted(condition: Any) -> Any:
         return fn.COALESCE(fn.SUM(Case(None, [(condition, 1)], 0)), 0)
 
@@ -99,7 +99,7 @@ def _revision(directory: Directory, row: Run) -> str:
             counted(ToolCall.status == "awaiting_approval"),
             counted(ToolCall.flags != "[]"),
         )
-        .where(directory.calls_of([row.run_no]))
+        .where(id_index.calls_of([row.run_no]))
         .tuples()
         .first()
     )
@@ -107,17 +107,17 @@ def _revision(directory: Directory, row: Run) -> str:
     return sha256(msgspec.json.encode(state)).hexdigest()[:16]
 
 
-def find_run(directory: Directory, caller: Caller, run_id: str) -> dict[str, Any] | None:
+def find_run(id_index: IdIndex, caller: Caller, run_id: str) -> dict[str, Any] | None:
     """The run with every tool call in the order reported; None when the caller may not know of it."""
     row = _own_run(caller, run_id)
     if row is None:
         return None
     # INVARIANT: read first, so that what changes meanwhile is news to whoever waits after this revision.
-    before = _revision(directory, row)
+    before = _revision(id_index, row)
     calls: Any = (
         ToolCall.select(ToolCall, Event.body)
         .join(Event, JOIN.LEFT_OUTER, on=(Event.event_no == ToolCall.event_no))
-        .where(directory.calls_of([row.run_no]))
+        .where(id_index.calls_of([row.run_no]))
         .order_by(ToolCall.call_no)
         .objects()
     )

@@ -112,7 +112,7 @@ class WebhookOutbox:
             for webhook_id in subscribed
         ]
 
-    def owed(self, webhook_ids: Iterable[str]) -> None:
+    def wake_sender(self, webhook_ids: Iterable[str]) -> None:
         if self.listener is not None:
             self.listener(set(webhook_ids))
 

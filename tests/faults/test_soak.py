@@ -26,8 +26,8 @@ def test_many_events_leave_nothing_behind_in_memory(tmp_path: Path, monkeypatch:
                     numbers = range(start, start + 50)
                     await asyncio.gather(*(_call(service, number) for number in numbers))
                 # What waits to be filed is bounded too, see `test_id_index.py`; here it is all filed.
-                directory = service.context.directory
-                await service.context.writer.write(directory.settle)
+                directory = service.context.id_index
+                await service.context.writer.write(directory.flush)
                 await service.context.writer.write(lambda transaction: directory.find(transaction, []))
 
             await report(0, 600)

@@ -1,4 +1,4 @@
-"""The directory finds every id that is in a committed row, whoever wrote it and whatever happened since."""
+"""The index finds every id that is in a committed row, whoever wrote it and whatever happened since."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from api.clock import random_ids
 from api.database import bloom_filter, id_index
 from api.database.connection import Database
-from api.database.id_index import EVENTS, Directory, Entry, Key
+from api.database.id_index import EVENTS, IdIndex, IndexEntry, Key
 from api.database.models import ToolCall
 from api.database.transaction import Transaction
 from api.store.expiry import events as expire
@@ -30,9 +30,9 @@ TABLES = ("events", "tool_calls", "directory", "counters")
 
 @pytest.fixture
 def store(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
-    monkeypatch.setattr(id_index, "ENOUGH", 60)
-    monkeypatch.setattr(id_index, "AT_ONCE", 12)
-    monkeypatch.setattr(id_index, "SIFTED", 7)
+    monkeypatch.setattr(id_index, "MEMTABLE_ENTRIES", 60)
+    monkeypatch.setattr(id_index, "FLUSHED_AT_ONCE", 12)
+    monkeypatch.setattr(id_index, "LEARNT_AT_ONCE", 7)
     monkeypatch.setattr(bloom_filter, "LEAST", 2)
     monkeypatch.setattr(bloom_filter, "MOST", 256)
     made = opened(database_url)
@@ -50,20 +50,20 @@ class World:
 
     store: Database
     chance: random.Random
-    processes: list[Directory]
+    processes: list[IdIndex]
     rows: dict[Key, int] = field(default_factory=dict)
     times: dict[int, str] = field(default_factory=dict)
     calls: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     last: int = 0
     hour: int = 0
 
-    def any(self) -> Directory:
+    def any(self) -> IdIndex:
         return self.chance.choice(self.processes)
 
     def write(self, undone: bool = False) -> None:
         """A few events, most of them calls, by one process; or nothing, when it is undone at the end."""
         process, self.hour = self.any(), self.hour + 1
-        entries: list[Entry] = []
+        entries: list[IndexEntry] = []
         events, calls = [], []
         number = self.last
         for _ in range(self.chance.randint(1, 15)):
@@ -126,9 +126,9 @@ class World:
         assert self.last in left or not self.last
 
     def restart(self) -> None:
-        self.processes[self.chance.randrange(len(self.processes))] = Directory(self.store)
+        self.processes[self.chance.randrange(len(self.processes))] = IdIndex(self.store)
 
-    def filed(self) -> set[Entry]:
+    def flushed(self) -> set[IndexEntry]:
         return {(row[0], row[1], row[2]) for row in self.store.rows("SELECT owner, hash, no FROM directory")}
 
 
@@ -151,7 +151,7 @@ def test_every_id_is_found_after_any_course_of_events(store: Database, processes
             for table in TABLES:
                 store.rows_changed(f"DELETE FROM {table}")
         chance = random.Random(seed)
-        world = World(store, chance, [Directory(store) for _ in range(processes)])
+        world = World(store, chance, [IdIndex(store) for _ in range(processes)])
         for _ in range(150):
             step = chance.random()
             if step < 0.6:
@@ -171,45 +171,45 @@ def test_every_id_is_found_after_any_course_of_events(store: Database, processes
         world.look()
         world.read()
         rows = {(owner, hash_, number) for (owner, hash_), number in world.rows.items()}
-        assert world.filed() <= rows, "what is filed has a row"
-        assert len(world.filed()) > len(rows) / 3, "and much of it is filed"
+        assert world.flushed() <= rows, "what is flushed has a row"
+        assert len(world.flushed()) > len(rows) / 3, "and much of it is flushed"
 
 
-def test_what_is_filed_leaves_the_memory(store: Database) -> None:
-    world = World(store, random.Random(1), [Directory(store)])
+def test_what_is_flushed_leaves_the_memory(store: Database) -> None:
+    world = World(store, random.Random(1), [IdIndex(store)])
     most = 0
     for _ in range(300):
         world.write()
-        unfiled: Any = world.processes[0]._unfiled
-        most = max(most, unfiled.count + sum(map(len, unfiled.old.values())))
+        memtable: Any = world.processes[0]._memtable
+        most = max(most, memtable.count + sum(map(len, memtable.old.values())))
     # Filing goes on with each commit, at 1.25 times the pace, so a lot grows to ten commits at most.
-    assert most <= 2 * id_index.ENOUGH + 10 * 30
+    assert most <= 2 * id_index.MEMTABLE_ENTRIES + 10 * 30
     assert len(world.rows) > 8 * most
 
 
-def test_who_was_idle_reads_no_more_than_what_is_not_filed(
+def test_who_was_idle_reads_no_more_than_what_is_not_flushed(
     store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    idle = Directory(store)
+    idle = IdIndex(store)
     world = World(store, random.Random(4), [idle])
     world.write()
-    world.processes = [Directory(store)]
+    world.processes = [IdIndex(store)]
     for _ in range(150):
         world.write()
     read: list[int] = []
     reading = idle._read
 
-    def recorded(after: int, last: int) -> Iterable[Entry]:
+    def recorded(after: int, last: int) -> Iterable[IndexEntry]:
         read.append(last - after)
         return reading(after, last)
 
     monkeypatch.setattr(idle, "_read", recorded)
     with store.transaction():
         transaction = world.transaction()
-        filed = idle.filed(transaction)
+        flushed = idle.flushed(transaction)
         idle.find(transaction, [])
-    assert read == [world.last - filed] and filed > world.last / 2
-    world.processes = [Directory(store), idle]
+    assert read == [world.last - flushed] and flushed > world.last / 2
+    world.processes = [IdIndex(store), idle]
     for _ in range(20):
         world.write()
         world.look()
@@ -217,20 +217,20 @@ def test_who_was_idle_reads_no_more_than_what_is_not_filed(
 
 
 def test_filing_is_spread_over_the_commits(store: Database) -> None:
-    world = World(store, random.Random(3), [Directory(store)])
+    world = World(store, random.Random(3), [IdIndex(store)])
     before, steps = 0, []
     for _ in range(150):
         world.write()
-        steps.append(len(world.filed()) - before)
+        steps.append(len(world.flushed()) - before)
         before += steps[-1]
-    most = int((id_index.AT_ONCE + 2 * 15) * id_index.HASTE)
+    most = int((id_index.FLUSHED_AT_ONCE + 2 * 15) * id_index.FLUSHED_FOR_EACH)
     assert max(steps) <= most
     assert sum(step > 0 for step in steps) > 50
 
 
 def test_a_database_that_was_put_in_its_place_is_read_anew(store: Database) -> None:
     """A restored copy, or a standby that took over: what was committed last may be missing."""
-    world = World(store, random.Random(2), [Directory(store)])
+    world = World(store, random.Random(2), [IdIndex(store)])
     for _ in range(10):
         world.write()
     with store.transaction():
@@ -244,19 +244,19 @@ def test_a_database_that_was_put_in_its_place_is_read_anew(store: Database) -> N
 
 
 def test_bits_that_could_not_be_set_hide_nothing(store: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(store, random.Random(3), [Directory(store)])
+    world = World(store, random.Random(3), [IdIndex(store)])
     for _ in range(4):
         world.write()
-    add = bloom_filter.Sieve.add
+    add = bloom_filter.BloomFilter.add
     refused: list[object] = []
 
-    def failing(self: bloom_filter.Sieve, ids: Any) -> None:
+    def failing(self: bloom_filter.BloomFilter, ids: Any) -> None:
         if not refused:
             refused.append(ids)
             raise MemoryError
         add(self, ids)
 
-    monkeypatch.setattr(bloom_filter.Sieve, "add", failing)
+    monkeypatch.setattr(bloom_filter.BloomFilter, "add", failing)
     committed = Transaction.committed
 
     def carried_on(transaction: Transaction) -> None:  # as the writer does
@@ -272,7 +272,7 @@ def test_bits_that_could_not_be_set_hide_nothing(store: Database, monkeypatch: p
 
 def test_an_entry_that_leads_to_nothing_gives_way(store: Database) -> None:
     """A process of an older version deletes old events, and knows nothing of the directory."""
-    world = World(store, random.Random(8), [Directory(store)])
+    world = World(store, random.Random(8), [IdIndex(store)])
     for _ in range(60):
         world.write()
     hash_ = store.rows("SELECT hash FROM directory WHERE owner = 0 ORDER BY no LIMIT 1")[0][0]
@@ -290,7 +290,7 @@ def test_an_entry_that_leads_to_nothing_gives_way(store: Database) -> None:
     world.last = world.rows[EVENTS, hash_] = number
     for _ in range(60):
         world.write()
-    assert (EVENTS, hash_, number) in world.filed()
+    assert (EVENTS, hash_, number) in world.flushed()
     world.restart()
     with store.transaction():
         found = world.any().find(world.transaction(), [(EVENTS, hash_)])
@@ -301,9 +301,9 @@ def test_a_file_that_was_put_in_its_place_is_read_anew_without_a_connection_to_l
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread had closed its connection before; others have written more to the new file since."""
-    monkeypatch.setattr(id_index, "ENOUGH", 10_000)
+    monkeypatch.setattr(id_index, "MEMTABLE_ENTRIES", 10_000)
     store = opened(f"sqlite:///{tmp_path}/governance.db")
-    here = Directory(store)
+    here = IdIndex(store)
     world = World(store, random.Random(6), [here])
     world.write()
     store.leave()
@@ -314,7 +314,7 @@ def test_a_file_that_was_put_in_its_place_is_read_anew_without_a_connection_to_l
         world.write()
     store.leave()
     copy.replace(store.path)
-    world = World(store, random.Random(7), [Directory(store)], rows=rows, last=last)
+    world = World(store, random.Random(7), [IdIndex(store)], rows=rows, last=last)
     for _ in range(9):
         world.write()
     world.processes = [here]
@@ -325,14 +325,14 @@ def test_a_file_that_was_put_in_its_place_is_read_anew_without_a_connection_to_l
 @pytest.mark.parametrize("told", [False, True])
 def test_a_reader_is_given_no_call_of_another_run(store: Database, told: bool) -> None:
     """The database is another one, another process has written to it, and this one has only read so far."""
-    idle = Directory(store)
+    idle = IdIndex(store)
     world = World(store, random.Random(5), [idle])
     for _ in range(4):
         world.write()
     with store.transaction():
         for table in TABLES:
             store.rows_changed(f"DELETE FROM {table}")
-    world.last, world.rows, world.processes = 0, {}, [Directory(store)]
+    world.last, world.rows, world.processes = 0, {}, [IdIndex(store)]
     world.calls.clear()
     for _ in range(4):
         world.write()
@@ -344,11 +344,11 @@ def test_a_reader_is_given_no_call_of_another_run(store: Database, told: bool) -
         assert found == world.calls[run_no] if told else found <= world.calls[run_no]
 
 
-def test_a_run_is_read_whole_while_its_calls_are_being_filed(
+def test_a_run_is_read_whole_while_its_calls_are_being_flushed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(id_index, "ENOUGH", 20)
-    monkeypatch.setattr(id_index, "AT_ONCE", 6)
+    monkeypatch.setattr(id_index, "MEMTABLE_ENTRIES", 20)
+    monkeypatch.setattr(id_index, "FLUSHED_AT_ONCE", 6)
 
     async def play() -> None:
         async with Service(tmp_path, []) as service:
@@ -375,8 +375,8 @@ def test_a_run_is_read_whole_while_its_calls_are_being_filed(
 def test_all_approvals_of_a_run_end_with_it_wherever_its_calls_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(id_index, "ENOUGH", 12)
-    monkeypatch.setattr(id_index, "AT_ONCE", 4)
+    monkeypatch.setattr(id_index, "MEMTABLE_ENTRIES", 12)
+    monkeypatch.setattr(id_index, "FLUSHED_AT_ONCE", 4)
     hold = {
         "name": "Hold payments",
         "action": "require_approval",

@@ -36,6 +36,8 @@ def played(tmp_path: Path, steps: Steps, *, slow_disk: float = 60.0) -> None:
             writer: Any = service.context.writer
             wrote: list[str] = []
             at_once, commit = writer.commit_at_once, writer._commit
+            await asyncio.sleep(0.01)
+            await writer.write(lambda transaction: None)  # what the start of the service writes comes before
 
             def noted_at_once(group: list[Any]) -> bool:
                 done: bool = at_once(group)

@@ -15,7 +15,7 @@ import pytest
 
 from api.database import postgres
 from api.database.connection import Database, DatabaseUnavailable
-from api.database.id_index import Directory
+from api.database.id_index import IdIndex
 from api.database.models import Blob, Organisation, PolicyVersion
 from api.database.postgres import Postgres
 from api.database.transaction import Transaction
@@ -90,8 +90,8 @@ def test_a_group_of_events_waits_for_the_server_a_few_times(
             writer = running.context.writer
             for number in range(3):
                 assert (await post(running, payment(number))).status_code == 200
-            directory = Directory(running.context.store)
-            await writer.write(directory.settle)
+            directory = IdIndex(running.context.store)
+            await writer.write(directory.flush)
             waits = Waits(monkeypatch)
             for group, expected in (("a", MOST_WAITS), ("b", MOST_WAITS - 1)):
                 events = [payment(f"{group}{number}") | {"runId": "run-0"} for number in range(GROUP)]

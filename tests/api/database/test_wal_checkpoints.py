@@ -16,7 +16,7 @@ from api.clock import random_ids, system_clock
 from api.database import wal_checkpoints
 from api.database.connection import Database
 from api.database.transaction import Transaction
-from api.database.wal_checkpoints import Growth
+from api.database.wal_checkpoints import FileGrowth
 from api.database.writer import Writer
 from tests.harness.sql_archive import opened
 
@@ -64,12 +64,12 @@ def test_the_system_need_not_keep_what_the_file_has_grown_by(
     store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wal_checkpoints, "PAGES", 10**9)
-    dismissed: list[tuple[int, int]] = []
+    dropped: list[tuple[int, int]] = []
 
     def advised(file: int, start: int, length: int, advice: int) -> None:
         assert os.path.samestat(os.fstat(file), store.path.stat())
         assert advice == os.POSIX_FADV_DONTNEED
-        dismissed.append((start, start + length))
+        dropped.append((start, start + length))
 
     monkeypatch.setattr(os, "posix_fadvise", advised)
     sizes = []
@@ -79,7 +79,7 @@ def test_the_system_need_not_keep_what_the_file_has_grown_by(
         sizes.append(store.path.stat().st_size)
     store.checkpoints._copy()
     assert sizes == sorted(set(sizes))
-    assert dismissed == [(sizes[0], sizes[1]), (sizes[1], sizes[2])]  # what was there before stays
+    assert dropped == [(sizes[0], sizes[1]), (sizes[1], sizes[2])]  # what was there before stays
     store.close()
 
 
@@ -106,17 +106,17 @@ def test_the_locks_stay_while_the_file_is_looked_at(store: Database) -> None:
 
 
 def test_another_file_in_the_same_place_is_another_one(store: Database, tmp_path: Path) -> None:
-    growth = Growth(store.path)
+    growth = FileGrowth(store.path)
     write(store, 1)
-    growth.dismiss()
+    growth.drop_page_cache()
     before = growth._file or 0
     aside = tmp_path / "aside"
     store.close()
     store.path.rename(aside)
     with pytest.raises(FileNotFoundError):
-        growth.dismiss()
+        growth.drop_page_cache()
     store.path.write_bytes(bytes(100_000))
-    growth.dismiss()
+    growth.drop_page_cache()
     first = os.fstat(growth._file or 0)
     assert os.path.samestat(first, store.path.stat()) and not os.path.samestat(first, aside.stat())
     assert os.path.samestat(os.fstat(before), aside.stat())  # to close it could take locks away

@@ -16,7 +16,7 @@ import pytest
 from api.auth.credentials import key_digest
 from api.clock import random_ids
 from api.database.connection import Database, DatabaseUnavailable
-from api.database.id_index import Directory
+from api.database.id_index import IdIndex
 from api.database.models import Event, Run, ToolCall
 from api.database.transaction import Transaction
 from api.ingestion import event as event_
@@ -47,7 +47,7 @@ def another_process(service: Service) -> Ingestion:
     context = service.context
     return Ingestion(
         context.store,
-        Directory(context.store),
+        IdIndex(context.store),
         rules=context.live.ruleset,
         rules_revision=lambda: context.live.revision,
         catch_up=context.live.catch_up,
@@ -384,8 +384,8 @@ def test_a_database_of_before_gets_the_directory(store: Database) -> None:
     assert store.rows("SELECT DISTINCT receipt FROM events")
     with store.transaction():
         transaction = Transaction(store, 0.0, random_ids, None)
-        assert Directory(store).find(transaction, [*filed]) == filed
-        assert Directory.filed(transaction) == 25
+        assert IdIndex(store).find(transaction, [*filed]) == filed
+        assert IdIndex.flushed(transaction) == 25
     store.migrate()
 
 

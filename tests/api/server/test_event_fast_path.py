@@ -1,4 +1,4 @@
-"""The short way of an event answers exactly as the ordinary way does, over a real socket."""
+"""The fast path of an event answers exactly as the endpoint does, over a real socket."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOLD = {
 }
 PLAIN = "application/json"
 ORDINARY = "application/json; charset=utf-8"
-"""Means the same, but is not what the short way knows."""
+"""Means the same, but is not what the fast path knows."""
 
 
 @pytest.fixture(scope="module")

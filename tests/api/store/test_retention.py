@@ -30,7 +30,7 @@ FEW = {
 
 
 async def cleaned(service: Service, retention: Retention) -> int:
-    return await clean(retention, service.context.directory, service.context.writer, service.clock())
+    return await clean(retention, service.context.id_index, service.context.writer, service.clock())
 
 
 def count(service: Service, table: str) -> Any:
@@ -55,7 +55,7 @@ def test_old_events_go_and_decisions_stay(tmp_path: Path, database_url: str) -> 
             service.clock.now += 2 * DAY
             for number in range(20, 25):
                 await told(service, number)
-            directory, writer, now = service.context.directory, service.context.writer, service.clock()
+            directory, writer, now = service.context.id_index, service.context.writer, service.clock()
             assert await clean(Retention(0, 0), directory, writer, now) == 0, "0 means for ever"
             assert await clean(Retention(3, 3), directory, writer, now) == 0
             assert await clean(Retention(1, 1), directory, writer, now) == 20
