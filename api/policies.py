@@ -9,7 +9,8 @@ from typing import Any
 
 from api import metrics
 from api.clock import Clock, Ids, iso, random_ids, system_clock
-from api.database.connection import Database, DatabaseUnavailable
+from api.database.connection import Database
+from api.database.errors import DatabaseUnavailable
 from api.database.transaction import Transaction
 from api.database.writer import Writer
 from api.settings import Settings

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from api.clock import Clock, iso
-from api.database.connection import Database, DatabaseUnavailable
+from api.database.connection import Database
+from api.database.errors import DatabaseUnavailable
 from api.database.id_index import IdIndex
 from api.database.transaction import Transaction
 from api.database.writer import Writer

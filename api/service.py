@@ -20,7 +20,8 @@ from api.auth.signing_secret import signing_secret
 from api.clock import Clock, Ids, iso, random_ids, system_clock
 from api.context import Context
 from api.database import counters
-from api.database.connection import Database, DatabaseUnavailable
+from api.database.connection import Database
+from api.database.errors import DatabaseUnavailable
 from api.database.id_index import IdIndex
 from api.database.writer import Writer
 from api.ingestion.pipeline import Ingestion

@@ -6,7 +6,8 @@ import asyncio
 import logging
 
 from api.audit.checkpoints import EVERY_SECONDS, Checkpointer, KeyDiffers
-from api.database.connection import Database, DatabaseUnavailable
+from api.database.connection import Database
+from api.database.errors import DatabaseUnavailable
 from api.database.writer import Writer
 
 log = logging.getLogger("governance")

@@ -119,7 +119,7 @@ def _drop_output() -> None:
 
 def _said(error: Exception) -> str | None:
     """The text of an error that is for people; None for a fault of ours."""
-    from api.database.connection import DatabaseUnavailable
+    from api.database.errors import DatabaseUnavailable
     from api.settings import SettingsError
     from engine.errors import DocumentError
 

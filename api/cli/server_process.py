@@ -108,7 +108,7 @@ def _settle_memory() -> None:
 
 def refused(error: Exception) -> bool:
     """True for an error that tells a person what to mend; anything else is a fault of ours."""
-    from api.database.connection import DatabaseUnavailable
+    from api.database.errors import DatabaseUnavailable
     from api.settings import SettingsError
     from engine.errors import EngineError
 
@@ -117,7 +117,7 @@ def refused(error: Exception) -> bool:
 
 def reason(error: Exception) -> str:
     """Why it was refused, for whoever runs the service."""
-    from api.database.connection import DatabaseUnavailable
+    from api.database.errors import DatabaseUnavailable
 
     return (error.operator_message if isinstance(error, DatabaseUnavailable) else "") or str(error)
 

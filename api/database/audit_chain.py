@@ -21,7 +21,8 @@ from peewee import SqliteDatabase, fn
 
 from api.clock import Ids
 from api.database.connection import Database
-from api.database.models import Audit, database
+from api.database.models import Audit
+from api.database.table import database
 
 GENESIS = "0" * 64
 MOST_READ = 2_000

@@ -15,7 +15,8 @@ from typing import Protocol
 
 import psycopg
 
-from api.database.connection import Database, DatabaseUnavailable
+from api.database.connection import Database
+from api.database.errors import DatabaseUnavailable
 
 CHANNEL = "governance"
 LOOK_SECONDS = 0.025

@@ -13,10 +13,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
@@ -27,35 +25,19 @@ from urllib.parse import urlsplit
 import peewee
 from playhouse.migrations import Runner
 
-from api.database.models import database
+from api.database.errors import DatabaseUnavailable, translated
 from api.database.postgres import Postgres, Rows, Statement
+from api.database.table import database
 from api.database.wal_checkpoints import PAGE, Checkpoints
+from api.database.write_lock import FileLock, ServerLock
 
 log = logging.getLogger("governance")
 
 T = TypeVar("T")
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-WRITE_LOCK = 0x60BE_4A9C
-"""Advisory lock number on PostgreSQL (arbitrary, fixed)."""
-
-_LOCK = "SELECT set_config('lock_timeout', ?, true), pg_advisory_xact_lock(?)"
-_END_SILENT = (
-    "SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid"
-    " WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 0 AND l.objid = %s"
-    " AND a.datname = current_database() AND a.wait_event = 'ClientRead'"
-    " AND a.state_change < now() - make_interval(secs => %s)"
-)
 
 SQLITE_START = b"SQLite format 3\0"
-
-LOCK_SECONDS = 10.0
-"""How long a transaction waits for the write lock that another process holds."""
-LOCK_SECONDS_AGAIN = 1.0
-"""The same once a wait was in vain, so that a queue of requests is told soon."""
-SILENT_SECONDS = 20
-"""A node that held the lock on PostgreSQL in silence for so long has stopped or is out of reach."""
-
 
 TOGETHER = 32
 """Rows that one statement puts into SQLite, where there are so many. More gain little."""
@@ -78,87 +60,6 @@ def _replacing(columns: Iterable[str], key: Sequence[str]) -> str:
     return f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {new}"
 
 
-class DatabaseUnavailable(Exception):
-    """The database cannot be reached or written now; nothing of the transaction was kept."""
-
-    operator_message = ""
-    """Which database and why, for the person at the command line; never for callers of the API."""
-
-
-class DatabaseDamaged(DatabaseUnavailable):
-    """The file is no database, or what it holds cannot be read."""
-
-
-class DatabaseFull(DatabaseUnavailable):
-    """The disk or the database has no room left; nothing of the transaction was kept."""
-
-
-def translated(error: BaseException, url: str = "") -> DatabaseUnavailable:
-    """The error to raise for a driver's failure."""
-    made = _translated(error)
-    made.operator_message = operator_message(made, error, url)
-    return made
-
-
-def _translated(error: BaseException) -> DatabaseUnavailable:
-    cause: BaseException | None = error
-    while cause is not None:
-        # What was wrong at first may be hidden by a roll-back that found itself rolled back already.
-        text = str(cause).lower()
-        if "full" in text or "no space" in text:
-            return DatabaseFull("the database has no room left; free disk space and try again")
-        if "not a database" in text or "malformed" in text:
-            return DatabaseDamaged("the database cannot be reached; try again shortly")
-        cause = cause.__context__
-    return DatabaseUnavailable("the database cannot be reached; try again shortly")
-
-
-def operator_message(made: DatabaseUnavailable, error: BaseException, url: str) -> str:
-    """Which database it is and what the driver said. INVARIANT: never the password."""
-    if isinstance(made, DatabaseFull):
-        return str(made)
-    if urlsplit(url).scheme == "sqlite":
-        path = url.removeprefix("sqlite:///")
-        if isinstance(made, DatabaseDamaged):
-            return (
-                f"`{path}` is no database or is damaged; stop the service and put a copy that "
-                f"`governance backup FILE` made in its place, and delete `{path}-wal` and `{path}-shm`; "
-                "if the path is wrong, mend --database-url or GOVERNANCE_DATABASE_URL"
-            )
-        return f"the database `{path}` cannot be used: {_first_line(error)}"
-    place, secrets = _postgres_place(url)
-    reason = _first_line(error)
-    for secret in secrets:
-        reason = reason.replace(secret, "***")
-    return f"the database {place} cannot be used: {reason}"
-
-
-def _first_line(error: BaseException) -> str:
-    # A failed start of a transaction hides what was wrong at first.
-    text = str(error) or str(error.__context__ or "") or type(error).__name__
-    return text.strip().splitlines()[0]
-
-
-def _postgres_place(url: str) -> tuple[str, list[str]]:
-    """`host:port/name`, and what must not be shown."""
-    from urllib.parse import unquote
-
-    from psycopg import ProgrammingError
-    from psycopg.conninfo import conninfo_to_dict
-
-    rough = urlsplit(url).netloc.rpartition("@")[0].partition(":")[2]
-    secrets = [rough, unquote(rough)]
-    try:
-        parts = conninfo_to_dict(url)
-    except ProgrammingError:
-        return "address", [each for each in secrets if each]
-    secrets.append(str(parts.get("password") or ""))
-    hosts = str(parts.get("host") or "localhost").split(",")
-    ports = str(parts.get("port") or "5432").split(",")
-    places = [f"{host}:{ports[min(number, len(ports) - 1)]}" for number, host in enumerate(hosts)]
-    return f"`{','.join(places)}/{parts.get('dbname') or ''}`", [each for each in secrets if each]
-
-
 class Database:
     """One process's way to its database. `url` is `sqlite:///path` or `postgresql://...`."""
 
@@ -166,9 +67,8 @@ class Database:
         self.url = url
         scheme = urlsplit(url).scheme
         self.is_sqlite = scheme == "sqlite"
-        self._lock_file: int | None = None
-        self._stuck = False
-        """The last wait for the write lock was in vain."""
+        self._file_lock: FileLock | None = None
+        self._server_lock: ServerLock | None = None
         self._made = False
         """The tables are there, so from now on there is a file."""
         self._opened = threading.local()
@@ -180,6 +80,7 @@ class Database:
             self.path = Path(url.removeprefix("sqlite:///"))
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.checkpoints = Checkpoints(self.path)
+            self._file_lock = FileLock(self.path)
             self.peewee: peewee.Database = peewee.SqliteDatabase(
                 str(self.path),
                 pragmas={
@@ -200,6 +101,7 @@ class Database:
             )
         else:
             self.peewee = Postgres(url.replace("postgres://", "postgresql://", 1))
+            self._server_lock = ServerLock(self.peewee, url)
         database.initialize(self.peewee)
         self._readers = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="store-read")
         self._statements: dict[tuple[str, tuple[str, ...], int], str] = {}
@@ -210,7 +112,8 @@ class Database:
     def migrate(self) -> None:
         """Bring the tables up to date; safe to call from several processes at once."""
         self._refuse_foreign_file()
-        with self.guarded(), self.write_lock(), self._session_lock():
+        lock = self._server_lock.over_transactions() if self._server_lock else self.write_lock()
+        with self.guarded(), lock:
             Runner(self.peewee, str(MIGRATIONS)).up()
         self._made = True
 
@@ -223,19 +126,9 @@ class Database:
                 if start and start != SQLITE_START:
                     raise translated(peewee.DatabaseError("file is not a database"), self.url)
 
-    @contextlib.contextmanager
-    def _session_lock(self) -> Iterator[None]:
-        """The write lock over several transactions on PostgreSQL, which makes tables in steps."""
-        if self.is_sqlite:
-            yield
-            return
-        self.peewee.execute_sql("SELECT pg_advisory_lock(%s)", (WRITE_LOCK,))
-        try:
-            yield
-        finally:
-            # A connection that broke has given the lock back already.
-            with contextlib.suppress(peewee.PeeweeException):
-                self.peewee.execute_sql("SELECT pg_advisory_unlock(%s)", (WRITE_LOCK,))
+    def write_lock(self, *, wait: bool = True) -> contextlib.AbstractContextManager[None]:
+        """The process-wide part of the write lock (SQLite only; PostgreSQL locks in `transaction`)."""
+        return self._file_lock.held(wait=wait) if self._file_lock else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:
@@ -286,79 +179,6 @@ class Database:
             self._opened.file = identity
 
     @contextlib.contextmanager
-    def write_lock(self, *, wait: bool = True) -> Iterator[None]:
-        """The process-wide part of the write lock (SQLite only; PostgreSQL locks in `transaction`).
-
-        Raises DatabaseUnavailable when it cannot be had in time. INVARIANT: nobody waits for ever: a sibling
-        that was stopped while it held the lock (SIGSTOP, a debugger, a frozen container) would otherwise
-        hang every event of every process, and nobody would be told.
-        """
-        if not self.is_sqlite or os.name == "nt":
-            yield
-            return
-        import fcntl
-
-        if self._lock_file is None:
-            self._lock_file = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        deadline = time.monotonic() + self._patience
-        pause = 0.0002
-        # `flock` knows no time limit, so it is asked again and again; a group commit takes milliseconds.
-        while True:
-            try:
-                fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not wait:
-                    raise DatabaseUnavailable("another process writes; try again shortly") from None
-                if time.monotonic() >= deadline:
-                    raise self._held() from None
-                time.sleep(pause)
-                pause = min(pause * 1.5, 0.002)
-        self._stuck = False
-        try:
-            yield
-        finally:
-            fcntl.flock(self._lock_file, fcntl.LOCK_UN)
-
-    @property
-    def _patience(self) -> float:
-        return LOCK_SECONDS_AGAIN if self._stuck else LOCK_SECONDS
-
-    def _held(self) -> DatabaseUnavailable:
-        made = DatabaseUnavailable("another process holds the database; try again shortly")
-        made.operator_message = (
-            f"another process holds `{self.path}.lock` and does not go on; continue it or end it"
-        )
-        if not self._stuck:
-            log.warning("%s", made.operator_message)
-        self._stuck = True
-        return made
-
-    def _lock_on_server(self, database: Postgres, first: Sequence[Statement]) -> list[Rows]:
-        """The write lock of all nodes on PostgreSQL, see `write_lock`, and the rows of the first statements.
-
-        The server holds the lock of a node that lost its power for hours, so whoever waits in vain ends the
-        session of a holder that has been silent for long; what it had not committed is undone.
-        """
-        database.later(_LOCK, (f"{self._patience:.0f}s", WRITE_LOCK))
-        try:
-            found = database.answers(first)
-        except peewee.OperationalError as error:
-            if getattr(getattr(error, "orig", None), "sqlstate", "") == "55P03":  # lock not available
-                self._stuck = True
-                self._end_silent_holder()
-            raise
-        self._stuck = False
-        return found
-
-    def _end_silent_holder(self) -> None:
-        from psycopg import Error, connect
-
-        with contextlib.suppress(Error), connect(self.url, autocommit=True, connect_timeout=5) as connection:
-            if connection.execute(_END_SILENT, (WRITE_LOCK, SILENT_SECONDS)).fetchall():
-                log.warning("a node that held the database in silence for %s s was cut off", SILENT_SECONDS)
-
-    @contextlib.contextmanager
     def transaction(
         self, *, wait: bool = True, size: int = 0, first: Sequence[Statement] = ()
     ) -> Iterator[list[Rows]]:
@@ -371,9 +191,9 @@ class Database:
         with self.guarded(), self.write_lock(wait=wait):
             if self.peewee.is_closed():
                 self.peewee.connect()
-            if isinstance(self.peewee, Postgres):
+            if isinstance(self.peewee, Postgres) and self._server_lock is not None:
                 with self.peewee.gathering(), self.peewee.atomic():
-                    yield self._lock_on_server(self.peewee, first)
+                    yield self._server_lock.take(first)
             else:
                 if not wait:
                     self._never_wait()
@@ -519,6 +339,5 @@ class Database:
         if self.is_sqlite:
             self.checkpoints.close()
         self.leave()
-        if self._lock_file is not None:
-            os.close(self._lock_file)
-            self._lock_file = None
+        if self._file_lock is not None:
+            self._file_lock.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from api.database.models import database
+from api.database.table import database
 
 
 def value(name: str) -> int:

@@ -37,7 +37,7 @@ from peewee import SQL, Expression
 
 from api.database.bloom_filter import BEGINNING, BloomFilter, Key
 from api.database.connection import Database
-from api.database.models import ToolCall
+from api.database.models import CallTable
 from api.database.transaction import Transaction
 
 IndexEntry = tuple[int, int, int]
@@ -167,7 +167,7 @@ class IdIndex:
         later = "MAX" if self._store.is_sqlite else "GREATEST"
         flushed = f"COALESCE((SELECT value FROM counters WHERE name = '{_FLUSHED}'), 0)"
         numbered = Expression(
-            ToolCall.call_no,
+            CallTable.call_no,
             "IN",
             SQL(
                 f"(SELECT no FROM directory WHERE owner IN ({chosen})"
@@ -177,7 +177,7 @@ class IdIndex:
                 [*runs, msgspec.json.encode(numbers).decode(), seen, *runs],
             ),
         )
-        return numbered & ToolCall.run_no.in_(runs)
+        return numbered & CallTable.run_no.in_(runs)
 
     # Keeping --------------------------------------------------------------------------------------
 

@@ -18,21 +18,14 @@ from peewee import (
     BooleanField,
     CompositeKey,
     Database,
-    DatabaseProxy,
     DoubleField,
     IntegerField,
-    Model,
     SqliteDatabase,
     TextField,
 )
 
-database = DatabaseProxy()
-
-
-class Table(Model):
-    class Meta:
-        database = database
-        legacy_table_names = False
+from api.database import policy_models as policy_models
+from api.database.table import Table
 
 
 class Organisation(Table):
@@ -126,7 +119,7 @@ class Event(Table):
         table_name = "events"
 
 
-class ToolCall(Table):
+class CallTable(Table):
     call_no = BigAutoField()
     """The number of its event; older ones were numbered by themselves."""
     organisation_id = TextField()
@@ -309,80 +302,6 @@ class Delivery(Table):
         )
 
 
-class Blob(Table):
-    """Exact bytes by sha256 (hex)."""
-
-    digest = TextField(primary_key=True)
-    content = BlobField()
-
-    class Meta:
-        table_name = "blobs"
-
-
-class PolicyVersion(Table):
-    """Every state a policy ever had. `state` is the parsed policy (JSON). The current one has no
-    `archived_at`; `deleted` says that a version ended by deletion, not by a newer version."""
-
-    organisation_id = TextField()
-    policy_id = TextField()
-    version = IntegerField()
-    revision = BigIntegerField()
-    path = TextField()
-    digest = TextField()
-    state = TextField()
-    source = TextField()
-    created_at = TextField()
-    created_by = TextField()
-    archived_at = TextField(null=True)
-    archived_by = TextField(null=True)
-    deleted = BooleanField(default=False)
-
-    class Meta:
-        table_name = "policy_versions"
-        primary_key = CompositeKey("organisation_id", "policy_id", "version")
-        indexes = ((("revision",), False),)
-
-
-class PolicyFile(Table):
-    """The last good set: every file that is in force, by its path under the policies folder."""
-
-    path = TextField(primary_key=True)
-    kind = TextField()
-    organisation_id = TextField()
-    document_id = TextField()
-    digest = TextField()
-    version = IntegerField()
-    revision = BigIntegerField()
-    created_at = TextField()
-    updated_at = TextField()
-    source = TextField()
-
-    class Meta:
-        table_name = "policy_files"
-
-
-class PolicyChange(Table):
-    """Which path changed at which revision, and to what; no `digest`: it went away."""
-
-    revision = BigIntegerField()
-    path = TextField()
-    at = TextField()
-    kind = TextField()
-    organisation_id = TextField()
-    document_id = TextField()
-    digest = TextField(null=True)
-    version = IntegerField()
-    created_at = TextField()
-    updated_at = TextField()
-    source = TextField()
-    author = TextField()
-
-    class Meta:
-        table_name = "policy_changes"
-        primary_key = CompositeKey("revision", "path")
-        indexes = ((("path", "revision"), False),)
-
-
 class Node(Table):
     """A process that serves, for reports and divergence checks."""
 
@@ -402,25 +321,5 @@ def make_tables(db: Database, tables: Sequence[type[Table]] | None = None) -> No
     db.create_tables(TABLES if tables is None else tables)
 
 
-TABLES: tuple[type[Table], ...] = (
-    Organisation,
-    User,
-    ApiKey,
-    Counter,
-    Run,
-    Event,
-    ToolCall,
-    Directory,
-    Approval,
-    Halt,
-    RateHit,
-    Audit,
-    AuditCheckpoint,
-    Webhook,
-    Delivery,
-    Blob,
-    PolicyVersion,
-    PolicyFile,
-    PolicyChange,
-    Node,
-)
+TABLES: tuple[type[Table], ...] = tuple(Table.__subclasses__())
+"""In the order of their definition, those of `policy_models.py` first."""

@@ -31,7 +31,8 @@ import peewee
 from api import metrics
 from api.clock import Clock, Ids
 from api.database import audit_chain
-from api.database.connection import Database, DatabaseUnavailable
+from api.database.connection import Database
+from api.database.errors import DatabaseUnavailable
 from api.database.inline_commit import Arrivals, Entry
 from api.database.transaction import Change, Job, NotRepeatable, Outbox, Transaction
 from api.loops import call_on

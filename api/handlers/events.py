@@ -12,7 +12,7 @@ import msgspec
 from api import metrics
 from api.caller import Caller
 from api.context import Context
-from api.database.connection import DatabaseUnavailable
+from api.database.errors import DatabaseUnavailable
 from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, as_api_error
 from api.http.route import AGENT, Route

@@ -13,7 +13,7 @@ from typing import Any
 from api import metrics
 from api.caller import Caller
 from api.context import VERSION, Context
-from api.database.connection import DatabaseUnavailable
+from api.database.errors import DatabaseUnavailable
 from api.http.exchange import Reply, Values
 from api.http.route import ANYONE, Route
 from api.store import accounts, approvals

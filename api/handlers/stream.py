@@ -14,7 +14,7 @@ import msgspec
 
 from api.caller import Caller
 from api.context import Context
-from api.database.connection import DatabaseUnavailable
+from api.database.errors import DatabaseUnavailable
 from api.database.transaction import Change
 from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, as_api_error, invalid

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from api.database.connection import DatabaseFull, DatabaseUnavailable
+from api.database.errors import DatabaseFull, DatabaseUnavailable
 from api.store.accounts import AccountError
 from api.store.login_limits import TooManyTries
 from engine import errors as engine_errors

@@ -21,7 +21,7 @@ from api.database.id_index import EVENTS, IdIndex, IndexEntry
 from api.database.transaction import Transaction
 from api.ingestion.event import Incoming
 from api.ingestion.known_runs import KnownRun, KnownRuns
-from api.ingestion.rows import ApprovalRow, CallRow, EventRow, RateHitRow, Row, RunRow, columns
+from api.ingestion.rows import ApprovalRow, CallRow, EventRow, RateHitRow, RunRow, TableRow, columns
 
 _RUNS = (
     f"SELECT {columns(RunRow, 't')} FROM {{keys}} CROSS JOIN runs AS t"
@@ -226,7 +226,7 @@ class Batch:
         self._insert(RateHitRow, self.hit_rows)
         self.id_index.enter(self.transaction, self.entries, self.next_event - 1)
 
-    def _insert(self, kind: type[Row], rows: Sequence[Row]) -> None:
+    def _insert(self, kind: type[TableRow], rows: Sequence[TableRow]) -> None:
         if rows:
             self.store.insert_many(kind.table, kind.__struct_fields__, [astuple(row) for row in rows])
 

@@ -21,7 +21,7 @@ _UNMATCHED = engine_decision.decide(Evaluation(), lambda policy: False)
 """What most calls come to."""
 
 
-class Outcome(msgspec.Struct):
+class DecidedCall(msgspec.Struct):
     """The decision on a call as it is recorded: a kill switch outweighs what the policies decided."""
 
     evaluated: Evaluated
@@ -39,15 +39,15 @@ def evaluate(ruleset: Ruleset, call: ToolCall, run_facts: dict[str, Any] | None)
     return Evaluated(ruleset, run_facts, call, ruleset.evaluate(call))
 
 
-def decide(batch: Batch, evaluated: Evaluated, halt: Mapping[str, Any] | None) -> Outcome:
+def decide(batch: Batch, evaluated: Evaluated, halt: Mapping[str, Any] | None) -> DecidedCall:
     """Settle what only the transaction knows: the counts of rate limits, and the halt that covers the run."""
     found = evaluated.evaluation
     decision = _UNMATCHED
     if found.matches or found.shadow:
         decision = engine_decision.decide(found, lambda policy: _is_over(batch, policy, evaluated.call))
     if halt is not None:
-        return Outcome(evaluated, decision, "blocked", "block", halted(halt), halt)
-    return Outcome(evaluated, decision, decision.status, decision.action, decision.reason)
+        return DecidedCall(evaluated, decision, "blocked", "block", halted(halt), halt)
+    return DecidedCall(evaluated, decision, decision.status, decision.action, decision.reason)
 
 
 def halted(halt: Mapping[str, Any]) -> str:
@@ -61,7 +61,7 @@ def _is_over(batch: Batch, policy: Policy, call: ToolCall) -> bool:
     return is_over(limit, batch.count(bucket(policy, call), window_start(limit, batch.transaction.now)))
 
 
-def count(batch: Batch, outcome: Outcome) -> None:
+def count(batch: Batch, outcome: DecidedCall) -> None:
     """A call that goes ahead counts against the rate limits that it met."""
     if outcome.status == "blocked":
         return

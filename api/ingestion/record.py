@@ -13,7 +13,7 @@ from api.clock import iso
 from api.database.audit_chain import Record
 from api.database.transaction import Decided, Transaction
 from api.ingestion.batch import Batch
-from api.ingestion.decide import Outcome, count
+from api.ingestion.decide import DecidedCall, count
 from api.ingestion.event import DIGEST, Incoming
 from api.ingestion.known_runs import KnownRun
 from api.ingestion.rows import ApprovalRow, CallRow
@@ -27,7 +27,7 @@ _PLAIN = len(IN_THE_EVENT) + 1
 """Roots of a call of which only those and the key are known: most calls."""
 
 
-def record_call(batch: Batch, event: Incoming, run: KnownRun, event_no: int, outcome: Outcome) -> CallRow:
+def record_call(batch: Batch, event: Incoming, run: KnownRun, event_no: int, outcome: DecidedCall) -> CallRow:
     """A call that was decided for the first time."""
     transaction, metadata = batch.transaction, event.metadata
     ruleset, decision = outcome.evaluated.ruleset, outcome.decision
@@ -106,7 +106,7 @@ def record_doubt(transaction: Transaction, event: Incoming, call: CallRow, reaso
     return _audit(transaction, "decision.doubtful", event, "blocked", revision, details, reason)
 
 
-def _ask(batch: Batch, run: KnownRun, call: CallRow, approval_id: str, outcome: Outcome) -> None:
+def _ask(batch: Batch, run: KnownRun, call: CallRow, approval_id: str, outcome: DecidedCall) -> None:
     """One approval for the call, on behalf of all policies that ask for one."""
     transaction = batch.transaction
     asking = [match.policy for match in outcome.decision.matched if match.policy.action == "require_approval"]
@@ -149,7 +149,7 @@ def _ask(batch: Batch, run: KnownRun, call: CallRow, approval_id: str, outcome: 
     transaction.publish(run.organisation_id, "approval", approval_id, status="pending", runId=run.run_id)
 
 
-def _notify(transaction: Transaction, run: KnownRun, call: CallRow, outcome: Outcome) -> None:
+def _notify(transaction: Transaction, run: KnownRun, call: CallRow, outcome: DecidedCall) -> None:
     """The webhook event of a call that was blocked or allowed with a warning."""
     decision = outcome.decision
     warned = call.status == "allowed" and decision.action == "warn"

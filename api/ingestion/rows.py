@@ -14,13 +14,13 @@ _decode = msgspec.json.decode
 _encode = msgspec.json.encode
 
 
-class Row(msgspec.Struct, gc=False):
+class TableRow(msgspec.Struct, gc=False):
     """One row of a table; the fields are its columns."""
 
     table: ClassVar[str]
 
 
-class EventRow(Row):
+class EventRow(TableRow):
     table: ClassVar[str] = "events"
 
     event_no: int
@@ -34,7 +34,7 @@ class EventRow(Row):
     receipt: bytes
 
 
-class CallRow(Row):
+class CallRow(TableRow):
     """A tool call with its decision. What it gave back is written by `Batch.complete` and never read here."""
 
     table: ClassVar[str] = "tool_calls"
@@ -73,7 +73,7 @@ class CallRow(Row):
             self.flags = _encode([*flags, flag]).decode()
 
 
-class ApprovalRow(Row):
+class ApprovalRow(TableRow):
     table: ClassVar[str] = "approvals"
 
     approval_id: str
@@ -92,7 +92,7 @@ class ApprovalRow(Row):
     expires_at: str | None
 
 
-class RunRow(Row):
+class RunRow(TableRow):
     table: ClassVar[str] = "runs"
 
     run_no: int
@@ -109,7 +109,7 @@ class RunRow(Row):
     key_id: str
 
 
-class RateHitRow(Row):
+class RateHitRow(TableRow):
     table: ClassVar[str] = "rate_hits"
 
     bucket: str
@@ -117,9 +117,9 @@ class RateHitRow(Row):
     expires_at: float
 
 
-ROWS: tuple[type[Row], ...] = (EventRow, CallRow, ApprovalRow, RunRow, RateHitRow)
+ROWS: tuple[type[TableRow], ...] = (EventRow, CallRow, ApprovalRow, RunRow, RateHitRow)
 
 
-def columns(row: type[Row], alias: str) -> str:
+def columns(row: type[TableRow], alias: str) -> str:
     """The columns of a row for a `SELECT`."""
     return ", ".join(f"{alias}.{name}" for name in row.__struct_fields__)

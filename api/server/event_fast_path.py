@@ -31,7 +31,7 @@ from uvicorn.server import ServerState
 from api import metrics
 from api.auth.credentials import key_digest
 from api.context import Context
-from api.database.connection import DatabaseUnavailable
+from api.database.errors import DatabaseUnavailable
 from api.ingestion.event import Answer, Incoming
 from api.ingestion.validation import checked
 from api.server.endpoint import SecurityHeaders, problem_for, request_id_of

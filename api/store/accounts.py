@@ -12,7 +12,8 @@ from typing import Any
 import peewee
 
 from api.database import counters
-from api.database.models import ApiKey, Organisation, User, database
+from api.database.models import ApiKey, Organisation, User
+from api.database.table import database
 from api.database.transaction import Transaction
 from api.store.emails import same_email
 

@@ -20,7 +20,7 @@ from peewee import JOIN, SQL
 from api import metrics
 from api.caller import Caller
 from api.database.id_index import IdIndex
-from api.database.models import Approval, Event, Organisation, Run, ToolCall
+from api.database.models import Approval, CallTable, Event, Organisation, Run
 from api.database.transaction import Transaction
 from api.store import halts
 
@@ -138,9 +138,9 @@ def describe_approval(caller: Caller, approval_id: str) -> dict[str, Any] | None
     if approval is None:
         return None
     found = (
-        ToolCall.select(ToolCall.matched, ToolCall.facts, ToolCall.policy_revision, Event.body)
-        .join(Event, JOIN.LEFT_OUTER, on=(Event.event_no == ToolCall.event_no))
-        .join(Approval, on=(Approval.call_no == ToolCall.call_no))
+        CallTable.select(CallTable.matched, CallTable.facts, CallTable.policy_revision, Event.body)
+        .join(Event, JOIN.LEFT_OUTER, on=(Event.event_no == CallTable.event_no))
+        .join(Approval, on=(Approval.call_no == CallTable.call_no))
         .where(Approval.approval_id == approval_id)
         .tuples()
         .first()
@@ -258,8 +258,8 @@ def expire_due(transaction: Transaction) -> int:
 
 def cancel_run(transaction: Transaction, id_index: IdIndex, run_no: int, reason: str) -> int:
     """End the pending approvals of a run that is over; returns how many."""
-    held = ToolCall.select(ToolCall.approval_id).where(
-        id_index.calls_of([run_no]) & (ToolCall.status == "awaiting_approval")
+    held = CallTable.select(CallTable.approval_id).where(
+        id_index.calls_of([run_no]) & (CallTable.status == "awaiting_approval")
     )
     waiting = list(
         Approval.select()
@@ -324,8 +324,8 @@ def _finish(
     row.status, row.resolved_at, row.resolved_by = status, transaction.at, resolved_by
     row.actor, row.decision_reason = actor, decision_reason
     call_status = "allowed" if blocked_reason is None else "blocked"
-    ToolCall.update(status=call_status, reason=call_reason, blocked_reason=blocked_reason).where(
-        ToolCall.call_no == row.call_no
+    CallTable.update(status=call_status, reason=call_reason, blocked_reason=blocked_reason).where(
+        CallTable.call_no == row.call_no
     ).execute()
     organisation_id = row.organisation_id
     transaction.audit(

@@ -14,7 +14,7 @@ from peewee import JOIN, Case, fn
 
 from api.caller import Caller
 from api.database.id_index import IdIndex
-from api.database.models import Event, Run, ToolCall
+from api.database.models import CallTable, Event, Run
 from api.store.approvals import input_payload, is_own
 
 STATUSES = ("running", "completed", "failed")
@@ -66,9 +66,9 @@ def _counts(id_index: IdIndex, numbers: list[int]) -> defaultdict[int, dict[str,
     )
     if numbers:
         query: Any = (
-            ToolCall.select(ToolCall.run_no, ToolCall.status, fn.COUNT(ToolCall.call_no))
+            CallTable.select(CallTable.run_no, CallTable.status, fn.COUNT(CallTable.call_no))
             .where(id_index.calls_of(numbers))
-            .group_by(ToolCall.run_no, ToolCall.status)
+            .group_by(CallTable.run_no, CallTable.status)
             .tuples()
         )
         for run_no, status, count in query:
@@ -93,11 +93,11 @@ def _revision(id_index: IdIndex, row: Run) -> str:
         return fn.COALESCE(fn.SUM(Case(None, [(condition, 1)], 0)), 0)
 
     found: Any = (
-        ToolCall.select(
-            fn.COUNT(ToolCall.call_no),
-            fn.COUNT(ToolCall.completed_at),
-            counted(ToolCall.status == "awaiting_approval"),
-            counted(ToolCall.flags != "[]"),
+        CallTable.select(
+            fn.COUNT(CallTable.call_no),
+            fn.COUNT(CallTable.completed_at),
+            counted(CallTable.status == "awaiting_approval"),
+            counted(CallTable.flags != "[]"),
         )
         .where(id_index.calls_of([row.run_no]))
         .tuples()
@@ -115,10 +115,10 @@ def find_run(id_index: IdIndex, caller: Caller, run_id: str) -> dict[str, Any] |
     # INVARIANT: read first, so that what changes meanwhile is news to whoever waits after this revision.
     before = _revision(id_index, row)
     calls: Any = (
-        ToolCall.select(ToolCall, Event.body)
-        .join(Event, JOIN.LEFT_OUTER, on=(Event.event_no == ToolCall.event_no))
+        CallTable.select(CallTable, Event.body)
+        .join(Event, JOIN.LEFT_OUTER, on=(Event.event_no == CallTable.event_no))
         .where(id_index.calls_of([row.run_no]))
-        .order_by(ToolCall.call_no)
+        .order_by(CallTable.call_no)
         .objects()
     )
     found, size = [], 0
@@ -142,7 +142,7 @@ def _facts(row: Run) -> dict[str, Any]:
     }
 
 
-def _call(row: ToolCall, body: bytes | None, whole: bool) -> dict[str, Any]:
+def _call(row: CallTable, body: bytes | None, whole: bool) -> dict[str, Any]:
     flags = _decode(row.flags)
     call: dict[str, Any] = {
         "toolCallId": row.tool_call_id,

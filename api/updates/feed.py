@@ -25,7 +25,8 @@ import msgspec
 from api.database import audit_chain
 from api.database.audit_chain import Spans
 from api.database.change_hints import Hints, hints
-from api.database.connection import Database, DatabaseUnavailable
+from api.database.connection import Database
+from api.database.errors import DatabaseUnavailable
 from api.database.transaction import Change
 from api.updates.hub import Hub
 

@@ -13,7 +13,8 @@ from typing import Final
 
 import psycopg
 
-from api.database.connection import Database, DatabaseUnavailable
+from api.database.connection import Database
+from api.database.errors import DatabaseUnavailable
 
 LOCK: Final = 0x5E4D
 """Advisory lock number on PostgreSQL (arbitrary, fixed)."""

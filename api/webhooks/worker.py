@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 
 from api import metrics
 from api.clock import Clock
-from api.database.connection import Database, DatabaseUnavailable
+from api.database.connection import Database
+from api.database.errors import DatabaseUnavailable
 from api.database.transaction import Transaction
 from api.database.writer import Writer
 from api.loops import call_on

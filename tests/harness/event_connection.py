@@ -14,7 +14,7 @@ from uvicorn.server import ServerState
 
 from api.auth.credentials import key_digest, unauthenticated
 from api.caller import Caller
-from api.database.connection import DatabaseUnavailable
+from api.database.errors import DatabaseUnavailable
 from api.ingestion.event import Answer
 from api.server import event_fast_path
 from api.server.endpoint import SecurityHeaders, endpoint

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from api.database.connection import DatabaseUnavailable
+from api.database.errors import DatabaseUnavailable
 from engine.errors import EngineError
 from engine.matching.ruleset import Ruleset
 from engine.model import ToolCall

@@ -1,7 +1,7 @@
 """Indexes every event pays for: calls are found by a hash of their id, and nothing is found by `audit_id`."""
 
 from api.database.id_index import hash64
-from api.database.models import ToolCall
+from api.database.models import CallTable
 
 MOST_AT_ONCE = 10_000
 
@@ -14,7 +14,7 @@ def up(migrator, db):  # type: ignore[no-untyped-def]
     last = 0
     while rows := _following(last):
         for call_no, tool_call_id in rows:
-            ToolCall.update(call_hash=hash64("", tool_call_id)).where(ToolCall.call_no == call_no).execute()
+            CallTable.update(call_hash=hash64("", tool_call_id)).where(CallTable.call_no == call_no).execute()
         last = rows[-1][0]
     _drop_index(db, "tool_calls", ["run_no", "tool_call_id"])
     db.execute_sql(
@@ -29,5 +29,5 @@ def _drop_index(db, table, columns):  # type: ignore[no-untyped-def]
 
 
 def _following(last):  # type: ignore[no-untyped-def]
-    query = ToolCall.select(ToolCall.call_no, ToolCall.tool_call_id).where(ToolCall.call_no > last)
-    return list(query.order_by(ToolCall.call_no).limit(MOST_AT_ONCE).tuples())
+    query = CallTable.select(CallTable.call_no, CallTable.tool_call_id).where(CallTable.call_no > last)
+    return list(query.order_by(CallTable.call_no).limit(MOST_AT_ONCE).tuples())

@@ -18,7 +18,7 @@ from api.clock import random_ids
 from api.database import bloom_filter, id_index
 from api.database.connection import Database
 from api.database.id_index import EVENTS, IdIndex, IndexEntry, Key
-from api.database.models import ToolCall
+from api.database.models import CallTable
 from api.database.transaction import Transaction
 from api.store.expiry import events as expire
 from tests.harness.application import Service
@@ -108,7 +108,7 @@ class World:
     def read(self) -> None:
         """As requests do, outside the lock."""
         runs = self.chance.sample(range(1, RUNS + 1), self.chance.randint(1, RUNS))
-        query: Any = ToolCall.select(ToolCall.call_no).where(self.any().calls_of(runs)).tuples()
+        query: Any = CallTable.select(CallTable.call_no).where(self.any().calls_of(runs)).tuples()
         found = [row[0] for row in query]
         assert sorted(found) == sorted(no for run_no in runs for no in self.calls[run_no])
 
@@ -339,7 +339,7 @@ def test_a_reader_is_given_no_call_of_another_run(store: Database, told: bool) -
     if told:
         store.lost += 1
     for run_no in range(1, RUNS + 1):
-        query: Any = ToolCall.select(ToolCall.call_no).where(idle.calls_of([run_no])).tuples()
+        query: Any = CallTable.select(CallTable.call_no).where(idle.calls_of([run_no])).tuples()
         found = {row[0] for row in query}
         assert found == world.calls[run_no] if told else found <= world.calls[run_no]
 

@@ -15,8 +15,8 @@ import peewee
 import pytest
 
 from api.database import inline_commit
-from api.database.connection import DatabaseUnavailable
 from api.database.counters import value
+from api.database.errors import DatabaseUnavailable
 from api.database.transaction import Transaction
 from api.store import accounts, halts
 from tests.api.ingestion.test_pipeline import BLOCK, called

@@ -14,9 +14,11 @@ import psycopg
 import pytest
 
 from api.database import postgres
-from api.database.connection import Database, DatabaseUnavailable
+from api.database.connection import Database
+from api.database.errors import DatabaseUnavailable
 from api.database.id_index import IdIndex
-from api.database.models import Blob, Organisation, PolicyVersion
+from api.database.models import Organisation
+from api.database.policy_models import Blob, PolicyVersion
 from api.database.postgres import Postgres
 from api.database.transaction import Transaction
 from tests.faults.database_faults import HOLD, LIMIT, intact, payment, post, refused, rows

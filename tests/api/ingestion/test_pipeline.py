@@ -15,9 +15,10 @@ import pytest
 
 from api.auth.credentials import key_digest
 from api.clock import random_ids
-from api.database.connection import Database, DatabaseUnavailable
+from api.database.connection import Database
+from api.database.errors import DatabaseUnavailable
 from api.database.id_index import IdIndex
-from api.database.models import Event, Run, ToolCall
+from api.database.models import CallTable, Event, Run
 from api.database.transaction import Transaction
 from api.ingestion import event as event_
 from api.ingestion.pipeline import Ingestion
@@ -352,7 +353,7 @@ def test_a_database_of_before_gets_the_directory(store: Database) -> None:
         )
         for number, name in enumerate(names):
             Event.create(**kept, event_id=name, id_hash=-number, run_no=run.run_no)
-            ToolCall.create(**call, run_no=run.run_no, tool_call_id=name, call_hash=number)
+            CallTable.create(**call, run_no=run.run_no, tool_call_id=name, call_hash=number)
         store.rows_changed("DROP TABLE directory")
         store.rows_changed("ALTER TABLE events RENAME COLUMN id_hash TO event_hash")
         store.rows_changed("ALTER TABLE events RENAME COLUMN receipt TO answer")

@@ -8,7 +8,7 @@ import pytest
 
 from api.database.models import TABLES
 from api.ingestion import rows
-from api.ingestion.rows import ROWS, Row
+from api.ingestion.rows import ROWS, TableRow
 
 TYPES = {"TEXT": str, "BIGINT": int, "BIGAUTO": int, "BLOB": bytes, "DOUBLE": float}
 OMITTED = {"rate_hits": {"hit_no"}, "tool_calls": {"completion", "output"}}
@@ -17,7 +17,7 @@ FIRST_NULL = {"approvals": {"resolved_at", "resolved_by", "actor", "decision_rea
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.table)
-def test_a_row_has_the_columns_of_its_table(row: type[Row]) -> None:
+def test_a_row_has_the_columns_of_its_table(row: type[TableRow]) -> None:
     fields = next(each for each in TABLES if each._meta.table_name == row.table)._meta.columns
     left_out = OMITTED.get(row.table, set()) | FIRST_NULL.get(row.table, set())
     assert [name for name in fields if name not in left_out] == list(row.__struct_fields__)

@@ -1,0 +1,89 @@
+"""What goes wrong with a database, in our words: drivers' errors become one of three.
+
+Callers of the API learn that it cannot be used now; the operator learns which database it is, and why.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+
+class DatabaseUnavailable(Exception):
+    """The database cannot be reached or written now; nothing of the transaction was kept."""
+
+    operator_message = ""
+    """Which database and why, for the person at the command line; never for callers of the API."""
+
+
+class DatabaseDamaged(DatabaseUnavailable):
+    """The file is no database, or what it holds cannot be read."""
+
+
+class DatabaseFull(DatabaseUnavailable):
+    """The disk or the database has no room left; nothing of the transaction was kept."""
+
+
+def translated(error: BaseException, url: str = "") -> DatabaseUnavailable:
+    """The error to raise for a driver's failure."""
+    made = _translated(error)
+    made.operator_message = operator_message(made, error, url)
+    return made
+
+
+def _translated(error: BaseException) -> DatabaseUnavailable:
+    cause: BaseException | None = error
+    while cause is not None:
+        # What was wrong at first may be hidden by a roll-back that found itself rolled back already.
+        text = str(cause).lower()
+        if "full" in text or "no space" in text:
+            return DatabaseFull("the database has no room left; free disk space and try again")
+        if "not a database" in text or "malformed" in text:
+            return DatabaseDamaged("the database cannot be reached; try again shortly")
+        cause = cause.__context__
+    return DatabaseUnavailable("the database cannot be reached; try again shortly")
+
+
+def operator_message(made: DatabaseUnavailable, error: BaseException, url: str) -> str:
+    """Which database it is and what the driver said. INVARIANT: never the password."""
+    if isinstance(made, DatabaseFull):
+        return str(made)
+    if urlsplit(url).scheme == "sqlite":
+        path = url.removeprefix("sqlite:///")
+        if isinstance(made, DatabaseDamaged):
+            return (
+                f"`{path}` is no database or is damaged; stop the service and put a copy that "
+                f"`governance backup FILE` made in its place, and delete `{path}-wal` and `{path}-shm`; "
+                "if the path is wrong, mend --database-url or GOVERNANCE_DATABASE_URL"
+            )
+        return f"the database `{path}` cannot be used: {_first_line(error)}"
+    place, secrets = _postgres_place(url)
+    reason = _first_line(error)
+    for secret in secrets:
+        reason = reason.replace(secret, "***")
+    return f"the database {place} cannot be used: {reason}"
+
+
+def _first_line(error: BaseException) -> str:
+    # A failed start of a transaction hides what was wrong at first.
+    text = str(error) or str(error.__context__ or "") or type(error).__name__
+    return text.strip().splitlines()[0]
+
+
+def _postgres_place(url: str) -> tuple[str, list[str]]:
+    """`host:port/name`, and what must not be shown."""
+    from urllib.parse import unquote
+
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    rough = urlsplit(url).netloc.rpartition("@")[0].partition(":")[2]
+    secrets = [rough, unquote(rough)]
+    try:
+        parts = conninfo_to_dict(url)
+    except ProgrammingError:
+        return "address", [each for each in secrets if each]
+    secrets.append(str(parts.get("password") or ""))
+    hosts = str(parts.get("host") or "localhost").split(",")
+    ports = str(parts.get("port") or "5432").split(",")
+    places = [f"{host}:{ports[min(number, len(ports) - 1)]}" for number, host in enumerate(hosts)]
+    return f"`{','.join(places)}/{parts.get('dbname') or ''}`", [each for each in secrets if each]
