@@ -101,6 +101,19 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
+_OUTCOMES: Final = {
+    "block": "blocked",
+    "require_approval": "awaiting_approval",
+    "warn": "allowed with a warning",
+    "allow": "allowed",
+}
+
+
+def outcome(action: str) -> str:
+    """What happens to a call that is decided by a policy of this action."""
+    return _OUTCOMES[action]
+
+
 def print_json(shape: Any) -> None:
     print(json.dumps(shape, indent=2, ensure_ascii=True))
 

@@ -9,7 +9,7 @@ from api.cli.api_client import add_service, ask, refuse_unused
 from api.cli.commands.simulate import read_draft
 from api.cli.local_store import add_organisation, add_place, opened
 from api.cli.policy_source import sound
-from api.cli.report import Remark, add_format, compact, print_json, print_remarks, progress, say
+from api.cli.report import Remark, add_format, compact, outcome, print_json, print_remarks, progress, say
 from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, filled, moment
 
 if TYPE_CHECKING:
@@ -57,7 +57,11 @@ def register(commands: Subparsers) -> None:
     parser.add_argument("--until", metavar="TIME", help="ISO 8601; included")
     parser.add_argument("--limit", type=int, metavar="N", help=f"the latest N calls; default: {LIMIT:,}")
     parser.add_argument(
-        "--show", type=int, default=SHOWN, metavar="N", help=f"changed calls shown; default: {SHOWN}"
+        "--show",
+        type=int,
+        default=SHOWN,
+        metavar="N",
+        help=f"changed calls shown, of each kind one; default: {SHOWN}",
     )
     add_organisation(parser, default=None)
     add_place(parser)
@@ -144,24 +148,37 @@ def _sets(arguments: argparse.Namespace, organisation_id: str) -> tuple[Ruleset,
 
 
 def _show(answer: dict[str, Any], most: int) -> None:
-    for each in answer["changes"][:most]:
+    groups: dict[object, list[dict[str, Any]]] = {}
+    for each in answer["changes"]:
+        groups.setdefault(_repeat(each), []).append(each)
+    shown = list(groups.values())[:most]
+    for group in shown:
+        each = group[0]
         say(
-            f"{each['oldAction']} -> {each['newAction']}  {each.get('at', '')}  {each['toolName']}"
-            f"  {each['runId']}/{each['toolCallId']}",
+            f"{outcome(each['oldAction'])} -> {outcome(each['newAction'])}  {each.get('at', '')}"
+            f"  {each['toolName']}  {each['runId']}/{each['toolCallId']}",
             "bold",
         )
         if "inputPayload" in each:
             say(f"    {compact(each['inputPayload'])}"[:2000], "dim")
         say(f"    before: {each['oldReason']}")
         say(f"    after: {each['newReason']}")
-    if answer["changed"] > most:
-        say(f"{answer['changed'] - most:,} more, see --show", "dim")
+        if len(group) > 1:
+            say(f"    the same of {len(group) - 1:,} more call{'s' * (len(group) > 2)} of this tool")
+    if (rest := answer["changed"] - sum(map(len, shown))) > 0:
+        say(f"{rest:,} more, see --show", "dim")
     changed = [each for each in answer["counts"] if each["old"] != each["new"]]
     for each in changed:
-        say(f"{each['count']:>9,}  {each['old']} -> {each['new']}")
+        say(f"{each['count']:>9,}  {outcome(each['old'])} -> {outcome(each['new'])}")
     plural = "" if answer["calls"] == 1 else "s"
     text = f"{answer['calls']:,} recorded call{plural}, {answer['changed']:,} decided differently"
     say(text, "bold yellow" if answer["changed"] else "green")
+
+
+def _repeat(change: dict[str, Any]) -> object:
+    """What two changed calls have in common that need not both be shown: tool, outcomes and policies."""
+    by = (change[name].partition(": ")[0] for name in ("oldReason", "newReason"))
+    return change["toolName"], change["oldAction"], change["newAction"], *by
 
 
 def _remarks(answer: dict[str, Any], arguments: argparse.Namespace) -> list[Remark]:
@@ -170,7 +187,8 @@ def _remarks(answer: dict[str, Any], arguments: argparse.Namespace) -> list[Rema
         Remark(
             "warning",
             "decision-changes",
-            f"{each['count']:,} of {answer['calls']:,} recorded calls: {each['old']} -> {each['new']}",
+            f"{each['count']:,} of {answer['calls']:,} recorded calls: "
+            f"{outcome(each['old'])} -> {outcome(each['new'])}",
             file,
             1 if file else 0,
         )

@@ -6,12 +6,15 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from api.cli.policy_source import shown_path, sound
-from api.cli.report import Remark, add_format, compact, print_json, print_remarks, progress, say
+from api.cli.report import Remark, add_format, compact, outcome, print_json, print_remarks, progress, say
 from api.cli.terminal import FAILED, Subparsers, filled
 
 if TYPE_CHECKING:
     from engine.analysis.diff import Difference, Proof
     from engine.repository.checkout import Checkout
+
+REPEATS = 3
+"""Policies with the same change that are shown one by one."""
 
 EPILOG = """\
 OLD and NEW are policies folders, or folders in git: `HEAD~1:policies.d` (counted from the root of the
@@ -64,10 +67,25 @@ def _diff(arguments: argparse.Namespace) -> int:
     elif arguments.format == "github":
         print_remarks([_remark(each, old, new, arguments) for _, each in found], "github")
     else:
+        groups: dict[object, list[tuple[str, Difference]]] = {}
         for organisation_id, difference in found:
-            _show(organisation_id, difference, old, new, arguments)
+            groups.setdefault(_repeat(organisation_id, difference), []).append((organisation_id, difference))
+        for group in groups.values():
+            for organisation_id, difference in group[:REPEATS]:
+                _show(organisation_id, difference, old, new, arguments)
+            if rest := [f"`{each.policy.policy_id}`" for _, each in group[REPEATS:]]:
+                say(f"the same of {len(rest):,} more: {', '.join(rest)}\n")
         _summary([difference for _, difference in found])
     return FAILED if found else 0
+
+
+def _repeat(organisation_id: str, difference: Difference) -> object:
+    """What two differences have in common that need not both be shown."""
+    if difference.kind != "changed" or difference.findings:
+        return difference.policy.policy_id, organisation_id
+    proof = difference.proof
+    outcomes = proof and (proof.old.action, proof.new.action, proof.beyond_limits)
+    return organisation_id, difference.words, outcomes
 
 
 def _place(
@@ -119,7 +137,7 @@ def _proved(difference: Difference) -> list[str]:
             f"the outcome stays `{proof.new.status}`, other policies match{once}: {call}",
             f"    matched before: {_names(proof, False)}; after: {_names(proof, True)}",
         ]
-    old, new = (_outcome(decision.action) for decision in (proof.old, proof.new))
+    old, new = (outcome(decision.action) for decision in (proof.old, proof.new))
     return [
         f"{old} -> {new}{once}: {call}",
         f"    before: {proof.old.reason}",
@@ -134,15 +152,6 @@ def _why(difference: Difference) -> str:
     if len(policies) == 1 and policies[0].action == "allow":
         return ": an `allow` changes nothing"
     return ""
-
-
-def _outcome(action: str) -> str:
-    return {
-        "block": "blocked",
-        "require_approval": "awaiting_approval",
-        "warn": "allowed with a warning",
-        "allow": "allowed",
-    }[action]
 
 
 def _names(proof: Proof, after: bool) -> str:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from engine.repository.checkout import Checkout
 
 LEVELS: Final = ("error", "warning", "note")
+REPEATS: Final = 3
+"""Findings of one code that people are shown one by one."""
 
 EPILOG = """\
 findings:
@@ -71,8 +73,14 @@ def register(commands: Subparsers) -> None:
     parser.add_argument(
         "--fail-on",
         choices=LEVELS,
-        default="warning",
-        help="exit with 1 from this level; default: warning",
+        default="error",
+        help="exit with 1 from this level; default: error",
+    )
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help=f"show each finding; default: the first {REPEATS} of each warning and note",
     )
     parser.add_argument("--no-presets", action="store_true", help="leave presets out")
     add_format(parser)
@@ -149,11 +157,25 @@ def report(remarks: list[Remark], found: Checkout, arguments: argparse.Namespace
         summary |= {f"{level}s": counts[level] for level in LEVELS}
         print_json({"summary": summary, "findings": [each.as_json() for each in shown]})
     else:
-        print_remarks(shown, arguments.format)
-        if arguments.format == "text":
+        text = arguments.format == "text"
+        print_remarks(_without_repeats(shown) if text and not arguments.verbose else shown, arguments.format)
+        if text:
             hidden = len(remarks) - len(shown)
             say(_summary(documents, len(found.presets), counts, hidden), "bold" if failing else "green")
     return FAILED if failing else 0
+
+
+def _without_repeats(remarks: list[Remark]) -> Iterator[Remark]:
+    """The first of each code, and of the rest how many there are; of errors all."""
+    counts = Counter(each.code for each in remarks)
+    seen: Counter[str] = Counter()
+    for each in remarks:
+        seen[each.code] += 1
+        if each.level == "error" or seen[each.code] <= REPEATS:
+            yield each
+    for level, code in sorted({(each.level, each.code) for each in remarks if each.level != "error"}):
+        if counts[code] > REPEATS:
+            yield Remark(level, code, f"{counts[code] - REPEATS:,} more of these; see -v")
 
 
 def _summary(policies: int, presets: int, counts: Counter[str], hidden: int) -> str:

@@ -47,7 +47,8 @@ def test_backtest_and_simulate_over_a_database_and_a_service(
     place = ("--data-dir", service.settings.data_dir, "--dir", service.settings.policies_dir)
     code, output, error = shell.process("backtest", "--draft", draft, *place)
     assert code == 1, error
-    assert "allow -> require_approval" in output
+    assert output.count("allowed -> awaiting_approval") == 2, "the first, and the count"
+    assert "    the same of 2 more calls of this tool\n" in output
     assert output.endswith("5 recorded calls, 3 decided differently\n")
     locally = json.loads(shell.process("backtest", "--draft", draft, *place, "--format", "json")[1])
     assert [each["inputPayload"] for each in locally["changes"]] == [{"amount": n} for n in (200, 300, 400)]

@@ -38,6 +38,29 @@ def test_diff_proves_a_moved_threshold(shell: Shell, tmp_path: Path) -> None:
     assert shell.run("diff", shell.folder, tmp_path / "new", "--format", "github")[1].startswith("::notice ")
 
 
+def test_diff_groups_what_repeats(shell: Shell, tmp_path: Path) -> None:
+    for folder, mode in ((tmp_path / "old", "enforce"), (tmp_path / "new", "shadow")):
+        (folder / "policies").mkdir(parents=True)
+        for number in range(6):
+            text = WIRES.replace("policyId: wires", f"policyId: wires-{number}").replace(
+                "value: wire", f"value: wire{number}"
+            )
+            (folder / "policies" / f"wires-{number}.yaml").write_text(
+                text.split("examples:")[0] + f"mode: {mode}\n"
+            )
+    code, output, _ = shell.run("diff", tmp_path / "old", tmp_path / "new")
+    assert code == 1 and output.count("~ changed") == 3
+    assert "the same of 3 more: `wires-3`, `wires-4`, `wires-5`\n" in output
+    assert (
+        len(
+            json.loads(shell.run("diff", tmp_path / "old", tmp_path / "new", "--format", "json")[1])[
+                "differences"
+            ]
+        )
+        == 6
+    )
+
+
 def test_diff_proves_what_a_failure_policy_lets_through(shell: Shell, tmp_path: Path) -> None:
     new = tmp_path / "new" / "policies"
     new.mkdir(parents=True)

@@ -26,7 +26,8 @@ def test_lint_names_file_line_column_and_a_call(shell: Shell) -> None:
         .replace("value: 100}", "value: 50}")
         .replace("amount: 100}", "amount: 50}"),
     )
-    code, output, _ = shell.run("lint", shell.folder)
+    assert shell.run("lint", shell.folder)[0] == 0, "warnings are no errors"
+    code, output, _ = shell.run("lint", shell.folder, "--fail-on", "warning")
     assert code == 1
     expected = (
         f"{shell.folder}/policies/wires.yaml:5:1: warning: `Every wire` (all) already blocks every call that "
@@ -44,6 +45,20 @@ def test_lint_names_file_line_column_and_a_call(shell: Shell) -> None:
         line.startswith(f"::warning file={shell.folder}/policies/wires.yaml,line=5,col=1,title=shadowed::")
         for line in lines
     )
+
+
+def test_lint_shows_the_first_of_what_repeats(shell: Shell) -> None:
+    for number in range(6):
+        text = WIRES.replace("policyId: wires", f"policyId: wires-{number}").replace(
+            "value: wire", f"value: w{number}"
+        )
+        shell.write(f"policies/wires-{number}.yaml", text.split("examples:")[0])
+    code, output, _ = shell.run("lint", shell.folder)
+    assert code == 0 and output.count("there are no examples") == 3
+    assert "warning: 3 more of these; see -v [no-examples]\n" in output
+    assert "0 errors, 6 warnings" in output
+    for words in (["-v"], ["--format", "json"], ["--format", "github"]):
+        assert shell.run("lint", shell.folder, *words)[1].count("there are no examples") == 6
 
 
 def test_lint_tells_every_problem_of_every_document(shell: Shell) -> None:
