@@ -21,7 +21,8 @@ MOST_SURVIVORS: Final = 50
 EPILOG = """\
 Examples of policies and presets are checked, and every test in *_test.yaml against all policies of its
 organisation. Then each condition is dropped, negated, moved by one or made shorter: a change that no example
-and no test notices is reported, with a call that would pin the condition. `--no-mutation` leaves that out.
+and no test notices is counted, and with -v reported with a call that would pin the condition (other formats
+report it always). `--no-mutation` leaves that out.
 
 exit codes:
   0  everything holds (and the mutation score is at least --min-score)
@@ -50,6 +51,7 @@ def register(commands: Subparsers) -> None:
         default=MOST_SURVIVORS,
         help=f"unpinned conditions shown; default: {MOST_SURVIVORS}",
     )
+    parser.add_argument("-v", "--verbose", action="store_true", help="show which conditions are not pinned")
     parser.add_argument(
         "--verify", action="store_true", help="also compare the index with the plain scan on every test"
     )
@@ -234,7 +236,8 @@ def _report(
     survivors = sum(len(score.survivors) for _, score in scores)
     percent = 100.0 * (mutants - survivors) / mutants if mutants else 100.0
     too_low = not arguments.no_mutation and percent < arguments.min_score
-    unpinned = list(_unpinned(scores, found, folder, max(0, arguments.show)))
+    most = max(0, arguments.show) if arguments.verbose or arguments.format != "text" else 0
+    unpinned = list(_unpinned(scores, found, folder, most))
     if arguments.format == "json":
         shape: dict[str, Any] = {
             "summary": {"examples": examples, "tests": cases, "failures": len(failures)},
@@ -274,8 +277,10 @@ def _summary(
 ) -> None:
     examples, cases, mutants, survivors = counts
     conditions = len({(file, m.index) for file, score in scores for m in score.survivors})
-    if conditions > len(unpinned):
-        say(f"{conditions - len(unpinned):,} more conditions are not pinned; see --show", "dim")
+    if rest := conditions - len(unpinned):
+        more = "more " if unpinned else ""
+        text = f"{rest:,} {more}condition{' is' if rest == 1 else 's are'} not pinned; see "
+        say(text + ("--show" if arguments.verbose else "-v"), "dim")
     if not arguments.no_mutation:
         say(f"mutation score {percent:.1f} %: {mutants - survivors:,} of {mutants:,} changes are noticed")
         if percent < arguments.min_score:

@@ -48,6 +48,8 @@ def test_what_no_example_pins_comes_with_one_that_does(shell: Shell) -> None:
     lines = [line for line in WIRES.splitlines() if "mail" not in line]
     shell.write("policies/wires.yaml", "\n".join(lines) + "\n")
     code, output, _ = shell.run("test", shell.folder)
+    assert code == 0 and "note:" not in output and "1 condition is not pinned; see -v\n" in output
+    code, output, _ = shell.run("test", shell.folder, "-v")
     assert code == 0
     assert f"{shell.folder}/policies/wires.yaml:8:5: note: `wires`: no example and no test notices" in output
     found = re.search(r"this example would pin it: (.*)", output)
