@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from api.caller import Caller
 from api.context import Context
+from api.database.errors import DatabaseUnavailable
 from api.http.exchange import Reply, Values
-from api.http.problems import ApiError
+from api.http.problems import not_found
 from api.http.route import ADMIN, Route
 from api.store import halts
 
+NO_REASON = "no reason was given"
 
-def _target(body: dict[str, Any]) -> str:
-    """The agent or run that a halt is about; empty for all. The schema has checked that it is there."""
-    return str(body.get(f"{body['scope']}Id", ""))
+
+def _scope(body: dict[str, Any]) -> tuple[str, str]:
+    """What a halt is about, and which agent or run (empty for all); it follows from what is named."""
+    for kind in ("agent", "run"):
+        if f"{kind}Id" in body:
+            return kind, body[f"{kind}Id"]
+    return "all", ""
+
+
+async def _counted(
+    context: Context, organisation_id: str, found: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Halts of one scope with `affectedAgents`, counted after the commit, which must not wait for it."""
+    count = None
+    with contextlib.suppress(DatabaseUnavailable):
+        if found:
+            count = await context.store.read(halts.affected_agents, organisation_id, *_scope(found[0]))
+    return [each | {"affectedAgents": count} for each in found]
 
 
 async def list_halts(caller: Caller, values: Values, context: Context) -> Reply:
@@ -24,35 +42,33 @@ async def list_halts(caller: Caller, values: Values, context: Context) -> Reply:
 
 async def halt(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/halt: from the next decision on, every call in scope is blocked."""
-    body = values.body
-    return Reply(
-        await context.writer.write(
-            lambda transaction: halts.halt(
-                transaction,
-                caller.organisation_id,
-                body["scope"],
-                _target(body),
-                body["reason"],
-                caller.actor,
-            )
+    kind, target = _scope(values.body)
+    reason = values.body.get("reason", NO_REASON)
+    made = await context.writer.write(
+        lambda transaction: halts.halt(
+            transaction, caller.organisation_id, kind, target, reason, caller.actor
         )
     )
+    (counted,) = await _counted(context, caller.organisation_id, [made])
+    return Reply(counted)
 
 
 async def resume(caller: Caller, values: Values, context: Context) -> Reply:
-    """POST /v1/resume: ends the halt of exactly this scope; wider and narrower ones stay."""
-    body = values.body
-    ended = await context.writer.write(
-        lambda transaction: halts.resume(
-            transaction, caller.organisation_id, body["scope"], _target(body), caller.actor
+    """POST /v1/resume: ends one halt, or those of exactly one scope; what is not in force stays ended."""
+    organisation_id, body = caller.organisation_id, values.body
+    halt_id, reason = body.get("haltId"), body.get("reason")
+    if halt_id is None:
+        kind, target = _scope(body)
+        ended = await context.writer.write(
+            lambda transaction: halts.resume(transaction, organisation_id, kind, target, caller.actor, reason)
         )
-    )
-    if not ended:
-        what = "all agents" if body["scope"] == "all" else f"the {body['scope']} `{_target(body)}`"
-        raise ApiError(
-            "not_found", f"there is no halt of {what} in force; see GET /v1/halts, and name the same scope"
+    else:
+        if await context.store.read(halts.find, organisation_id, halt_id) is None:
+            raise not_found("halt", halt_id)
+        ended = await context.writer.write(
+            lambda transaction: halts.resume_one(transaction, organisation_id, halt_id, caller.actor, reason)
         )
-    return Reply(ended)
+    return Reply(await _counted(context, organisation_id, ended))
 
 
 ROUTES = (
@@ -76,19 +92,19 @@ ROUTES = (
         body="halt-create",
         reply="halt",
         description="Every call in scope is blocked while it lasts, and no call in scope can be approved. "
-        "Halting what is halted answers with the halt in force.",
+        "`{}` halts all agents. Each halt is a record of its own: a call is free when none covers it.",
     ),
     Route(
         "POST",
         "/v1/resume",
         ADMIN,
         resume,
-        "End the halt of exactly this scope",
+        "End a halt, or all halts of exactly one scope",
         "halts",
         body="halt-end",
         reply="halt",
         reply_is_array=True,
         errors=("not_found",),
-        description="Halts of wider and narrower scopes stay.",
+        description="Answers what ended, which may be nothing. Halts of wider and narrower scopes stay.",
     ),
 )

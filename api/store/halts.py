@@ -1,10 +1,16 @@
-"""Kill switches: every call of all agents, one agent or one run is blocked while one lasts."""
+"""Kill switches: every call of all agents, one agent or one run is blocked while one lasts.
+
+Each halt is a record of its own, also where the same scope is halted already, and a call is free when none
+covers it: nobody ends by accident what somebody else had a reason for.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from api.database.models import Halt
+from peewee import fn
+
+from api.database.models import Halt, Run
 from api.database.transaction import Transaction
 
 KINDS = ("all", "agent", "run")
@@ -40,7 +46,7 @@ class HaltBook:
         self._version = version
 
     def covering(self, organisation_id: str, agent_id: str, run_id: str) -> dict[str, Any] | None:
-        """The halt that stops this run, if any; the widest first."""
+        """The halt that stops this run, if any; the widest first, of these the oldest."""
         if not self._halts:
             return None
         for kind, target in (("all", ""), ("agent", agent_id), ("run", run_id)):
@@ -51,7 +57,7 @@ class HaltBook:
 
 
 def in_force(organisation_id: str, agent_id: str, run_id: str) -> dict[str, Any] | None:
-    """The halt that stops this run now, by the database; the widest first."""
+    """The same by the database as it is now."""
     rows = Halt.select().where(
         (Halt.organisation_id == organisation_id)
         & Halt.ended_at.is_null()
@@ -61,7 +67,7 @@ def in_force(organisation_id: str, agent_id: str, run_id: str) -> dict[str, Any]
             | ((Halt.kind == "run") & (Halt.target == run_id))
         )
     )
-    found = sorted(rows, key=lambda row: KINDS.index(row.kind))
+    found = sorted(rows.order_by(Halt.halt_id), key=lambda row: KINDS.index(row.kind))
     return _halt(found[0]) if found else None
 
 
@@ -75,18 +81,18 @@ def list_halts(organisation_id: str) -> list[dict[str, Any]]:
     return [_halt(row) for row in query]
 
 
+def affected_agents(organisation_id: str, kind: str, target: str) -> int:
+    """How many agents in a scope have a run that has not ended."""
+    own = (Run.organisation_id == organisation_id) & Run.ended_at.is_null()
+    if kind != "all":
+        own &= (Run.agent_id if kind == "agent" else Run.run_id) == target
+    return int(Run.select(fn.COUNT(Run.agent_id.distinct())).where(own).scalar())
+
+
 def halt(
     transaction: Transaction, organisation_id: str, kind: str, target: str, reason: str, actor: str
 ) -> dict[str, Any]:
-    """Stop all agents, one agent or one run. Halting what is halted already returns the halt in force."""
-    row = Halt.get_or_none(
-        (Halt.organisation_id == organisation_id)
-        & (Halt.kind == kind)
-        & (Halt.target == target)
-        & Halt.ended_at.is_null()
-    )
-    if row is not None:
-        return _halt(row)
+    """Stop all agents, one agent or one run, whatever other halts there are."""
     row = Halt.create(
         halt_id=transaction.ids("hlt"),
         organisation_id=organisation_id,
@@ -96,50 +102,64 @@ def halt(
         created_at=transaction.at,
         created_by=actor,
     )
-    transaction.bump("halts")
     shape = _halt(row)
-    transaction.audit(
-        organisation_id,
-        "agent.halted",
-        actor=actor,
-        reason=reason,
-        agentId=target if kind == "agent" else None,
-        runId=target if kind == "run" else None,
-        details={"haltId": row.halt_id, "scope": kind},
-    )
+    _record(transaction, row, "agent.halted", actor, reason)
     transaction.notify(
         organisation_id,
         "agent.halted",
         {name: value for name, value in shape.items() if value is not None and not name.startswith("ended")},
     )
-    transaction.publish(organisation_id, "halt", row.halt_id, scope=kind, target=target, active=True)
     return shape
 
 
+def find(organisation_id: str, halt_id: str) -> dict[str, Any] | None:
+    """A halt, in force or ended."""
+    row = Halt.get_or_none((Halt.organisation_id == organisation_id) & (Halt.halt_id == halt_id))
+    return None if row is None else _halt(row)
+
+
 def resume(
-    transaction: Transaction, organisation_id: str, kind: str, target: str, actor: str
+    transaction: Transaction, organisation_id: str, kind: str, target: str, actor: str, reason: str | None
 ) -> list[dict[str, Any]]:
-    """End the halts of exactly this scope; returns those that ended."""
-    rows = list(
-        Halt.select().where(
-            (Halt.organisation_id == organisation_id)
-            & (Halt.kind == kind)
-            & (Halt.target == target)
-            & Halt.ended_at.is_null()
-        )
-    )
+    """End the halts of exactly this scope; returns those that ended, oldest first."""
+    return _end(transaction, organisation_id, (Halt.kind == kind) & (Halt.target == target), actor, reason)
+
+
+def resume_one(
+    transaction: Transaction, organisation_id: str, halt_id: str, actor: str, reason: str | None
+) -> list[dict[str, Any]]:
+    """End one halt; returns it, or nothing when it is not in force."""
+    return _end(transaction, organisation_id, Halt.halt_id == halt_id, actor, reason)
+
+
+def _end(
+    transaction: Transaction, organisation_id: str, which: Any, actor: str, reason: str | None
+) -> list[dict[str, Any]]:
+    in_force = (Halt.organisation_id == organisation_id) & Halt.ended_at.is_null()
+    rows = list(Halt.select().where(in_force & which).order_by(Halt.halt_id))
     for row in rows:
         row.ended_at, row.ended_by = transaction.at, actor
         row.save()
-        transaction.audit(
-            organisation_id,
-            "agent.resumed",
-            actor=actor,
-            agentId=target if kind == "agent" else None,
-            runId=target if kind == "run" else None,
-            details={"haltId": row.halt_id, "scope": kind},
-        )
-        transaction.publish(organisation_id, "halt", row.halt_id, scope=kind, target=target, active=False)
-    if rows:
-        transaction.bump("halts")
+        _record(transaction, row, "agent.resumed", actor, reason)
     return [_halt(row) for row in rows]
+
+
+def _record(transaction: Transaction, row: Halt, type: str, actor: str, reason: str | None) -> None:
+    transaction.bump("halts")
+    transaction.audit(
+        row.organisation_id,
+        type,
+        actor=actor,
+        reason=reason,
+        agentId=row.target if row.kind == "agent" else None,
+        runId=row.target if row.kind == "run" else None,
+        details={"haltId": row.halt_id, "scope": row.kind},
+    )
+    transaction.publish(
+        row.organisation_id,
+        "halt",
+        row.halt_id,
+        scope=row.kind,
+        target=row.target,
+        active=type == "agent.halted",
+    )
