@@ -30,8 +30,8 @@ Kind = Literal["added", "removed", "changed"]
 MOST_TRIED: Final = 400
 """Calls on which both sets are asked about one policy."""
 
-TOLD: Final = frozenset({"shadowed", "contradictory", "dead", "duplicate"})
-"""Findings of the new set that are told beside a change, if the old one did not have them."""
+REPORTED: Final = frozenset({"shadowed", "contradictory", "dead", "duplicate"})
+"""Findings of the new set that are reported beside a change, if the old one did not have them."""
 
 _WORDS: Final[Mapping[str, str]] = {
     "name": "name",
@@ -50,7 +50,7 @@ _WORDS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class DifferingCall:
     """A call that the two sets decide differently. `beyond_limits`: once rate limits are reached."""
 
     call: ToolCall
@@ -71,7 +71,7 @@ class Difference:
     old: Policy | None
     new: Policy | None
     words: tuple[str, ...]
-    proof: Proof | None
+    proof: DifferingCall | None
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -112,7 +112,7 @@ def _content(policy: Policy) -> dict[str, Json]:
 
 
 def _new_findings(old: Ruleset, new: Ruleset, changed: list[str]) -> dict[str, tuple[Finding, ...]]:
-    """What is told of the new set and was not so in the old: of changed policies, and of those that they
+    """What is found in the new set and was not in the old: of changed policies, and of those that they
     shadow or contradict now."""
     if not changed:
         return {}
@@ -120,7 +120,7 @@ def _new_findings(old: Ruleset, new: Ruleset, changed: list[str]) -> dict[str, t
     found: dict[str, list[Finding]] = {}
     known: set[tuple[str, str]] | None = None
     for finding in lint(new.policies.values()):
-        if finding is None or finding.code not in TOLD:
+        if finding is None or finding.code not in REPORTED:
             continue
         if finding.policy.policy_id not in touched and not touched.intersection(finding.related):
             continue
@@ -128,7 +128,7 @@ def _new_findings(old: Ruleset, new: Ruleset, changed: list[str]) -> dict[str, t
             known = {
                 (each.policy.policy_id, each.code)
                 for each in lint(old.policies.values())
-                if each is not None and each.code in TOLD
+                if each is not None and each.code in REPORTED
             }
         if (finding.policy.policy_id, finding.code) not in known:
             about = finding.policy.policy_id
@@ -143,7 +143,7 @@ def _new_findings(old: Ruleset, new: Ruleset, changed: list[str]) -> dict[str, t
 
 def _summary(policy: Policy | None) -> str:
     assert policy is not None
-    text = " and ".join(_told(condition) for condition in policy.conditions)
+    text = " and ".join(_shown(condition) for condition in policy.conditions)
     return f"{policy.action} when {text}"
 
 
@@ -168,12 +168,12 @@ def _words(old: Policy, new: Policy) -> Iterator[str]:
     for condition in gone:
         partner = next((each for each in came if _alike(condition, each)), None)
         if partner is None:
-            yield f"condition removed: {_told(condition)}"
+            yield f"condition removed: {_shown(condition)}"
             continue
         came.remove(partner)
         yield from _changed(condition, partner)
     for condition in came:
-        yield f"condition added: {_told(condition)}"
+        yield f"condition added: {_shown(condition)}"
     if not gone and not came and old.conditions != new.conditions:
         yield "conditions in another order"
 
@@ -192,10 +192,10 @@ def _changed(old: Condition, new: Condition) -> Iterator[str]:
         for each in came:
             yield f"`{old.field} {old.operator}` now lists {show(each)}"
         return
-    yield f"condition changed: {_told(old)} -> {_told(new)}"
+    yield f"condition changed: {_shown(old)} -> {_shown(new)}"
 
 
-def _told(condition: Condition) -> str:
+def _shown(condition: Condition) -> str:
     if condition.expression is not None:
         return f"`{condition.expression}`"
     value = "" if condition.operator in ("exists", "not_exists") else f" {show(condition.value)}"
@@ -212,12 +212,12 @@ def _value(value: Json) -> str:
     return "none" if value is None else str(value)
 
 
-# ---- proofs ------------------------------------------------------------------------------------------------
+# ---- calls that are decided differently ----------------------------------------------------------------
 
 
-def _proof(old: Ruleset, new: Ruleset, policy_id: str) -> Proof | None:
+def _proof(old: Ruleset, new: Ruleset, policy_id: str) -> DifferingCall | None:
     """A call that is decided differently; second best, one with different matches but the same outcome."""
-    weaker: Proof | None = None
+    weaker: DifferingCall | None = None
     for tried, call in enumerate(_calls(old.rules.get(policy_id), new.rules.get(policy_id))):
         if tried >= MOST_TRIED:
             break
@@ -225,9 +225,9 @@ def _proof(old: Ruleset, new: Ruleset, policy_id: str) -> Proof | None:
             before = decide(old.evaluate(call), lambda policy, beyond=beyond: beyond)  # type: ignore[misc]
             after = decide(new.evaluate(call), lambda policy, beyond=beyond: beyond)  # type: ignore[misc]
             if before.action != after.action:
-                return Proof(call, before, after, beyond)
+                return DifferingCall(call, before, after, beyond)
             if weaker is None and _ids(before) != _ids(after):
-                weaker = Proof(call, before, after, beyond)
+                weaker = DifferingCall(call, before, after, beyond)
     return weaker
 
 

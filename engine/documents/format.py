@@ -1,10 +1,10 @@
 """One look for all documents: keys in their usual order, two blanks of indentation, no stray whitespace.
 
-Decides how a document is laid out. Scalars stay as they are written, quotes included; comments stay with what
-they stand above or beside; what is inside payloads and values keeps its order.
+Decides how a document is formatted. Scalars stay as they are written, quotes included; comments stay with
+what they stand above or beside; what is inside payloads and values keeps its order.
 
-INVARIANT: the result says exactly what the source says, holds every comment, and is laid out already: laying
-it out again changes nothing. Where that cannot be done the document is refused, never changed in part.
+INVARIANT: the result says exactly what the source says, holds every comment, and is formatted already: doing
+it again changes nothing. Where that is impossible the document is refused, never changed in part.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MEMBERS: Final[Mapping[tuple[str, ...], Sequence[str]]] = {
 }
 
 
-class NotLaidOut(Exception):
+class CannotFormat(Exception):
     """This document is left as it is; `line` and the message say why."""
 
     def __init__(self, message: str, line: int = 1) -> None:
@@ -58,11 +58,11 @@ class _Comment:
     alone: bool
 
 
-def lay_out(source: bytes, file: str = "") -> bytes:
-    """The document laid out. Raises DocumentError (it cannot be read) or NotLaidOut (it stays)."""
+def format_document(source: bytes, file: str = "") -> bytes:
+    """The document, formatted. Raises DocumentError (it cannot be read) or CannotFormat (it stays)."""
     text = _once(source, file)
     if _once(text, file) != text:
-        raise NotLaidOut("its comments stand where they would move each time")
+        raise CannotFormat("its comments stand where they would move each time")
     return text
 
 
@@ -71,10 +71,10 @@ def _once(source: bytes, file: str) -> bytes:
     if reading.problems:
         raise DocumentError(reading.problems)
     if reading.root.style == "flow":
-        raise NotLaidOut("the whole document is in braces or brackets")
+        raise CannotFormat("the whole document is in braces or brackets")
     if reading.root.entries is None:
         what = "a single value" if reading.root.items is None else "a list"
-        raise NotLaidOut(f"the whole document is {what}; write `key: value` lines")
+        raise CannotFormat(f"the whole document is {what}; write `key: value` lines")
     printed = _Printer(reading).document()
     if "\r\n" in reading.text:
         printed = printed.replace("\n", "\r\n")
@@ -82,11 +82,13 @@ def _once(source: bytes, file: str) -> bytes:
     try:
         after = read(made, file)
     except DocumentError as error:
-        raise NotLaidOut("it is written in a way that cannot be laid out", error.problems[0].line) from None
+        raise CannotFormat(
+            "it is written in a way that cannot be formatted", error.problems[0].line
+        ) from None
     if after.problems or not same(after.root.value, reading.root.value):
-        raise NotLaidOut("a text in it would change")
+        raise CannotFormat("a text in it would change")
     if _comments(after) != _comments(reading):
-        raise NotLaidOut("a comment in it would be lost")
+        raise CannotFormat("a comment in it would be lost")
     return made
 
 
@@ -272,7 +274,7 @@ class _Printer:
         header, *body = self.text[node.start : node.end].split("\n")
         mark = header.split("#")[0].strip()
         if any(char.isdigit() or char == "+" for char in mark):
-            raise NotLaidOut(f"a text with `{mark}` depends on its indentation", node.line)
+            raise CannotFormat(f"a text with `{mark}` depends on its indentation", node.line)
         while body and not body[-1].strip():
             body.pop()
         old = next((len(line) - len(line.lstrip(" ")) for line in body if line.strip()), 0)

@@ -10,7 +10,7 @@ from api.cli.report import Remark, add_format, compact, outcome, print_json, pri
 from api.cli.terminal import FAILED, Subparsers, filled
 
 if TYPE_CHECKING:
-    from engine.analysis.diff import Difference, Proof
+    from engine.analysis.diff import Difference, DifferingCall
     from engine.repository.checkout import Checkout
 
 REPEATS = 3
@@ -20,9 +20,9 @@ EPILOG = """\
 OLD and NEW are policies folders, or folders in git: `HEAD~1:policies.d` (counted from the root of the
 repository; `HEAD~1:./policies.d` from here).
 
-Every added, removed or changed policy is told in words, with a call that the two sets decide differently -
-both were asked - or the remark that none was found. Policies that are dead, shadowed or contradictory only
-since the change are told too. Rate limits count as not reached, or as reached where the proof says so.
+Every added, removed or changed policy is described, with a call that the two sets decide differently - both
+were asked - or the remark that none was found. Policies that are dead, shadowed or contradictory only since
+the change are reported too. The same change of many policies is shown three times and then counted. Rate limits count as not reached, or as reached where the output says so.
 
 exit codes:
   0  both say the same
@@ -38,7 +38,7 @@ examples:
 def register(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "diff",
-        help="what decides differently between two policies folders or revisions, with proofs",
+        help="what decides differently between two policies folders or revisions, with calls that show it",
         description="Says what decides differently under NEW than under OLD.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=EPILOG,
@@ -154,7 +154,7 @@ def _why(difference: Difference) -> str:
     return ""
 
 
-def _names(proof: Proof, after: bool) -> str:
+def _names(proof: DifferingCall, after: bool) -> str:
     decision = proof.new if after else proof.old
     names = [f"`{match.policy.policy_id}`" for match in decision.matched]
     names += [f"`{match.policy.policy_id}` (shadow)" for match in decision.shadow]
@@ -216,5 +216,5 @@ def _summary(found: list[Difference]) -> None:
         return
     counts = {kind: sum(each.kind == kind for each in found) for kind in ("added", "removed", "changed")}
     proved = sum(each.proof is not None and each.proof.changes_action for each in found)
-    told = ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
-    say(f"{told}; {proved:,} of them change decisions, each shown by a call", "bold")
+    text = ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
+    say(f"{text}; {proved:,} of them change decisions, each shown by a call", "bold")

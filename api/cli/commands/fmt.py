@@ -17,12 +17,12 @@ from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, filled
 
 EPILOG = """\
 Keys get their usual order, nesting two blanks, comments stay with what they stand above or beside, texts and
-quotes stay as written. A document that cannot be laid out without changing what it says is left alone, and
+quotes stay as written. A document that cannot be formatted without changing what it says is left alone, and
 the command says so.
 
 exit codes:
-  0  done; with --check: everything is laid out already
-  1  with --check: some documents are not laid out
+  0  done; with --check: everything is formatted already
+  1  with --check: some documents are not formatted
   2  wrong usage, or a document that cannot be read; the others are done all the same
 """
 
@@ -74,7 +74,7 @@ def _fmt(arguments: argparse.Namespace) -> int:
                 if arguments.check or arguments.diff:
                     if arguments.diff and arguments.format == "text":
                         _show_difference(path, before, after)
-                    remarks.append(Remark("warning", "layout", "this is not laid out", str(path), 1, 1))
+                    remarks.append(Remark("warning", "layout", "this is not formatted", str(path), 1, 1))
                 else:
                     _write(path, after)
     return _report(files, changed, remarks, unreadable, arguments)
@@ -96,12 +96,12 @@ def _input(arguments: argparse.Namespace) -> int:
 
 def _laid_out(before: bytes, name: str, remarks: list[Remark]) -> bytes | None:
     """None when the document cannot be read; unchanged when it is left alone."""
-    from engine.documents.format import NotLaidOut, lay_out
+    from engine.documents.format import CannotFormat, format_document
     from engine.errors import DocumentError
 
     try:
-        return lay_out(before, name)
-    except NotLaidOut as error:
+        return format_document(before, name)
+    except CannotFormat as error:
         remarks.append(Remark("note", "left-alone", f"left as it is: {error}", name, error.line, 1))
         return before
     except DocumentError as error:
@@ -144,7 +144,7 @@ def _write(path: Path, content: bytes) -> None:
 
 def _show_difference(path: Path, before: bytes, after: bytes) -> None:
     old, new = before.decode().splitlines(), after.decode().splitlines()
-    lines = difflib.unified_diff(old, new, f"{path}", f"{path} (laid out)", lineterm="")
+    lines = difflib.unified_diff(old, new, f"{path}", f"{path} (formatted)", lineterm="")
     styles = {"+": "green", "-": "red", "@": "cyan"}
     for line in lines:
         say(line, styles.get(line[:1]))

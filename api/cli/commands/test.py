@@ -89,7 +89,7 @@ def _test(arguments: argparse.Namespace) -> int:
             USAGE,
         )
     if failures:
-        # A policy whose examples fail does not load, so what the whole set decides cannot be told.
+        # A policy whose examples fail does not load, so what the whole set decides is not known.
         arguments.no_mutation = True
         return _report(failures, [], (len(failures), 0), found, folder, arguments)
     rulesets = {name: Ruleset.build(policies.values()) for name, policies in found.policies.items()}
@@ -182,18 +182,18 @@ def _unpinned(scores: list[tuple[str, Score]], found: Checkout, folder: str, mos
             made += 1
             line, column = found.place(file, mutants[0].pointer)
             pins = [(mutant, pin(mutant)) for mutant in mutants]
-            told: list[str] = []
+            lines: list[str] = []
             data: list[dict[str, Any]] = []
             for mutant, found_pin in pins:
                 shown = f"the policy {mutant.what}"
                 entry: dict[str, Any] = {"change": mutant.what}
                 if found_pin is not None:
                     example = {"match": found_pin.match, **_call(found_pin.call)}
-                    if not any(each.endswith(compact(example)) for each in told):
-                        told.append(f"{shown}; this example would pin it: {compact(example)}")
+                    if not any(each.endswith(compact(example)) for each in lines):
+                        lines.append(f"{shown}; this example would pin it: {compact(example)}")
                     entry["example"] = example
                 else:
-                    told.append(f"{shown}; no call was found that tells the two apart")
+                    lines.append(f"{shown}; no call was found that tells the two apart")
                 data.append(entry)
             text = _condition_text(mutants[0])
             yield Remark(
@@ -203,7 +203,7 @@ def _unpinned(scores: list[tuple[str, Score]], found: Checkout, folder: str, mos
                 shown_path(folder, file),
                 line,
                 column,
-                tuple(told),
+                tuple(lines),
                 {"policyId": score.policy.policy_id, "pointer": mutants[0].pointer, "changes": data},
             )
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.documents.edit import same
-from engine.documents.format import NotLaidOut, lay_out
+from engine.documents.format import CannotFormat, format_document
 from engine.documents.yaml import read
 from engine.errors import DocumentError
 from tests.harness.command_line import WIRES, Shell
@@ -102,7 +102,7 @@ examples:
 def test_fmt_lays_out_and_keeps_comments(shell: Shell) -> None:
     file = shell.write("policies/messy.yaml", MESSY)
     code, output, _ = shell.run("fmt", "--check", shell.folder)
-    assert code == 1 and "messy.yaml:1:1: warning: this is not laid out" in output
+    assert code == 1 and "messy.yaml:1:1: warning: this is not formatted" in output
     assert file.read_text() == MESSY
     assert "+policyId: messy" in shell.run("fmt", "--diff", shell.folder)[1]
     assert file.read_text() == MESSY
@@ -113,10 +113,10 @@ def test_fmt_lays_out_and_keeps_comments(shell: Shell) -> None:
 
 
 def test_fmt_keeps_windows_line_ends() -> None:
-    assert lay_out(MESSY.replace("\n", "\r\n").encode()) == TIDY.replace("\n", "\r\n").encode()
+    assert format_document(MESSY.replace("\n", "\r\n").encode()) == TIDY.replace("\n", "\r\n").encode()
 
 
-def test_fmt_leaves_alone_what_it_cannot_lay_out(shell: Shell) -> None:
+def test_fmt_leaves_alone_what_it_cannot_format(shell: Shell) -> None:
     text = WIRES.replace("name: Wires", "name: Wires\ndescription: |2\n    kept\n")
     file = shell.write("policies/wires.yaml", text)
     code, output, _ = shell.run("fmt", shell.folder)
@@ -166,11 +166,11 @@ def test_fmt_reports_what_it_cannot_read_and_does_the_rest(shell: Shell) -> None
 def test_fmt_says_the_same(path: Path) -> None:
     source = path.read_bytes()
     try:
-        made = lay_out(source)
-    except NotLaidOut:
+        made = format_document(source)
+    except CannotFormat:
         return
     assert same(read(made).root.value, read(source).root.value)
-    assert lay_out(made) == made
+    assert format_document(made) == made
 
 
 texts = st.text(st.sampled_from("ab #:-'\"\n{}[],|>!&*%@`\\\t é"), max_size=12)
@@ -222,12 +222,12 @@ def test_fmt_never_changes_what_is_said(text: str) -> None:
     source = text.encode()
     try:
         before = read(source)
-        made = lay_out(source)
-    except (DocumentError, NotLaidOut):
+        made = format_document(source)
+    except (DocumentError, CannotFormat):
         return
     after = read(made)
     assert same(after.root.value, before.root.value)
-    assert lay_out(made) == made
+    assert format_document(made) == made
     assert sorted(before.text[a:b].rstrip() for a, b in before.comments()) == sorted(
         after.text[a:b].rstrip() for a, b in after.comments()
     )
