@@ -22,7 +22,8 @@ repository; `HEAD~1:./policies.d` from here).
 
 Every added, removed or changed policy is described, with a call that the two sets decide differently - both
 were asked - or the remark that none was found. Policies that are dead, shadowed or contradictory only since
-the change are reported too. The same change of many policies is shown three times and then counted. Rate limits count as not reached, or as reached where the output says so.
+the change are reported too. The same change of many policies is shown three times and then counted. Rate
+limits count as not reached, or as reached where the output says so.
 
 exit codes:
   0  both say the same
