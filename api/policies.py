@@ -20,6 +20,7 @@ from engine.live import LivePolicies
 from engine.repository.cache import DocumentCache
 from engine.repository.repository import Repository
 from engine.worktree import git
+from engine.worktree.commits import CommitQueue
 from engine.worktree.observer import Progress
 
 log = logging.getLogger("governance.policies")
@@ -38,12 +39,13 @@ def open_policies(
     progress: Progress | None = None,
 ) -> Iterator[LivePolicies]:
     """The policies in force, watched until the end. Raises RefusedToStart."""
+    commits = CommitQueue(settings.policies_dir)
     repository = Repository(
         settings.policies_dir,
         SqlArchive(store, clock, ids, writer),
         clock=lambda: iso(clock()),
         cache=DocumentCache(settings.data_dir / "cache"),
-        commit=git.commit if settings.git == "commit" else None,
+        commit=commits.add if settings.git == "commit" else None,
     )
     if settings.git == "commit" and not git.in_work_tree(settings.policies_dir):
         log.warning(
@@ -54,10 +56,13 @@ def open_policies(
     live = LivePolicies(repository, on_failed=lambda problems: _tell(writer, live, problems))
     live.start(progress)
     live.watch()
+    if settings.git == "commit":
+        commits.start()
     try:
         yield live
     finally:
         live.close()
+        commits.close()
 
 
 def _tell(writer: Writer, live: LivePolicies, problems: Sequence[Problem]) -> None:

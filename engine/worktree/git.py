@@ -68,23 +68,35 @@ def authors(root: Path, paths: Iterable[str]) -> Mapping[str, str]:
 
 
 def commit(root: Path, path: str, author: str, message: str) -> bool:
-    """Commit just this file (or its removal) with the caller as author. False when git did not; then the log
-    says why, and the change goes along with the next commit of the file."""
-    name = author.partition("@")[0] or "governance"
-    identity = ("-c", f"user.name={name}", "-c", f"user.email={author}")
+    """`commit_file`, or False when git did not; then the log says why, and the change goes along with the
+    next commit of the file."""
     try:
-        if not in_work_tree(root):
-            raise _Failed("the folder is in no git work tree")
-        _wait_for_others(root)
-        paths = [path]
-        if (root / path).exists():
-            _git(root, "add", "--", path)
-            paths += _moved_from(root, path)
-        _git(root, *identity, "commit", "--quiet", "--no-verify", "--only", "-m", message, "--", *paths)
-    except _Failed as failed:
+        commit_file(root, path, author, message)
+    except GitFailed as failed:
         log.warning("git did not commit `%s`: %s; the policy is in force all the same", path, failed)
         return False
     return True
+
+
+def commit_file(root: Path, path: str, author: str, message: str) -> None:
+    """Commit just this file (or its removal) as it is now, with the caller as author. Raises GitFailed."""
+    name = author.partition("@")[0] or "governance"
+    identity = ("-c", f"user.name={name}", "-c", f"user.email={author}")
+    if not in_work_tree(root):
+        raise GitFailed("the folder is in no git work tree")
+    _wait_for_others(root)
+    paths = [path]
+    if (root / path).exists():
+        _git(root, "add", "--", path)
+        paths += _moved_from(root, path)
+    status = ("status", "--porcelain", "--untracked-files=no", "--", *paths)
+    if not _git(root, *status):
+        return  # an earlier commit of the file has it already
+    try:
+        _git(root, *identity, "commit", "--quiet", "--no-verify", "--only", "-m", message, "--", *paths)
+    except GitFailed:
+        if _git(root, *status):
+            raise  # and else somebody else has just committed it
 
 
 def in_work_tree(root: Path) -> bool:
@@ -117,30 +129,35 @@ def _place(path: str) -> Place | None:
         return None
 
 
-class _Failed(Exception):
+class GitFailed(Exception):
     """Git did not do as told; says why."""
+
+    @property
+    def busy(self) -> bool:
+        """True when somebody else works with git there, so that it may be tried again."""
+        return ".lock" in str(self) or "cannot lock" in str(self) or "timed out" in str(self)
 
 
 def _run(folder: Path, *arguments: str) -> str | None:
     """What git says; None when it could not."""
     try:
         return _git(folder, *arguments)
-    except _Failed as failed:
+    except GitFailed as failed:
         log.debug("git %s: %s", arguments[0], failed)
         return None
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    """What git says. Raises _Failed."""
+    """What git says. Raises GitFailed."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_LITERAL_PATHSPECS": "1"}
     try:
         done = call(folder, *_SAFE, *arguments, environment=environment, seconds=SECONDS)
     except subprocess.CalledProcessError as error:
         said = (error.stderr.strip() or error.stdout.strip()).decode("utf-8", "replace")
-        raise _Failed(said.splitlines()[0] if said else f"it ended with {error.returncode}") from None
+        raise GitFailed(said.splitlines()[0] if said else f"it ended with {error.returncode}") from None
     except (OSError, subprocess.SubprocessError) as error:
-        raise _Failed(str(error)) from None
+        raise GitFailed(str(error)) from None
     return done.decode("utf-8", "surrogateescape")
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import threading
+import time
+from collections.abc import Callable
 
 import pytest
 
-from engine.worktree import git
+from engine.worktree import commits, git
+from engine.worktree.commits import CommitQueue
 from tests.harness.policy_folder import ADMIN, BODY, Folder, document, run_git, told
 
 
@@ -131,3 +135,86 @@ def test_a_git_lock_is_seen(folder: Folder) -> None:
     assert not git.locked(folder.root)
     (folder.root.parent / ".git/index.lock").touch()
     assert git.locked(folder.root)
+
+
+def history(folder: Folder) -> list[str]:
+    said = subprocess.run(["git", "log", "--format=%ae %s"], cwd=folder.root, capture_output=True, text=True)
+    return said.stdout.splitlines()
+
+
+def dirty(folder: Folder) -> str:
+    return subprocess.run(
+        ["git", "status", "--short"], cwd=folder.root, capture_output=True, text=True
+    ).stdout
+
+
+def committed(folder: Folder, count: int) -> None:
+    for number in range(count):
+        folder.write(f"policies/p{number}.yaml", document(f"p{number}"))
+    run_git(folder.root.parent, "init", "-q")
+    run_git(folder.root.parent, "add", ".")
+    run_git(folder.root.parent, "commit", "-qm", "first")
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "beside somebody"])
+def test_many_writes_at_once_are_all_committed(folder: Folder, alone: bool) -> None:
+    committed(folder, 6)
+    queue = CommitQueue(folder.root)
+    repository = folder.started(commit=queue.add)
+
+    def write(number: int) -> None:
+        for each in range(15):
+            repository.update("default", f"p{number}", {"name": f"N{each}"}, author=f"{number}@acme.example")
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    while not alone and any(thread.is_alive() for thread in threads):
+        with contextlib.suppress(subprocess.CalledProcessError):
+            run_git(folder.root.parent, "commit", "-q", "--allow-empty", "--only", "-m", "else")
+        time.sleep(0.01)
+    for thread in threads:
+        thread.join()
+    until(lambda: not queue._waiting)
+    queue.close()
+    assert dirty(folder) == ""
+    for number in range(6):
+        mine = [line for line in history(folder) if f" p{number}:" in line]
+        assert {line.split()[0] for line in mine} == {f"{number}@acme.example"}
+        if alone:
+            versions = range(16, 1, -1)
+            assert mine == [f"{number}@acme.example policy p{number}: version {each}" for each in versions]
+
+
+def test_what_waits_for_git_is_committed_later_also_by_another_process(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git, "PATIENCE", 0.1)
+    monkeypatch.setattr(commits, "AGAIN_SECONDS", 0.05)
+    committed(folder, 3)
+    lock = folder.root.parent / ".git/index.lock"
+    queue = CommitQueue(folder.root)
+    repository = folder.started(commit=queue.add)
+    lock.touch()
+    repository.update("default", "p0", {"name": "New"}, author=ADMIN)
+    repository.delete("default", "p1", author=ADMIN)
+    assert len(history(folder)) == 1
+    queue.close()
+    lock.unlink()
+    again = CommitQueue(folder.root)
+    again.start()
+    assert history(folder)[:2] == [f"{ADMIN} policy p1: deleted", f"{ADMIN} policy p0: version 2"]
+    lock.touch()
+    folder.started(commit=again.add).update("default", "p2", {"name": "New"}, author=ADMIN)
+    lock.unlink()
+    until(lambda: history(folder)[0] == f"{ADMIN} policy p2: version 2")
+    until(lambda: not list(folder.root.glob(".governance/commit-*")))
+    assert dirty(folder) == ""
+
+
+def until(condition: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError("it never came true")
