@@ -20,7 +20,7 @@ from api.http.route import ANYONE, VIEWER, Route
 from api.store import accounts, login_limits
 from api.store.emails import same_email
 
-NOBODYS_ORGANISATION = "default"
+ORGANISATION_OF_UNKNOWN = "default"
 """Whose record a login with an unknown e-mail goes on."""
 
 
@@ -87,7 +87,7 @@ async def _verified(email: str, password: str, client: str, context: Context) ->
     # A proxy may say anything; what goes on record is short.
     address = client[:64]
     with context.credentials.passwords.login_slot():
-        # Looked at before it is counted, so that hammering on a closed door costs the writer nothing.
+        # Checked by a reader before it is counted, so that tries which have to wait cost the writer nothing.
         looked = login_limits.Attempt.of(email, address, context.clock())
         await context.store.read(login_limits.check, context.store, looked)
         return await _tried(email, password, address, context)
@@ -111,7 +111,7 @@ async def _tried(email: str, password: str, address: str, context: Context) -> d
             return {**user, "passwordHash": now[1]}
         known = now[0] if now is not None else None
         transaction.audit(
-            known["organisationId"] if known else NOBODYS_ORGANISATION,
+            known["organisationId"] if known else ORGANISATION_OF_UNKNOWN,
             "login.failed",
             actor=same_email(email) if known else "nobody",
             reason=_why(known),

@@ -94,7 +94,7 @@ class _Exchange(msgspec.Struct, eq=False, weakref=True):
     more_body: bool = True
 
     message_event = NullEvent()
-    __repr__ = object.__repr__  # the key is not to be told
+    __repr__ = object.__repr__  # the default of a dataclass would show the key
 
 
 @dataclass(frozen=True, slots=True)

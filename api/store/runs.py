@@ -25,7 +25,7 @@ _decode = msgspec.json.decode
 
 
 MOST_PAYLOAD_BYTES = 32 * 2**20
-"""Of one run's payloads in one answer. Calls behind are told without theirs, or one run could fill the
+"""Of one run's payloads in one answer. Later calls are shown without theirs, or one run could fill the
 memory."""
 
 
