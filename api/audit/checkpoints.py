@@ -25,6 +25,7 @@ from api.audit.installation_key import InstallationKey, PublicKey
 from api.clock import seconds
 from api.database.connection import Database
 from api.database.transaction import Transaction
+from engine.canonical_json import canonical_json
 
 log = logging.getLogger("governance")
 
@@ -36,7 +37,6 @@ PAGE: Final = 1_000
 Tips = dict[str, tuple[int, str]]
 """Organisation to the count and the last hash of its chain."""
 
-_encode = msgspec.json.Encoder(order="sorted").encode
 _TIPS = (
     "SELECT a.organisation_id, a.sequence, a.hash FROM organisations o JOIN audit a"
     " ON a.organisation_id = o.organisation_id AND a.sequence ="
@@ -124,7 +124,7 @@ class Checkpointer:
             previous=previous,
             publicKey=self._key.public.text,
         )
-        text = _encode(body)
+        text = canonical_json(body)
         made = Checkpoint(number + 1, text.decode(), self._key.sign(text))
         store.insert_many("checkpoints", ("number", "body", "signature"), [msgspec.structs.astuple(made)])
         transaction.after_commit(lambda: self._keep(made.number, made.digest, now))

@@ -23,6 +23,7 @@ from api.clock import Ids
 from api.database.connection import Database
 from api.database.models import Audit
 from api.database.table import database
+from engine.canonical_json import canonical_json
 
 GENESIS = "0" * 64
 MOST_READ = 2_000
@@ -41,13 +42,11 @@ COLUMNS = (
     "record",
     "hash",
 )
-_encode = msgspec.json.Encoder(order="deterministic").encode
-"""Sorts the keys of objects, but leaves fields in the order of their struct, which are sorted already."""
 
 
 class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
     """What a hash covers; see the module. `at`, `auditId`, `previousHash` and `sequence` are given to it when
-    it is appended. INVARIANT: the fields are in the order of their names."""
+    it is appended. The fields are in the order of their names, which canonical JSON need not sort then."""
 
     actor: str | None = None
     agentId: str | None = None  # noqa: N815
@@ -84,7 +83,7 @@ Spans = Mapping[str, tuple[int, int]]
 
 def link(record: Mapping[str, Any]) -> str:
     """The hash of a record that has no `hash` yet."""
-    return sha256(_encode(record)).hexdigest()
+    return sha256(canonical_json(record)).hexdigest()
 
 
 class Chain:
@@ -114,7 +113,7 @@ class Chain:
         audit_id = record.auditId = self._ids("aud")
         record.sequence = sequence = sequence + 1
         record.at = self._at
-        text = _encode(record)
+        text = canonical_json(record)
         digest = sha256(text).hexdigest()
         self._tips[organisation_id] = (sequence, digest)
         self._rows.append(

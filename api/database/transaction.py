@@ -212,8 +212,3 @@ class Transaction:
 
 
 Job = Callable[[Transaction], Any]
-
-
-def canonical(value: Any) -> bytes:
-    """Canonical JSON: compact, keys sorted, UTF-8. What digests and hashes cover."""
-    return msgspec.json.encode(value, order="sorted")

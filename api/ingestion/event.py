@@ -11,13 +11,11 @@ from msgspec import UNSET, UnsetType
 
 from api.caller import Caller
 from api.database.id_index import hash64
+from engine.canonical_json import canonical_json
 from engine.matching.ruleset import Ruleset
 from engine.model import Evaluation, ToolCall
 
 _decode = msgspec.json.decode
-canonical = msgspec.json.Encoder(order="sorted").encode
-"""Canonical JSON: compact, keys sorted, UTF-8. What digests cover."""
-
 
 DIGEST = 64
 """Characters of a payload's digest; behind a colon follows on whose behalf the call is made, if on any."""
@@ -120,12 +118,12 @@ def without_user_token(raw: bytes) -> bytes:
     metadata = value.get("metadata")
     if isinstance(metadata, dict) and isinstance(metadata.get("userToken"), str):
         metadata["userToken"] = "sha256:" + sha256(metadata["userToken"].encode()).hexdigest()
-    return canonical(value)
+    return canonical_json(value)
 
 
 def payload_digest(tool_name: str, payload: Any) -> str:
     """What an approval is bound to: the tool and the exact payload, by canonical JSON."""
-    return sha256(canonical([tool_name, payload])).hexdigest()
+    return sha256(canonical_json([tool_name, payload])).hexdigest()
 
 
 def principal(facts: Mapping[str, Any], key_scopes: Sequence[str]) -> str:
@@ -138,9 +136,9 @@ def principal(facts: Mapping[str, Any], key_scopes: Sequence[str]) -> str:
     if user is None and not chain and not key_scopes:
         return ""
     who = [user and [user["id"], sorted(user["scopes"])], chain, sorted(key_scopes)]
-    return ":" + sha256(canonical(who)).hexdigest()[:32]
+    return ":" + sha256(canonical_json(who)).hexdigest()[:32]
 
 
 def same_body(one: bytes, other: bytes) -> bool:
     """Whether two kept bodies say the same, however they are spelt."""
-    return one == other or canonical(_decode(one)) == canonical(_decode(other))
+    return one == other or canonical_json(_decode(one)) == canonical_json(_decode(other))
