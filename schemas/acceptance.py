@@ -64,6 +64,9 @@ def _all_of(schema: Json, name: str) -> Accepts:
     checks = [_KEYWORDS[keyword](schema, name) for keyword in schema if keyword in _KEYWORDS]
     if "properties" not in schema and "additionalProperties" in schema:
         checks.append(_members(schema, name))
+    if "type" not in schema and _OF_TEXTS & schema.keys():
+        text = _text(schema)
+        checks.append(lambda value: value.__class__ is not str or text(value))
     if len(checks) == 1:
         return checks[0]
 
@@ -88,6 +91,12 @@ _CLASSES: Final[Mapping[str, type]] = {
 
 def _type(schema: Json, name: str) -> Accepts:
     words = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+    if "string" in words and len(words) > 1:
+        text = _text(schema)
+        other = _type({"type": [word for word in words if word != "string"]}, name)
+        return lambda value: text(value) if value.__class__ is str else other(value)
+    if "string" in words:
+        return _text(schema)
     classes = {_CLASSES[word] for word in words if word != "number"}
     if "number" in words:
         classes |= {int, float}
@@ -100,15 +109,29 @@ def _type(schema: Json, name: str) -> Accepts:
     )
 
 
+def _text(schema: Json) -> Accepts:
+    """A text, with all that is asked of it: these are the most, and one function is faster than four."""
+    least, most = schema.get("minLength", 0), schema.get("maxLength", sys.maxsize)
+    if "pattern" not in schema:
+        return lambda value: value.__class__ is str and least <= len(value) <= most
+    search = re.compile(to_the_end(schema["pattern"])).search  # matching too long a text could take long
+    return lambda value: value.__class__ is str and least <= len(value) <= most and bool(search(value))
+
+
 def _members(schema: Json, name: str) -> Accepts:
     """`properties` and `additionalProperties`."""
-    known = {key: _all_of(each, name) for key, each in schema.get("properties", {}).items()}
-    other = _all_of(schema.get("additionalProperties", True), name)
+    known = {
+        key: None if each is True else _all_of(each, name)
+        for key, each in schema.get("properties", {}).items()
+    }
+    others = schema.get("additionalProperties", True)
+    other = None if others is True else _all_of(others, name)
 
     def check(value: Json) -> bool:
         if value.__class__ is dict:
             for key, each in value.items():
-                if not known.get(key, other)(each):
+                check_of = known.get(key, other)
+                if check_of is not None and not check_of(each):
                     return False
         return True
 
@@ -147,12 +170,6 @@ def _unique(schema: Json, name: str) -> Accepts:
     return lambda value: (
         value.__class__ is not list or len(value) > most or len(set(map(as_compared, value))) == len(value)
     )
-
-
-def _pattern(schema: Json, name: str) -> Accepts:
-    search = re.compile(to_the_end(schema["pattern"])).search
-    most = schema.get("maxLength", sys.maxsize)  # a longer text is refused for that; matching could take long
-    return lambda value: value.__class__ is not str or len(value) > most or search(value) is not None
 
 
 def _bound(keyword: str, kinds: tuple[type, ...], fits: Callable[[Json, Json], bool]) -> Any:
@@ -203,18 +220,16 @@ _KEYWORDS: Final[Mapping[str, Callable[[Json, str], Accepts]]] = {
     "minItems": _bound("minItems", (list,), lambda value, bound: len(value) >= bound),
     "maxItems": _bound("maxItems", (list,), lambda value, bound: len(value) <= bound),
     "maxProperties": _bound("maxProperties", (dict,), lambda value, bound: len(value) <= bound),
-    "minLength": _bound("minLength", (str,), lambda value, bound: len(value) >= bound),
-    "maxLength": _bound("maxLength", (str,), lambda value, bound: len(value) <= bound),
     "minimum": _bound("minimum", _NUMBERS, lambda value, bound: not value < bound),
     "maximum": _bound("maximum", _NUMBERS, lambda value, bound: not value > bound),
     "uniqueItems": _unique,
-    "pattern": _pattern,
     "if": _if,
     "not": _not,
     "anyOf": _any_of,
     "allOf": _every_of,
 }
-_READ_WITH_OTHERS: Final = frozenset({"additionalProperties", "then", "else"})
+_OF_TEXTS: Final = frozenset({"minLength", "maxLength", "pattern"})
+_READ_WITH_OTHERS: Final = frozenset({"additionalProperties", "then", "else"}) | _OF_TEXTS
 _ANNOTATIONS: Final = frozenset(
     {"$schema", "$id", "$defs", "title", "description", "default", "format", "writeOnly", "x-must"}
 )

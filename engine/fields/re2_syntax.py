@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 DEEPEST: Final = 40
 """Groups within groups that are read."""
@@ -37,23 +38,20 @@ PIECE: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Characters:
+class Characters(msgspec.Struct, frozen=True):
     """These characters, one after the other. Anchors are an empty text."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CharacterClass:
+class CharacterClass(msgspec.Struct, frozen=True):
     """One character of a class as written; `members` are all of them, None where they are many."""
 
     text: str
     members: frozenset[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Repetition:
+class Repetition(msgspec.Struct, frozen=True):
     """The part, so many times; `most` None: without end."""
 
     part: PatternPart
@@ -61,15 +59,13 @@ class Repetition:
     most: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Concatenation:
+class Concatenation(msgspec.Struct, frozen=True):
     """The parts, one after the other."""
 
     parts: tuple[PatternPart, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Alternation:
+class Alternation(msgspec.Struct, frozen=True):
     """One of two or more branches."""
 
     branches: tuple[Concatenation, ...]

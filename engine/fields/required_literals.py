@@ -18,9 +18,10 @@ Knows nothing of policies or of the index.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from engine.fields.re2_syntax import (
     Alternation,
@@ -43,8 +44,7 @@ LONGEST: Final = 200
 _NOTHING: Final[Clause] = frozenset({""})
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(msgspec.Struct, frozen=True):
     """What is known of one part: the exact (folded) texts it can match, if few; else clauses it requires."""
 
     exact: Clause | None
