@@ -34,7 +34,7 @@ def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running_service_, "_HASH", [])
 
 
-def test_a_token_expires(fresh: Service) -> None:
+def test_a_token_expires(cheap: None, fresh: Service) -> None:
     token = fresh.user("viewer")["token"]
     fresh.clock.ahead = fresh.settings.token_seconds - 5
     assert me(fresh, token).status_code == 200
@@ -44,7 +44,9 @@ def test_a_token_expires(fresh: Service) -> None:
     assert "expired" in answer.json()["detail"]
 
 
-def test_a_password_changed_while_a_login_is_checked_wins(fresh: Service, monkeypatch: Any) -> None:
+def test_a_password_changed_while_a_login_is_checked_wins(
+    cheap: None, fresh: Service, monkeypatch: Any
+) -> None:
     user = fresh.user("viewer")
     hasher = fresh.context.credentials.passwords
     check = hasher.matches
@@ -61,7 +63,7 @@ def test_a_password_changed_while_a_login_is_checked_wins(fresh: Service, monkey
     assert log_in(fresh, user["email"], PASSWORD).status_code == 401
 
 
-def test_logins_are_on_record_without_what_was_typed(fresh: Service) -> None:
+def test_logins_are_on_record_without_what_was_typed(cheap: None, fresh: Service) -> None:
     user = fresh.user("viewer")
     log_in(fresh, user["email"], PASSWORD)
     log_in(fresh, user["email"], "not the password")
@@ -79,7 +81,7 @@ def statuses(service: Service, tries: int, email: str, address: str = "192.0.2.1
     return [log_in(service, email, "not the password", address).status_code for _ in range(tries)]
 
 
-def test_after_five_wrong_passwords_from_one_address_the_next_try_waits(fresh: Service) -> None:
+def test_after_five_wrong_passwords_from_one_address_the_next_try_waits(cheap: None, fresh: Service) -> None:
     user = fresh.user("viewer")
     assert statuses(fresh, 6, user["email"]) == [401] * 5 + [429]
     answer = log_in(fresh, user["email"], PASSWORD)
@@ -105,11 +107,11 @@ def test_wrong_passwords_slow_down_and_never_lock_out(cheap: None, fresh: Servic
     assert log_in(fresh, user["email"], PASSWORD).status_code == 200
 
 
-def test_an_unknown_email_is_limited_alike(fresh: Service) -> None:
+def test_an_unknown_email_is_limited_alike(cheap: None, fresh: Service) -> None:
     assert statuses(fresh, 6, "nobody@example.com") == [401] * 5 + [429]
 
 
-def test_refused_tries_do_not_prolong_the_wait(fresh: Service) -> None:
+def test_refused_tries_do_not_prolong_the_wait(cheap: None, fresh: Service) -> None:
     user = fresh.user("viewer")
     assert statuses(fresh, 5, user["email"]) == [401] * 5
     assert statuses(fresh, 20, user["email"]) == [429] * 20
@@ -117,7 +119,7 @@ def test_refused_tries_do_not_prolong_the_wait(fresh: Service) -> None:
     assert log_in(fresh, user["email"], PASSWORD).status_code == 200
 
 
-def test_a_right_password_starts_anew(fresh: Service) -> None:
+def test_a_right_password_starts_anew(cheap: None, fresh: Service) -> None:
     user = fresh.user("viewer")
     for _ in range(3):
         assert statuses(fresh, 4, user["email"]) == [401] * 4
@@ -132,7 +134,7 @@ def test_many_emails_from_one_address_are_limited(cheap: None, fresh: Service) -
     assert answers == [401] * login_limits.ADDRESS.tries + [429]
 
 
-def test_an_ipv6_network_counts_as_one_address(fresh: Service) -> None:
+def test_an_ipv6_network_counts_as_one_address(cheap: None, fresh: Service) -> None:
     assert login_limits.network("2001:db8:1:2::1") == login_limits.network("2001:db8:1:2:ffff::9")
     assert login_limits.network("2001:db8:1:2::1") != login_limits.network("2001:db8:1:3::1")
     assert login_limits.network("::ffff:192.0.2.1") == login_limits.network("192.0.2.1") == "192.0.2.1"
@@ -161,7 +163,7 @@ def test_nobody_slows_an_admin_down_in_their_usual_place(cheap: None, fresh: Ser
     assert log_in(fresh, admin["email"], PASSWORD, "198.51.200.1").status_code == 200
 
 
-def test_an_operator_can_forget_failures(fresh: Service) -> None:
+def test_an_operator_can_forget_failures(cheap: None, fresh: Service) -> None:
     user = fresh.user("viewer")
     assert statuses(fresh, 6, user["email"])[-1] == 429
     assert fresh.write(lambda transaction: login_limits.forget(transaction, user["email"].upper())) > 0
@@ -232,13 +234,13 @@ def test_too_many_at_once_are_told_to_come_back(fresh: Service, monkeypatch: pyt
     assert log_in(fresh, "later@example.com", "not the password", "203.0.113.99").status_code == 401
 
 
-def test_what_a_proxy_says_is_kept_short(fresh: Service) -> None:
+def test_what_a_proxy_says_is_kept_short(cheap: None, fresh: Service) -> None:
     log_in(fresh, "nobody@example.com", "not the password", "x" * 5_000)
     assert len(fresh.audit("login.failed")[-1]["details"]["address"]) <= 64
 
 
 @pytest.mark.postgres
-def test_logins_and_keys_on_postgres(tmp_path: Path, postgres_url: str) -> None:  # noqa: F811
+def test_logins_and_keys_on_postgres(cheap: None, tmp_path: Path, postgres_url: str) -> None:  # noqa: F811
     with running(tmp_path, database_url=postgres_url) as service:
         user = service.user("admin")
         answers: list[int] = []
