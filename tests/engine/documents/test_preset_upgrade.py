@@ -5,67 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.documents.edit import same
 from engine.documents.policy import policy_as_json, policy_from_json
 from engine.documents.preset_upgrade import MEMBERS, Step, Upgrade, origin_of, plan
-from engine.documents.presets import Parameter, Preset, instantiate
+from engine.documents.presets import Parameter, Preset
 from engine.model import Policy
-from tests.engine.documents.test_shipped_presets import PRESET_FILES, presets
-
-WIRE = {"field": "toolName", "operator": "equals", "value": "wire"}
-PAY = {"field": "toolName", "operator": "in", "value": ["wire", "pay"]}
-LARGE = {"field": "inputPayload.amount", "operator": "greater_than", "value": "{{limit}}"}
-HOME = {"field": "inputPayload.country", "operator": "not_equals", "value": "AT"}
-TESTED = [{"match": True, "toolName": "wire", "inputPayload": {"amount": 5000, "country": "DE"}}]
-LIMIT = {"limit": Parameter("limit", "the largest", 1000, "number", minimum=0)}
-
-
-def made(parameters: dict[str, Parameter] | None = None, **members: Any) -> Preset:
-    template = {
-        "name": "Hold wires",
-        "description": "No more than {{limit}}.",
-        "action": "block",
-        "matchConditions": [WIRE, LARGE],
-        "examples": TESTED,
-    } | members
-    template = {key: value for key, value in template.items() if value is not None}
-    known = LIMIT if parameters is None else parameters
-    return Preset("wires", "money", template["name"], "", template, known, digest=repr((template, known)))
-
-
-def activated(preset: Preset, **parameters: Any) -> Policy:
-    return policy_from_json(instantiate(preset, parameters, "wires"))
-
-
-def edited(policy: Policy, **changes: Any) -> Policy:
-    body = {k: v for k, v in (policy_as_json(policy) | changes).items() if v is not None}
-    return policy_from_json(body)
-
-
-def upgrade(*history: tuple[Policy, Preset], to: Preset) -> Upgrade:
-    last = history[-1][0]
-    steps = [Step(policy_as_json(policy), preset) for policy, preset in history]
-    return plan(origin_of(steps, last.preset_parameters or {}), to, last)
-
-
-def after(policy: Policy, found: Upgrade) -> Policy:
-    return edited(policy, **found.sent)
-
-
-def changed(found: Upgrade) -> list[str]:
-    return [each.member for each in found.changes]
-
-
-def kept(found: Upgrade) -> list[str]:
-    return [each.member for each in found.kept]
-
-
-OLD = made()
-NEW = made(
-    action="require_approval", matchConditions=[PAY, LARGE], rateLimit={"limit": 2, "windowSeconds": 9}
+from tests.harness.preset_upgrades import (
+    HOME,
+    LARGE,
+    LIMIT,
+    NEW,
+    OLD,
+    PAY,
+    TESTED,
+    WIRE,
+    activated,
+    after,
+    changed,
+    edited,
+    kept,
+    made,
+    upgrade,
 )
 
 
@@ -244,86 +207,6 @@ def test_a_preset_that_cannot_take_the_parameters_says_so() -> None:
     new = made(pattern, matchConditions=[WIRE | {"operator": "matches", "value": "{{domain}}(?=x)"}])
     found = upgrade((activated(old, domain="b"), old), to=new)
     assert found.problems and not found.available
-
-
-# ---- parameters as recorded -----------------------------------------------------------------------------
-
-TEXTS = st.text(
-    st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")),
-    min_size=1,
-    max_size=12,
-)
-VALUES: dict[str, st.SearchStrategy[Any]] = {
-    "text": TEXTS,
-    "words": st.lists(TEXTS, min_size=1, max_size=4),
-    "number": st.integers(-(10**6), 10**6) | st.floats(-1e6, 1e6).map(lambda each: round(each, 2)),
-    "pattern": st.sampled_from(["b+", "x|y", "[)]", "a{2,}", r"\|"]),
-    "flag": st.booleans(),
-}
-EVERY_KIND = {
-    "text": Parameter("text", "", "default text"),
-    "words": Parameter("words", "", ["default"], "list"),
-    "number": Parameter("number", "", 12, "number"),
-    "pattern": Parameter("pattern", "", "z", format="regex"),
-    "flag": Parameter("flag", "", False, "boolean"),
-}
-PLACES: list[Any] = [
-    {"field": "toolName", "operator": "equals", "value": "{{text}}"},
-    {"field": "toolName", "operator": "contains", "value": "a {{text}} b"},
-    {"field": "toolName", "operator": "matches", "value": "^{{text}}$"},
-    {"field": "toolName", "operator": "in", "value": ["x", "{{words}}", "y"]},
-    {"field": "toolName", "operator": "matches", "value": "(?i){{words}}@{{pattern}}$"},
-    {"field": "inputPayload.a", "operator": "less_than", "value": "{{number}}"},
-    {"field": "inputPayload.a", "operator": "equals", "value": "{{flag}}"},
-    "toolName in {{words}} && toolName != {{text}} && {{flag}} == ({{number}} > 4)",
-    {"expression": "toolName.matches('a') || toolName == {{text}}"},
-]
-
-
-def recorded(policy: Policy) -> Any:
-    return policy_as_json(policy).get("presetParameters", {})
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.data())
-def test_chosen_parameters_are_recorded(data: st.DataObject) -> None:
-    places = data.draw(st.lists(st.sampled_from(PLACES), min_size=1, max_size=5))
-    preset = made(EVERY_KIND, matchConditions=places, description="d")
-    used = {name for name in EVERY_KIND if f"{{{{{name}}}}}" in str(places)}
-    given_ = {name: data.draw(VALUES[name]) for name in sorted(used) if data.draw(st.booleans())}
-    wanted = {name: value for name, value in given_.items() if value != EVERY_KIND[name].default}
-    assert recorded(activated(preset, **given_)) == wanted
-
-
-@pytest.mark.parametrize("path", PRESET_FILES, ids=lambda path: path.stem)
-def test_shipped_presets_say_what_they_were_made_with(path: Any) -> None:
-    preset = presets()[path.stem]
-    assert recorded(activated(preset)) == {}
-    other = {
-        name: [*each.default, "other.example"] if each.type == "list" else f"{each.default}x"
-        for name, each in preset.parameters.items()
-        if each.type in ("list", "string")
-    }
-    other |= {
-        name: each.default + 1
-        for name, each in preset.parameters.items()
-        if each.type in ("number", "integer")
-    }
-    policy = activated(preset, **other)
-    assert recorded(policy) == other
-    assert upgrade((policy, preset), to=preset) == Upgrade(preset.preset_id), "and are filled in again"
-
-
-def test_a_policy_that_does_not_say_its_parameters_keeps_what_they_made() -> None:
-    policy = edited(activated(OLD, limit=50), presetParameters=None)
-    found = upgrade((policy, OLD), to=made(matchConditions=[PAY, LARGE], description="At most {{limit}}."))
-    assert found.sent == {"matchConditions": [PAY, LARGE | {"value": 50}]} and kept(found) == ["description"]
-
-
-def test_parameters_that_were_added_later_count_from_the_beginning() -> None:
-    silent = edited(activated(OLD, limit=50), presetParameters=None)
-    found = upgrade((silent, OLD), (edited(silent, presetParameters={"limit": 50}), OLD), to=NEW)
-    assert changed(found) == ["action", "matchConditions", "rateLimit"] and kept(found) == []
 
 
 # ---- properties ----------------------------------------------------------------------------------------
