@@ -17,7 +17,7 @@ from typing import Any
 from api.auth import passwords
 from api.auth.credentials import key_digest, key_prefix, new_key
 from api.auth.private_file import make_data_folder
-from api.auth.signing_secret import signing_secret
+from api.auth.signing_secret import open_vault, signing_secret
 from api.clock import Clock, Ids, random_ids, system_clock
 from api.database.connection import Database
 from api.database.transaction import Transaction
@@ -57,7 +57,7 @@ def prepare(
     """
     _need_folder_of_database(settings)
     make_data_folder(settings.data_dir)
-    signing_secret(settings)
+    secret = signing_secret(settings)
     store = Database(settings.database)
     try:
         store.migrate()
@@ -69,6 +69,7 @@ def prepare(
             hashed = passwords.hashed(password)
         with store.transaction():
             transaction = Transaction(store, clock(), ids, None)
+            open_vault(transaction, settings, secret)
             made = _make(transaction, settings, email, password, hashed)
             transaction.flush()
         return made

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from api.audit.installation_key import InstallationKey
 from api.clock import Clock, Ids
-from api.database import counters
 from api.database.connection import Database
 from api.database.id_index import IdIndex
+from api.database.table import counter
 from api.database.writer import Writer
 from api.settings import Settings
 from api.updates.hub import Hub
@@ -55,6 +55,6 @@ class Context:
 
     def catch_up(self) -> None:
         """The same for a thread that may query: bring this process to the newest revision."""
-        revision = counters.value("policies")
+        revision = counter("policies")
         if revision > self.live.revision:
             self.live.catch_up(revision)

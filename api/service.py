@@ -16,13 +16,13 @@ from api.audit.checkpointer import keep_signing
 from api.audit.checkpoints import Checkpointer
 from api.audit.installation_key import installation_key
 from api.auth.credentials import Credentials
-from api.auth.signing_secret import signing_secret
+from api.auth.signing_secret import open_vault, signing_secret
 from api.clock import Clock, Ids, iso, random_ids, system_clock
 from api.context import Context
-from api.database import counters
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
 from api.database.id_index import IdIndex
+from api.database.table import counter
 from api.database.writer import Writer
 from api.ingestion.pipeline import Ingestion
 from api.retention import Retention, keep_clean
@@ -57,7 +57,8 @@ async def open_service(
         audit_key = installation_key(settings)
         outbox = WebhookOutbox(store, ids, first_delay)
         hub = Hub()
-        credentials = Credentials(store, signing_secret(settings), settings.token_seconds, clock)
+        secret = signing_secret(settings)
+        credentials = Credentials(store, secret, settings.token_seconds, clock)
         await asyncio.to_thread(credentials.load_keys)
         writer = Writer(store, clock, ids, outbox=outbox, publish=hub.publish)
         writer.on_bump["keys"] = credentials.load_keys
@@ -66,6 +67,7 @@ async def open_service(
             stack.callback(store.leave)
             stack.callback(credentials.close)
             stack.push_async_callback(asyncio.to_thread, writer.close)
+            await writer.write(partial(open_vault, settings=settings, secret=secret))
             opening = open_policies(settings, store, writer)
             live = await asyncio.to_thread(opening.__enter__)
             stack.push_async_callback(asyncio.to_thread, opening.__exit__, None, None, None)
@@ -117,7 +119,7 @@ async def open_service(
 
 def _catch_up(store: Database, live: LivePolicies) -> None:
     """Bring the rules to what other processes have committed."""
-    revision = store.read_here(counters.value, "policies")
+    revision = store.read_here(counter, "policies")
     if revision > live.revision:
         live.catch_up(revision)
 

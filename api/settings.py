@@ -181,6 +181,14 @@ TABLE: tuple[Setting, ...] = (
         _text,
         secret=True,
     ),
+    Setting(
+        "GOVERNANCE_JWT_SECRET_BEFORE",
+        "",
+        "the signing secret of before, given once after a change of it, so that secrets in the database are "
+        "taken along",
+        _text,
+        secret=True,
+    ),
     Setting("GOVERNANCE_TOKEN_SECONDS", "43200", "lifetime of an access token", _whole(60, 31536000)),
     Setting("GOVERNANCE_ADMIN_EMAIL", "", "e-mail of the first admin; empty: `admin@localhost`", _text),
     Setting(
@@ -248,6 +256,7 @@ class Settings:
     frontend_url: str
     trusted_proxies: tuple[str, ...]
     jwt_secret: str = field(repr=False)
+    jwt_secret_before: str = field(repr=False)
     token_seconds: int
     admin_email: str
     admin_password: str = field(repr=False)

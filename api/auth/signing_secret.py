@@ -9,7 +9,10 @@ import secrets
 from typing import Final
 
 from api.auth.private_file import kept
+from api.database.secrets_at_rest import SecretsLocked
+from api.database.transaction import Transaction
 from api.settings import Settings, SettingsError
+from api.store import data_key
 
 FILE: Final = "jwt-secret"
 SHORTEST: Final = 32
@@ -33,3 +36,12 @@ def signing_secret(settings: Settings) -> bytes:
             "(everybody logs in again)"
         )
     return secret
+
+
+def open_vault(transaction: Transaction, settings: Settings, secret: bytes) -> None:
+    """A job: what is encrypted in the database can be read from now on. Raises SettingsError when it was
+    encrypted under another secret."""
+    try:
+        data_key.unlock(transaction, secret, settings.jwt_secret_before.encode() or None)
+    except SecretsLocked as error:
+        raise SettingsError(str(error)) from None

@@ -88,6 +88,17 @@ class LocalStore:
         result: T = self.database.read_here(function, *arguments)
         return result
 
+    def open_vault(self) -> None:
+        """Secrets in the database can be read and written from now on. Raises CommandError."""
+        from api.auth.signing_secret import open_vault, signing_secret
+        from api.settings import SettingsError
+
+        try:
+            secret = signing_secret(self.settings)
+            self.write(lambda transaction: open_vault(transaction, self.settings, secret))
+        except SettingsError as error:
+            raise CommandError(str(error), USAGE) from None
+
     def need_organisation(self, organisation_id: str, code: int = FAILED) -> dict[str, Any]:
         from api.store import accounts
 

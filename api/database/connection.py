@@ -13,7 +13,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import sqlite3
+import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -58,6 +60,20 @@ def _replacing(columns: Iterable[str], key: Sequence[str]) -> str:
     """The end of an insert whose rows take the place of those with the same key."""
     new = ", ".join(f'"{column}" = excluded."{column}"' for column in columns if column not in key)
     return f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {new}"
+
+
+def close_to_others(path: Path) -> None:
+    """The database holds secrets: nobody but its owner may read it, nor the files that SQLite puts beside it,
+    which get its mode. An older one that others could read is closed."""
+    with contextlib.suppress(OSError):  # what cannot be made says so when it is opened
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    for each in (path, *(path.with_name(path.name + ending) for ending in ("-wal", "-shm"))):
+        with contextlib.suppress(OSError):
+            if os.name != "nt" and stat.S_IMODE(each.stat().st_mode) & 0o077:
+                each.chmod(0o600)
+                log.warning(
+                    "`%s` could be read by other users of this machine; it is closed to them now", each
+                )
 
 
 class Database:
@@ -112,6 +128,8 @@ class Database:
     def migrate(self) -> None:
         """Bring the tables up to date; safe to call from several processes at once."""
         self._refuse_foreign_file()
+        if self.is_sqlite:
+            close_to_others(self.path)
         lock = self._server_lock.over_transactions() if self._server_lock else self.write_lock()
         with self.guarded(), lock:
             Runner(self.peewee, str(MIGRATIONS)).up()

@@ -33,10 +33,21 @@ class Organisation(Table):
     name = TextField()
     created_at = TextField()
     user_token = TextField(null=True)
-    """How end-user tokens verify: JSON {algorithm, key, issuer?, audience?}, or null: none accepted."""
+    """How end-user tokens verify: JSON {algorithm, key, issuer?, audience?}, the key encrypted; null: none is
+    accepted."""
 
     class Meta:
         table_name = "organisations"
+
+
+class DataKey(Table):
+    """The one key that secrets here are encrypted with, wrapped; see `secrets_at_rest.py`."""
+
+    key_no = IntegerField(primary_key=True)
+    wrapped = TextField()
+
+    class Meta:
+        table_name = "data_keys"
 
 
 class User(Table):

@@ -1,4 +1,4 @@
-"""What all tables have in common: the one database of the process."""
+"""What all tables have in common: the one database of the process, and its counters."""
 
 from __future__ import annotations
 
@@ -11,3 +11,11 @@ class Table(Model):
     class Meta:
         database = database
         legacy_table_names = False
+
+
+def counter(name: str) -> int:
+    """The value of a counter that caches compare with, outside of a transaction; 0 before it was first moved.
+    Many requests ask: it builds no query."""
+    statement = f"SELECT value FROM counters WHERE name = {database.param}"
+    row = database.execute_sql(statement, (name,)).fetchone()
+    return int(row[0]) if row else 0

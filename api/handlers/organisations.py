@@ -36,7 +36,7 @@ async def update_organisation(caller: Caller, values: Values, context: Context) 
         assert current is not None
         rule = body["userToken"]
         if rule is not None:
-            rule = checked_rule(_with_key(rule, current["userToken"]))
+            rule = checked_rule(_with_key(rule, accounts.user_token_rule(caller.organisation_id)))
         accounts.change_organisation(transaction, caller.organisation_id, body["name"], rule, caller.actor)
         return current | {"name": body["name"], "userToken": rule}
 

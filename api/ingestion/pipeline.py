@@ -50,8 +50,7 @@ async def validate(caller: Caller, raw: bytes, store: Database, clock: Clock) ->
     event = checked(caller, raw)
     if event is not None:
         return event
-    organisation = await store.read(accounts.organisation, caller.organisation_id)
-    rule = organisation["userToken"] if organisation else None
+    rule = await store.read(accounts.user_token_rule, caller.organisation_id)
     return checked_for_user(caller, raw, rule, clock())
 
 

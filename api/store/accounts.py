@@ -11,9 +11,9 @@ from typing import Any
 
 import peewee
 
-from api.database import counters
 from api.database.models import ApiKey, Organisation, User
-from api.database.table import database
+from api.database.secrets_at_rest import VAULT
+from api.database.table import counter, database
 from api.database.transaction import Transaction
 from api.store.emails import same_email
 
@@ -172,7 +172,7 @@ def count_admins(organisation_id: str) -> int:
 
 def keys_version() -> int:
     """The `keys` counter: it moves with every change to keys or to what they stand for."""
-    return counters.value("keys")
+    return counter("keys")
 
 
 def active_keys() -> tuple[int, dict[str, dict[str, Any]]]:
@@ -271,7 +271,8 @@ def revoke_key(
 
 
 def organisation(organisation_id: str) -> dict[str, Any] | None:
-    """`{organisationId, name, createdAt, userToken}`; `userToken` is the rule for end-user tokens or None."""
+    """`{organisationId, name, createdAt, userToken}`; `userToken` is the rule for end-user tokens, its key as
+    it is kept, or None."""
     row = Organisation.get_or_none(Organisation.organisation_id == organisation_id)
     if row is None:
         return None
@@ -281,6 +282,13 @@ def organisation(organisation_id: str) -> dict[str, Any] | None:
         "createdAt": row.created_at,
         "userToken": json.loads(row.user_token) if row.user_token else None,
     }
+
+
+def user_token_rule(organisation_id: str) -> dict[str, Any] | None:
+    """How tokens of end users verify: `{algorithm, key, issuer?, audience?}`; None: not at all."""
+    found = organisation(organisation_id)
+    rule: dict[str, Any] | None = found["userToken"] if found else None
+    return None if rule is None else rule | {"key": VAULT.open(rule["key"])}
 
 
 def list_organisations() -> list[dict[str, Any]]:
@@ -304,7 +312,8 @@ def change_organisation(
     transaction: Transaction, organisation_id: str, name: str, rule: dict[str, Any] | None, actor: str
 ) -> None:
     """Its name, and how end-user tokens verify: `{algorithm, key, issuer?, audience?}`; None: not at all."""
-    Organisation.update(name=name, user_token=json.dumps(rule) if rule else None).where(
+    kept = rule and json.dumps(rule | {"key": VAULT.seal(rule["key"])})
+    Organisation.update(name=name, user_token=kept).where(
         Organisation.organisation_id == organisation_id
     ).execute()
     transaction.audit(

@@ -21,6 +21,7 @@ import msgspec
 from api.clock import iso, seconds
 from api.database.connection import marks
 from api.database.models import Delivery, Webhook
+from api.database.secrets_at_rest import VAULT
 from api.database.transaction import Transaction
 from api.store import webhooks
 
@@ -178,7 +179,7 @@ def claim(
             f"UPDATE deliveries SET leased_until = ? WHERE delivery_no IN ({marks(taken)})", (lease, *taken)
         )
     both = previous and until and seconds(until) > now
-    secrets = (secret, previous) if both else (secret,)
+    secrets = tuple(VAULT.open(each) for each in ((secret, previous) if both else (secret,)))
     claimed = [
         Claimed(int(no), str(delivery_id), webhook_id, url, secrets, str(payload), int(attempts), lease)
         for no, delivery_id, payload, attempts in rows

@@ -16,6 +16,7 @@ import msgspec
 from api.clock import Ids, iso
 from api.database.connection import Database
 from api.database.models import Delivery, Webhook
+from api.database.secrets_at_rest import VAULT
 from api.database.transaction import Transaction
 
 EVENTS: Final = (
@@ -191,7 +192,7 @@ def add(
         events=msgspec.json.encode(list(events)).decode(),
         enabled=enabled,
         description=description,
-        secret=secret,
+        secret=VAULT.seal(secret),
         created_at=transaction.at,
     )
     transaction.bump(COUNTER)
@@ -247,7 +248,7 @@ def rotate(
     row = own(organisation_id, webhook_id)
     if row is None:
         return None
-    row.previous_secret, row.secret = row.secret, secret
+    row.previous_secret, row.secret = row.secret, VAULT.seal(secret)
     row.previous_secret_until = iso(transaction.now + both_seconds)
     row.save()
     transaction.audit(organisation_id, "webhook.rotated", actor=actor, details={"webhookId": webhook_id})

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from api.clock import Clock, random_ids, system_clock
 from api.database.connection import Database
 from api.database.models import Audit
+from api.database.secrets_at_rest import VAULT
 from api.database.transaction import Transaction
 from api.database.writer import Writer
 from api.store import deliveries, webhooks
@@ -106,6 +107,7 @@ async def bench(
 ) -> AsyncIterator[Bench]:
     store = Database(url)
     store.migrate()
+    VAULT.unlock(b"the same key in every process...")
     outbox = webhooks.WebhookOutbox(store, random_ids, delays[0])
     writer = Writer(store, clock, random_ids, outbox=outbox)
     writer.start()

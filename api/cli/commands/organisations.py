@@ -84,6 +84,7 @@ def _user_tokens(arguments: argparse.Namespace) -> int:
     rule = None if arguments.none else _rule(arguments)
     with opened(arguments) as store:
         found = store.need_organisation(arguments.id)
+        store.open_vault()
         store.write(lambda t: accounts.change_organisation(t, arguments.id, found["name"], rule, actor()))
         changed = store.need_organisation(arguments.id)
     show([_shown(changed, arguments.format)], COLUMNS, arguments.format)

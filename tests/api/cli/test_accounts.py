@@ -182,10 +182,10 @@ def test_organisations_and_their_first_admin(data_shell: DataShell, tmp_path: Pa
         "issuer": "https://id.example",
     }
     store = Database(f"sqlite:///{data_shell.data / 'governance.sqlite'}")
-    organisation = store.read_here(accounts.organisation, "acme")
+    rule = store.read_here(accounts.user_token_rule, "acme")
     store.close()
-    assert organisation is not None
-    assert organisation["userToken"]["key"] == "a secret of 32 bytes at the least"
+    assert rule is not None
+    assert rule["key"] == "a secret of 32 bytes at the least"
     assert data_shell.json("organisations", "user-tokens", "acme", "--none")[0]["userToken"] is None
 
 

@@ -15,8 +15,8 @@ import peewee
 import pytest
 
 from api.database import inline_commit
-from api.database.counters import value
 from api.database.errors import DatabaseUnavailable
+from api.database.table import counter
 from api.database.transaction import Transaction
 from api.store import accounts, halts
 from tests.api.ingestion.test_pipeline import BLOCK, called
@@ -213,7 +213,7 @@ def test_caches_out_of_date_are_brought_up_to_date_by_the_thread(tmp_path: Path)
         assert wrote == ["loop gave up", "thread 1"]
         await called(service, 2, "c-2")
         assert wrote[2:] == ["loop 1"]
-        assert service.context.store.read_here(value, "keys") == version()
+        assert service.context.store.read_here(counter, "keys") == version()
 
     played(tmp_path, steps)
 

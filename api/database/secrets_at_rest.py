@@ -1,0 +1,89 @@
+"""Secrets in the database - of webhooks, and keys of user tokens - are encrypted where they lie.
+
+One random data key encrypts them (AES-256-GCM). It lies in the database too, wrapped with a key that is
+derived (HKDF-SHA256) from the signing secret, so that a copy of the database alone gives nothing away, and a
+new signing secret means wrapping one key anew.
+
+INVARIANT: a secret that cannot be decrypted is an error, never an empty one.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+PREFIX: Final = "sealed:1:"
+"""Begins every encrypted value; one without it was kept by a version that did not encrypt."""
+_NONCE: Final = 12
+_PURPOSE: Final = b"agent-governance-service: secrets at rest"
+
+
+class SecretsLocked(Exception):
+    """The data key cannot be had with this signing secret."""
+
+
+class Vault:
+    """Encrypts and decrypts; locked until it is given the data key."""
+
+    def __init__(self) -> None:
+        self._cipher: AESGCM | None = None
+
+    def unlock(self, data_key: bytes) -> None:
+        self._cipher = AESGCM(data_key)
+
+    def seal(self, text: str) -> str:
+        """Raises SecretsLocked."""
+        return PREFIX + _encrypted(self._open_cipher(), text.encode())
+
+    def open(self, kept: str) -> str:
+        """The text of a kept value, encrypted or of before. Raises SecretsLocked."""
+        if not kept.startswith(PREFIX):
+            return kept
+        return _decrypted(self._open_cipher(), kept.removeprefix(PREFIX)).decode()
+
+    def _open_cipher(self) -> AESGCM:
+        if self._cipher is None:
+            raise SecretsLocked(
+                "the secrets of this database are encrypted, and the signing secret is not here"
+            )
+        return self._cipher
+
+
+VAULT: Final = Vault()
+"""Of this process, as its database is."""
+
+
+def new_data_key() -> bytes:
+    return secrets.token_bytes(32)
+
+
+def wrapped(data_key: bytes, signing_secret: bytes) -> str:
+    return _encrypted(_wrapping(signing_secret), data_key)
+
+
+def unwrapped(kept: str, signing_secret: bytes) -> bytes:
+    """Raises SecretsLocked when it was wrapped with another secret."""
+    return _decrypted(_wrapping(signing_secret), kept)
+
+
+def _wrapping(signing_secret: bytes) -> AESGCM:
+    return AESGCM(HKDF(algorithm=SHA256(), length=32, salt=None, info=_PURPOSE).derive(signing_secret))
+
+
+def _encrypted(cipher: AESGCM, content: bytes) -> str:
+    nonce = secrets.token_bytes(_NONCE)
+    return base64.b64encode(nonce + cipher.encrypt(nonce, content, _PURPOSE)).decode()
+
+
+def _decrypted(cipher: AESGCM, kept: str) -> bytes:
+    try:
+        content = base64.b64decode(kept, validate=True)
+        return cipher.decrypt(content[:_NONCE], content[_NONCE:], _PURPOSE)
+    except (InvalidTag, ValueError):
+        raise SecretsLocked("a secret in the database was encrypted under another signing secret") from None

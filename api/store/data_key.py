@@ -1,0 +1,81 @@
+"""Opens the vault: the data key is made once, wrapped with the signing secret, and wrapped anew after that
+was changed."""
+
+from __future__ import annotations
+
+import json
+
+from api.database.models import DataKey, Organisation, Webhook
+from api.database.secrets_at_rest import PREFIX, VAULT, SecretsLocked, new_data_key, unwrapped, wrapped
+from api.database.transaction import Transaction
+
+MEND = (
+    "the secrets in the database (of webhooks, and keys of user tokens) are encrypted under another signing"
+    " secret; give that one as GOVERNANCE_JWT_SECRET_BEFORE once, and they are taken along. If it is lost for"
+    " ever, run `governance secrets forget`"
+)
+
+
+def unlock(transaction: Transaction, secret: bytes, before: bytes | None) -> None:
+    """A job: the data key for this process, and what was kept without encryption encrypted. Raises
+    SecretsLocked, with what to do."""
+    row = DataKey.get_or_none()
+    if row is None:
+        data_key = new_data_key()
+        DataKey.create(key_no=1, wrapped=wrapped(data_key, secret))
+    else:
+        try:
+            data_key = unwrapped(row.wrapped, secret)
+        except SecretsLocked:
+            data_key = _rewrapped(row, secret, before)
+    VAULT.unlock(data_key)
+    _adopt()
+
+
+def _rewrapped(row: DataKey, secret: bytes, before: bytes | None) -> bytes:
+    try:
+        if before is None:
+            raise SecretsLocked
+        data_key = unwrapped(row.wrapped, before)
+    except SecretsLocked:
+        raise SecretsLocked(MEND) from None
+    DataKey.update(wrapped=wrapped(data_key, secret)).execute()
+    return data_key
+
+
+def _adopt() -> None:
+    """Encrypt what a version kept that did not."""
+    for hook in Webhook.select():
+        for column in ("secret", "previous_secret"):
+            value = getattr(hook, column)
+            if value and not value.startswith(PREFIX):
+                setattr(hook, column, VAULT.seal(value))
+        if hook.dirty_fields:
+            hook.save(only=hook.dirty_fields)
+    for organisation in Organisation.select().where(Organisation.user_token.is_null(False)):
+        rule = json.loads(organisation.user_token or "")
+        if not rule["key"].startswith(PREFIX):
+            organisation.user_token = json.dumps(rule | {"key": VAULT.seal(rule["key"])})
+            organisation.save()
+
+
+def forget(transaction: Transaction, actor: str) -> tuple[int, int]:
+    """A job, for when the signing secret is lost: webhooks are switched off until they get a new secret, and
+    no user token is accepted. Returns how many of both."""
+    transaction.store.change("DELETE FROM data_keys")
+    hooks = list(Webhook.select())
+    for hook in hooks:
+        hook.enabled, hook.secret, hook.previous_secret = False, "", None
+        hook.disabled_reason = "its secret was lost; rotate it, then enable the webhook"
+        hook.save()
+        transaction.audit(
+            hook.organisation_id, "webhook.disabled", actor=actor, details={"webhookId": hook.webhook_id}
+        )
+    rules = list(Organisation.select().where(Organisation.user_token.is_null(False)))
+    for organisation in rules:
+        organisation.user_token = None
+        organisation.save()
+        details = {"name": organisation.name, "userTokens": "none accepted"}
+        transaction.audit(organisation.organisation_id, "organisation.updated", actor=actor, details=details)
+    transaction.bump("webhooks")
+    return len(hooks), len(rules)

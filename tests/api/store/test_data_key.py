@@ -1,0 +1,139 @@
+"""Secrets in the database: unreadable without the signing secret, and taken along when that is changed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+
+from api.auth.signing_secret import open_vault, signing_secret
+from api.clock import random_ids, system_clock
+from api.database.connection import Database
+from api.database.secrets_at_rest import VAULT, SecretsLocked, Vault, new_data_key
+from api.database.transaction import Transaction
+from api.settings import SettingsError
+from api.store import accounts
+from tests.harness.application import Service, settings_for
+from tests.harness.command_line import run_command
+
+OLD, NEW = "the old signing secret, 32 bytes long", "the new signing secret, 32 bytes long"
+HOOK = {"url": "https://example.com/hook", "events": ["tool.blocked"]}
+RULE = {"algorithm": "HS256", "key": "a secret of the organisation, quite long enough"}
+
+
+def made(folder: Path) -> str:
+    """A service that has a webhook and a rule for user tokens; the webhook's secret."""
+
+    async def play() -> str:
+        async with Service(folder, environment={"GOVERNANCE_JWT_SECRET": OLD}) as service:
+            hook = await service.call("admin", "POST", "/v1/webhooks", HOOK)
+            body = {"name": "Default", "userToken": RULE}
+            assert (await service.call("admin", "PUT", "/v1/organisation", body)).status_code == 200
+            return str(hook.json()["secret"])
+
+    return asyncio.run(play())
+
+
+def unlocked(folder: Path, secret: str, before: str = "") -> tuple[str, str]:
+    """What a start with this signing secret finds: the webhook's secret and the key of user tokens."""
+    settings = settings_for(folder, GOVERNANCE_JWT_SECRET=secret, GOVERNANCE_JWT_SECRET_BEFORE=before)
+    store = Database(settings.database)
+    try:
+        store.migrate()
+        with store.transaction():
+            transaction = Transaction(store, system_clock(), random_ids, None)
+            open_vault(transaction, settings, signing_secret(settings))
+            ((kept,),) = store.rows("SELECT secret FROM webhooks")
+            rule = accounts.user_token_rule("default")
+        return VAULT.open(kept), rule["key"] if rule else ""
+    finally:
+        store.close()
+
+
+def everything(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if "sqlite" in path.name)
+
+
+def database_of(folder: Path) -> Path:
+    return next(folder.rglob("governance.sqlite"))
+
+
+def test_no_secret_lies_in_the_files_and_a_new_signing_secret_takes_them_along(tmp_path: Path) -> None:
+    secret = made(tmp_path)
+    found = everything(tmp_path)
+    assert b"example.com/hook" in found
+    assert secret.encode() not in found and RULE["key"].encode() not in found
+    with pytest.raises(SettingsError, match="GOVERNANCE_JWT_SECRET_BEFORE"):
+        unlocked(tmp_path, NEW)
+    with pytest.raises(SettingsError, match="another signing secret"):
+        unlocked(tmp_path, NEW, before="neither the old nor the new signing secret")
+    assert unlocked(tmp_path, NEW, before=OLD) == (secret, RULE["key"])
+    assert unlocked(tmp_path, NEW) == (secret, RULE["key"])
+    with pytest.raises(SettingsError):
+        unlocked(tmp_path, OLD)
+
+
+def test_what_was_kept_without_encryption_is_taken_along(tmp_path: Path) -> None:
+    secret = made(tmp_path)
+    with sqlite3.connect(database_of(tmp_path)) as database:
+        database.execute("UPDATE webhooks SET secret = ?", (secret,))
+        database.execute("UPDATE organisations SET user_token = ?", (json.dumps(RULE),))
+        database.execute("DELETE FROM data_keys")
+    database.close()
+    assert unlocked(tmp_path, OLD) == (secret, RULE["key"])
+    with sqlite3.connect(database_of(tmp_path)) as database:
+        ((kept, rule),) = database.execute(
+            "SELECT w.secret, o.user_token FROM webhooks w, organisations o"
+            " WHERE o.organisation_id = 'default'"
+        )
+    database.close()
+    assert kept.startswith("sealed:1:") and RULE["key"] not in rule
+
+
+def test_what_is_lost_is_given_up_only_when_told_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path)
+    words = ("secrets", "forget", "--database-url", f"sqlite:///{database_of(tmp_path)}")
+    assert run_command(capsys, *words)[0] == 2
+    code, output, _ = run_command(capsys, *words, "--yes")
+    assert (code, output) == (0, "forgotten: secrets of 1 webhooks, keys of 1 organisations\n")
+    with sqlite3.connect(database_of(tmp_path)) as database:
+        assert database.execute("SELECT enabled, secret FROM webhooks").fetchall() == [(0, "")]
+    database.close()
+
+
+def test_a_value_that_was_changed_is_an_error() -> None:
+    vault = Vault()
+    with pytest.raises(SecretsLocked):
+        vault.seal("x")
+    vault.unlock(new_data_key())
+    kept = vault.seal("a secret")
+    assert vault.open(kept) == "a secret" and vault.open("of before") == "of before"
+    for broken in (kept[:-4] + "AAA=", "sealed:1:", "sealed:1:%%%"):
+        with pytest.raises(SecretsLocked):
+            vault.open(broken)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no modes of files")
+def test_every_file_is_for_its_owner_whatever_the_folder(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        folder = tmp_path / "open"
+        folder.mkdir(mode=0o777)
+        store = Database(f"sqlite:///{folder / 'g.sqlite'}")
+        store.migrate()
+        store.read_here(store.rows, "SELECT 1")
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+        assert set(modes.values()) == {0o600}, modes
+        (folder / "g.sqlite").chmod(0o644)
+        store.migrate()
+        assert stat.S_IMODE((folder / "g.sqlite").stat().st_mode) == 0o600
+        store.close()
+    finally:
+        os.umask(old)
