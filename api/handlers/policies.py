@@ -12,10 +12,11 @@ import msgspec
 
 from api.caller import Caller
 from api.context import Context
+from api.http import bodies
 from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import ApiError, not_found, problem_json
 from api.http.route import ADMIN, PAGE_HEADERS, VIEWER, Route, page_query
-from engine.documents.policy import policy_as_json
+from engine.documents.policy import body_problems, policy_as_json
 from engine.repository.snapshot import Snapshot, Stored
 
 _ID = re.compile(r"[a-z0-9]([a-z0-9._-]{0,98}[a-z0-9])?")
@@ -131,9 +132,11 @@ _VERSION_FIELDS = frozenset({"name", "description", "action", "matchConditions",
 
 async def create_policy(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/policies."""
+    body = bodies.decode_unique(values.body)
+    await asyncio.to_thread(bodies.validate, "policy-create", body, body_problems)
     organisation_id = caller.organisation_id
     stored = await context.write_policies(
-        lambda policies: policies.create(values.body, author=caller.actor, organisation_id=organisation_id)
+        lambda policies: policies.create(body, author=caller.actor, organisation_id=organisation_id)
     )
     return _reply(stored, 201)
 
@@ -212,6 +215,7 @@ ROUTES = (
         "policies",
         status=201,
         body="policy-create",
+        body_as_sent=True,
         reply="policy",
         errors=("policy_exists", "policy_file_invalid", "conflict"),
         headers=("ETag", "Location"),

@@ -7,12 +7,14 @@ double included), nesting deeper than 64, NUL characters (PostgreSQL cannot stor
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any
 
 import msgspec
 
-from api.http.problems import ApiError, invalid
+from api.http.problems import ApiError, invalid, problem_json
+from engine.errors import Problem
 from schemas.validation import violations
 
 MOST_NESTED = 64
@@ -158,13 +160,17 @@ def escape(part: str) -> str:
     return part.replace("~", "~0").replace("/", "~1")
 
 
-def validate(schema: str, value: Any) -> None:
-    """Check a body against `schemas/bodies/<schema>.json`; its problems at once, each with its pointer."""
+def validate(schema: str, value: Any, also: Callable[[Any], Iterable[Problem]] = lambda value: ()) -> None:
+    """Check a body against `schemas/bodies/<schema>.json`; its problems at once, each with its pointer, and
+    what is `also` wrong with a value that has any."""
     errors = [
         {"pointer": violation.pointer, "message": violation.message, "code": violation.code}
         for violation in violations(f"bodies/{schema}", value, most=MOST_PROBLEMS)
     ]
     if errors:
+        if len(errors) < MOST_PROBLEMS:
+            told = {(each["pointer"], each["message"]) for each in errors}
+            errors += [problem_json(each) for each in also(value) if (each.pointer, each.message) not in told]
         count = len(errors)
         first = errors[0]["message"]
         detail = first if count == 1 else f"{count} problems; the first: {first}"

@@ -23,6 +23,7 @@ from engine.model import Condition, Example, Json, Policy, RateLimit, ToolCall
 from schemas.validation import Violation, violations
 
 API_VERSION: Final = "governance/v1"
+MOST_CONDITIONS: Final = 64
 RESERVED_STEMS: Final = frozenset(
     {"con", "prn", "aux", "nul", *(f"{d}{n}" for d in ("com", "lpt") for n in range(10))}
 )
@@ -105,6 +106,15 @@ def check_body(
     """The policy of a JSON body and everything that is wrong with it; None when the shape is wrong."""
     shape = [_defect(each) for each in violations("documents/policy", body, "/$defs/body")]
     return _check_meaning(body, shape, policy_id, organisation_id)
+
+
+def body_problems(body: Json) -> list[Problem]:
+    """Everything that is wrong with a JSON body, its shape and its meaning; only of one that is small enough
+    to be a policy."""
+    entries = body.get("matchConditions") if isinstance(body, dict) else None
+    if not isinstance(entries, list) or len(entries) > MOST_CONDITIONS:
+        return []
+    return [Problem(each.message, each.pointer, each.code) for each in check_body(body)[1]]
 
 
 def _check_meaning(
