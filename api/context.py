@@ -7,25 +7,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from api.audit.installation_key import InstallationKey
-from api.clock import Clock, Ids
-from api.database.connection import Database
-from api.database.id_index import IdIndex
 from api.database.table import counter
-from api.database.writer import Writer
-from api.settings import Settings
-from api.updates.hub import Hub
-from engine.live import LivePolicies
-from engine.repository.repository import Repository
-from engine.repository.snapshot import Snapshot
-from engine.repository.sync import WriteResult
 
 if TYPE_CHECKING:
+    # The command line imports handlers for the shapes of their records, and needs none of this.
+    from api.audit.installation_key import InstallationKey
     from api.auth.credentials import Credentials
+    from api.clock import Clock, Ids
+    from api.database.connection import Database
+    from api.database.id_index import IdIndex
+    from api.database.writer import Writer
+    from api.settings import Settings
+    from api.updates.hub import Hub
+    from engine.live import LivePolicies
+    from engine.repository.repository import Repository
+    from engine.repository.snapshot import Snapshot
+    from engine.repository.sync import WriteResult
 
 T = TypeVar("T")
-
-VERSION = "0.1.0"
 
 
 @dataclass(frozen=True, slots=True)

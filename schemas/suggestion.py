@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Final
 
 LONGEST: Final = 100
@@ -12,6 +11,8 @@ LONGEST: Final = 100
 
 def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The known word that is most like this one, however it is cased and hyphenated; None if none is."""
+    from difflib import get_close_matches
+
     folded = {_folded(name): name for name in known}
     close = get_close_matches(_folded(word[:LONGEST]), folded, n=1, cutoff=cutoff)
     return folded[close[0]] if close else None

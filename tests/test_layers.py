@@ -23,7 +23,7 @@ ROOMS = (
     ("engine.worktree",),
     ("engine.repository",),
     ("engine.live",),
-    ("api.clock", "api.loops", "api.metrics", "api.settings", "api.caller"),
+    ("api.clock", "api.loops", "api.metrics", "api.settings", "api.caller", "api.version"),
     ("api.database",),
     ("api.store",),
     ("api.http",),

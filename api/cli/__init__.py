@@ -2,7 +2,7 @@
 
 A command's file has `register(commands)`, which adds its parser and sets `run`, a function of the parsed
 arguments that returns the exit code. Files are found by themselves; they import what is heavy only inside
-`run`, since every call of `governance` imports them all and agents call it before each tool call.
+`run`, since `governance --help` imports them all and agents call `governance` before each tool call.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 from api.cli import commands as command_files
 from api.cli.terminal import FAILED, INTERRUPTED, USAGE, CommandError, say_error
+from api.version import VERSION
 from schemas.suggestion import suggestion
 
 EPILOG = f"""\
@@ -34,18 +35,21 @@ UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 """What writing to an open file fails with; such an error names no file."""
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line, for `--help` and tests too."""
+def parser(first: str = "") -> argparse.ArgumentParser:
+    """The whole command line; where the first word is a command, that command alone."""
     made = _Parser(
         prog="governance",
         description="Decides, records and explains every tool call of your software agents.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    made.add_argument(
+        "--version", action="version", version=f"%(prog)s {VERSION}", help="show the version and exit"
+    )
     commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in sorted(pkgutil.iter_modules(command_files.__path__), key=lambda found: found.name):
-        importlib.import_module(f"{command_files.__name__}.{module.name}").register(commands)
+    names = sorted(found.name for found in pkgutil.iter_modules(command_files.__path__))
+    for name in [first] if first in names else names:
+        importlib.import_module(f"{command_files.__name__}.{name}").register(commands)
     return made
 
 
@@ -71,22 +75,13 @@ class _Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"there is no `{value}`{close}")
 
 
-class _Version(argparse.Action):
-    """Looks the version up only when asked: the module that knows it imports a lot."""
-
-    def __call__(self, made: argparse.ArgumentParser, *_: object) -> None:
-        from api.context import VERSION
-
-        print(f"governance {VERSION}")
-        made.exit()
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. Wrong usage ends in SystemExit(2), as argparse does it."""
     if sys.stdout is None:  # closed by the caller (`>&-`)
         say_error("there is no standard output; direct it to a file, or to /dev/null")
         return USAGE
-    chosen = parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    chosen = parser(*words[:1]).parse_args(words)
     try:
         code: int = chosen.run(chosen)
         sys.stdout.flush()

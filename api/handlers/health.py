@@ -12,11 +12,12 @@ from typing import Any
 
 from api import metrics
 from api.caller import Caller
-from api.context import VERSION, Context
+from api.context import Context
 from api.database.errors import DatabaseUnavailable
 from api.http.exchange import Reply, Values
 from api.http.route import ANYONE, Route
 from api.store import accounts, approvals
+from api.version import VERSION
 from engine.live import LivePolicies
 
 PATIENCE = 3.0

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import schemas
-from api.context import VERSION
 from api.http.problems import CODES
 from api.http.route import Route
 from api.server.endpoint import PROBLEM
 from api.store.webhooks import EVENTS
+from api.version import VERSION
 
 Json = Any
 

@@ -172,7 +172,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def banner(settings: Settings, made: FirstStart) -> str:
     """What a person wants to know at the start. Secrets stand in it at the first start only."""
-    from api.context import VERSION
+    from api.version import VERSION
 
     lines = [
         f"Agent Governance Service {VERSION}",
@@ -209,8 +209,12 @@ def _where(settings: Settings) -> str:
     """The flag with which other commands find these data; never an address with a password."""
     from api.settings import TABLE
 
+    if settings.database_url.startswith("sqlite:"):
+        return f" --database-url {shlex.quote(settings.database_url)}"
+    if settings.database_url:
+        return " --database-url URL"
     default = next(row.default for row in TABLE if row.field == "data_dir")
-    if settings.database_url or settings.data_dir == Path(default):
+    if settings.data_dir == Path(default):
         return ""
     return f" --data-dir {shlex.quote(str(settings.data_dir))}"
 

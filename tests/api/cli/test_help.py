@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,11 @@ from typing import Any
 import pytest
 
 from api import cli
+from api.bootstrap import FirstStart
 from api.cli import terminal
+from api.cli.commands.serve import banner
+from api.settings import load
+from tests.harness.places import ROOT
 
 
 def commands(parser: Any = None, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -73,17 +78,84 @@ def test_wrong_words_lead_to_the_right_ones(
     assert error.startswith(usage) and message in error
 
 
-def test_the_command_line_loads_little_at_first() -> None:
+LIBRARIES = {
+    "argon2", "asyncio", "attr", "cryptography", "httpcore", "httpx", "jsonschema", "jwt", "lark", "msgspec",
+    "peewee", "prometheus_client", "psycopg", "re2", "rich", "starlette", "uvicorn", "watchfiles", "yaml",
+}  # fmt: skip
+
+
+def imported_by(*words: str) -> set[str]:
+    """The modules that `governance` has loaded at the end of this call."""
+    script = f"""
+import atexit, sys
+atexit.register(lambda: print(*sys.modules, file=sys.stderr))
+from api.cli import main
+sys.exit(main({list(words)!r}))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "api.cli" in done.stderr, done.stderr
+    return set(done.stderr.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["users", "add", "--help"], ["nonsense"]])
+def test_the_command_line_loads_little_at_first(words: list[str]) -> None:
     """Agents call it before each tool call, so that what it imports at once is kept in view."""
-    script = "import sys, api.cli; api.cli.parser(); print(' '.join(sys.modules))"
-    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    for heavy in ("peewee", "starlette", "uvicorn", "rich", "jsonschema", "argon2", "jwt", "lark", "httpx"):
-        assert heavy not in output.split(), heavy
+    found = imported_by(*words)
+    assert not found & LIBRARIES
+    assert not [name for name in found if name.startswith(("engine", "api.handlers", "api.store"))]
+
+
+def test_a_command_loads_no_other_command() -> None:
+    found = {name for name in imported_by("users", "--help") if name.startswith("api.cli.commands.")}
+    assert found == {"api.cli.commands.users"}
+
+
+def test_accounts_are_kept_without_the_engine_and_the_server(tmp_path: Path) -> None:
+    path = tmp_path / "empty.sqlite"
+    path.touch()
+    found = imported_by("organisations", "list", "--database-url", f"sqlite:///{path}")
+    assert "api.store.accounts" in found
+    assert not found & {"engine.live", "engine.matching", "lark", "re2", "starlette", "uvicorn", "watchfiles"}
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["--version"])
+    assert stopped.value.code == 0
+    package = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert capsys.readouterr().out == f"governance {package['version']}\n"
+
+
+@pytest.mark.parametrize("group", ["users", "keys", "organisations", "audit", "backup"])
+def test_what_works_on_the_store_takes_its_place(group: str) -> None:
+    """Whoever runs the service with --data-dir or --database-url finds their data with the same flags."""
+    groups = [words for words in commands() if words[:1] == (group,)]
+    actions = [words for words in groups if len(words) == 2] or groups
+    for words in actions:
+        parser: Any = cli.parser()
+        for word in words:
+            parser = next(a for a in parser._actions if hasattr(a, "_parser_class")).choices[word]
+        assert {"--data-dir", "--database-url"} <= parser._option_string_actions.keys(), " ".join(words)
 
 
 def test_the_api_document_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["openapi"]) == 0
     assert json.loads(capsys.readouterr().out)["openapi"].startswith("3.1")
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags"),
+    [
+        ({}, ""),
+        ({"data_dir": "else where"}, " --data-dir 'else where'"),
+        ({"database_url": "sqlite:///a b.sqlite"}, " --database-url 'sqlite:///a b.sqlite'"),
+        ({"database_url": "postgresql://me:unsaid@db/x", "data_dir": "else"}, " --database-url URL"),
+    ],
+)
+def test_the_start_says_how_other_commands_find_its_data(settings: dict[str, str], flags: str) -> None:
+    said = banner(load({}, **settings), FirstStart())
+    assert re.search(rf"governance users password EMAIL{re.escape(flags)}$", said, re.MULTILINE)
+    assert "unsaid" not in said
 
 
 def test_the_program_is_named_as_it_can_be_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
