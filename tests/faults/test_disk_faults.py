@@ -67,8 +67,8 @@ class World:
         self.tables = [
             name
             for (name,) in self._outside.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-            if not name.startswith("sqlite_")
-        ]
+            if not name.startswith("sqlite_") and name != "checkpoints"
+        ]  # a checkpoint of the audit log is signed aside, by time, whatever a request does
         # Nothing is sent during the test: the first attempt is an hour away.
         hook = {"url": "https://hooks.example/here", "events": EVENTS}
         assert self.post("/v1/webhooks", hook).status_code == 201

@@ -61,6 +61,7 @@ class Node:
             "GOVERNANCE_DATABASE_URL": database,
             "GOVERNANCE_JWT_SECRET": SECRET,
             "GOVERNANCE_ADMIN_PASSWORD": PASSWORD,
+            "GOVERNANCE_AUDIT_KEY_FILE": str(folder.parent / "audit-key"),
             "GOVERNANCE_API_KEY": KEY,
             **(environment or {}),
         }
