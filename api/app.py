@@ -23,6 +23,7 @@ from api.http.problems import ApiError
 from api.http.route import Route
 from api.server.console import console_routes
 from api.server.endpoint import SecurityHeaders, endpoint, problem, problem_for, request_id_of
+from api.server.event_fast_path import STATE
 from api.server.guide import guide_routes
 from api.server.routes import ROUTES
 from engine.worktree.observer import Progress
@@ -58,11 +59,11 @@ class Application:
         return self._context
 
     @contextlib.asynccontextmanager
-    async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
+    async def _lifespan(self, _app: Starlette) -> AsyncIterator[dict[str, Context]]:
         async with self._startup() as context:
             self._context = context
             try:
-                yield
+                yield {STATE: context}
             finally:
                 self._context = None
 

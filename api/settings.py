@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 
 from schemas.suggestion import closest
 
+MOST_CONNECTIONS = 1 << 20
+
 
 class SettingsError(Exception):
     """A setting that the service refuses to start with."""
@@ -215,6 +217,19 @@ TABLE: tuple[Setting, ...] = (
         _whole(1024, 1 << 30),
     ),
     Setting(
+        "GOVERNANCE_REQUEST_SECONDS",
+        "60",
+        "seconds that a request may take to arrive, from its first byte to the last of its body; then 408",
+        _whole(1, 3600),
+    ),
+    Setting(
+        "GOVERNANCE_CONNECTIONS",
+        "0",
+        "connections that one server process keeps open; one more takes the place of an idle one, or is 503. "
+        "0: three quarters of the file descriptors that it may open",
+        _whole(0, MOST_CONNECTIONS),
+    ),
+    Setting(
         "GOVERNANCE_EVENT_DAYS",
         "0",
         "days that events and their payloads are kept; 0: for ever. Audit and decisions always stay",
@@ -264,6 +279,8 @@ class Settings:
     webhook_allow: frozenset[str]
     webhook_retry: tuple[float, ...]
     max_body_bytes: int
+    request_seconds: int
+    connections: int
     event_days: int
     delivery_days: int
     audit_key_file: Path | None
@@ -277,6 +294,16 @@ class Settings:
     def database(self) -> str:
         """The database address, with the embedded default filled in."""
         return self.database_url or f"sqlite:///{self.data_dir / 'governance.sqlite'}"
+
+    @property
+    def most_connections(self) -> int:
+        """The rest of the file descriptors is for the database, policy files and webhooks."""
+        if self.connections or os.name == "nt":
+            return self.connections or MOST_CONNECTIONS
+        import resource
+
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return MOST_CONNECTIONS if descriptors == resource.RLIM_INFINITY else descriptors * 3 // 4
 
     @property
     def base_url(self) -> str:

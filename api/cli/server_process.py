@@ -74,14 +74,11 @@ class ServerProcess:
             await self.app(scope, receive, send)
             return
 
-        from api.server.event_fast_path import STATE
-
         async def forward(message: Message) -> None:
             if self.line is not None and message["type"].startswith("lifespan.startup."):
                 self.line.clear()
             if message["type"] == "lifespan.startup.complete":
                 _settle_memory()
-                scope.get("state", {})[STATE] = self.app.context()
                 _on_stop(lambda: self.app.context().hub.close())
             if message["type"] == "lifespan.startup.failed":
                 return  # said below, in words

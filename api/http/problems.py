@@ -21,6 +21,7 @@ CODES: Final[Mapping[str, tuple[int, str, str]]] = {
     "forbidden": (403, "Forbidden", "the credential does not allow this"),
     "not_found": (404, "Not found", "nothing here has this id, or it belongs to somebody else"),
     "method_not_allowed": (405, "Method not allowed", "the path exists, the method does not"),
+    "request_timeout": (408, "Request timeout", "the request did not arrive in time; see the settings"),
     "conflict": (409, "Conflict", "the request collides with the current state"),
     "approval_not_pending": (
         409,

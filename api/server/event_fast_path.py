@@ -150,10 +150,12 @@ class EventProtocol(BoundedProtocol):
     """The data that the parser is given are a request that cannot take the fast path."""
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
         context: Context | None = self.app_state.get(STATE)
         if context is not None:
+            self.request_seconds = context.settings.request_seconds
+            self.most_connections = context.settings.most_connections
             context.writer.arrivals.connected()
+        super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
         between = self._between
@@ -178,7 +180,7 @@ class EventProtocol(BoundedProtocol):
     def _known_head(self, head: Head, body: bytes, data: bytes) -> None:
         """One whole request with the head of before."""
         exchange = _Exchange(head.key, head.request_id, body, True)
-        self._unset_keepalive_if_required()
+        self._deadline = None
         if self._handed_over(exchange):
             self.cycle = exchange  # type: ignore[assignment]
             return

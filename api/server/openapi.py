@@ -100,6 +100,7 @@ def error_codes(route: Route) -> tuple[str, ...]:
         codes += ["invalid_json", "unsupported_media_type"]
     if route.method != "GET":
         codes.append("payload_too_large")
+        codes.append("request_timeout")
         codes.append("storage_full")
     return tuple(code for code in CODES if code in codes)
 

@@ -1,9 +1,10 @@
-"""HTTP on the wire: uvicorn's protocol, with a bound on what is not body and problem documents for noise.
+"""HTTP on the wire: uvicorn's protocol, with bounds on what a connection may cost, and problem documents.
 
 The parser keeps a request's first line, headers, chunk sizes and trailers until they are complete, however
 long they get. Here they get `MOST_HEAD` bytes; whoever sends more is answered 400 and cut off, like whoever
-sends no HTTP at all. And a request that offers an upgrade of the protocol, as some clients always do, keeps
-its body, which the parser would take for the first words of the other protocol.
+sends no HTTP at all. A request must arrive in time, and connections are bounded. Trailers are dropped. Who
+stops sending after a request still gets its answer. And a request that offers an upgrade of the protocol, as
+some clients always do, keeps its body, which the parser would take for the first words of the other protocol.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 import httptools
 import msgspec
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from api.http.problems import ApiError
 
@@ -22,17 +23,42 @@ MOST_HEAD: Final = 65_536
 """Bytes of one request that are no body, beside those that arrive together with its beginning."""
 CHUNK_OVERHEAD: Final = 8
 """Bytes that may frame each byte of a body sent in the smallest chunks."""
+HALF_CLOSED_SECONDS: Final = 10.0
+"""For the answer to a client that sends no more: it may wait for it, or be gone."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
     """One connection; see the module."""
 
+    request_seconds: float = 60
+    """For a request to arrive, from its first byte to the last of its body."""
+    most_connections = 1_000
+    """At once, of this process; the one beyond them takes the place of an idle one, or is refused."""
+
     _spent = 0
     _between = True
     """The parser is between two requests, and has seen nothing of the next one."""
     _data = _rest = b""
-    _idle_since: float | None = None
-    """When the last answer was complete; None while a request is under way."""
+    _deadline: float | None = None
+    """When the client must have sent what is waited for; None while it waits for us."""
+
+    def connection_made(self, transport: Any) -> None:
+        crowded = len(self.connections) >= self.most_connections
+        super().connection_made(transport)
+        self._wait_for_client(self.request_seconds)
+        if crowded:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Close the connection that has been waited for the longest; this one, if all others are at work."""
+        others: list[Any] = [other for other in self.connections if other is not self]
+        idle = [other for other in others if other._deadline is not None]
+        if idle:
+            oldest = min(idle, key=lambda other: other._deadline)
+            oldest._deadline = None  # nobody else takes its place as well
+            oldest.transport.close()
+        else:
+            self._cut_off(ApiError("unavailable", "too many connections are open; try again"))
 
     def data_received(self, data: bytes) -> None:
         between, self._between = self._between, False
@@ -43,11 +69,18 @@ class BoundedProtocol(HttpToolsProtocol):
             self._data, self._rest = self._rest, b""
             super().data_received(self._data)
         if self._spent > MOST_HEAD and not self.transport.is_closing():
-            self._cut_off(f"a request may have at most {MOST_HEAD} bytes of headers")
+            error = ApiError("invalid_request", f"a request may have at most {MOST_HEAD} bytes of headers")
+            self._cut_off(error)
 
     def on_message_begin(self) -> None:
         self._spent, self._between = 0, False
+        self._wait_for_client(self.request_seconds)
         super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        # INVARIANT: what the parser finds behind the body (trailers) never reaches the headers of a request.
+        self.headers = []
 
     def on_body(self, body: bytes) -> None:
         self._spent = max(self._spent - len(body) * (1 + CHUNK_OVERHEAD), -MOST_HEAD)
@@ -57,36 +90,62 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade():
             return  # the body is still to come, see below
         self._spent, self._between = 0, True
+        self._deadline = None
+        if self.cycle.response_complete:  # before it was complete
+            self.cycle.more_body = False
+            self._wait_for_client(self.timeout_keep_alive)
         super().on_message_complete()
 
-    # One timer watches over an idle connection for all of its requests, instead of a new one after each.
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The client sends no more. True: it still gets the answer to its last request, and then the end."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or cycle.more_body or self.transport.is_closing():
+            return False
+        cycle.keep_alive = False
+        self._wait_for_client(HALF_CLOSED_SECONDS)
+        return True
+
+    # One timer watches over a connection for all of its requests, instead of a new one for each.
 
     def _unset_keepalive_if_required(self) -> None:
-        self._idle_since = None
+        """Each piece of a request must not win it more time, so nothing happens here."""
 
     def on_response_complete(self) -> None:
         if self.transport.is_closing() or self.pipeline:
             super().on_response_complete()
+            if not self._between:
+                self._wait_for_client(self.request_seconds)  # it was not read while it stood in the queue
             return
         self.server_state.total_requests += 1
         if self.flow.read_paused:
             self.flow.resume_reading()
-        self._idle_since = self.loop.time()
+        if self._between:
+            self._wait_for_client(self.timeout_keep_alive)
+
+    def _wait_for_client(self, seconds: float) -> None:
+        self._deadline = self.loop.time() + seconds
         if self.timeout_keep_alive_task is None:
-            self._watch(self.timeout_keep_alive)
+            self._watch(seconds)
 
     def _watch(self, seconds: float) -> None:
+        # The next deadline may be sooner than this one, and does not set the timer again.
+        seconds = min(seconds, self.request_seconds, self.timeout_keep_alive, HALF_CLOSED_SECONDS)
         self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
     def timeout_keep_alive_handler(self) -> None:
         self.timeout_keep_alive_task = None
-        if self._idle_since is None:
-            return  # the next answer sets the timer again
-        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if self._deadline is None:
+            return  # the next deadline sets the timer again
+        left = self._deadline - self.loop.time()
         if left > 0:
             self._watch(left)
-        else:
+        elif self.flow.read_paused:
+            self._watch(self.request_seconds)  # it is us who do not read
+        elif self._between:
             super().timeout_keep_alive_handler()
+        else:
+            seconds = f"{self.request_seconds:g} seconds"
+            self._cut_off(ApiError("request_timeout", f"the request did not arrive within {seconds}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -99,26 +158,25 @@ class BoundedProtocol(HttpToolsProtocol):
         stopped = sys.exception() if sys.version_info >= (3, 12) else sys.exc_info()[1]
         self._rest = self._data[int(stopped.args[0]) :] if stopped is not None else b""
         framing = (b"content-length", b"transfer-encoding")
-        lines = [b"%b: %b\r\n" % header for header in self.headers if header[0] in framing]
+        lines = [b"%b: %b\r\n" % header for header in self.scope["headers"] if header[0] in framing]
         callbacks = _BehindTheHead(self)
         self.parser = httptools.HttpRequestParser(callbacks)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(lines))
 
     def send_400_response(self, msg: str) -> None:
-        self._cut_off("this is no HTTP request that can be read")
+        self._cut_off(ApiError("invalid_request", "this is no HTTP request that can be read"))
 
-    def _cut_off(self, detail: str) -> None:
+    def _cut_off(self, error: ApiError) -> None:
         cycle = self.cycle
         # While an earlier request of the connection waits for its answer, ours would be taken for it.
         own = cycle is not None and cycle.more_body and not cycle.response_started and not self.pipeline
-        if cycle is None or cycle.response_complete or own:
-            error = ApiError("invalid_request", detail)
+        if cycle is None or own or (cycle.response_complete and not cycle.more_body):
             content = msgspec.json.encode(error.body(f"req_{token_hex(16)}"))
             self.transport.write(
-                b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\n"
+                b"%bcontent-type: application/problem+json\r\n"
                 b"content-length: %d\r\ncache-control: no-store\r\nx-content-type-options: nosniff\r\n"
-                b"connection: close\r\n\r\n%b" % (len(content), content)
+                b"connection: close\r\n\r\n%b" % (STATUS_LINE[error.status], len(content), content)
             )
         if own:
             cycle.disconnected = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import resource
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,12 @@ def test_proxies_are_addresses_and_networks() -> None:
     assert found == ("10.0.0.7/32", "10.1.0.0/16", "::1/128")
 
 
+def test_connections_leave_file_descriptors_for_the_rest() -> None:
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert load({}).most_connections in (descriptors * 3 // 4, 1 << 20)
+    assert load({"GOVERNANCE_CONNECTIONS": "50"}).most_connections == 50
+
+
 def test_an_empty_variable_is_the_default() -> None:
     assert load({"GOVERNANCE_PORT": ""}).port == 8700
 
@@ -60,6 +67,8 @@ def test_an_empty_variable_is_the_default() -> None:
         ("WEBHOOK_RETRY", "-1", "every delay must be from 0 to 10000000 seconds"),
         ("TOKEN_SECONDS", "1", "write a whole number from 60 to 31536000"),
         ("MAX_BODY_BYTES", "1", "write a whole number from 1024"),
+        ("REQUEST_SECONDS", "0", "GOVERNANCE_REQUEST_SECONDS is `0`: write a whole number from 1 to 3600"),
+        ("CONNECTIONS", "-1", "GOVERNANCE_CONNECTIONS is `-1`: write a whole number from 0 to 1048576"),
     ],
 )
 def test_a_wrong_value_names_itself_and_what_is_accepted(name: str, value: str, message: str) -> None:

@@ -277,7 +277,7 @@ async def lifespan(app: Any) -> AsyncIterator[None]:
     received: asyncio.Queue[dict[str, str]] = asyncio.Queue()
     sent: asyncio.Queue[dict[str, str]] = asyncio.Queue()
     running = asyncio.create_task(
-        app({"type": "lifespan", "asgi": {"version": "3.0"}}, received.get, sent.put)
+        app({"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}, received.get, sent.put)
     )
     try:
         await received.put({"type": "lifespan.startup"})

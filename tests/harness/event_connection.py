@@ -94,7 +94,7 @@ class Service:
         self.context: Any = SimpleNamespace(
             writer=self,
             credentials=self,
-            settings=SimpleNamespace(max_body_bytes=100_000),
+            settings=SimpleNamespace(max_body_bytes=100_000, request_seconds=60, most_connections=100),
             store=None,
             ids=lambda prefix: f"{prefix}_new",
             clock=lambda: 0.0,

@@ -1,0 +1,162 @@
+"""What a connection may cost: trailers, half-closed clients, requests that never end, too many at once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.api.hostile.test_wire import HOST, LOGIN, answers, exchange, refused
+from tests.harness.running_service import Service, running
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with running(
+        tmp_path_factory.mktemp("connections"), request_seconds="1", connections="8"
+    ) as running_service:
+        yield running_service
+
+
+def event(number: str, key: str) -> bytes:
+    body = json.dumps(
+        {
+            "eventId": number,
+            "runId": f"run-{number}",
+            "agentId": "a",
+            "timestamp": "2026-01-01T00:00:00Z",
+            "eventType": "run.started",
+        }
+    ).encode()
+    head = b"POST /v1/events HTTP/1.1\r\n" + HOST + b"Content-Type: application/json\r\nX-API-Key: "
+    return head + key.encode() + b"\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+
+def connected(service: Service) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", service.http.base_url.port or 0), timeout=5)
+
+
+def rest_of(wire: socket.socket) -> bytes:
+    """All that comes until the server closes."""
+    received = b""
+    with contextlib.suppress(ConnectionError):
+        while piece := wire.recv(65_536):
+            received += piece
+    return received
+
+
+CREDENTIALS: dict[str, Callable[[Service], bytes]] = {
+    "an API key": lambda service: b"X-API-Key: " + service.key()["key"].encode(),
+    "a token": lambda service: b"Authorization: " + service.bearer("admin")["Authorization"].encode(),
+}
+
+
+@pytest.mark.parametrize("kind", CREDENTIALS)
+@pytest.mark.parametrize("offer", [b"", b"Connection: Upgrade\r\nUpgrade: h2c\r\n"], ids=["", "upgrade"])
+def test_what_follows_a_body_authenticates_nobody(service: Service, kind: str, offer: bytes) -> None:
+    credential = CREDENTIALS[kind](service)
+    head = b"GET /v1/runs HTTP/1.1\r\n" + HOST + offer
+    assert answers(exchange(service, head + credential + b"\r\n\r\n")[0])[0][0] == 200
+    sent = head + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n" + credential + b"\r\n\r\n"
+    refused(exchange(service, sent)[0], 401, "unauthenticated")
+
+
+def test_a_media_type_behind_the_body_is_none(service: Service) -> None:
+    head = b"POST /auth/login HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n"
+    sent = head + b"2\r\n{}\r\n0\r\nContent-Type: application/json\r\n\r\n"
+    refused(exchange(service, sent)[0], 415)
+
+
+def test_who_sends_no_more_gets_the_answers(service: Service) -> None:
+    key = service.key()["key"]
+    login = LOGIN + b"Content-Length: 2\r\n\r\n{}"
+    with connected(service) as wire:
+        wire.sendall(event("half-1", key) + event("half-2", key))
+        wire.shutdown(socket.SHUT_WR)
+        assert [answer[0] for answer in answers(rest_of(wire))] == [200, 200]
+    for number, sent in enumerate((event("half-3", key), login, event("half-4", key) + b"POST /v1")):
+        with connected(service) as wire:
+            wire.sendall(sent)
+            wire.shutdown(socket.SHUT_WR)
+            assert [answer[0] for answer in answers(rest_of(wire))] == [422 if number == 1 else 200]
+
+
+def test_who_sends_half_a_request_and_no_more_is_let_go(service: Service) -> None:
+    for sent in (b"", LOGIN, LOGIN + b"Content-Length: 2\r\n\r\n{"):
+        with connected(service) as wire:
+            wire.sendall(sent)
+            wire.shutdown(socket.SHUT_WR)
+            begun = time.monotonic()
+            assert rest_of(wire) == b""
+            assert time.monotonic() - begun < 0.9
+
+
+@pytest.mark.parametrize(
+    "begin", [b"GET /heal", LOGIN, LOGIN + b"Content-Length: 2\r\n\r\n{"], ids=["line", "head", "body"]
+)
+@pytest.mark.parametrize("drips", [False, True], ids=["silent", "dripping"])
+def test_a_request_that_never_ends_is_timed_out(service: Service, begin: bytes, drips: bool) -> None:
+    drop = b"" if not drips else b" " if begin.endswith(b"{") else b"X: y\r\n" if b"Host" in begin else b"a"
+    body_length = b"2000" if drips else b"2"
+    with connected(service) as wire:
+        wire.sendall(begin.replace(b"Length: 2", b"Length: " + body_length))
+        wire.settimeout(0.1)
+        received, begun = b"", time.monotonic()
+        while b"}" not in received and time.monotonic() - begun < 5:
+            with contextlib.suppress(TimeoutError):
+                received += wire.recv(65_536)
+            if drop and not received:
+                wire.sendall(drop)
+        refused(received, 408, "request_timeout")
+        assert 0.9 < time.monotonic() - begun < 3
+
+
+def test_a_connection_that_says_nothing_is_closed(service: Service) -> None:
+    key = service.key()["key"]
+    with connected(service) as wire:
+        assert rest_of(wire) == b""
+    with connected(service) as wire:  # what was answered before it was complete
+        wire.sendall(LOGIN + b"Content-Length: 99999999\r\n\r\n{")
+        refused(rest_of(wire), 413)
+    with connected(service) as wire:  # a good one is idle for longer than a request may take
+        wire.sendall(event("idle-1", key))
+        assert wire.recv(65_536).startswith(b"HTTP/1.1 200")
+        time.sleep(1.5)
+        wire.sendall(event("idle-2", key))
+        assert wire.recv(65_536).startswith(b"HTTP/1.1 200")
+
+
+def test_idle_connections_make_room(service: Service) -> None:
+    wires = [connected(service) for _ in range(40)]
+    try:
+        for number in range(5):
+            with connected(service) as wire:
+                wire.sendall(b"GET /health HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n")
+                assert rest_of(wire).startswith(b"HTTP/1.1 200"), number
+        assert sum(rest_of(wire) == b"" for wire in wires) == 40
+    finally:
+        for wire in wires:
+            wire.close()
+
+
+def test_more_connections_at_work_than_there_may_be_are_refused(service: Service) -> None:
+    key = service.key()["key"]
+    held = event("busy", key)
+    assert answers(exchange(service, held)[0])[0][0] == 200
+    waiting = b"GET /v1/runs/run-busy?wait=5 HTTP/1.1\r\n" + HOST + b"X-API-Key: " + key.encode()
+    wires = []
+    try:
+        for _ in range(8):
+            wires.append(connected(service))
+            wires[-1].sendall(waiting + b"\r\n\r\n")
+        time.sleep(0.2)
+        received, closed = exchange(service, b"")
+        refused(received, 503, "unavailable")
+        assert closed
+    finally:
+        for wire in wires:
+            wire.close()
