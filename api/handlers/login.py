@@ -7,6 +7,8 @@ without what was typed: people type passwords into the wrong field.
 
 from __future__ import annotations
 
+import logging
+from functools import partial
 from typing import Any
 
 from api.auth import passwords
@@ -19,6 +21,8 @@ from api.http.problems import invalid
 from api.http.route import ANYONE, VIEWER, Route
 from api.store import accounts, login_limits
 from api.store.emails import same_email
+
+log = logging.getLogger("governance")
 
 ORGANISATION_OF_UNKNOWN = "default"
 """Whose record a login with an unknown e-mail goes on."""
@@ -110,12 +114,16 @@ async def _tried(email: str, password: str, address: str, context: Context) -> d
             )
             return {**user, "passwordHash": now[1]}
         known = now[0] if now is not None else None
+        who = same_email(email) if known else "nobody"
         transaction.audit(
             known["organisationId"] if known else ORGANISATION_OF_UNKNOWN,
             "login.failed",
-            actor=same_email(email) if known else "nobody",
+            actor=who,
             reason=_why(known),
             details={"address": address},
+        )
+        transaction.after_commit(
+            partial(log.warning, "login of %s from %s failed: %s", who, address, _why(known))
         )
         return None
 

@@ -10,7 +10,9 @@ reviewers exactly one wins. One whose time is over is never approved, also befor
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -23,6 +25,8 @@ from api.database.id_index import IdIndex
 from api.database.models import Approval, CallTable, Event, Organisation, Run
 from api.database.transaction import Transaction
 from api.store import halts
+
+log = logging.getLogger("governance")
 
 STATUSES = ("pending", "approved", "rejected", "expired", "cancelled")
 SERVICE = "service"
@@ -366,4 +370,5 @@ def _finish(
     transaction.publish(organisation_id, "approval", row.approval_id, status=status, runId=row.run_id)
     transaction.publish(organisation_id, "run", row.run_id)
     transaction.after_commit(lambda: metrics.resolved(status))
+    transaction.after_commit(partial(log.info, "%s: approval %s is %s", actor, row.approval_id, status))
     return True

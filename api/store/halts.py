@@ -6,12 +6,16 @@ covers it: nobody ends by accident what somebody else had a reason for.
 
 from __future__ import annotations
 
+import logging
+from functools import partial
 from typing import Any
 
 from peewee import fn
 
 from api.database.models import Halt, Run
 from api.database.transaction import Transaction
+
+log = logging.getLogger("governance")
 
 KINDS = ("all", "agent", "run")
 
@@ -155,6 +159,10 @@ def _record(transaction: Transaction, row: Halt, type: str, actor: str, reason: 
         runId=row.target if row.kind == "run" else None,
         details={"haltId": row.halt_id, "scope": row.kind},
     )
+    # The names of agents and runs are anybody's: they stay on one line.
+    scope = "all agents" if row.kind == "all" else f"{row.kind} {row.target!a}"
+    done = "halted" if type == "agent.halted" else "resumed"
+    transaction.after_commit(partial(log.warning, "%s %s %s (halt %s)", actor, done, scope, row.halt_id))
     transaction.publish(
         row.organisation_id,
         "halt",

@@ -1,4 +1,4 @@
-"""What the log says of a batch of files that came into force.
+"""What the log says of changes that came into force, by files or through the API.
 
 Decides what is worth a warning: a policy that no longer acts because its file went. It changes nothing.
 """
@@ -6,52 +6,61 @@ Decides what is worth a warning: a policy that no longer acts because its file w
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
 from engine.repository.archive import FileChange
+from engine.worktree.paths import Kind
 
 log = logging.getLogger("governance.policies")
 
-MOST_NAMES: Final = 50
+MOST_NAMES: Final = 10
+"""More are counted, such as those of the first start."""
+MOST_ENDED: Final = 50
+_PLURAL: Final[dict[Kind, str]] = {"policy": "policies", "preset": "presets", "pack": "packs"}
 
 
 def tell(changes: Sequence[FileChange], revision: int) -> None:
-    """One line for the batch, and a warning for the policies that it ended."""
-    kinds: dict[str, list[str]] = {"created": [], "changed": [], "moved": [], "deleted": []}
-    ended: list[str] = []
-    for change in changes:
-        if change.after is None:
-            if change.moved:
-                continue  # its new path says so
-            kinds["deleted"].append(_name(change))
-            if _acts(change):
-                ended.append(_name(change))
-        elif change.before is None:
-            kinds["created"].append(_name(change))
-        elif change.before.digest == change.after.digest:
-            kinds["moved"].append(_name(change))
-        else:
-            kinds["changed"].append(_name(change))
-    told = "; ".join(f"{what} {_listed(names)}" for what, names in kinds.items() if names)
-    if told:
-        log.info("revision %s is in force, from the policy files: %s", revision, told)
-    if ended:
+    """One line for each writer, and a warning for the policies that ended with their files."""
+    by_files = [change for change in changes if change.source == "file"]
+    by_api = [change for change in changes if change.source == "api"]
+    for part, writer in ((by_files, "from the policy files"), (by_api, "through the API")):
+        if told := _told(part):
+            by = f", by {part[0].author}" if part is by_api else ""
+            log.info("revision %s is in force, %s%s: %s", revision, writer, by, told)
+    if ended := sorted(_name(change) for change in by_files if _ended(change)):
+        more = f" and {len(ended) - MOST_ENDED} more" if len(ended) > MOST_ENDED else ""
         log.warning(
             "revision %s: the files of policies that were enforced are gone, and with them the policies: %s",
             revision,
-            _listed(ended),
+            ", ".join(ended[:MOST_ENDED]) + more,
         )
 
 
-def _acts(change: FileChange) -> bool:
-    """True when the policy that went did more than to allow or to be watched."""
-    state = change.state
-    return (
-        isinstance(state, dict)
-        and state.get("enabled") is not False
-        and state.get("mode") != "shadow"
-        and state.get("action") != "allow"
+def _told(changes: Sequence[FileChange]) -> str:
+    kinds: dict[str, list[FileChange]] = {"created": [], "changed": [], "moved": [], "deleted": []}
+    for change in changes:
+        if change.after is None:
+            if not change.moved:  # else its new path says so
+                kinds["deleted"].append(change)
+        elif change.before is None:
+            kinds["created"].append(change)
+        elif change.before.digest == change.after.digest:
+            kinds["moved"].append(change)
+        else:
+            kinds["changed"].append(change)
+    return "; ".join(f"{what} {_listed(those)}" for what, those in kinds.items() if those)
+
+
+def _listed(changes: Sequence[FileChange]) -> str:
+    if len(changes) <= MOST_NAMES:
+        return ", ".join(sorted(map(_name, changes)))
+    counts = Counter(change.subject.kind for change in changes)
+    return ", ".join(
+        f"{counts[kind]} {kind if counts[kind] == 1 else plural}"
+        for kind, plural in _PLURAL.items()
+        if counts[kind]
     )
 
 
@@ -59,10 +68,19 @@ def _name(change: FileChange) -> str:
     record = change.subject
     place = "" if record.organisation_id == "default" else f"{record.organisation_id}/"
     kind = "" if record.kind == "policy" else f"{record.kind} "
-    return f"{kind}`{place}{record.document_id}`"
+    preset = change.state.get("presetId") if isinstance(change.state, dict) else None
+    made_from = f" of preset `{preset}`" if change.source == "api" and preset else ""
+    return f"{kind}`{place}{record.document_id}`{made_from}"
 
 
-def _listed(names: Sequence[str]) -> str:
-    shown = sorted(names)[:MOST_NAMES]
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(shown) + more
+def _ended(change: FileChange) -> bool:
+    """True for a policy that went, and did more than to allow or to be watched."""
+    state = change.state
+    return (
+        change.after is None
+        and not change.moved
+        and isinstance(state, dict)
+        and state.get("enabled") is not False
+        and state.get("mode") != "shadow"
+        and state.get("action") != "allow"
+    )

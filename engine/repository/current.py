@@ -50,8 +50,7 @@ class Current:
             if plan.observed is not None:
                 self.problems = tuple(plan.problems)
             self._mark()
-        if not plan.undo:
-            accepted.tell(plan.changes, plan.head.revision)
+        accepted.tell(plan.changes, plan.head.revision)
 
     def follow(self, head: Snapshot) -> Snapshot:
         """Take over what other processes and nodes have committed."""

@@ -205,4 +205,7 @@ def test_what_files_changed_is_logged(folder: Folder, caplog: pytest.LogCaptureF
     ]
     folder.write("policies/team/b.yaml", document("b", name="Edited"))
     watched.live.write(lambda policies: policies.update("default", "b", {"description": "d"}, author=ADMIN))
-    assert told() == [("INFO", f"revision 5 {in_force}: changed `b`")], "the edit a write came upon"
+    assert told() == [
+        ("INFO", f"revision 5 {in_force}: changed `b`"),
+        ("INFO", "revision 6 is in force, through the API, by ada@acme.example: changed `b`"),
+    ], "the edit a write came upon, and the write"
