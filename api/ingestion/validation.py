@@ -7,7 +7,7 @@ once.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +19,9 @@ from api.caller import Caller
 from api.http import bodies
 from api.http.problems import ApiError, invalid
 from api.ingestion.event import EventBody, Incoming, payload_digest, principal, without_user_token
+from engine.errors import Problem
 from engine.model import ToolCall
+from schemas.suggestion import closest
 
 _FIELDS: Final = schemas.load("bodies/event")["properties"]
 _METADATA: Final = _FIELDS["metadata"]["properties"]
@@ -47,6 +49,11 @@ _KINDS: Final[dict[str, type]] = {
 }
 """What metadata must be when it is there and not null."""
 
+_MEANT_AS_PAYLOAD: Final = frozenset(
+    ("input", "inputs", "args", "arguments", "parameters", "params", "payload", "toolinput", "toolargs")
+)
+"""What others call the payload; by any of these names it would go ungoverned."""
+
 _encode = msgspec.json.encode
 _decode = msgspec.json.Decoder(EventBody).decode
 
@@ -57,7 +64,7 @@ def read_event(raw: bytes) -> tuple[EventBody, dict[str, Any]]:
         body = _decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # Not JSON, or not of the right shape: the slow path finds the words for it.
-        bodies.validate("event", bodies.decode_unique(raw))
+        bodies.validate("event", bodies.decode_unique(raw), _also_wrong)
         raise ApiError("invalid_json", "the body cannot be read") from None
     metadata = body.metadata or {}
     understood = _encode(body)
@@ -74,7 +81,10 @@ def read_event(raw: bytes) -> tuple[EventBody, dict[str, Any]]:
     if body.eventType in ("tool.called", "run.started"):
         bodies.check_count(raw, metadata, "/metadata")
     if not _well_formed(body, metadata):
-        bodies.validate("event", bodies.decode_unique(raw))
+        value = bodies.decode_unique(raw)
+        bodies.validate("event", value, _also_wrong)
+        for problem in _also_wrong(value):
+            raise invalid(problem.pointer, problem.message)
         raise invalid("", "the event is not well-formed")
     if None in metadata.values():
         metadata = {key: value for key, value in metadata.items() if value is not None}
@@ -95,10 +105,7 @@ def _well_formed(body: EventBody, metadata: dict[str, Any]) -> bool:
     try:
         clock.moment(body.timestamp)
     except (ValueError, OverflowError):
-        raise invalid(
-            "/timestamp",
-            f"`timestamp` is `{body.timestamp[:64]}`; write an ISO 8601 time such as `2026-01-31T09:30:00Z`",
-        ) from None
+        return False
     if body.eventType not in EVENT_TYPES and _is_event_type(body.eventType) is None:
         return False
     for name, value in metadata.items():
@@ -110,7 +117,34 @@ def _well_formed(body: EventBody, metadata: dict[str, Any]) -> bool:
         return False
     if body.eventType in _TOOL_EVENTS and not tool_call_id:
         return False
-    return body.eventType != "tool.called" or tool_name != ""
+    return body.eventType != "tool.called" or (tool_name != "" and metadata.get("inputPayload") is not None)
+
+
+def _also_wrong(value: Any) -> Iterator[Problem]:
+    """What the schema cannot say of an event."""
+    if not isinstance(value, dict):
+        return
+    timestamp, metadata = value.get("timestamp"), value.get("metadata")
+    if isinstance(timestamp, str):
+        try:
+            clock.moment(timestamp)
+        except (ValueError, OverflowError):
+            message = (
+                f"`timestamp` is `{timestamp[:64]}`; write an ISO 8601 time such as `2026-01-31T09:30:00Z`"
+            )
+            yield Problem(message, "/timestamp", "wrong_form")
+    if value.get("eventType") != "tool.called" or not isinstance(metadata, dict):
+        return
+    for name in metadata.keys() - _METADATA.keys():
+        if "inputPayload" not in metadata and (
+            _folded(name) in _MEANT_AS_PAYLOAD or closest(name, ("inputPayload",))
+        ):
+            pointer = f"/metadata/{bodies.escape(name[:60])}"
+            yield Problem(f"`{name[:60]}` is not looked at; did you mean `inputPayload`?", pointer, "unknown")
+
+
+def _folded(name: str) -> str:
+    return name.casefold().replace("_", "").replace("-", "")
 
 
 def checked(caller: Caller, raw: bytes) -> Incoming | None:
@@ -157,7 +191,7 @@ def _ready(
         raw = without_user_token(raw)
     if body.eventType != "tool.called":
         return Incoming(caller, raw, body, metadata, facts=facts)
-    payload = metadata.get("inputPayload", {})
+    payload = metadata["inputPayload"]
     document: dict[str, Any] = {
         "toolName": metadata["toolName"],
         "inputPayload": payload,

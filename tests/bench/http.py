@@ -203,7 +203,7 @@ async def _waiting(server: Server) -> str:
                 "agentId": "a",
                 "timestamp": "2026-01-31T09:30:00Z",
                 "eventType": "tool.called",
-                "metadata": {"toolCallId": f"c{number}", "toolName": "pay"},
+                "metadata": {"toolCallId": f"c{number}", "toolName": "pay", "inputPayload": {}},
             }
             answer = await http.post("/v1/events", json=event, headers=agent)
             return str(answer.json()["approvalId"])

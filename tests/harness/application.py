@@ -266,6 +266,8 @@ def event(number: int | str, event_type: str, timestamp: str, fields: Mapping[st
     own = {"eventId", "runId", "agentId", "timestamp", "status", "metadata", "organisationId"}
     body |= {name: value for name, value in fields.items() if name in own}
     metadata = {name: value for name, value in fields.items() if name not in own}
+    if event_type == "tool.called" and "metadata" not in fields:
+        metadata.setdefault("inputPayload", {})
     if metadata:
         body["metadata"] = {**metadata, **body.get("metadata", {})}
     return body

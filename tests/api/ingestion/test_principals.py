@@ -67,7 +67,7 @@ def test_a_token_under_an_escaped_key_is_not_stored(tmp_path: Path) -> None:
             "agentId": "a-1",
             "timestamp": service.clock.text,
             "eventType": "tool.called",
-            "metadata": {"toolCallId": "c-1", "toolName": "wipe", "userToken": token},
+            "metadata": {"toolCallId": "c-1", "toolName": "wipe", "inputPayload": {}, "userToken": token},
         }
         raw = json.dumps(body).replace("userToken", "user\\u0054oken")
         answer = await service.call("agent", "POST", "/v1/events", raw=raw)
