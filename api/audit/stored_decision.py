@@ -7,7 +7,7 @@ alone is found here, when an agent asks again. INVARIANT: what is in doubt is ne
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -34,12 +34,21 @@ class StoredCall(Protocol):
     approval_id: str | None
 
 
-def doubt(call: StoredCall, receipt: bytes = b"") -> str | None:
-    """Why the decision on a call must not be given out; None: it is the one on record. `receipt` is the
-    stored answer, where there is one."""
+class Checked(NamedTuple):
+    """`doubt` says why a decision must not be given out; None: it is the one on record, at this position of
+    the chain."""
+
+    doubt: str | None
+    position: audit_chain.Tip = (0, audit_chain.GENESIS)
+
+
+def check(call: StoredCall, receipt: bytes = b"") -> Checked:
+    """Hold the decision on a call against its record. `receipt` is the stored answer, where there is one."""
     record = _found(call.organisation_id, call.audit_id)
     if record is None:
-        return f"the record `{call.audit_id}` of this decision is not in the audit log as it was written"
+        return Checked(
+            f"the record `{call.audit_id}` of this decision is not in the audit log as it was written"
+        )
     details, status = record["details"], record["decision"]
     same = (
         (record["toolCallId"], record["toolName"]) == (call.tool_call_id, call.tool_name)
@@ -49,13 +58,13 @@ def doubt(call: StoredCall, receipt: bytes = b"") -> str | None:
     if same and call.approval_id is not None and call.status != "awaiting_approval":
         status = _resolved(call.organisation_id, call.approval_id)
     if not same or status != call.status:
-        return f"the stored decision is not the one of its record `{call.audit_id}`"
+        return Checked(f"the stored decision is not the one of its record `{call.audit_id}`")
     if receipt:
         answer = msgspec.json.decode(receipt)
         given = _found(call.organisation_id, answer["auditId"])
         if given is None or given["decision"] != answer["toolCallStatus"]:
-            return f"the stored answer is not the one of its record `{answer['auditId']}`"
-    return None
+            return Checked(f"the stored answer is not the one of its record `{answer['auditId']}`")
+    return Checked(None, (record["sequence"], record["hash"]))
 
 
 def _found(organisation_id: str, audit_id: str) -> dict[str, Any] | None:

@@ -1,9 +1,10 @@
 """The audit log: one hash chain per organisation over canonical JSON.
 
-Record: `{auditId, sequence, at, type, organisationId, actor, agentId, runId, toolCallId, userId,
-delegationChain, toolName, decision, reason, policyRevision, details, previousHash, hash}`; keys without a
-value are absent. `hash` is the sha256 (hex) of the canonical JSON of the record without `hash`; the first
-record's `previousHash` is 64 zeros. Changing, dropping or swapping any record breaks every later link.
+Record: `{auditId, sequence, at, type, organisationId, actor, agentId, runId, toolCallId, userId, userEmail,
+keyScopes, delegationChain, toolName, decision, reason, asserted, policyRevision, details, previousHash,
+hash}`; keys without a value are absent, and `asserted` is what the agent says and nobody has verified. `hash`
+is the sha256 (hex) of the canonical JSON of the record without `hash`; the first record's `previousHash` is
+64 zeros. Changing, dropping or swapping any record breaks every later link.
 
 INVARIANT: no secret, token, key or payload ever becomes part of a record.
 """
@@ -11,7 +12,7 @@ INVARIANT: no secret, token, key or payload ever becomes part of a record.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
@@ -50,11 +51,13 @@ class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     actor: str | None = None
     agentId: str | None = None  # noqa: N815
+    asserted: Mapping[str, Any] | None = None
     at: str = ""
     auditId: str = ""  # noqa: N815
     decision: str | None = None
     delegationChain: list[Any] | None = None  # noqa: N815
     details: Mapping[str, Any] | None = None
+    keyScopes: Sequence[str] | None = None  # noqa: N815
     organisationId: str  # noqa: N815
     policyRevision: int | None = None  # noqa: N815
     previousHash: str = ""  # noqa: N815
@@ -64,6 +67,7 @@ class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
     toolCallId: str | None = None  # noqa: N815
     toolName: str | None = None  # noqa: N815
     type: str
+    userEmail: str | None = None  # noqa: N815
     userId: str | None = None  # noqa: N815
 
 
@@ -96,6 +100,7 @@ class Chain:
         self._tips: dict[str, Tip] = {}
         self._before: dict[str, int] = {}
         self._rows: list[tuple[Any, ...]] = []
+        self._positions: dict[str, Tip] = {}
 
     @property
     def spans(self) -> Spans:
@@ -116,6 +121,7 @@ class Chain:
         text = canonical_json(record)
         digest = sha256(text).hexdigest()
         self._tips[organisation_id] = (sequence, digest)
+        self._positions[audit_id] = (sequence, digest)
         self._rows.append(
             (
                 organisation_id,
@@ -146,6 +152,10 @@ class Chain:
         tip = self._tips[organisation_id] = (int(sequence), str(digest))
         self._before[organisation_id] = tip[0]
         return tip
+
+    def position(self, audit_id: str) -> Tip | None:
+        """`sequence` and `hash` of a record that was appended here."""
+        return self._positions.get(audit_id)
 
     def mark(self) -> object:
         return len(self._rows), dict(self._tips)

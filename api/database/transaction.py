@@ -165,6 +165,10 @@ class Transaction:
         """The end of an organisation's audit chain, as of now inside the transaction."""
         return self._audit.tip(organisation_id)
 
+    def position(self, audit_id: str) -> audit_chain.Tip | None:
+        """`sequence` and `hash` of a record of this transaction."""
+        return self._audit.position(audit_id)
+
     def bump(self, name: str) -> int:
         """Add one to a counter that caches compare with; returns the new value."""
         self.bumped.add(name)

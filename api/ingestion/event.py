@@ -17,6 +17,11 @@ from engine.model import Evaluation, ToolCall
 
 _decode = msgspec.json.decode
 
+ASSERTED = ("actionHint", "agentContext", "reason")
+"""Of an event's metadata: the agent's own words."""
+MOST_ASSERTED = 4_096
+"""Bytes of them in a record."""
+
 DIGEST = 64
 """Characters of a payload's digest; behind a colon follows on whose behalf the call is made, if on any."""
 
@@ -73,6 +78,16 @@ class Incoming(msgspec.Struct):
         """What every record of an event says of it, so that nobody can exchange the kept body."""
         return {"eventId": self.body.eventId, "bodyDigest": sha256(self.raw).hexdigest()}
 
+    def asserted(self) -> dict[str, Any] | None:
+        """What the agent says and nobody has verified, as far as a record holds it."""
+        said = {name: self.metadata[name] for name in ASSERTED if name in self.metadata}
+        if not said:
+            return None
+        text = canonical_json(said)
+        if len(text) > MOST_ASSERTED:
+            return {"bytes": len(text), "sha256": sha256(text).hexdigest()}
+        return said
+
 
 class Receipt(msgspec.Struct, omit_defaults=True):
     """What an answer says, section 2.4 of the contract; `approvalUrl` and what follows a call's decision are
@@ -90,6 +105,8 @@ class Receipt(msgspec.Struct, omit_defaults=True):
     decidedAt: str | UnsetType = UNSET  # noqa: N815
     policyRevision: int | UnsetType = UNSET  # noqa: N815
     auditId: str | UnsetType = UNSET  # noqa: N815
+    auditSequence: int | UnsetType = UNSET  # noqa: N815
+    auditHash: str | UnsetType = UNSET  # noqa: N815
 
 
 class Answer(msgspec.Struct, frozen=True):

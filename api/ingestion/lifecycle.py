@@ -41,8 +41,11 @@ def report(batch: Batch, event: Incoming, run: KnownRun, policy_revision: int) -
         runId=body.runId,
         toolCallId=metadata.get("toolCallId"),
         actor=event.caller.actor,
+        asserted=event.asserted(),
         details=details,
     )
+    position = transaction.position(audit_id)
+    assert position is not None
     transaction.publish(run.organisation_id, "run", body.runId)
     return Receipt(
         eventId=body.eventId,
@@ -51,6 +54,8 @@ def report(batch: Batch, event: Incoming, run: KnownRun, policy_revision: int) -
         decidedAt=transaction.at,
         policyRevision=policy_revision,
         auditId=audit_id,
+        auditSequence=position[0],
+        auditHash=position[1],
     )
 
 

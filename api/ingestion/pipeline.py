@@ -21,9 +21,10 @@ import msgspec
 from msgspec import UNSET
 
 from api import metrics
-from api.audit.stored_decision import doubt
+from api.audit.stored_decision import Checked, check
 from api.caller import Caller
 from api.clock import Clock
+from api.database.audit_chain import Tip
 from api.database.connection import Database
 from api.database.id_index import IdIndex
 from api.database.transaction import NotRepeatable, Transaction
@@ -164,7 +165,7 @@ class Ingestion:
             halt = self._halts.covering(run.organisation_id, run.agent_id, run.run_id)
             outcome = decide(batch, self._evaluated(event, run.facts()), halt)
             call = record_call(batch, event, run, event_no, outcome)
-            receipt = self._receipt(event, call)
+            receipt = self._receipt(event, call, _position(batch, call.audit_id))
             follows = call.approval_id is None
         content = _encode(receipt)
         batch.add_event(event, event_no, run, content, follows=follows)
@@ -188,38 +189,47 @@ class Ingestion:
                 return Answer(_encode(self._repeated(batch, event, run, call)), replayed=True)
         if call is None and event.call is not None:
             return _another_event(event)  # somebody has deleted its call
-        if call is not None and (why := self._doubt(batch, call, known.receipt)) is not None:
-            return Answer(_encode(self._doubtful(batch, event, call, why)), replayed=True)
-        if call is None or known.receipt:
+        if call is None:
             return Answer(known.receipt, replayed=True)
-        return Answer(_encode(self._receipt(event, call)), replayed=True)
+        stored = _checked(batch, call, known.receipt)
+        if stored.doubt is not None:
+            return Answer(_encode(self._doubtful(batch, event, call, stored.doubt)), replayed=True)
+        if known.receipt:
+            return Answer(known.receipt, replayed=True)
+        return Answer(_encode(self._receipt(event, call, stored.position)), replayed=True)
 
     def _repeated(self, batch: Batch, event: Incoming, run: KnownRun, call: CallRow) -> Receipt:
         """A call that was reported before, by this event or another: its recorded decision."""
-        if (why := self._doubt(batch, call)) is not None:
-            return self._doubtful(batch, event, call, why)
+        stored = _checked(batch, call)
+        if stored.doubt is not None:
+            return self._doubtful(batch, event, call, stored.doubt)
         halt = self._halts.covering(run.organisation_id, run.agent_id, run.run_id)
         if halt is None or call.status != "allowed":
             audit_id = record_repeat(batch.transaction, event, call, call.status, None)
-            return self._receipt(event, call, audit_id=audit_id)
+            return self._receipt(event, call, _position(batch, audit_id), audit_id=audit_id)
         # What was recorded stays, and holds again when the halt ends.
         audit_id = record_repeat(batch.transaction, event, call, "blocked", halt)
-        return self._receipt(event, call, status="blocked", reason=halted(halt), audit_id=audit_id)
-
-    def _doubt(self, batch: Batch, call: CallRow, receipt: bytes = b"") -> str | None:
-        """Why a stored decision cannot be trusted; one of this transaction is on record only with it."""
-        return None if call.call_no > batch.transaction.highest("events") else doubt(call, receipt)
+        position = _position(batch, audit_id)
+        return self._receipt(event, call, position, status="blocked", reason=halted(halt), audit_id=audit_id)
 
     def _doubtful(self, batch: Batch, event: Incoming, call: CallRow, why: str) -> Receipt:
         """A stored decision that is not the one on record: an admin must look, and nobody acts on it."""
         reason = f"{why}; the call stays blocked until an admin has run `governance audit verify`"
         audit_id = record_doubt(batch.transaction, event, call, reason)
-        return self._receipt(event, call, status="blocked", reason=reason, audit_id=audit_id)
+        position = _position(batch, audit_id)
+        return self._receipt(event, call, position, status="blocked", reason=reason, audit_id=audit_id)
 
     # Answer ---------------------------------------------------------------------------------------
 
     def _receipt(
-        self, event: Incoming, call: CallRow, *, status: str = "", reason: str = "", audit_id: str = ""
+        self,
+        event: Incoming,
+        call: CallRow,
+        position: Tip,
+        *,
+        status: str = "",
+        reason: str = "",
+        audit_id: str = "",
     ) -> Receipt:
         """The decision on a call as its row has it, unless something is said to outweigh that. The same
         later, unless somebody was asked to decide it."""
@@ -237,7 +247,21 @@ class Ingestion:
             call.decided_at,
             call.policy_revision,
             audit_id or call.audit_id,
+            *position,
         )
+
+
+def _checked(batch: Batch, call: CallRow, receipt: bytes = b"") -> Checked:
+    """Hold a stored decision against its record; one of this transaction is on record only with it."""
+    if call.call_no > batch.transaction.highest("events"):
+        return Checked(None, _position(batch, call.audit_id))
+    return check(call, receipt)
+
+
+def _position(batch: Batch, audit_id: str) -> Tip:
+    position = batch.transaction.position(audit_id)
+    assert position is not None
+    return position
 
 
 # Refusals -----------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ reviewers exactly one wins. One whose time is over is never approved, also befor
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -135,8 +136,8 @@ def find_approval(caller: Caller, approval_id: str) -> dict[str, Any] | None:
 def describe_approval(caller: Caller, approval_id: str) -> dict[str, Any] | None:
     """The approval with everything a reviewer needs to judge the call; None as in `find_approval`.
 
-    `agentContext` is what the agent asserts of the call, else of its run. `user` is who the service itself
-    verified, and absent when nobody was.
+    `asserted` is what the agent says of the call, its context else that of its run, and the run's task.
+    `user` is who the service itself verified, and absent when nobody was.
     """
     approval = find_approval(caller, approval_id)
     if approval is None:
@@ -153,12 +154,11 @@ def describe_approval(caller: Caller, approval_id: str) -> dict[str, Any] | None
         return approval
     matched, facts_text, revision, body = found
     facts = msgspec.json.decode(facts_text)
-    run = facts.get("run", {})
+    run, said = facts.get("run", {}), asserted(facts)
     approval |= {
         "inputPayload": input_payload(body),
-        "agentContext": facts.get("agentContext", run.get("agentContext")),
-        "callReason": facts.get("reason"),
-        "runTask": run.get("task"),
+        "asserted": said
+        | {name: run[name] for name in ("task", "agentContext") if name in run and name not in said},
         "matchedPolicies": msgspec.json.decode(matched),
         "policyRevision": revision,
     }
@@ -167,6 +167,11 @@ def describe_approval(caller: Caller, approval_id: str) -> dict[str, Any] | None
     if delegation := facts.get("delegation"):
         approval["delegationChain"] = delegation["chain"]
     return approval
+
+
+def asserted(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Of what a decision saw, the agent's own words."""
+    return {name: facts[name] for name in ("agentContext", "reason", "actionHint") if name in facts}
 
 
 class _Metadata(msgspec.Struct):

@@ -15,7 +15,7 @@ from peewee import JOIN, Case, fn
 from api.caller import Caller
 from api.database.id_index import IdIndex
 from api.database.models import CallTable, Event, Run
-from api.store.approvals import input_payload, is_own
+from api.store.approvals import asserted, input_payload, is_own
 
 STATUSES = ("running", "completed", "failed")
 GAP = "enforcement_gap"
@@ -135,15 +135,29 @@ def _facts(row: Run) -> dict[str, Any]:
         "status": row.status,
         "task": row.task,
         "model": row.model,
-        "reason": row.reason,
-        "agentContext": _decode(row.agent_context) if row.agent_context else None,
+        "asserted": _asserted(row),
+        "keyId": row.key_id,
         "startedAt": row.started_at,
         "endedAt": row.ended_at,
     }
 
 
+def _asserted(row: Run) -> dict[str, Any]:
+    """What the agent says of its run beside task and model."""
+    said = {"reason": row.reason, "agentContext": row.agent_context and _decode(row.agent_context)}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _who(facts: dict[str, Any]) -> dict[str, Any]:
+    """On whose behalf a call was made, as the service verified it; absent what nobody verified."""
+    user, key = facts.get("user", {}), facts.get("key", {})
+    found = {"userId": user.get("id"), "userEmail": user.get("email"), "keyId": key.get("id")}
+    shown = {name: value for name, value in found.items() if value is not None}
+    return shown | ({"keyScopes": key["scopes"]} if key.get("scopes") else {})
+
+
 def _call(row: CallTable, body: bytes | None, whole: bool) -> dict[str, Any]:
-    flags = _decode(row.flags)
+    flags, facts = _decode(row.flags), _decode(row.facts)
     call: dict[str, Any] = {
         "toolCallId": row.tool_call_id,
         "toolName": row.tool_name,
@@ -159,6 +173,8 @@ def _call(row: CallTable, body: bytes | None, whole: bool) -> dict[str, Any]:
         "completion": row.completion,
         "flags": flags,
         "enforcementGap": GAP in flags,
+        "asserted": asserted(facts),
+        **_who(facts),
     }
     if row.status == "blocked":
         call["blockedReason"] = row.blocked_reason or row.reason

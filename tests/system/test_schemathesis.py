@@ -78,7 +78,8 @@ def _furnished(node: Node) -> Target:
     delivery = call("POST", f"/v1/webhooks/{ids['/v1/webhooks']}/test")["deliveryId"]
     event = {
         "eventId": "held", "runId": "run-held", "agentId": "agent", "timestamp": "2026-01-31T09:30:00Z",
-        "eventType": "tool.called", "metadata": {"toolCallId": "call", "toolName": "hold_me", "inputPayload": {}},
+        "eventType": "tool.called",
+        "metadata": {"toolCallId": "call", "toolName": "hold_me", "inputPayload": {}},
     }  # fmt: skip
     ids["/v1/approvals"] = call("POST", "/v1/events", event, {"X-API-Key": KEY})["approvalId"]
     ids["/v1/runs"] = "run-held"

@@ -20,7 +20,7 @@ export function detail(text, me) {
     approval.status === "pending" ? null : ending(approval, me),
     el("p.why", {}, said(approval.reason)),
     payload(approval, exact.member(tree, "inputPayload")),
-    words(approval, exact.member(tree, "agentContext")),
+    words(approval, exact.member(exact.member(tree, "asserted"), "agentContext")),
     facts(approval),
     policies(approval),
   ];
@@ -71,8 +71,8 @@ function payload(approval, tree) {
 // Everything the agent says for itself. It may be wrong, or have been talked into it.
 function words(approval, context) {
   const rows = [
-    ...row("Task of the run", approval.runTask && said(approval.runTask)),
-    ...row("Reason for this call", approval.callReason && said(approval.callReason)),
+    ...row("Task of the run", approval.asserted.task && said(approval.asserted.task)),
+    ...row("Reason for this call", approval.asserted.reason && said(approval.asserted.reason)),
     ...(context?.members ?? []).flatMap(([key, node]) =>
       row(LABELS[key] ?? said(key), node.kind === "text" ? node.value && said(node.value) : exact.show(node))),
   ];
