@@ -22,6 +22,7 @@ from api.context import Context
 from api.http.problems import ApiError
 from api.http.route import Route
 from api.server.console import console_routes
+from api.server.cors import CrossOrigin
 from api.server.endpoint import SecurityHeaders, endpoint, problem, problem_for, request_id_of
 from api.server.event_fast_path import STATE
 from api.server.guide import guide_routes
@@ -48,7 +49,8 @@ class Application:
             lifespan=self._lifespan,
         )
         self._starlette.router.redirect_slashes = False
-        self._asgi: ASGIApp = SecurityHeaders(self._starlette)
+        opened = CrossOrigin(self._starlette, lambda: self.context().settings.frontend_origin)
+        self._asgi: ASGIApp = SecurityHeaders(opened)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._asgi(scope, receive, send)

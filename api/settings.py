@@ -77,7 +77,7 @@ def _maybe_path(value: str) -> Path | None:
     return _path(value) if value else None
 
 
-def _origin(value: str) -> str:
+def _address(value: str) -> str:
     if not value:
         return ""
     parts = urlsplit(value)
@@ -167,8 +167,9 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "GOVERNANCE_FRONTEND_URL",
         "",
-        "address of the web front end in `approvalUrl`; empty: the service's own console",
-        _origin,
+        "address of the web front end in `approvalUrl`, whose pages may call the API from another origin; "
+        "empty: the service's own console",
+        _address,
     ),
     Setting(
         "GOVERNANCE_TRUSTED_PROXIES",
@@ -315,6 +316,18 @@ class Settings:
     @property
     def frontend(self) -> str:
         return self.frontend_url or self.base_url
+
+    @property
+    def frontend_origin(self) -> str | None:
+        """The origin of the web front end, as browsers write it; None when it is the service itself."""
+        origin = _origin_of(self.frontend)
+        return None if origin == _origin_of(self.base_url) else origin
+
+
+def _origin_of(address: str) -> str:
+    parts = urlsplit(address)
+    host = parts.netloc.rpartition("@")[2].lower()
+    return f"{parts.scheme}://{host.removesuffix({'http': ':80', 'https': ':443'}[parts.scheme])}"
 
 
 def load(environment: Mapping[str, str] | None = None, **flags: str | None) -> Settings:

@@ -205,6 +205,7 @@ class EventProtocol(BoundedProtocol):
             headers.get(b"content-type") == b"application/json"
             and b"x-api-key" in headers
             and b"content-encoding" not in headers
+            and b"origin" not in headers
             and length.isdigit()
             and int(length) <= HIGH_WATER_LIMIT
             and not self.expect_100_continue

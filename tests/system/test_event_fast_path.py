@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, BinaryIO
 
@@ -168,6 +169,16 @@ def test_a_client_that_goes_away_harms_nobody(node: Node) -> None:
     assert "Traceback" not in node.log
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_an_event_of_a_page_can_be_read_by_it(tmp_path: Path, known: bool) -> None:
+    with nodes(tmp_path, "", 1, [HOLD], GOVERNANCE_FRONTEND_URL="https://console.example") as (node,):
+        before = [request(encoded("known"))] if known else []
+        page = request(encoded("page"), extra="Origin: https://console.example\r\n")
+        *_, answer = exchange(node, *before, page, answers=len(before) + 1)
+    assert answer[0] == "HTTP/1.1 200 OK"
+    assert answer[1]["access-control-allow-origin"] == "https://console.example"
+
+
 def test_the_short_way_is_taken() -> None:
     """So that the comparisons above compare something."""
     headers = {b"content-type": b"application/json", b"x-api-key": b"k", b"content-length": b"2"}
@@ -178,5 +189,6 @@ def test_the_short_way_is_taken() -> None:
     connection: Any = SimpleNamespace(expect_100_continue=False, parser=parser, app_state=state)
     plain = event_fast_path.EventProtocol._is_plain
     assert plain(connection, headers)
-    for name, value in ((b"content-type", ORDINARY.encode()), (b"content-length", b"70000")):
+    unusual = {"content-type": ORDINARY, "content-length": "70000", "origin": "https://console.example"}
+    for name, value in ((name.encode(), value.encode()) for name, value in unusual.items()):
         assert not plain(connection, {**headers, name: value})

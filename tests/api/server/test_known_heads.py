@@ -123,11 +123,11 @@ def test_what_is_refused_goes_the_ordinary_way(kind: str, monkeypatch: pytest.Mo
     real = event_fast_path.checked
     monkeypatch.setattr(event_fast_path, "checked", checked)
 
-    async def organisation(*_: Any) -> Any:
-        return {"userToken": None}
+    async def no_rule(*_: Any) -> Any:
+        return None
 
     async def steps(service: Service) -> None:
-        service.context.store = SimpleNamespace(read=organisation)
+        service.context.store = SimpleNamespace(read=no_rule)
         sent = REFUSED[kind]
         expected = await answered(service, sent)
         assert expected.startswith(b"HTTP/1.1 4")
