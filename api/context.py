@@ -11,12 +11,14 @@ from api.database.table import counter
 
 if TYPE_CHECKING:
     # The command line imports handlers for the shapes of their records, and needs none of this.
+    from api.audit.checkpoints import Checkpointer
     from api.audit.installation_key import InstallationKey
     from api.auth.credentials import Credentials
     from api.clock import Clock, Ids
     from api.database.connection import Database
     from api.database.id_index import IdIndex
     from api.database.writer import Writer
+    from api.readiness import Readiness
     from api.settings import Settings
     from api.updates.hub import Hub
     from engine.live import LivePolicies
@@ -42,6 +44,8 @@ class Context:
     ids: Ids
     started_at: float
     audit_key: InstallationKey
+    checkpointer: Checkpointer
+    readiness: Readiness
 
     async def newest(self) -> Snapshot:
         """The policies in force, no older than any change that any process has answered."""

@@ -25,6 +25,7 @@ from api.database.id_index import IdIndex
 from api.database.table import counter
 from api.database.writer import Writer
 from api.ingestion.pipeline import Ingestion
+from api.readiness import STUCK_SECONDS, Readiness, keep_probing, probe
 from api.retention import Retention, keep_clean
 from api.settings import Settings
 from api.store import approvals
@@ -52,6 +53,7 @@ async def open_service(
     store = Database(settings.database)
     try:
         await asyncio.to_thread(store.migrate)
+        await asyncio.to_thread(store.check_pages)
         first_delay = settings.webhook_retry[0] if settings.webhook_retry else 0.0
         id_index = IdIndex(store)
         audit_key = installation_key(settings)
@@ -71,7 +73,7 @@ async def open_service(
             opening = open_policies(settings, store, writer)
             live = await asyncio.to_thread(opening.__enter__)
             stack.push_async_callback(asyncio.to_thread, opening.__exit__, None, None, None)
-            writer.ingest = Ingestion(
+            ingestion = writer.ingest = Ingestion(
                 store,
                 id_index,
                 rules=live.ruleset,
@@ -86,13 +88,31 @@ async def open_service(
             await asyncio.to_thread(feed.start)
             stack.push_async_callback(asyncio.to_thread, feed.close)
             writer.follower = feed
+            checkpointer = Checkpointer(audit_key)
+            readiness = Readiness()
+            writer.on_events = readiness.event_ended
             context = Context(
-                settings, store, id_index, writer, live, hub, credentials, clock, ids, clock(), audit_key
+                settings,
+                store,
+                id_index,
+                writer,
+                live,
+                hub,
+                credentials,
+                clock,
+                ids,
+                clock(),
+                audit_key,
+                checkpointer,
+                readiness,
             )
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(probe(readiness, writer, ingestion), STUCK_SECONDS)
             retention = Retention(settings.event_days, settings.delivery_days)
             housekeeping = [
                 asyncio.create_task(_sweep(context)),
-                asyncio.create_task(keep_signing(Checkpointer(audit_key), store, writer)),
+                asyncio.create_task(keep_signing(checkpointer, store, writer)),
+                asyncio.create_task(keep_probing(readiness, writer, ingestion)),
                 asyncio.create_task(keep_clean(retention, store, id_index, writer, clock)),
             ]
             deliverer = DeliveryWorker(

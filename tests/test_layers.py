@@ -32,7 +32,7 @@ ROOMS = (
     ("api.ingestion",),
     ("api.webhooks",),
     ("api.updates",),
-    ("api.policies",),
+    ("api.policies", "api.readiness"),
     ("api.context",),
     ("api.retention", "api.bootstrap"),
     ("api.handlers",),

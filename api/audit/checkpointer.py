@@ -27,6 +27,7 @@ async def keep_signing(checkpointer: Checkpointer, store: Database, writer: Writ
             if await store.read(checkpointer.anything_new, store):
                 await writer.write(checkpointer.sign)
         except KeyDiffers:
+            checkpointer.signs = False
             log.error(OTHER_KEY)
             return
         except DatabaseUnavailable as error:

@@ -92,6 +92,10 @@ class Checkpointer:
         """Of the newest checkpoint that `_signed` takes in."""
         self._digest = FIRST
         self._signed: Tips = {}
+        self.signs = True
+        """Whether this node has the key that the checkpoints are signed with."""
+        self.signed_at: str | None = None
+        """When the newest checkpoint known here was made."""
 
     def anything_new(self, store: Database) -> bool:
         """A cheap read: whether a chain has grown since the last checkpoint known here."""
@@ -108,9 +112,9 @@ class Checkpointer:
             body = last.read()
             if body is None or body.publicKey != self._key.public.text:
                 raise KeyDiffers
-            before, number, previous = self._followed(store), last.number, last.digest
-            if transaction.now - seconds(body.at) < EVERY_SECONDS or now == before:
-                transaction.after_commit(lambda: self._keep(number, previous, before))
+            before, number, previous, at = self._followed(store), last.number, last.digest, body.at
+            if transaction.now - seconds(at) < EVERY_SECONDS or now == before:
+                transaction.after_commit(lambda: self._keep(number, previous, before, at))
                 return None
         elif number:
             # Somebody has removed checkpoints. The row goes on where it was, so that the gap stays visible.
@@ -127,7 +131,7 @@ class Checkpointer:
         text = canonical_json(body)
         made = Checkpoint(number + 1, text.decode(), self._key.sign(text))
         store.insert_many("checkpoints", ("number", "body", "signature"), [msgspec.structs.astuple(made)])
-        transaction.after_commit(lambda: self._keep(made.number, made.digest, now))
+        transaction.after_commit(lambda: self._keep(made.number, made.digest, now, body.at))
         return made
 
     def _followed(self, store: Database) -> Tips:
@@ -141,8 +145,8 @@ class Checkpointer:
                 found[organisation_id] = chains[CHAIN]
         return found
 
-    def _keep(self, number: int, digest: str, signed: Tips) -> None:
-        self._number, self._digest, self._signed = number, digest, signed
+    def _keep(self, number: int, digest: str, signed: Tips, at: str) -> None:
+        self._number, self._digest, self._signed, self.signed_at = number, digest, signed, at
 
 
 def tips(store: Database) -> Tips:

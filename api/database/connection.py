@@ -41,6 +41,14 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 
 SQLITE_START = b"SQLite format 3\0"
 
+CHECK_SECONDS = 2.0
+"""For looking at the pages of an SQLite database at the start."""
+_BY_GROWTH = (
+    "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+    " ORDER BY name IN ('runs', 'audit', 'tool_calls', 'events', 'deliveries'), name"
+)
+"""Those that grow with every event come last."""
+
 TOGETHER = 32
 """Rows that one statement puts into SQLite, where there are so many. More gain little."""
 
@@ -134,6 +142,27 @@ class Database:
         with self.guarded(), lock:
             Runner(self.peewee, str(MIGRATIONS)).up()
         self._made = True
+
+    def check_pages(self) -> None:
+        """Refuse a file with damaged pages (SQLite), as far as that shows within some seconds: the tables are
+        read one by one, those that say who may do what before those that grow. Raises DatabaseDamaged."""
+        if not self.is_sqlite:
+            return
+        with self.guarded():
+            tables = [str(name) for (name,) in self.rows(_BY_GROWTH)]
+            over = threading.Timer(CHECK_SECONDS, self.peewee.connection().interrupt)
+            over.start()
+            try:
+                found = [self.rows(f'PRAGMA quick_check("{name}")') for name in tables]
+            except peewee.OperationalError as error:
+                if "interrupted" not in str(error):
+                    raise
+                found = []
+            finally:
+                over.cancel()
+                over.join()
+            if any(rows != [("ok",)] for rows in found):
+                raise peewee.DatabaseError("database disk image is malformed")
 
     def _refuse_foreign_file(self) -> None:
         """Before a lock file is made beside it."""

@@ -90,6 +90,8 @@ class Writer:
         self.outbox = outbox
         self.publish = publish
         self.follower: Follower | None = None
+        self.on_events: Callable[[Exception | None], None] = lambda error: None
+        """Told of every commit of events: None, or what it failed by. Must not raise."""
         self.on_bump: dict[str, Callable[[], None]] = {}
         """Counter -> what to refresh on the writer thread after a commit of ours that moved it, before
         anybody gets an answer."""
@@ -216,7 +218,7 @@ class Writer:
                     size += following.size
             with self.writing:
                 self._commit(batch)
-                self._weigh(-size, -len(batch))
+                self._weigh(0, -len(batch))
             self.arrivals.wake()
             if stop:
                 break
@@ -242,6 +244,7 @@ class Writer:
         except DatabaseUnavailable as error:
             metrics.commit_failed()
             results = [error] * len(batch)
+            self._events_failed(batch, error)
         except Exception as error:
             if len(batch) > 1:
                 # One job broke the transaction that all shared: run each in one of its own, so that a bad
@@ -250,6 +253,7 @@ class Writer:
                     self._commit([entry])
                 return
             results = [error]
+            self._events_failed(batch, error)
         self._deliver(batch, results)
         if transaction is not None:
             self._report(batch, transaction, begun)
@@ -262,6 +266,10 @@ class Writer:
                 self.publish(transaction.changes())
         except Exception:
             log.exception("what was committed could not be reported to those who watch")
+
+    def _events_failed(self, batch: Sequence[Entry], error: Exception) -> None:
+        if any(entry.job is None for entry in batch):
+            self.on_events(error)
 
     def _transact(
         self, batch: list[Entry], *, repeatable: bool, wait: bool = True
@@ -295,6 +303,8 @@ class Writer:
                 self.follower.rolled_back(audited)
             raise
         self._committed(transaction)
+        if events:
+            self.on_events(None)
         return results, transaction
 
     def _committed(self, transaction: Transaction) -> None:
@@ -319,6 +329,7 @@ class Writer:
             return _Failure(error)
 
     def _deliver(self, batch: list[Entry], results: list[Any]) -> None:
+        self._weigh(-sum(entry.size for entry in batch), 0)
         loops: dict[asyncio.AbstractEventLoop, list[tuple[Callable[[Any], None], Any]]] = {}
         for entry, result in zip(batch, results, strict=True):
             if entry.loop is None:

@@ -26,15 +26,16 @@ PATIENCE = 3.0
 
 async def health(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /health: 200 when the service can decide and record, else 503."""
-    connected = await _connected(context)
+    why = await _why_not(context)
     body = {
-        "status": "ok" if connected else "unavailable",
+        "status": "ok" if why is None else "unavailable",
         "uptime": round(_uptime(context), 3),
         "version": VERSION,
-        "database": "connected" if connected else "disconnected",
+        "database": "connected" if why is None else "disconnected",
         "policies": _policies(context),
+        "audit": {"signing": context.checkpointer.signs, "signedAt": context.checkpointer.signed_at},
     }
-    return Reply(body, 200 if connected else 503, headers={} if connected else {"Retry-After": "5"})
+    return _reply(body, why)
 
 
 async def live(caller: Caller, values: Values, context: Context) -> Reply:
@@ -44,10 +45,8 @@ async def live(caller: Caller, values: Values, context: Context) -> Reply:
 
 async def ready(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /health/ready: 200 when the service should get requests, else 503."""
-    connected = await _connected(context)
-    if connected:
-        return Reply({"status": "ok"})
-    return Reply({"status": "unavailable"}, 503, headers={"Retry-After": "5"})
+    why = await _why_not(context)
+    return _reply({"status": "ok" if why is None else "unavailable"}, why)
 
 
 async def prometheus(caller: Caller, values: Values, context: Context) -> Reply:
@@ -60,11 +59,19 @@ async def prometheus(caller: Caller, values: Values, context: Context) -> Reply:
     return Reply(content, media_type=metrics.MEDIA_TYPE)
 
 
-async def _connected(context: Context) -> bool:
+def _reply(body: dict[str, Any], why: str | None) -> Reply:
+    if why is None:
+        return Reply(body)
+    return Reply(body | {"reason": why}, 503, headers={"Retry-After": "5"})
+
+
+async def _why_not(context: Context) -> str | None:
+    """Why nothing can be decided and recorded now, in words; None when it can."""
     try:
-        return await asyncio.wait_for(context.store.read(context.store.ping), PATIENCE)
+        answers = await asyncio.wait_for(context.store.read(context.store.ping), PATIENCE)
     except (DatabaseUnavailable, TimeoutError):
-        return False
+        answers = False
+    return context.readiness.why_not() or (None if answers else "the database does not answer")
 
 
 async def _asked(context: Context, count: Callable[..., int], *arguments: Any) -> int | None:

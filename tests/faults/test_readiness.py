@@ -1,0 +1,199 @@
+"""`/health` is green only while calls can be decided and recorded, also when nobody sends any."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api import readiness
+from api.database.connection import Database
+from api.database.errors import DatabaseDamaged
+from tests.faults.database_faults import payment, post, refused, service
+from tests.faults.disk_faults import DiskFaults
+from tests.faults.test_disk_faults import World, world
+from tests.harness.application import Service
+from tests.harness.conversation import check_shape
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readiness, "EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(readiness, "FRESH_SECONDS", 0.05)
+    monkeypatch.setattr(readiness, "HELD_SECONDS", 0.3)
+    monkeypatch.setattr(readiness, "STUCK_SECONDS", 0.5)
+
+
+async def _becomes(running: Service, status: int) -> dict[str, Any]:
+    """The body of /health as soon as it has this status; /health/ready says the same."""
+    for _ in range(200):
+        health = await running.call("nobody", "GET", "/health")
+        if health.status_code == status:
+            break
+        await asyncio.sleep(0.05)
+    assert health.status_code == status, health.text
+    check_shape("GET", "/health", health)
+    ready = await running.call("nobody", "GET", "/health/ready")
+    check_shape("GET", "/health/ready", ready)
+    assert ready.status_code == status
+    assert ready.json().get("reason") == health.json().get("reason")
+    assert (health.json()["database"] == "connected") == (status == 200)
+    found: dict[str, Any] = health.json()
+    return found
+
+
+def _play(folder: Path, story: Callable[[Service], Awaitable[None]], database: str = "") -> None:
+    async def play() -> None:
+        async with service(folder, database) as running:
+            assert (await post(running, payment("first"))).status_code == 200
+            await _becomes(running, 200)
+            await story(running)
+
+    asyncio.run(play())
+
+
+def test_a_probe_leaves_nothing(tmp_path: Path, database_url: str) -> None:
+    async def story(running: Service) -> None:
+        store = running.context.store
+
+        def everything() -> list[Any]:
+            return [
+                store.rows(f"SELECT * FROM {table} ORDER BY 1") for table in ("counters", "audit", "events")
+            ]
+
+        before = await store.read(everything)
+        await asyncio.sleep(0.3)
+        assert await store.read(everything) == before
+
+    _play(tmp_path, story, database_url)
+
+
+def test_a_commit_that_fails_is_noticed_without_events(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(running: Service) -> None:
+        def full(*_: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(running.context.store.peewee, "commit", full)
+            found = await _becomes(running, 503)
+            assert found["reason"] == "the database has no room left; free disk space and try again"
+        await _becomes(running, 200)
+
+    _play(tmp_path, story, database_url)
+
+
+def test_what_only_events_meet_outweighs_the_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is room for the probe, not for an event."""
+
+    async def story(running: Service) -> None:
+        def full(*_: Any, **__: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(running.context.store, "insert_many", full)
+            refused(await post(running, payment("second")), 507)
+            await _becomes(running, 503)
+        refused_at = asyncio.get_running_loop().time()
+        await _becomes(running, 200)
+        assert asyncio.get_running_loop().time() - refused_at >= 0.1
+
+    _play(tmp_path, story)
+
+
+def test_a_writer_that_is_stuck_is_noticed(tmp_path: Path) -> None:
+    """Another process holds the write lock and does not go on."""
+
+    async def story(running: Service) -> None:
+        with Path(f"{running.context.store.path}.lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            found = await _becomes(running, 503)
+            assert found["reason"].startswith("nothing could be recorded for ")
+        await _becomes(running, 200)
+
+    _play(tmp_path, story)
+
+
+def test_damaged_pages_are_noticed_and_refuse_the_next_start(tmp_path: Path) -> None:
+    paths: list[Path] = []
+
+    async def story(running: Service) -> None:
+        path = running.context.store.path
+        paths.append(path)
+        _overwrite(path)
+        assert (await post(running, payment("second"))).status_code >= 500
+        found = await _becomes(running, 503)
+        assert found["reason"] == "the database is damaged"
+        await asyncio.sleep(0.5)
+        await _becomes(running, 503)
+
+    _play(tmp_path, story)
+    database = Database(f"sqlite:///{paths[0]}")
+    with pytest.raises(DatabaseDamaged) as refusal:
+        database.migrate()
+        database.check_pages()
+    assert "governance backup" in refusal.value.operator_message
+    database.close()
+
+
+def _overwrite(path: Path) -> None:
+    """Garbage over every page but the first, where the tables are named."""
+    outside = sqlite3.connect(path)
+    outside.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    size = int(outside.execute("PRAGMA page_size").fetchone()[0])
+    outside.close()
+    with path.open("r+b") as file:
+        pages = path.stat().st_size // size
+        file.seek(size)
+        file.write(b"\xa5" * size * (pages - 1))
+
+
+def test_events_that_fail_by_a_fault_of_ours_are_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(running: Service) -> None:
+        def failing(*_: Any, **__: Any) -> None:
+            raise ValueError("a fault")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(running.context.writer.ingest, "apply", failing)
+            for number in range(3):
+                assert (await post(running, payment(number))).status_code == 500
+            found = await _becomes(running, 503)
+            assert "by a fault of the service" in found["reason"]
+        assert (await post(running, payment("last"))).status_code == 200
+        await _becomes(running, 200)
+
+    _play(tmp_path, story)
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_noticed_without_events(tmp_path: Path) -> None:
+    """A real service whose write-ahead log finds no room."""
+
+    def status(w: World) -> tuple[int, str]:
+        answer = w.node.http.get("/health")
+        return answer.status_code, answer.json().get("reason", "")
+
+    def becomes(w: World, wanted: int) -> str:
+        for _ in range(100):
+            found, why = status(w)
+            if found == wanted:
+                return why
+            time.sleep(0.1)
+        raise AssertionError(f"/health does not become {wanted}")
+
+    with world(tmp_path) as w:
+        assert isinstance(w.faults, DiskFaults)
+        becomes(w, 200)
+        w.faults.arm(0, "full", stays=True, only="-wal$")
+        assert "no room left" in becomes(w, 503)
+        w.faults.clear()
+        assert becomes(w, 200) == ""
