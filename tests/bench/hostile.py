@@ -1,0 +1,139 @@
+"""A hostile key beside a normal one: `python -m tests.bench.hostile`.
+
+The normal key sends ten small events a second; the hostile one sends, on so many connections and without a
+pause, either 800 kB commands of escapes or lists of 9,000 elements for eight policies of nested macros. Each
+row has the normal key's median and 95th percentile, and the ratio of its median to that without the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.bench.served import KEY, Server, service
+from tests.harness.places import ROOT
+
+SECONDS = 8.0
+PAUSE = 0.1
+CONNECTIONS = (1, 4, 16)
+ESCAPES = "echo $'" + "\\x72" * 200_000 + "'"
+LIST = list(range(9_000))
+NESTED = "inputPayload.l.all(a, inputPayload.l.all(b, a + b >= 0))"
+
+_numbers = itertools.count()
+
+
+def event(tool: str, payload: dict[str, Any]) -> bytes:
+    name = f"{time.time_ns()}-{next(_numbers)}"
+    metadata = {"toolCallId": name, "toolName": tool, "inputPayload": payload}
+    body = {"eventId": name, "runId": f"run-{tool}", "agentId": f"agent-{tool}", "metadata": metadata}
+    return json.dumps(body | {"timestamp": "2026-01-31T09:30:00Z", "eventType": "tool.called"}).encode()
+
+
+async def post(http: httpx.AsyncClient, key: str, body: bytes) -> int:
+    headers = {"X-API-Key": key, "Content-Type": "application/json"}
+    return (await http.post("/v1/events", content=body, headers=headers)).status_code
+
+
+async def normal(http: httpx.AsyncClient) -> list[float]:
+    """Milliseconds of each answer."""
+    found: list[float] = []
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        body, begun = event("read", {"path": "notes.txt"}), time.perf_counter()
+        assert await post(http, KEY, body) == 200
+        found.append((time.perf_counter() - begun) * 1000)
+        await asyncio.sleep(PAUSE)
+    return found
+
+
+async def beside(server: Server, key: str, make: Callable[[], bytes], connections: int) -> tuple[Any, ...]:
+    """The normal key's times, and how many answers the hostile one got a second, by status."""
+    base = f"http://127.0.0.1:{server.port}"
+    statuses: dict[int, int] = {}
+
+    async def hostile() -> None:
+        async with httpx.AsyncClient(base_url=base, timeout=120) as http:
+            while True:
+                status = await post(http, key, make())
+                statuses[status] = statuses.get(status, 0) + 1
+                await asyncio.sleep(0.05 if status == 200 else 0.2)
+
+    async with httpx.AsyncClient(base_url=base, timeout=120) as http:
+        others = [asyncio.create_task(hostile()) for _ in range(connections)]
+        await asyncio.sleep(1.0 if connections else 0)
+        statuses.clear()
+        times = await normal(http)
+        for other in others:
+            other.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+    return times, {status: round(count / SECONDS, 1) for status, count in statuses.items()}
+
+
+def second_key(server: Server) -> str:
+    base = f"http://127.0.0.1:{server.port}"
+    login = {"email": "admin@localhost", "password": "of the benchmark only"}
+    token = httpx.post(f"{base}/auth/login", json=login).json()["accessToken"]
+    made = httpx.post(
+        f"{base}/v1/api-keys", json={"name": "hostile"}, headers={"Authorization": f"Bearer {token}"}
+    )
+    answer = made.json()
+    return str(answer.get("key") or answer["apiKey"])
+
+
+def policies(folder: Path) -> Path:
+    place = folder / "policies"
+    shutil.copytree(ROOT / "policies.d", place)
+    for number in range(8):
+        conditions = [
+            {"field": "toolName", "operator": "equals", "value": "lists"},
+            {"expression": f"{NESTED} && {number} >= 0"},
+        ]
+        document = {"apiVersion": "governance/v1", "kind": "Policy", "policyId": f"nested-{number}"}
+        document |= {"name": f"Nested {number}", "action": "block", "matchConditions": conditions}
+        (place / "policies" / f"nested-{number}.yaml").write_text(json.dumps(document))
+    return place
+
+
+def rows(server: Server) -> Iterator[str]:
+    key = second_key(server)
+    alone, _ = asyncio.run(beside(server, key, lambda: b"", 0))
+    median = statistics.median(alone)
+    yield f"| alone | | {median:.1f} | {statistics.quantiles(alone, n=20)[-1]:.1f} | 1.0 | |"
+    kinds: dict[str, Callable[[], bytes]] = {
+        "escapes": lambda: event("bash", {"command": ESCAPES}),
+        "macros": lambda: event("lists", {"l": LIST}),
+    }
+    for kind, connections in itertools.product(kinds, CONNECTIONS):
+        times, answered = asyncio.run(beside(server, key, kinds[kind], connections))
+        middle, late = statistics.median(times), statistics.quantiles(times, n=20)[-1]
+        yield f"| {kind} | {connections} | {middle:.1f} | {late:.1f} | {middle / median:.1f} | {answered} |"
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        server = service(folder / "data", policies(folder))
+        try:
+            print("| hostile key | connections | p50 ms | p95 ms | ratio | its answers a second |")
+            print("|---|---|---|---|---|---|")
+            for row in rows(server):
+                print(row)
+                sys.stdout.flush()
+        finally:
+            server.stop()
+
+
+if __name__ == "__main__":
+    main()
