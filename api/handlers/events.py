@@ -18,10 +18,9 @@ from api.http.problems import ApiError, as_api_error
 from api.http.route import AGENT, Route
 from api.ingestion.event import Answer
 from api.ingestion.pipeline import validate
+from api.ingestion.validation import split_batch
 
 log = logging.getLogger("governance")
-
-MOST_IN_A_BATCH = 1_000
 
 
 async def create_event(caller: Caller, values: Values, context: Context) -> Reply:
@@ -37,9 +36,8 @@ async def create_events(caller: Caller, values: Values, context: Context) -> Rep
     """POST /v1/events/batch: answers in order, each with its own result; one bad event spoils no other."""
     loop = asyncio.get_running_loop()
     waiting: list[asyncio.Future[Any] | Exception] = []
-    for event in values.body["events"]:
+    for raw in split_batch(values.body):
         try:
-            raw = msgspec.json.encode(event)
             ready = await validate(caller, raw, context.store, context.clock)
             waiting.append(context.writer.ingested(ready, loop))
         except (ApiError, DatabaseUnavailable) as error:
@@ -87,6 +85,7 @@ ROUTES = (
         "Report up to 1,000 events",
         "events",
         body="event-batch",
+        body_as_sent=True,
         reply="event-batch-answer",
         description="Answers in order; one bad event spoils no other.",
     ),

@@ -7,6 +7,7 @@ double included), nesting deeper than 64, NUL characters (PostgreSQL cannot stor
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any
@@ -26,6 +27,12 @@ _MANY_DIGITS = b"0" * 16
 """What every fraction that is too exact contains then, and few bodies do."""
 MOST_VALUES = 20_000
 """Keys and values of what policies look at in one event; it keeps the longest evaluation bounded."""
+_SURROGATES = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.",
+    re.DOTALL,
+)
+"""Escapes: pairs of surrogates, those that stand alone (the group), and all others."""
+_SURROGATE_BYTES = re.compile(rb"\xed[\xa0-\xbf]")
 MOST_PROBLEMS = 100
 """Problems of one body that are told at once."""
 
@@ -53,7 +60,15 @@ def not_json(raw: bytes, error: Exception) -> ApiError:
     if not raw:
         return ApiError("invalid_json", "the body is empty; send a JSON object")
     if isinstance(error, UnicodeDecodeError):
-        return ApiError("invalid_json", "the body is not UTF-8")
+        lone = _SURROGATE_BYTES.search(raw)
+        what = f": there is a lone surrogate at byte {lone.start()}" if lone else ""
+        return ApiError("invalid_json", f"the body is not UTF-8{what}")
+    if "surrogate" in str(error) or "truncated" in str(error) or "hex escape" in str(error):
+        # The reader takes it for an escape that is too short.
+        lone = next((found for found in _SURROGATES.finditer(raw) if found[1]), None)
+        if lone is not None:
+            text = f"`{lone[1].decode()}` at byte {lone.start()} is a lone surrogate, which is no character"
+            return ApiError("invalid_json", f"{text}; send text in Unicode")
     return ApiError("invalid_json", str(error).replace("JSON is malformed: ", "", 1))
 
 

@@ -56,6 +56,31 @@ _MEANT_AS_PAYLOAD: Final = frozenset(
 
 _encode = msgspec.json.encode
 _decode = msgspec.json.Decoder(EventBody).decode
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_BATCH_HEAD = re.compile(rb'\s*\{\s*"[^"]*"\s*:\s*')
+MOST_IN_A_BATCH: Final[int] = schemas.load("bodies/event-batch")["properties"]["events"]["maxItems"]
+
+
+class _EventBatch(msgspec.Struct, forbid_unknown_fields=True):
+    events: msgspec.Raw
+
+
+_decode_batch = msgspec.json.Decoder(_EventBatch).decode
+
+
+def split_batch(raw: bytes) -> list[bytes]:
+    """The events of a batch, each as it was sent, to be checked like a body of its own; raises 400 or 422."""
+    try:
+        listed = bytes(_decode_batch(raw).events)
+        events = [bytes(event) for event in _decode_list(listed)]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        events = []
+    if not 0 < len(events) <= MOST_IN_A_BATCH or not all(event.startswith(b"{") for event in events):
+        bodies.validate("event-batch", bodies.decode_unique(raw))
+        raise ApiError("invalid_json", "the body cannot be read")
+    if _BATCH_HEAD.fullmatch(raw[: raw.rindex(listed)]) is None:
+        raise ApiError("invalid_json", "the key `events` stands twice in one object")
+    return events
 
 
 def read_event(raw: bytes) -> tuple[EventBody, dict[str, Any]]:
