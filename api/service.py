@@ -83,6 +83,7 @@ async def open_service(
                 load_keys=partial(credentials.load_keys, certain=True),
                 key_is_active=credentials.is_active,
                 frontend=settings.frontend,
+                only_bound_keys=settings.require_bound_keys,
             )
             feed = Feed(store, hub, lambda: _catch_up(store, live))
             await asyncio.to_thread(feed.start)

@@ -69,6 +69,10 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
     return parse
 
 
+def _switch(value: str) -> bool:
+    return _one_of("on", "off")(value) == "on"
+
+
 def _path(value: str) -> Path:
     return Path(value).expanduser()
 
@@ -203,6 +207,12 @@ TABLE: tuple[Setting, ...] = (
     ),
     Setting("GOVERNANCE_API_KEY", "", "the first agent API key; empty: a random one", _text, secret=True),
     Setting(
+        "GOVERNANCE_REQUIRE_BOUND_KEYS",
+        "off",
+        "`on`: events with an API key that is bound to no agent are 403, so that no agent passes for another",
+        _switch,
+    ),
+    Setting(
         "GOVERNANCE_WEBHOOK_ALLOW",
         "",
         "comma-separated `host:port` receivers that may be private or plain http",
@@ -277,6 +287,7 @@ class Settings:
     admin_email: str
     admin_password: str = field(repr=False)
     api_key: str = field(repr=False)
+    require_bound_keys: bool
     webhook_allow: frozenset[str]
     webhook_retry: tuple[float, ...]
     max_body_bytes: int

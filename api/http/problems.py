@@ -30,7 +30,7 @@ CODES: Final[Mapping[str, tuple[int, str, str]]] = {
     ),
     "event_id_conflict": (409, "Event id used before", "the same `eventId` came with another body"),
     "tool_call_conflict": (409, "Tool call changed", "the same `toolCallId` came with another payload"),
-    "run_conflict": (409, "Run of another agent", "the run belongs to another agent"),
+    "run_conflict": (409, "Run of another", "the run belongs to another agent or API key"),
     "policy_exists": (409, "Policy exists", "a policy with this id exists already"),
     "policy_file_invalid": (
         409,

@@ -117,11 +117,13 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class EventRefused(Exception):
-    """An event that is not taken; `code` is that of the problem document (`http/problems.py`)."""
+    """An event that is not taken; `code` is that of the problem document (`http/problems.py`), `kind` what
+    refusals are counted by."""
 
-    def __init__(self, code: str, detail: str) -> None:
+    def __init__(self, code: str, detail: str, kind: str = "") -> None:
         super().__init__(detail)
         self.code = code
+        self.kind = kind or code
 
 
 def without_user_token(raw: bytes) -> bytes:

@@ -61,7 +61,7 @@ async def validate(caller: Caller, raw: bytes, store: Database, clock: Clock) ->
 class Ingestion:
     """Implements `writer.Ingest`. `rules` gives the newest ruleset of an organisation; `catch_up` brings the
     rules to at least the given revision before anything is decided; `frontend` is the address in approval
-    links."""
+    links; `only_bound_keys` refuses events of keys that are bound to no agent."""
 
     def __init__(
         self,
@@ -75,6 +75,7 @@ class Ingestion:
         load_keys: Callable[[], None],
         key_is_active: Callable[[Caller], bool],
         frontend: str,
+        only_bound_keys: bool = False,
     ) -> None:
         self._store = store
         self._id_index = id_index
@@ -84,6 +85,7 @@ class Ingestion:
         self._keys_version = keys_version
         self._load_keys = load_keys
         self._key_is_active = key_is_active
+        self._only_bound_keys = only_bound_keys
         self._halts = HaltBook()
         self._known_runs = KnownRuns()
         self._approvals_page = f"{frontend}/approvals?approvalId="
@@ -155,7 +157,11 @@ class Ingestion:
         """One event: refused, known, or decided and recorded. INVARIANT: what is refused changes nothing."""
         if not self._key_is_active(event.caller):
             return EventRefused("unauthenticated", "the API key is not valid any more")
+        if self._only_bound_keys and event.caller.agent_id is None:
+            return _unbound_key()
         run = batch.runs.get((event.caller.organisation_id, event.body.runId))
+        if run is not None and run.key_id != event.caller.key_id:
+            return _another_keys(run)
         known = batch.known.get(event.event_hash)
         if known is not None:
             return self._known(batch, event, known, run)
@@ -288,10 +294,29 @@ def _is_same_call(event: Incoming, call: CallRow) -> bool:
     return (call.payload_digest, call.tool_call_id) == (event.digest, event.metadata["toolCallId"])
 
 
+def _unbound_key() -> EventRefused:
+    return EventRefused(
+        "forbidden",
+        "the API key is bound to no agent, which this service asks for; ask an admin for one that is, made"
+        " with `governance keys add NAME --agent ID`",
+        "unbound_key",
+    )
+
+
+def _another_keys(run: KnownRun) -> EventRefused:
+    return EventRefused(
+        "run_conflict",
+        f"the run `{run.run_id}` was made with another API key; a run belongs to the key that made it: use"
+        " another `runId`",
+        "run_of_another_key",
+    )
+
+
 def _another_agents(run: KnownRun) -> EventRefused:
     return EventRefused(
         "run_conflict",
         f"the run `{run.run_id}` belongs to another agent; a run has one agent: use another `runId`",
+        "run_of_another_agent",
     )
 
 

@@ -58,6 +58,11 @@ def test_an_empty_variable_is_the_default() -> None:
         ("PORT", "65536", "GOVERNANCE_PORT is `65536`: write a whole number from 0 to 65535"),
         ("WORKERS", "0", "GOVERNANCE_WORKERS is `0`: write a whole number from 1 to 64"),
         ("ENV", "prod", "GOVERNANCE_ENV is `prod`: write one of `development`, `production`"),
+        (
+            "REQUIRE_BOUND_KEYS",
+            "yes",
+            "GOVERNANCE_REQUIRE_BOUND_KEYS is `yes`: write one of `on`, `off`",
+        ),
         ("GIT", "push", "GOVERNANCE_GIT is `push`: write one of `off`, `commit`"),
         ("FRONTEND_URL", "example.com", "write an http or https address"),
         ("FRONTEND_URL", "javascript:alert(1)", "write an http or https address"),

@@ -47,10 +47,35 @@ def test_a_decision_for_one_user_is_not_given_to_another(tmp_path: Path) -> None
         again = await service.report("alice", 2, "tool.called", **wipe)
         assert again.json()["toolCallStatus"] == "allowed"
         other = await service.report("bob", 3, "tool.called", **wipe)
-        assert (other.status_code, other.json()["code"]) == (409, "tool_call_conflict")
+        assert (other.status_code, other.json()["code"]) == (409, "run_conflict")
         replay = await service.report("bob", 1, "tool.called", **wipe)
+        assert (replay.status_code, replay.json()["code"]) == (409, "run_conflict")
+        own = await service.report("bob", 4, "tool.called", runId="run-2", **wipe)
+        assert own.json()["toolCallStatus"] == "blocked"
+
+    played(tmp_path, steps)
+
+
+def test_nor_is_it_within_one_run(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        rule = {"name": "Acme", "userToken": {"algorithm": "HS256", "key": SECRET}}
+        assert (await service.call("admin", "PUT", "/v1/organisation", rule)).status_code == 200
+        expires = int(service.clock()) + 600
+        alice, bob = (
+            jwt.encode({"sub": name, "exp": expires}, SECRET, algorithm="HS256") for name in ("alice", "bob")
+        )
+        wipe = {"toolCallId": "c-1", "toolName": "wipe"}
+        first = await service.report("agent", 1, "tool.called", **wipe, userToken=alice)
+        assert first.json()["toolCallStatus"] == "allowed"
+        again = await service.report("agent", 2, "tool.called", **wipe, userToken=alice)
+        assert again.json()["toolCallStatus"] == "allowed"
+        other = await service.report("agent", 3, "tool.called", **wipe, userToken=bob)
+        assert (other.status_code, other.json()["code"]) == (409, "tool_call_conflict")
+        replay = await service.report("agent", 1, "tool.called", **wipe, userToken=bob)
         assert (replay.status_code, replay.json()["code"]) == (409, "event_id_conflict")
-        own = await service.report("bob", 4, "tool.called", toolCallId="c-2", toolName="wipe")
+        own = await service.report(
+            "agent", 4, "tool.called", toolCallId="c-2", toolName="wipe", userToken=bob
+        )
         assert own.json()["toolCallStatus"] == "blocked"
 
     played(tmp_path, steps)
