@@ -200,7 +200,7 @@ def _policy_rows(shape: Mapping[str, Any], names: Mapping[str, Any]) -> Iterator
         there = (
             "required" if key in required else code("" if default is None else json.dumps(default).strip('"'))
         )
-        yield code(key), _kind(inner), there, inner.get("description", "")
+        yield code(key), _kind(inner), there, entry.get("description") or inner["description"]
 
 
 def policies() -> str:
@@ -219,6 +219,7 @@ def policies() -> str:
         names["rateLimit"]["description"],
         table(heading, _policy_rows(names["rateLimit"], names)),
         "## Approval",
+        names["approval"]["description"],
         table(heading, _policy_rows(names["approval"], names)),
         "## Operators",
         "A condition of the field form is `{field, operator, value}`. It holds when the value at the path, "

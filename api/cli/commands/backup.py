@@ -23,7 +23,7 @@ def register(commands: Subparsers) -> None:
         "its name. Policies are files of their own (policies.d), and so is the signing secret (jwt-secret in "
         "the data folder). For PostgreSQL use pg_dump.",
     )
-    parser.add_argument("file", type=Path, metavar="FILE")
+    parser.add_argument("file", type=Path, metavar="FILE", help="where the copy goes")
     parser.add_argument("--force", action="store_true", help="replace FILE when it exists")
     add_place(parser)
     parser.set_defaults(run=_backup)

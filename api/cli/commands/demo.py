@@ -28,9 +28,9 @@ def register(commands: Subparsers) -> None:
         "elsewhere give --api-key, --email and --password of a reviewer or admin.",
     )
     parser.add_argument("--url", help="address of the service; default: the one that the settings say")
-    parser.add_argument("--api-key", metavar="KEY")
-    parser.add_argument("--email")
-    parser.add_argument("--password")
+    parser.add_argument("--api-key", metavar="KEY", help="of the agents that it plays")
+    parser.add_argument("--email", help="of the reviewer or admin that it plays")
+    parser.add_argument("--password", help="of this person")
     add_place(parser)
     parser.set_defaults(run=_demo)
 

@@ -40,7 +40,7 @@ def register(commands: Subparsers) -> None:
     rotate = action("rotate", "replace a key's secret and print the new one, once", _rotate)
     revoke = action("revoke", "end a key at once", _revoke)
     for command in (rotate, revoke):
-        command.add_argument("key_id", metavar="KEY_ID")
+        command.add_argument("key_id", metavar="KEY_ID", help="from `governance keys list`")
 
 
 def _add(arguments: argparse.Namespace) -> int:

@@ -33,7 +33,7 @@ def register(commands: Subparsers) -> None:
     rule = add_action(
         actions, "user-tokens", "set how `metadata.userToken` of its events verifies", _user_tokens
     )
-    rule.add_argument("id", metavar="ID")
+    rule.add_argument("id", metavar="ID", help="from `governance organisations list`")
     rule.add_argument("--algorithm", choices=ALGORITHMS, help="the only one that is accepted")
     rule.add_argument(
         "--key-file", type=Path, metavar="FILE", help="the secret (HS256) or the public key as PEM"

@@ -10,6 +10,7 @@ from api.cli.local_store import actor, add_action, add_organisation, opened
 from api.cli.terminal import CommandError, Subparsers, show, show_once
 
 ROLES = ("admin", "reviewer", "viewer")
+MAY = "viewers read, reviewers also resolve approvals and simulate, admins may do everything"
 COLUMNS = {
     "email": "E-MAIL",
     "role": "ROLE",
@@ -25,16 +26,16 @@ def register(commands: Subparsers) -> None:
 
     def action(name: str, help: str, run: Any) -> argparse.ArgumentParser:
         made = add_action(actions, name, help, run)
-        made.add_argument("email", metavar="EMAIL")
+        made.add_argument("email", metavar="EMAIL", help="what they log in with")
         return made
 
     add = action("add", "add a user; prints a random password unless one is piped in", _add)
-    add.add_argument("--role", choices=ROLES, required=True)
+    add.add_argument("--role", choices=ROLES, required=True, help=MAY)
     add_organisation(add)
     listing = add_action(actions, "list", "list users", _list)
     add_organisation(listing)
     role = action("role", "give a user another role", _role)
-    role.add_argument("role", choices=ROLES)
+    role.add_argument("role", choices=ROLES, help=MAY)
     password = action("password", "give a user a new password; ends all their tokens", _password)
     for command in (add, password):
         command.add_argument(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 import tomllib
 
 import pytest
@@ -14,6 +15,10 @@ from tests.harness.places import ROOT
 @pytest.mark.parametrize("name", PAGES)
 def test_the_page_is_what_the_tables_say(name: str) -> None:
     assert (FOLDER / f"{name}.md").read_text(encoding="utf-8") == PAGES[name](), "run `make guide`"
+
+
+def test_every_key_of_a_policy_says_what_it_is() -> None:
+    assert not re.findall(r"^.*\|  \|$", PAGES["policies"](), re.MULTILINE)
 
 
 def test_every_page_of_the_reference_is_made() -> None:
