@@ -21,9 +21,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from api.context import Context
 from api.http.problems import ApiError
 from api.http.route import Route
-from api.server.console import console_routes
+from api.server.console import console_routes, no_such_page
 from api.server.cors import CrossOrigin
-from api.server.endpoint import SecurityHeaders, endpoint, problem, problem_for, request_id_of
+from api.server.endpoint import SLASH, SecurityHeaders, endpoint, path_of, problem, problem_for, request_id_of
 from api.server.event_fast_path import STATE
 from api.server.guide import guide_routes
 from api.server.routes import ROUTES
@@ -53,6 +53,8 @@ class Application:
         self._asgi: ASGIApp = SecurityHeaders(opened)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if b"%2" in scope.get("raw_path", b""):
+            scope = {**scope, "path": path_of(scope)}
         await self._asgi(scope, receive, send)
 
     def context(self) -> Context:
@@ -80,9 +82,10 @@ class Application:
             message = f"`{request.method}` is not possible here; use {allow}"
             known = ApiError("method_not_allowed", message, headers={"Allow": allow})
         elif error.status_code == 404:
-            known = ApiError(
-                "not_found", f"there is nothing at `{request.scope['path'][:200]}`; see /api/docs"
-            )
+            path = request.scope["path"].replace(SLASH, "%2F")[:200]
+            if "text/html" in request.headers.get("accept", ""):
+                return no_such_page(path, request_id)
+            known = ApiError("not_found", f"there is nothing at `{path}`; see /api/docs")
         else:
             known = ApiError("invalid_request", error.detail)
         return problem(known, request_id)

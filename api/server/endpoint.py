@@ -10,8 +10,8 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any
-from urllib.parse import quote
+from typing import Any, Final
+from urllib.parse import quote, unquote
 
 import msgspec
 from starlette.datastructures import Headers
@@ -30,7 +30,15 @@ from api.http.route import Route
 log = logging.getLogger("governance")
 
 PROBLEM = "application/problem+json"
+SLASH: Final = "\udc2f"
+"""Stands in the path for an encoded slash (`%2F`), which belongs to an id, until the parameters are read."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,100}\Z")
+
+
+def path_of(scope: Scope) -> str:
+    """The decoded path, by which requests are routed."""
+    raw = scope.get("raw_path", b"").partition(b"?")[0].decode("latin-1")
+    return SLASH.join(unquote(part) for part in re.split("%2f", raw, flags=re.IGNORECASE))
 
 
 def request_id_of(headers: Mapping[str, str], context: Context) -> str:
@@ -204,11 +212,12 @@ def endpoint(route: Route, context: Context) -> Callable[[Request], Awaitable[Re
             refuse_repeated(request.headers)
             address = _address(request)
             caller = await authenticate(route, request.headers, address, context)
-            for name, text in request.path_params.items():
+            path = {name: text.replace(SLASH, "/") for name, text in request.path_params.items()}
+            for name, text in path.items():
                 if "\0" in text or len(text) > 300:
                     raise ApiError("not_found", f"`{name}` is no id of ours")
             values = Values(
-                path=dict(request.path_params),
+                path=path,
                 query=parse_query(route, request),
                 body=await _body(route, request, context),
                 headers=request.headers,

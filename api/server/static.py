@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -60,7 +61,7 @@ def files_below(root: Traversable) -> dict[str, File]:
 
 def answer(request: Request, file: File | None) -> Response:
     if file is None:
-        return Response("there is no such file", 404, media_type="text/plain")
+        raise HTTPException(404)
     # Always asked again, so that a new version of the service never runs with half of an old page.
     headers = {
         "Content-Security-Policy": POLICY,
