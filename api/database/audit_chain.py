@@ -45,6 +45,10 @@ COLUMNS = (
 )
 
 
+_encode = msgspec.json.Encoder(order="deterministic").encode
+"""Canonical JSON of a `Record`, whose fields are sorted already: what `canonical_json` writes, in less time."""
+
+
 class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
     """What a hash covers; see the module. `at`, `auditId`, `previousHash` and `sequence` are given to it when
     it is appended. The fields are in the order of their names, which canonical JSON need not sort then."""
@@ -118,7 +122,7 @@ class Chain:
         audit_id = record.auditId = self._ids("aud")
         record.sequence = sequence = sequence + 1
         record.at = self._at
-        text = canonical_json(record)
+        text = _encode(record)
         digest = sha256(text).hexdigest()
         self._tips[organisation_id] = (sequence, digest)
         self._positions[audit_id] = (sequence, digest)
