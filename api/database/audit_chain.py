@@ -46,7 +46,7 @@ COLUMNS = (
 
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
-"""Canonical JSON of a `Record`, whose fields are sorted already: as `canonical_json` writes it, but faster."""
+"""Canonical JSON of a `Record`, whose fields are sorted already: what `canonical_json` writes, but faster."""
 
 
 class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
