@@ -36,7 +36,12 @@ async def create_user(caller: Caller, values: Values, context: Context) -> Reply
 
     user = await context.writer.write(job)
     if user is None:
-        raise ApiError("conflict", f"the e-mail `{emails.same_email(body['email'])}` is taken")
+        # People log in by their e-mail alone, so one may belong to a user of another organisation.
+        email = emails.same_email(body["email"])
+        detail = (
+            f"`{email}` cannot be given to a new user; is there one already? if not, ask who runs the service"
+        )
+        raise ApiError("conflict", detail)
     return Reply(shape(user), 201, headers={"Location": f"/v1/users/{user['userId']}"})
 
 

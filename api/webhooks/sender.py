@@ -8,6 +8,7 @@ No redirects, cookies, proxies, environment or decompression. Knows nothing of w
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import ssl
@@ -22,6 +23,8 @@ import certifi
 import httpcore
 
 from api.webhooks.address import place, refusal
+
+log = logging.getLogger("governance")
 
 SECONDS: Final = 15.0
 """For one attempt, from the name to the end of the answer."""
@@ -50,11 +53,11 @@ class PostResult:
 
 
 class AddressRefused(Exception):
-    """Every address of the name is one that must not be dialled."""
+    """The name has no address, or only such as must not be dialled.
 
-
-class NameNotFound(Exception):
-    """The name has no address."""
+    Which of the two is for the log alone: who registers webhooks must not learn what names of the service's
+    own network lead to.
+    """
 
 
 class SystemResolver:
@@ -102,16 +105,15 @@ class _Guarded(httpcore.AsyncNetworkBackend):
     async def _accepted(self, host: str, port: int) -> Sequence[str]:
         try:
             found = await self._resolve(host, port)
-        except (OSError, UnicodeError) as error:
-            raise NameNotFound(host) from error
-        if not found:
-            raise NameNotFound(host)
-        if place(host, port) in self._allowed:
-            return found[:MOST_DIALLED]
-        refusals = {address: refusal(address) for address in found}
-        accepted = [address for address in found if refusals[address] is None]
+        except (OSError, UnicodeError):
+            found = []
+        allowed = place(host, port) in self._allowed
+        refusals = {address: None if allowed else refusal(address) for address in found}
+        accepted = [address for address, why in refusals.items() if why is None]
         if not accepted:
-            raise AddressRefused(next(why for why in refusals.values() if why is not None))
+            why = next(iter(refusals.values()), None) or "the name has no address"
+            log.info("webhook to `%s` not sent: %s", host, why)
+            raise AddressRefused(host)
         return accepted[:MOST_DIALLED]
 
 
@@ -184,18 +186,17 @@ class Sender:
         """The text of the error in the delivery record."""
         match error:
             case AddressRefused():
-                return f"refused: {error}"
-            case NameNotFound():
-                return f"the name `{error}` has no address"
+                return f"`{error}` leads to no address that may be called; the log of the service says why"
             case TimeoutError() | httpcore.TimeoutException():
                 return f"no answer within {self._seconds:g} s"
             case httpcore.ConnectError():
-                return f"cannot connect: {_reason(error)}"
+                return f"cannot connect{_reason(error)}"
             case httpcore.RemoteProtocolError() | httpcore.LocalProtocolError():
                 return "the answer is not HTTP, or broke off"
             case httpcore.NetworkError():
                 return "the connection broke"
-        return f"the attempt failed: {_reason(error)}"
+        log.warning("an attempt to deliver failed", exc_info=error)
+        return "the attempt failed; the log of the service says why"
 
     async def close(self) -> None:
         await self._pool.aclose()
@@ -209,12 +210,14 @@ def _header(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> str | None:
 
 
 def _reason(error: BaseException) -> str:
-    """The deepest cause, shortened: `connection refused`, `certificate verify failed: ...`."""
+    """The deepest cause, if a receiver's owner can mend it and it tells nothing of this host."""
     cause: BaseException = error
     while (deeper := cause.__cause__ or cause.__context__) is not None and deeper is not cause:
         cause = deeper
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return f"the certificate is not accepted: {cause.verify_message}"
+        return f": the certificate is not accepted: {cause.verify_message}"
+    if isinstance(cause, ssl.SSLError):
+        return ": no TLS connection was made"
     if isinstance(cause, OSError) and cause.errno:
-        return os.strerror(cause.errno).lower()
-    return (str(cause) or type(cause).__name__).lower()[:200]
+        return f": {os.strerror(cause.errno).lower()}"
+    return ""

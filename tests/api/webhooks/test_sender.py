@@ -112,27 +112,41 @@ def test_an_answer_that_is_not_http_is_told_as_such() -> None:
     assert run(work()).error == "the answer is not HTTP, or broke off"
 
 
-def test_a_name_without_address_is_told_as_such() -> None:
-    assert run(post("https://a.example/", leading_to())).error == "the name `a.example` has no address"
+def nowhere(host: str) -> str:
+    """What the record says of a name without an address, and of one that leads inside."""
+    return f"`{host}` leads to no address that may be called; the log of the service says why"
+
+
+def test_a_name_without_address_is_told_as_such(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "governance")
+    assert run(post("https://a.example/", leading_to())).error == nowhere("a.example")
+    assert "webhook to `a.example` not sent: the name has no address" in caplog.text
     answer = run(post("https://nowhere.invalid/", SystemResolver(1)))
-    assert answer.error == "the name `nowhere.invalid` has no address"
+    assert answer.error == nowhere("nowhere.invalid")
 
 
 # Where it may go --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ip", ["127.0.0.1", "10.0.0.8", "169.254.169.254", "::1", "::ffff:127.0.0.1"])
-def test_a_name_that_leads_inside_is_refused_before_dialling(ip: str) -> None:
+def test_a_name_that_leads_inside_is_refused_before_dialling(
+    ip: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "governance")
     with Receiver() as receiver:
         answer = run(post(f"https://evil.example:{receiver.port}/", leading_to(ip)))
         assert receiver.requests == []
-    assert answer.status is None and (answer.error or "").startswith(f"refused: `{ip}` is ")
+    assert answer.status is None
+    assert answer.error == nowhere("evil.example"), "who registers webhooks learns names of the network"
+    assert f"webhook to `evil.example` not sent: `{ip}` is " in caplog.text
 
 
-def test_odd_spellings_of_loopback_are_refused_by_what_they_mean() -> None:
+def test_odd_spellings_of_loopback_are_refused_by_what_they_mean(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "governance")
     for host in ("0x7f.1", "127.1", "2130706433", "017700000001"):
         answer = run(post(f"https://{host}:1/", SystemResolver(1)))
-        assert answer.error == "refused: `127.0.0.1` is loopback", host
+        assert answer.error == nowhere(host)
+        assert f"webhook to `{host}` not sent: `127.0.0.1` is loopback" in caplog.text
 
 
 @pytest.fixture
@@ -165,7 +179,21 @@ def test_a_name_that_changes_its_mind_gains_nothing(dialled: list[str]) -> None:
     assert first.error == "cannot connect: connection refused"
     second = run(post("https://rebind.example/", resolve))
     assert (len(looks), dialled) == (2, ["8.8.8.8"])
-    assert second.error == "refused: `127.0.0.1` is loopback"
+    assert second.error == nowhere("rebind.example")
+
+
+def test_what_nobody_foresaw_stays_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import anyio
+
+    async def connect(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("proxy.corp.internal is down")
+
+    monkeypatch.setattr(anyio, "connect_tcp", connect)
+    answer = run(post("https://a.example/", leading_to("8.8.8.8")))
+    assert answer.error == "the attempt failed; the log of the service says why"
+    assert "proxy.corp.internal is down" in caplog.text
 
 
 def test_of_mixed_addresses_only_public_ones_are_dialled(dialled: list[str]) -> None:
