@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
-from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 Schema = dict[str, Any]
 
@@ -19,12 +21,19 @@ class UnknownSchema(LookupError):
     """No schema file has this name."""
 
 
+def _folder() -> Traversable:
+    # The command line imports this package at each start, and this module takes its time.
+    from importlib.resources import files
+
+    return files(__name__)
+
+
 @cache
 def _text(name: str) -> str:
     parts = name.split("/")
     if not all(part[:1].isalnum() and re.fullmatch(r"[\w.-]+", part) for part in parts):
         raise UnknownSchema(name)
-    path = files(__name__).joinpath(*parts[:-1], parts[-1] + ".json")
+    path = _folder().joinpath(*parts[:-1], parts[-1] + ".json")
     if not path.is_file():
         raise UnknownSchema(name)
     return path.read_text(encoding="utf-8")
@@ -40,7 +49,7 @@ def names() -> tuple[str, ...]:
     """Every schema's name, sorted."""
     found = [
         f"{folder.name}/{entry.name.removesuffix('.json')}"
-        for folder in files(__name__).iterdir()
+        for folder in _folder().iterdir()
         if folder.is_dir()
         for entry in folder.iterdir()
         if entry.name.endswith(".json")

@@ -36,7 +36,7 @@ UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 def parser(first: str = "") -> argparse.ArgumentParser:
-    """The whole command line; where the first word is a command, that command alone."""
+    """The whole command line; where the first word is a command or `--version`, no other command."""
     made = _Parser(
         prog="governance",
         description="Decides, records and explains every tool call of your software agents.",
@@ -48,7 +48,9 @@ def parser(first: str = "") -> argparse.ArgumentParser:
     )
     commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
     names = sorted(found.name for found in pkgutil.iter_modules(command_files.__path__))
-    for name in [first] if first in names else names:
+    if first in names or first == "--version":
+        names = [name for name in names if name == first]
+    for name in names:
         importlib.import_module(f"{command_files.__name__}.{name}").register(commands)
     return made
 

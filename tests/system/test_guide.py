@@ -86,7 +86,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 def test_every_block_says_what_it_is_and_why_it_is_not_run(page: Path) -> None:
     for block in blocks(page):
         assert block.language in KNOWN, f"line {block.line}: `{block.language}` is no language of the guide"
-        assert not re.search(r"^\$ ", block.text, re.M), f"line {block.line}: leave the `$ ` out"
+        assert not re.search(r"^\s*[$%] ", block.text, re.M), f"line {block.line}: leave the `$ ` out"
         if block.language not in (*RUN, "yaml", "json", "text", "diff") or block.not_run:
             assert len(block.not_run.split()) >= 3, f"line {block.line}: say why it is not run"
 
