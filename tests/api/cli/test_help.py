@@ -127,7 +127,7 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == f"governance {package['version']}\n"
 
 
-@pytest.mark.parametrize("group", ["users", "keys", "organisations", "audit", "backup"])
+@pytest.mark.parametrize("group", ["users", "keys", "organisations", "audit", "secrets", "backup"])
 def test_what_works_on_the_store_takes_its_place(group: str) -> None:
     """Whoever runs the service with --data-dir or --database-url finds their data with the same flags."""
     groups = [words for words in commands() if words[:1] == (group,)]
