@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from api.database.connection import Database
     from api.database.id_index import IdIndex
     from api.database.writer import Writer
+    from api.ingestion.dear_calls import DearCalls
+    from api.ingestion.quotas import Quotas
     from api.readiness import Readiness
     from api.settings import Settings
     from api.updates.hub import Hub
@@ -46,6 +48,8 @@ class Context:
     audit_key: InstallationKey
     checkpointer: Checkpointer
     readiness: Readiness
+    dear_calls: DearCalls
+    quotas: Quotas
 
     async def newest(self) -> Snapshot:
         """The policies in force, no older than any change that any process has answered."""

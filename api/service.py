@@ -25,6 +25,7 @@ from api.database.id_index import IdIndex
 from api.database.table import counter
 from api.database.writer import Writer
 from api.ingestion.pipeline import Ingestion
+from api.ingestion.quotas import Quotas
 from api.readiness import STUCK_SECONDS, Readiness, keep_probing, probe
 from api.retention import Retention, keep_clean
 from api.settings import Settings
@@ -85,6 +86,7 @@ async def open_service(
                 frontend=settings.frontend,
                 only_bound_keys=settings.require_bound_keys,
             )
+            stack.push_async_callback(asyncio.to_thread, ingestion.dear_calls.close)
             feed = Feed(store, hub, lambda: _catch_up(store, live))
             await asyncio.to_thread(feed.start)
             stack.push_async_callback(asyncio.to_thread, feed.close)
@@ -106,6 +108,8 @@ async def open_service(
                 audit_key,
                 checkpointer,
                 readiness,
+                ingestion.dear_calls,
+                Quotas(settings.key_events_per_minute, settings.key_bytes_per_day),
             )
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(probe(readiness, writer, ingestion), STUCK_SECONDS)

@@ -241,6 +241,19 @@ TABLE: tuple[Setting, ...] = (
         _whole(0, MOST_CONNECTIONS),
     ),
     Setting(
+        "GOVERNANCE_KEY_EVENTS_PER_MINUTE",
+        "600000",
+        "events that one API key may send a minute to one server process; more are 429; 0: any number",
+        _whole(0, 10**9),
+    ),
+    Setting(
+        "GOVERNANCE_KEY_BYTES_PER_DAY",
+        "68719476736",
+        "bytes of events that one API key may send a day to one server process, all of which are kept; more "
+        "are 429; 0: any number",
+        _whole(0, 10**15),
+    ),
+    Setting(
         "GOVERNANCE_EVENT_DAYS",
         "0",
         "days that events and their payloads are kept; 0: for ever. Audit and decisions always stay",
@@ -293,6 +306,8 @@ class Settings:
     max_body_bytes: int
     request_seconds: int
     connections: int
+    key_events_per_minute: int
+    key_bytes_per_day: int
     event_days: int
     delivery_days: int
     audit_key_file: Path | None

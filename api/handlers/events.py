@@ -18,6 +18,7 @@ from api.http.problems import ApiError, as_api_error
 from api.http.route import AGENT, Route
 from api.ingestion.event import Answer
 from api.ingestion.pipeline import validate
+from api.ingestion.quotas import OverQuota
 from api.ingestion.validation import split_batch
 
 log = logging.getLogger("governance")
@@ -26,21 +27,18 @@ log = logging.getLogger("governance")
 async def create_event(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/events, unless `server/event_fast_path.py` has answered it: decided and durable on return."""
     begun = perf_counter()
-    event = await validate(caller, values.body, context.store, context.clock)
-    answer: Answer = await context.writer.ingested(event, asyncio.get_running_loop())
+    answer: Answer = await (await _handed_over(caller, values.body, context))
     metrics.answered(perf_counter() - begun)
     return Reply(answer.content, headers={"Idempotent-Replay": "true"} if answer.replayed else {})
 
 
 async def create_events(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/events/batch: answers in order, each with its own result; one bad event spoils no other."""
-    loop = asyncio.get_running_loop()
     waiting: list[asyncio.Future[Any] | Exception] = []
     for raw in split_batch(values.body):
         try:
-            ready = await validate(caller, raw, context.store, context.clock)
-            waiting.append(context.writer.ingested(ready, loop))
-        except (ApiError, DatabaseUnavailable) as error:
+            waiting.append(await _handed_over(caller, raw, context))
+        except (ApiError, DatabaseUnavailable, OverQuota) as error:
             waiting.append(error)
     results: list[dict[str, Any]] = []
     for entry in waiting:
@@ -59,6 +57,15 @@ async def create_events(caller: Caller, values: Values, context: Context) -> Rep
             result = {"status": known.status, "error": known.body(values.request_id)}
         results.append(result)
     return Reply({"results": results})
+
+
+async def _handed_over(caller: Caller, raw: bytes, context: Context) -> asyncio.Future[Any]:
+    """One event, checked and evaluated where that is dear: its answer to come."""
+    context.quotas.take(caller.key_id, len(raw))
+    event = await validate(caller, raw, context.store, context.clock)
+    if event.call is not None and context.dear_calls.is_dear(caller.key_id, len(raw)):
+        await context.dear_calls.evaluated(event)
+    return context.writer.ingested(event, asyncio.get_running_loop())
 
 
 ROUTES = (

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from api.database.errors import DatabaseFull, DatabaseUnavailable
 from api.store.accounts import AccountError
-from api.store.login_limits import TooManyTries
 from engine import errors as engine_errors
 
 CODES: Final[Mapping[str, tuple[int, str, str]]] = {
@@ -135,8 +134,6 @@ def as_api_error(error: BaseException) -> ApiError | None:
             return ApiError("conflict", str(error))
         case AccountError():
             return ApiError("conflict", str(error))
-        case TooManyTries():
-            return ApiError("rate_limited", str(error), headers={"Retry-After": str(error.retry_after)})
         case DatabaseFull():
             return ApiError("storage_full", str(error), headers={"Retry-After": "5"})
         case DatabaseUnavailable():
@@ -144,5 +141,7 @@ def as_api_error(error: BaseException) -> ApiError | None:
     code = getattr(error, "code", None)
     if not isinstance(code, str) or code not in CODES:
         return None
-    headers = {"WWW-Authenticate": 'ApiKey realm="governance"'} if code == "unauthenticated" else None
+    headers = {"WWW-Authenticate": 'ApiKey realm="governance"'} if code == "unauthenticated" else {}
+    if (seconds := getattr(error, "retry_after", None)) is not None:
+        headers["Retry-After"] = str(seconds)
     return ApiError(code, str(error), headers=headers)

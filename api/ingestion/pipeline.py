@@ -15,6 +15,7 @@ the recorded decision, never a second one; only a halt outweighs an old yes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Any, Final
 
 import msgspec
@@ -29,6 +30,7 @@ from api.database.connection import Database
 from api.database.id_index import IdIndex
 from api.database.transaction import NotRepeatable, Transaction
 from api.ingestion.batch import Batch, KnownEvent
+from api.ingestion.dear_calls import DearCalls
 from api.ingestion.decide import decide, evaluate, halted
 from api.ingestion.event import Answer, Evaluated, EventRefused, Incoming, Receipt, same_body
 from api.ingestion.known_runs import KnownRun, KnownRuns
@@ -88,15 +90,23 @@ class Ingestion:
         self._only_bound_keys = only_bound_keys
         self._halts = HaltBook()
         self._known_runs = KnownRuns()
+        self.dear_calls = DearCalls(self._prepare)
         self._approvals_page = f"{frontend}/approvals?approvalId="
 
     # Evaluate: before the lock --------------------------------------------------------------------
 
     def prepare(self, events: Sequence[Incoming]) -> None:
+        begun = perf_counter()
         for event in events:
             if event.call is not None:
-                organisation_id, run_id = event.caller.organisation_id, event.body.runId
-                self._evaluated(event, self._known_runs.last_facts(organisation_id, run_id))
+                self._prepare(event)
+                ended = perf_counter()
+                self.dear_calls.took(event.caller.key_id, ended - begun)
+                begun = ended
+
+    def _prepare(self, event: Incoming) -> None:
+        organisation_id, run_id = event.caller.organisation_id, event.body.runId
+        self._evaluated(event, self._known_runs.last_facts(organisation_id, run_id))
 
     def _evaluated(self, event: Incoming, run_facts: dict[str, Any] | None) -> Evaluated:
         """What the newest policies say of a call in a run of these facts; asked once as long as both stay."""

@@ -33,6 +33,7 @@ from api.auth.credentials import key_digest
 from api.context import Context
 from api.database.errors import DatabaseUnavailable
 from api.ingestion.event import Answer, Incoming
+from api.ingestion.quotas import OverQuota
 from api.ingestion.validation import checked
 from api.server.endpoint import SecurityHeaders, problem_for, request_id_of
 from api.server.wire import BoundedProtocol
@@ -233,8 +234,9 @@ class EventProtocol(BoundedProtocol):
         if event is None:
             return False
         try:
+            context.quotas.take(event.caller.key_id, len(exchange.body))
             context.writer.ingest_then(event, self.loop, partial(self._reply, exchange, context, begun))
-        except DatabaseUnavailable:
+        except (DatabaseUnavailable, OverQuota):
             return False
         return True
 
@@ -246,6 +248,8 @@ class EventProtocol(BoundedProtocol):
             self._key, self._digest = key, key_digest(key.decode("latin-1"))
         caller = context.credentials.known(self._digest)
         if caller is None or len(raw) > context.settings.max_body_bytes:
+            return None
+        if context.dear_calls.is_dear(caller.key_id, len(raw)):
             return None
         try:
             return checked(caller, raw)

@@ -56,6 +56,8 @@ COLUMNS: Final = ("bucket", "at", "expires_at")
 class TooManyTries(Exception):
     """Try again in `retry_after` seconds (a whole number, at least 1)."""
 
+    code = "rate_limited"
+
     def __init__(self, retry_after: int) -> None:
         super().__init__(f"too many failed logins; try again in {retry_after} seconds")
         self.retry_after = retry_after

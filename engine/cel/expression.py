@@ -37,6 +37,7 @@ from engine.cel.ast import (
     path_text,
 )
 from engine.cel.compiler import compile_tree
+from engine.cel.control import METER
 from engine.cel.fast_paths import STEPS, metered
 from engine.cel.parser import parse
 from engine.cel.semantics import CelError, Spent, kind
@@ -47,6 +48,12 @@ from engine.fields.paths import parse as parse_field
 from engine.fields.pattern import compile_pattern
 from engine.fields.scalars import keys_of
 from engine.model import ALWAYS_PRESENT, ROOTS, Fault, Json, Verdict
+
+TOO_MANY: Final = Fault("it takes too many steps on this call; shorten the lists or nest fewer macros")
+TOO_MANY_TOGETHER: Final = Fault(
+    "the expressions of all policies together take too many steps on this call; shorten the lists or nest"
+    " fewer macros"
+)
 
 Key = tuple[str, ...]
 """A path as the tree has it: a name and keys."""
@@ -62,14 +69,24 @@ class Term:
         self.steps = STEPS
         self._run, self.metered = compile_tree(tree)
 
-    def evaluate(self, document: Mapping[str, Json]) -> Verdict:
-        """The verdict on a tool call's document. Never raises."""
+    def evaluate(self, document: Mapping[str, Json], purse: list[int] | None = None) -> Verdict:
+        """The verdict on a tool call's document; what it takes is taken from the purse. Never raises."""
+        if not self.metered:
+            return self._verdict(document)
+        purse = [self.steps] if purse is None else purse
+        steps = min(self.steps, purse[0])
+        scope = metered(document, steps)
+        verdict = self._verdict(scope)
+        purse[0] -= steps - max(0, scope[METER][0])
+        return TOO_MANY_TOGETHER if verdict is TOO_MANY and steps < self.steps else verdict
+
+    def _verdict(self, scope: Mapping[str, Json]) -> Verdict:
         try:
-            value = self._run(metered(document, self.steps) if self.metered else document)
+            value = self._run(scope)
         except CelError as error:
             return Fault(str(error))
         except Spent:
-            return Fault("it takes too many steps on this call; shorten the lists or nest fewer macros")
+            return TOO_MANY
         except RecursionError:
             return Fault("it is nested too deeply for the evaluation at hand")
         if value is True:
@@ -86,7 +103,7 @@ class Expression:
     but FALSE. `unguarded_paths` are what it reads that a call may lack, without a guard by `has()`.
     """
 
-    __slots__ = ("_restricts", "_tree", "hints", "terms", "text", "unguarded_paths")
+    __slots__ = ("_restricts", "_tree", "hints", "metered", "terms", "text", "unguarded_paths")
 
     def __init__(self, text: str) -> None:
         tree = parse(text)
@@ -98,6 +115,7 @@ class Expression:
         self._restricts: bool | None = None
         self.terms = tuple(Term(text[part.start : part.end], part) for part in parts)
         hungry = [term for term in self.terms if term.metered]
+        self.metered = bool(hungry)
         for term in hungry:
             term.steps = STEPS // len(hungry)
         self.unguarded_paths = tuple(dict.fromkeys(_unguarded(text, tree, frozenset())))
@@ -110,11 +128,13 @@ class Expression:
             self._restricts = _restricts(self._tree)
         return self._restricts
 
-    def evaluate(self, document: Mapping[str, Json]) -> Verdict:
-        """The verdict on a tool call's document. Never raises."""
+    def evaluate(self, document: Mapping[str, Json], purse: list[int] | None = None) -> Verdict:
+        """The verdict on a tool call's document. `purse` holds the steps that are left for all expressions of
+        this call. Never raises."""
         fault: Fault | None = None
+        purse = [STEPS] if purse is None else purse
         for term in self.terms:
-            verdict = term.evaluate(document)
+            verdict = term.evaluate(document, purse)
             if verdict is False:
                 return False
             if verdict is not True and fault is None:

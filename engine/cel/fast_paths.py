@@ -12,8 +12,8 @@ from engine.cel.control import METER, Run, Scope
 from engine.cel.semantics import CelError, Spent
 from engine.model import Json
 
-STEPS: Final = 500_000
-"""What the evaluation of an expression may spend, all its terms together: some 50 ms at worst."""
+STEPS: Final = 250_000
+"""What an expression may spend, all its terms together, and all those of one call: some 50 ms at worst."""
 
 
 def metered(scope: Scope, steps: int = STEPS) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 from engine.canonical_json import canonical_json
 from engine.cel.expression import Expression, compile_expression
+from engine.cel.fast_paths import STEPS
 from engine.conditions.operands import check_pattern, show
 from engine.conditions.operators import OPERATORS, Operator
 from engine.errors import ConditionError
@@ -153,8 +154,12 @@ class _OfCommands(_OfField):
         return verdict
 
 
+_FREE: Final = [0]
+"""The purse of expressions that take no steps."""
+
+
 class _OfExpression(CompiledCondition):
-    """`expression`."""
+    """`expression`. What takes steps is asked once a call, from the purse that the whole call has."""
 
     __slots__ = ()
 
@@ -171,7 +176,15 @@ class _OfExpression(CompiledCondition):
         return shorten(self.expression.text, 200)
 
     def evaluate(self, facts: Facts) -> Verdict:
-        return self.expression.evaluate(facts.document)
+        expression = self.expression
+        if not expression.metered:
+            return expression.evaluate(facts.document, _FREE)
+        if facts.purse is None:
+            facts.purse = [STEPS]
+        verdict: Verdict | None = facts.verdicts.get(self.key)
+        if verdict is None:
+            verdict = facts.verdicts[self.key] = expression.evaluate(facts.document, facts.purse)
+        return verdict
 
     def words(self, facts: Facts, verdict: Verdict) -> str:
         if isinstance(verdict, Fault):

@@ -142,6 +142,10 @@ class Facts(msgspec.Struct, eq=False):
     document: Mapping[str, Json]
     _derived: Mapping[str, Json] | None = None
     _views: dict[str, View] = {}
+    purse: list[int] | None = None
+    """Steps that are left for all expressions of this call that take any, once the first was asked."""
+    verdicts: dict[Any, Any] = {}
+    """What those came to."""
 
     def at(self, path: Path) -> View:
         """What the call shows at a path."""

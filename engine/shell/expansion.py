@@ -59,6 +59,11 @@ def unmark(text: str) -> str:
     return text
 
 
+def effort(text: str) -> int:
+    """Steps of going through a text, and of reading its escapes."""
+    return len(text) // 1024 + text.count("\\") // 4
+
+
 def unescape(text: str) -> str:
     """`\\x72`, `\\162`, `\\u0072`, `\\n` ... as `$'..'`, `echo -e` and `printf` read them."""
     if "\\" not in text:

@@ -37,6 +37,7 @@ from engine.shell.emulation import DECODERS, output_of
 from engine.shell.expansion import (
     NAMED,
     TooMuch,
+    effort,
     fields,
     quote,
     render,
@@ -150,7 +151,7 @@ class ShellReading(State):
         certain: bool = False,
     ) -> tuple[str, str | None]:
         """One command in words: its entries, and those of all that it starts."""
-        self.step()
+        self.step(3 + len(words) // 16 + sum(map(effort, words)) + (effort(stdin) if stdin else 0))
         if depth > DEEPEST:
             raise TooMuch
         while words[0] in ("{", "!") and len(words) > 1:
@@ -240,6 +241,7 @@ class ShellReading(State):
         """The commands that code in another language starts."""
         if depth > DEEPEST:
             raise TooMuch
+        self.step(effort(text))
         for found in calls_in(text):
             if isinstance(found, str):
                 self.script(found, depth + 1)

@@ -18,6 +18,7 @@ from engine.shell.expansion import (
     NAMED,
     OPEN,
     QUOTED,
+    effort,
     fields,
     plain,
     split_value,
@@ -63,7 +64,7 @@ class WordReader:
         self.positional = positional
         self.line_end = -1
         self.documents_to: dict[int, int] = {}
-        runner.step(1 + len(text) // 4096)
+        runner.step(3 + len(text) // 1024)
 
     def commands(self, closer: str, given: str | None, before: tuple[str, ...]) -> Pipeline:
         """Read the commands up to the closer."""
@@ -217,6 +218,7 @@ class WordReader:
             found = _ANSI.match(text, self.at + 1)
             assert found is not None
             self.at = found.end() + 1
+            self.runner.step(effort(found[0]))
             return QUOTED + unescape(found[0])
         if char == '"' and not quoted:
             return ""
