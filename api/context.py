@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from api.ingestion.quotas import Quotas
     from api.readiness import Readiness
     from api.settings import Settings
+    from api.store.refusals import Refusals
     from api.updates.hub import Hub
     from engine.live import LivePolicies
     from engine.repository.repository import Repository
@@ -50,6 +51,7 @@ class Context:
     readiness: Readiness
     dear_calls: DearCalls
     quotas: Quotas
+    refusals: Refusals
 
     async def newest(self) -> Snapshot:
         """The policies in force, no older than any change that any process has answered."""

@@ -30,6 +30,7 @@ from api.readiness import STUCK_SECONDS, Readiness, keep_probing, probe
 from api.retention import Retention, keep_clean
 from api.settings import Settings
 from api.store import approvals
+from api.store.refusals import Refusals
 from api.store.webhooks import WebhookOutbox
 from api.updates.feed import Feed
 from api.updates.hub import Hub
@@ -91,6 +92,8 @@ async def open_service(
             await asyncio.to_thread(feed.start)
             stack.push_async_callback(asyncio.to_thread, feed.close)
             writer.follower = feed
+            refusals = Refusals(writer, clock)
+            stack.push_async_callback(refusals.close)
             checkpointer = Checkpointer(audit_key)
             readiness = Readiness()
             writer.on_events = readiness.event_ended
@@ -110,6 +113,7 @@ async def open_service(
                 readiness,
                 ingestion.dear_calls,
                 Quotas(settings.key_events_per_minute, settings.key_bytes_per_day),
+                refusals,
             )
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(probe(readiness, writer, ingestion), STUCK_SECONDS)
@@ -156,6 +160,7 @@ async def _sweep(context: Context) -> None:
         try:
             if await context.store.read(approvals.anything_due, iso(context.clock())):
                 await context.writer.write(approvals.expire_due)
+            await context.refusals.write_due()
         except DatabaseUnavailable as error:
             log.warning("housekeeping waits: %s", error)
         except Exception:

@@ -44,6 +44,7 @@ def _refused(detail: str) -> ApiError:
         detail,
         errors=[{"pointer": "/metadata/userToken", "message": detail}],
         headers={"WWW-Authenticate": 'Bearer realm="governance"'},
+        kind="user_token",
     )
 
 

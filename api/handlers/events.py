@@ -23,6 +23,8 @@ from api.ingestion.validation import split_batch
 
 log = logging.getLogger("governance")
 
+BATCH = "POST /v1/events/batch"
+
 
 async def create_event(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/events, unless `server/event_fast_path.py` has answered it: decided and durable on return."""
@@ -54,6 +56,7 @@ async def create_events(caller: Caller, values: Values, context: Context) -> Rep
             if known is None:
                 log.error("fault in an event of a batch (request %s)", values.request_id, exc_info=error)
                 known = ApiError("internal_error", "the service failed on this event")
+            await context.refusals.note(caller, known, BATCH)
             result = {"status": known.status, "error": known.body(values.request_id)}
         results.append(result)
     return Reply({"results": results})

@@ -49,7 +49,8 @@ CODES: Final[Mapping[str, tuple[int, str, str]]] = {
 
 
 class ApiError(Exception):
-    """An error answer. `errors` are the single problems, `extra` further members of the body."""
+    """An error answer. `errors` are the single problems, `extra` further members of the body; `kind` tells
+    refusals of one code apart where they are counted (`store/refusals.py`)."""
 
     def __init__(
         self,
@@ -59,9 +60,11 @@ class ApiError(Exception):
         errors: Iterable[Mapping[str, Any]] = (),
         headers: Mapping[str, str] | None = None,
         extra: Mapping[str, Any] | None = None,
+        kind: str = "",
     ) -> None:
         super().__init__(detail)
         self.code = code
+        self.kind = kind or code
         self.detail = detail
         self.errors = [dict(error) for error in errors]
         self.headers = dict(headers or {})
@@ -144,4 +147,4 @@ def as_api_error(error: BaseException) -> ApiError | None:
     headers = {"WWW-Authenticate": 'ApiKey realm="governance"'} if code == "unauthenticated" else {}
     if (seconds := getattr(error, "retry_after", None)) is not None:
         headers["Retry-After"] = str(seconds)
-    return ApiError(code, str(error), headers=headers)
+    return ApiError(code, str(error), headers=headers, kind=getattr(error, "kind", ""))

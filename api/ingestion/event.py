@@ -122,7 +122,7 @@ class EventRefused(Exception):
 
     def __init__(self, code: str, detail: str, kind: str = "") -> None:
         super().__init__(detail)
-        self.code = code
+        self.code, self.detail = code, detail
         self.kind = kind or code
 
 

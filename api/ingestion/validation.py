@@ -188,7 +188,9 @@ def checked_for_user(caller: Caller, raw: bytes, rule: Mapping[str, Any] | None,
     facts = verify_user_token(metadata["userToken"], rule, now)
     user_id = facts["user"]["id"]
     if caller.user_id is not None and user_id != caller.user_id:
-        raise ApiError("forbidden", f"the API key is bound to the user `{caller.user_id}`")
+        raise ApiError(
+            "forbidden", f"the API key is bound to the user `{caller.user_id}`", kind="another_user"
+        )
     metadata = {name: value for name, value in metadata.items() if name != "userToken"}
     return _ready(caller, raw, body, metadata, facts)
 
@@ -197,9 +199,17 @@ def _refuse_foreign(caller: Caller, body: EventBody, metadata: dict[str, Any]) -
     for named in (body.organisationId, metadata.get("organisationId")):
         if named is not None and named != caller.organisation_id:
             shown = str(named)[:_MOST_OF_ID]
-            raise ApiError("forbidden", f"the API key does not belong to the organisation `{shown}`")
+            raise ApiError(
+                "forbidden",
+                f"the API key does not belong to the organisation `{shown}`",
+                kind="foreign_organisation",
+            )
     if caller.agent_id is not None and body.agentId != caller.agent_id:
-        raise ApiError("forbidden", f"the API key is bound to the agent `{caller.agent_id}`")
+        raise ApiError(
+            "forbidden",
+            f"the API key is bound to the agent `{caller.agent_id}`, not to `{body.agentId}`",
+            kind="another_agent",
+        )
 
 
 def _bound_user(caller: Caller) -> dict[str, Any]:

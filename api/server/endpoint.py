@@ -19,8 +19,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.auth.credentials import unauthenticated
-from api.caller import NOBODY, Caller
+from api.auth.credentials import key_digest, unauthenticated
+from api.caller import NOBODY, ROLES, Caller
 from api.context import Context
 from api.http import bodies
 from api.http.exchange import Reply, Values
@@ -73,7 +73,7 @@ def refuse_repeated(headers: Headers) -> None:
 
 
 async def authenticate(route: Route, headers: Mapping[str, str], address: str, context: Context) -> Caller:
-    """The caller, when their credential is valid and may do this; raises 401 or 403."""
+    """The caller, when their credential is valid and of a kind that is for this route; raises 401."""
     who = route.who
     if "anyone" in who:
         return NOBODY
@@ -84,17 +84,36 @@ async def authenticate(route: Route, headers: Mapping[str, str], address: str, c
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise unauthenticated("send `Authorization: Bearer <access token>`")
-        caller = await context.credentials.from_token(token.strip())
-        if caller.role not in people:
-            needed = " or ".join(role for role in ("admin", "reviewer", "viewer") if role in people)
-            raise ApiError("forbidden", f"this needs the role {needed}; you are {caller.role}")
-        return caller
+        return await context.credentials.from_token(token.strip())
     if "agent" in who:
         if key is not None:
             return await context.credentials.from_key(key, address, certain=not route.checks_key)
         scheme = "Bearer" if people else "ApiKey"
         raise unauthenticated("send `X-API-Key: <key>`" + (" or a bearer token" if people else ""), scheme)
-    raise unauthenticated("send `Authorization: Bearer <access token>`; get one from POST /auth/login")
+    refused = "" if key is None else "an API key is not accepted here; "
+    raise unauthenticated(
+        refused + "send `Authorization: Bearer <access token>`; get one from POST /auth/login"
+    )
+
+
+def authorise(route: Route, caller: Caller) -> None:
+    """Raises 403 when the role of a person does not reach."""
+    if caller.kind == "user" and caller.role not in route.who:
+        needed = " or ".join(role for role in ROLES if role in route.who)
+        raise ApiError("forbidden", f"this needs the role {needed}; you are {caller.role}", kind="role")
+
+
+async def note_refusal(
+    error: Exception, caller: Caller, route: Route, headers: Mapping[str, str], context: Context
+) -> None:
+    """Put a refusal on record, when it is one and it is known of whom; an API key that is of no use here
+    says it, too."""
+    refusal = as_api_error(error)
+    key = headers.get("x-api-key")
+    if caller is NOBODY and key is not None and "anyone" not in route.who:
+        caller = context.credentials.known(key_digest(key)) or NOBODY
+    if refusal is not None:
+        await context.refusals.note(caller, refusal, f"{route.method} {route.path}")
 
 
 def parse_query(route: Route, request: Request) -> dict[str, Any]:
@@ -208,10 +227,12 @@ def endpoint(route: Route, context: Context) -> Callable[[Request], Awaitable[Re
 
     async def serve(request: Request) -> Response:
         request_id = request_id_of(request.headers, context)
+        caller = NOBODY
         try:
             refuse_repeated(request.headers)
             address = _address(request)
             caller = await authenticate(route, request.headers, address, context)
+            authorise(route, caller)
             path = {name: text.replace(SLASH, "/") for name, text in request.path_params.items()}
             for name, text in path.items():
                 if "\0" in text or len(text) > 300:
@@ -229,6 +250,7 @@ def endpoint(route: Route, context: Context) -> Callable[[Request], Awaitable[Re
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception as error:
+            await note_refusal(error, caller, route, request.headers, context)
             return problem_for(error, request_id, f"{route.method} {route.path}")
         if request.method == "HEAD" and reply.stream is not None:
             # Nobody will read the stream, so it is not begun.

@@ -30,9 +30,10 @@ from uvicorn.server import ServerState
 
 from api import metrics
 from api.auth.credentials import key_digest
+from api.caller import NOBODY
 from api.context import Context
 from api.database.errors import DatabaseUnavailable
-from api.ingestion.event import Answer, Incoming
+from api.ingestion.event import Answer, EventRefused, Incoming
 from api.ingestion.quotas import OverQuota
 from api.ingestion.validation import checked
 from api.server.endpoint import SecurityHeaders, problem_for, request_id_of
@@ -257,6 +258,12 @@ class EventProtocol(BoundedProtocol):
             # The endpoint comes to the same, and finds the words for it.
             return None
 
+    def _note(self, exchange: _Exchange, context: Context, error: Exception) -> None:
+        """Put on record what was refused only when it was to be committed."""
+        if isinstance(error, EventRefused):
+            caller = context.credentials.known(key_digest(exchange.key.decode("latin-1")))
+            context.refusals.note_later(caller or NOBODY, error, f"POST {PATH}")
+
     def _fall_back(self, exchange: _Exchange) -> None:
         self.cycle = None  # type: ignore[assignment]
         super().on_headers_complete()
@@ -282,6 +289,7 @@ class EventProtocol(BoundedProtocol):
             )
             metrics.answered(perf_counter() - begun)
         else:
+            self._note(exchange, context, result)
             problem = problem_for(result, request_id, f"POST {PATH}")
             headers = [*self.server_state.default_headers, *problem.raw_headers, *SecurityHeaders.HEADERS]
             head = STATUS_LINE[problem.status_code] + _lines(headers)

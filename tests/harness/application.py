@@ -252,6 +252,7 @@ class Service:
     async def housekeeping(self) -> None:
         """What the service does every second, done now."""
         await self.context.writer.write(approvals.expire_due)
+        await self.context.refusals.write_due()
 
 
 def event(number: int | str, event_type: str, timestamp: str, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -98,6 +98,7 @@ class Service:
             store=None,
             ids=lambda prefix: f"{prefix}_new",
             clock=lambda: 0.0,
+            refusals=self,
         )
         self.arrivals = SimpleNamespace(connected=lambda: None)
 
@@ -109,6 +110,9 @@ class Service:
         if caller is None:
             raise unauthenticated("the API key is not valid", "ApiKey")
         return caller
+
+    async def note(self, caller: Caller, refusal: Any, route: str) -> None:
+        """Refusals are not counted here."""
 
     def ingest_then(self, event: Any, loop: asyncio.AbstractEventLoop, settle: Callable[[Any], None]) -> None:
         if self.refuses:
