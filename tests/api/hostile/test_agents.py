@@ -47,6 +47,7 @@ async def furnished(service: Service) -> dict[str, str]:
         "/v1/policies": "hold",
         "/v1/approvals": held.json()["approvalId"],
         "/v1/runs": "run-1",
+        "/v1/audit": held.json()["auditId"],
         "/v1/webhooks": hook["webhookId"],
         "/v1/users": (await made("/v1/users", person))["userId"],
         "/v1/api-keys": (await made("/v1/api-keys", {"name": "k"}))["keyId"],

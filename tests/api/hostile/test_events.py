@@ -115,6 +115,7 @@ def as_sent(request: tuple[str, str, Any, list[tuple[str, str]]]) -> bytes:
 
 def comparable(answer: bytes) -> tuple[int, list[bytes], bytes]:
     """Status, headers and body, without the ids that differ between any two answers."""
+    answer = re.sub(rb'"auditHash":"[0-9a-f]{64}"', b"*", answer)
     head, _, body = re.sub(rb"(aud|req|apr)_[0-9a-z]+", rb"\1_*", answer).partition(b"\r\n\r\n")
     first, *headers = head.lower().split(b"\r\n")
     return int(first.split()[1]), sorted(headers), body
