@@ -258,11 +258,10 @@ class EventProtocol(BoundedProtocol):
             # The endpoint comes to the same, and finds the words for it.
             return None
 
-    def _note(self, exchange: _Exchange, context: Context, error: Exception) -> None:
+    def _note(self, exchange: _Exchange, context: Context, refused: EventRefused) -> None:
         """Put on record what was refused only when it was to be committed."""
-        if isinstance(error, EventRefused):
-            caller = context.credentials.known(key_digest(exchange.key.decode("latin-1")))
-            context.refusals.note_later(caller or NOBODY, error, f"POST {PATH}")
+        caller = context.credentials.known(key_digest(exchange.key.decode("latin-1")))
+        context.refusals.note_later(caller or NOBODY, refused, f"POST {PATH}")
 
     def _fall_back(self, exchange: _Exchange) -> None:
         self.cycle = None  # type: ignore[assignment]
@@ -271,6 +270,8 @@ class EventProtocol(BoundedProtocol):
 
     def _reply(self, exchange: _Exchange, context: Context, begun: float, result: Answer | Exception) -> None:
         """On the event loop, once the event is committed or refused."""
+        if isinstance(result, EventRefused):
+            self._note(exchange, context, result)
         if exchange.disconnected or self.transport.is_closing():
             return
         if exchange.request_id is None:
@@ -289,7 +290,6 @@ class EventProtocol(BoundedProtocol):
             )
             metrics.answered(perf_counter() - begun)
         else:
-            self._note(exchange, context, result)
             problem = problem_for(result, request_id, f"POST {PATH}")
             headers = [*self.server_state.default_headers, *problem.raw_headers, *SecurityHeaders.HEADERS]
             head = STATUS_LINE[problem.status_code] + _lines(headers)

@@ -99,6 +99,8 @@ class Service:
             ids=lambda prefix: f"{prefix}_new",
             clock=lambda: 0.0,
             refusals=self,
+            dear_calls=SimpleNamespace(is_dear=lambda key_id, size: False),
+            quotas=SimpleNamespace(take=lambda key_id, size: None),
         )
         self.arrivals = SimpleNamespace(connected=lambda: None)
 

@@ -25,6 +25,7 @@ def test_serve_prints_what_one_needs_and_serves(tmp_path: Path) -> None:
         url = service.url()
         text = service.said(service.output)
         email, password, key = (secret(text, name) for name in ("admin", "password", "API key"))
+        assert "keys add NAME --agent ID" in text, "a key is better bound"
         with httpx.Client(base_url=url, trust_env=False) as http:
             login = http.post("/auth/login", json={"email": email, "password": password})
             assert login.status_code == 200

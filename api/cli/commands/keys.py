@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 from api.cli.local_store import actor, add_action, add_organisation, opened
@@ -75,6 +76,8 @@ def _add(arguments: argparse.Namespace) -> int:
         )
     what = f"API key `{key['name']}` ({key['keyId']})"
     show_once(what, secret, arguments.format, shape(key) | {"key": secret})
+    if arguments.agent is None and arguments.format == "table":
+        print("it may name any agent; bind a key to its agent with --agent ID", file=sys.stderr)
     return 0
 
 

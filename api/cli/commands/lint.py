@@ -21,11 +21,17 @@ from api.cli.terminal import FAILED, Subparsers
 
 if TYPE_CHECKING:
     from engine.analysis.findings import Finding
+    from engine.model import Policy
     from engine.repository.checkout import Checkout
 
 LEVELS: Final = ("error", "warning", "note")
 REPEATS: Final = 3
 """Findings of one code that people are shown one by one."""
+
+BIND: Final = (
+    "{} by `agentId`, which a key that is bound to no agent chooses freely: bind each key "
+    "(`governance keys add NAME --agent ID`), or set GOVERNANCE_REQUIRE_BOUND_KEYS=on"
+)
 
 EPILOG = """\
 findings:
@@ -161,8 +167,21 @@ def report(remarks: list[Remark], found: Checkout, arguments: argparse.Namespace
         print_remarks(_without_repeats(shown) if text and not arguments.verbose else shown, arguments.format)
         if text:
             hidden = len(remarks) - len(shown)
+            if arguments.level == "note" and (trusting := _by_agent(found)):
+                say(BIND.format(f"{trusting:,} polic{'y goes' if trusting == 1 else 'ies go'}"), "cyan")
             say(_summary(documents, len(found.presets), counts, hidden), "bold" if failing else "green")
     return FAILED if failing else 0
+
+
+def _by_agent(found: Checkout) -> int:
+    """How many policies in force hold only as far as agents say who they are."""
+
+    def trusts(policy: Policy) -> bool:
+        counted = policy.rate_limit.per if policy.rate_limit is not None else ()
+        named = any(condition.field == "agentId" for condition in policy.conditions)
+        return policy.enabled and (named or ("agentId" in counted and "apiKeyId" not in counted))
+
+    return sum(trusts(policy) for policies in found.policies.values() for policy in policies.values())
 
 
 def _without_repeats(remarks: list[Remark]) -> Iterator[Remark]:

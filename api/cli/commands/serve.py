@@ -194,7 +194,10 @@ def banner(settings: Settings, made: FirstStart) -> str:
         lines.append("")
     if made.admin_password is not None or made.api_key is not None:
         lines += ["  These secrets are kept nowhere and shown only now. Note them.", ""]
-    elif not made.made_anything:
+    if made.made_key:
+        command = f"{program()} keys add NAME --agent ID{_where(settings)}"
+        lines += [f"  This key may name any agent. Give each agent one of its own: {command}", ""]
+    if not made.made_anything:
         where = _where(settings)
         lines += [
             f"  Lost the password? {program()} users password EMAIL{where}",

@@ -131,6 +131,11 @@ def test_keys_from_first_to_last(data_shell: DataShell) -> None:
     assert "must not be empty" in data_shell.refused("keys", "add", "")
 
 
+def test_a_key_is_better_bound(data_shell: DataShell) -> None:
+    assert "--agent ID" in data_shell.run("keys", "add", "any")[2]
+    assert "--agent ID" not in data_shell.run("keys", "add", "one", "--agent", "a-1")[2]
+
+
 def test_a_name_that_keys_share_is_answered_with_their_ids(data_shell: DataShell) -> None:
     ids = [data_shell.json("keys", "add", "mailer")["keyId"] for _ in range(2)]
     error = data_shell.refused("keys", "revoke", "mailer")

@@ -47,6 +47,18 @@ def test_lint_names_file_line_column_and_a_call(shell: Shell) -> None:
     )
 
 
+def test_lint_asks_for_bound_keys_where_policies_go_by_the_agent(shell: Shell) -> None:
+    assert "--agent" not in shell.run("lint", shell.folder)[1]
+    limit = "rateLimit: {limit: 5, windowSeconds: 60}\nexamples:"
+    shell.write("policies/wires.yaml", WIRES.replace("examples:", limit))
+    output = shell.run("lint", shell.folder)[1]
+    assert output.count("1 policy goes by `agentId`") == output.count("keys add NAME --agent ID") == 1
+    assert "--agent" not in shell.run("lint", shell.folder, "--level", "warning")[1]
+    by_key = limit.replace("60}", "60, per: [agentId, apiKeyId]}")
+    shell.write("policies/wires.yaml", WIRES.replace("examples:", by_key))
+    assert "--agent" not in shell.run("lint", shell.folder)[1]
+
+
 def test_lint_shows_the_first_of_what_repeats(shell: Shell) -> None:
     for number in range(6):
         text = WIRES.replace("policyId: wires", f"policyId: wires-{number}").replace(
