@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from api.audit.installation_key import FILE
 from api.auth import passwords
 from api.auth.credentials import key_digest, key_prefix, new_key
 from api.auth.private_file import make_data_folder
@@ -58,6 +59,7 @@ def prepare(
     _need_folder_of_database(settings)
     make_data_folder(settings.data_dir)
     secret = signing_secret(settings)
+    _refuse_lost_database(settings)
     store = Database(settings.database)
     try:
         store.migrate()
@@ -75,6 +77,20 @@ def prepare(
         return made
     finally:
         store.close()
+
+
+def _refuse_lost_database(settings: Settings) -> None:
+    """The key of the audit log is made after the database: where it lies there was one, and an empty one in
+    its place would have forgotten every halt, limit and approval."""
+    if not settings.database.startswith("sqlite:///") or not (settings.data_dir / FILE).exists():
+        return
+    path = Path(settings.database.removeprefix("sqlite:///"))
+    if not path.exists() or path.stat().st_size == 0:
+        raise SettingsError(
+            f"the database `{path}` is {'empty' if path.exists() else 'gone'}, but `{FILE}` lies in "
+            f"`{settings.data_dir}`, so there was one: put it, or a backup of it, in its place. To begin "
+            "anew, move the data folder away"
+        )
 
 
 def _need_folder_of_database(settings: Settings) -> None:

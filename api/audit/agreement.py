@@ -1,4 +1,4 @@
-"""Whether calls, approvals, events, policy versions and people say what the log says of them.
+"""Whether calls, approvals, events, policy versions, people, keys and halts say what the log says of them.
 
 `told` is given every record of one organisation's log, oldest first; `problems` then compares the tables.
 Calls and events are read along with the log, in the order in which both were written, so that a long history
@@ -16,6 +16,7 @@ import msgspec
 from api.database.connection import Database
 
 PAGE: Final = 1_000
+AHEAD: Final = 10_000
 _decode = msgspec.json.decode
 
 _CALLS: Final = (
@@ -29,81 +30,91 @@ _EVENTS: Final = (
 )
 _APPROVALS: Final = (
     "SELECT a.approval_id, a.status, a.actor, a.resolved_by, a.decision_reason, c.status FROM approvals a"
-    " LEFT JOIN tool_calls c ON c.call_no = a.call_no WHERE a.organisation_id = ? AND a.requested_at <= ?"
-    " AND (a.resolved_at IS NULL OR a.resolved_at <= ?)"
+    " LEFT JOIN tool_calls c ON c.call_no = a.call_no WHERE a.organisation_id = ?"
 )
-_VERSIONS: Final = (
-    "SELECT policy_id, version, digest FROM policy_versions WHERE organisation_id = ? AND created_at <= ?"
-)
+_VERSIONS: Final = "SELECT policy_id, version, digest FROM policy_versions WHERE organisation_id = ?"
 _BLOBS: Final = (
     "SELECT b.digest, b.content FROM policy_versions v JOIN blobs b ON b.digest = v.digest"
     " WHERE v.organisation_id = ?"
 )
 _USERS: Final = "SELECT user_id, email, role, enabled FROM users WHERE organisation_id = ?"
+_KEYS: Final = "SELECT key_id, agent_id, scopes, revoked_at FROM api_keys WHERE organisation_id = ?"
+_HALTS: Final = "SELECT halt_id, kind, target, ended_at FROM halts WHERE organisation_id = ?"
+
+_OF_EVENTS: Final = frozenset(("decision", "event", "decision.repeated", "decision.doubtful"))
+_TELLING: Final = _OF_EVENTS | {
+    *("approval.resolved", "policy.changed", "user.created", "user.updated"),
+    *("key.created", "key.revoked", "agent.halted", "agent.resumed"),
+}
+"""Types of records that say how something in the tables is."""
+
+Name = tuple[str, str]
+"""What kind of thing, and its id, in the words of a problem."""
 
 
 class _Along:
-    """Rows of a table, taken in step with the records that were written with them, in the same order."""
+    """Rows of a table, taken as the records that were written with them come by: in about the same order."""
 
     def __init__(self, rows: Iterator[tuple[Any, ...]]) -> None:
         """Each row begins with its number, when it was written, and its key."""
         self._rows = rows
-        self._next = next(rows, None)
-        self._at = ""
-        self._group: dict[str, tuple[Any, ...]] = {}
-        """Rows written at `_at` that no record has asked for yet."""
-        self.left: list[tuple[Any, ...]] = []
-        """Rows that no record has asked for."""
+        self._waiting: dict[str, tuple[Any, ...]] = {}
+        """Rows that were read and that no record has asked for yet."""
 
-    def take(self, at: str, key: str) -> tuple[Any, ...] | None:
-        """The row that was written at this time under this key; None when it is gone."""
-        self._go_to(at)
-        return self._group.pop(key, None) if at == self._at else None
-
-    def leave(self, at: str) -> None:
-        """Rows of this time are none of ours."""
-        self._go_to(at)
-        if at == self._at:
-            self._group = {}
-
-    def _go_to(self, at: str) -> None:
-        if at == self._at:
-            return
-        while self._next is not None and self._next[1] <= at:
-            if self._next[1] != self._at:
-                self._close()
-                self._at = self._next[1]
-            self._group[self._next[2]] = self._next
-            self._next = next(self._rows, None)
-
-    def _close(self) -> None:
-        self.left += self._group.values()
-        self._group = {}
+    def take(self, key: str) -> tuple[Any, ...] | None:
+        """The row of this key; None when it is gone, or more than `AHEAD` rows behind its record."""
+        while key not in self._waiting and len(self._waiting) < AHEAD:
+            row = next(self._rows, None)
+            if row is None:
+                break
+            self._waiting[row[2]] = row
+        return self._waiting.pop(key, None)
 
     def finish(self) -> list[tuple[Any, ...]]:
         """All rows that no record has asked for."""
-        self._close()
-        self.left += ((self._next, *self._rows)) if self._next is not None else ()
-        return self.left
+        return [*self._waiting.values(), *self._rows]
 
 
 class Agreement:
-    """One comparison."""
+    """One comparison.
+
+    INVARIANT: the tables are read after the log's end was noted and before the log is walked. A thing that no
+    record behind that end is about must be what the records say; what one is about has changed meanwhile.
+    """
 
     def __init__(self, store: Database, organisation_id: str) -> None:
         self._store = store
         self._organisation_id = organisation_id
         self._problems: list[str] = []
+        ((self._end,),) = store.rows(
+            "SELECT COALESCE(MAX(sequence), 0) FROM audit WHERE organisation_id = ?", (organisation_id,)
+        )
         ((last_call,),) = store.rows("SELECT MAX(call_no) FROM tool_calls")
         ((last_event,),) = store.rows("SELECT MAX(event_no) FROM events")
-        ((last_at,),) = store.rows("SELECT MAX(at) FROM audit WHERE organisation_id = ?", (organisation_id,))
-        self._last_at = str(last_at or "")
+        self._found = self._tables()
         self._calls = _Along(self._pages(_CALLS, int(last_call or 0)))
         self._events = _Along(self._pages(_EVENTS, int(last_event or 0)))
-        self._approvals: dict[str, tuple[Any, ...]] = {}
-        """Approval -> status, actor, who resolved it, reason, status of the call, as the log says."""
-        self._versions: dict[tuple[str, int], str] = {}
-        self._users: dict[str, dict[str, Any]] = {}
+        self._unnoted: set[str] = set()
+        """When events were written whose records do not name them."""
+        self._said: dict[Name, tuple[Any, ...]] = {}
+        """What the log says of everything but calls and events."""
+        self._moved: set[Name] = set()
+        """What records behind the noted end are about."""
+
+    def _tables(self) -> dict[Name, tuple[Any, ...]]:
+        rows, own = self._store.rows, (self._organisation_id,)
+        found: dict[Name, tuple[Any, ...]] = {}
+        for approval_id, *row in rows(_APPROVALS, own):
+            found[("approval", approval_id)] = tuple(row)
+        for policy_id, version, digest in rows(_VERSIONS, own):
+            found[("policy version", f"{policy_id} {version}")] = (digest,)
+        for user_id, email, role, enabled in rows(_USERS, own):
+            found[("user", user_id)] = (email, role, bool(enabled))
+        for key_id, agent_id, scopes, revoked_at in rows(_KEYS, own):
+            found[("API key", key_id)] = (agent_id, tuple(_decode(scopes)), revoked_at is not None)
+        for halt_id, kind, target, ended_at in rows(_HALTS, own):
+            found[("halt", halt_id)] = (kind, target, ended_at is not None)
+        return found
 
     def _pages(self, statement: str, last: int) -> Iterator[tuple[Any, ...]]:
         number = -1
@@ -115,45 +126,62 @@ class Agreement:
 
     def told(self, row: tuple[Any, ...]) -> None:
         """The next record, as a row in the order of `audit_chain.COLUMNS`."""
-        match row[4]:
+        sequence, type = row[1], row[4]
+        if type not in _TELLING:
+            return
+        record = _decode(row[9])
+        details = record.get("details") or {}
+        if type in _OF_EVENTS:
+            self._event_of(record)
+        said: tuple[Any, ...]
+        match type:
             case "decision":
-                record = _decode(row[9])
-                self._event_of(record)
                 self._decision(record)
-            case "event" | "decision.repeated":
-                self._event_of(_decode(row[9]))
             case "approval.resolved":
-                record = _decode(row[9])
-                details = record["details"]
-                self._approvals[details["approvalId"]] = (
-                    record["decision"],
-                    record.get("actor"),
-                    details.get("resolvedBy"),
-                    record.get("reason"),
-                    details["toolCallStatus"],
-                )
-            case "policy.changed":
-                details = _decode(row[9])["details"]
-                if details["change"] != "deleted":
-                    self._versions[(details["policyId"], details["version"])] = details["digest"]
-            case "user.created" | "user.updated":
-                details = _decode(row[9])["details"]
-                person = self._users.setdefault(details["userId"], {"enabled": True})
-                person |= {name: details[name] for name in ("role", "enabled") if name in details}
+                status, resolved_by = record["decision"], details.get("resolvedBy")
+                reason, call = record.get("reason"), details["toolCallStatus"]
+                said = (status, record.get("actor"), resolved_by, reason, call)
+                self._say(("approval", details["approvalId"]), said, sequence)
+            case "policy.changed" if details["change"] != "deleted":
+                name = ("policy version", f"{details['policyId']} {details['version']}")
+                self._say(name, (details["digest"],), sequence)
+            case "user.created":
+                said = (details["email"], details["role"], True)
+                self._say(("user", details["userId"]), said, sequence)
+            case "user.updated":
+                email, role, enabled = self._said.get(("user", details["userId"]), ("", "", True))
+                said = (email, details.get("role", role), details.get("enabled", enabled))
+                self._say(("user", details["userId"]), said, sequence)
+            case "key.created":
+                said = (record.get("agentId"), tuple(details["scopes"]), False)
+                self._say(("API key", details["keyId"]), said, sequence)
+            case "key.revoked":
+                agent_id, scopes, _ = self._said.get(("API key", details["keyId"]), (None, (), False))
+                self._say(("API key", details["keyId"]), (agent_id, scopes, True), sequence)
+            case "agent.halted" | "agent.resumed":
+                target = record.get("agentId") or record.get("runId") or ""
+                said = (details["scope"], target, type == "agent.resumed")
+                self._say(("halt", details["haltId"]), said, sequence)
+
+    def _say(self, name: Name, said: tuple[Any, ...], sequence: int) -> None:
+        self._said[name] = said
+        if sequence > self._end:
+            self._moved.add(name)
 
     def _decision(self, record: dict[str, Any]) -> None:
         details, audit_id = record["details"], record["auditId"]
         approval_id = details.get("approvalId")
         if approval_id is not None:
-            self._approvals[approval_id] = ("pending", None, None, None, "awaiting_approval")
-        row = self._calls.take(record["at"], audit_id)
+            said = ("pending", None, None, None, "awaiting_approval")
+            self._say(("approval", approval_id), said, record["sequence"])
+        row = self._calls.take(audit_id)
         call = f"the call `{record['toolCallId']}` of run `{record['runId']}`"
         if row is None:
             self._problems.append(f"{call}, decided by record `{audit_id}`, is gone")
             return
         _, _, _, tool_call_id, tool_name, digest, revision, status, approval = row
-        said = (record["toolCallId"], record["toolName"], record["policyRevision"], approval_id)
-        same = (tool_call_id, tool_name, revision, approval) == said
+        expected = (record["toolCallId"], record["toolName"], record["policyRevision"], approval_id)
+        same = (tool_call_id, tool_name, revision, approval) == expected
         same = same and digest.startswith(details["payloadDigest"])
         if not same or (approval_id is None and status != record["decision"]):
             self._problems.append(f"{call} says something else than its record `{audit_id}`")
@@ -162,9 +190,9 @@ class Agreement:
         """Old events go with time, and a repeated one leaves no row; but one that is there is as it was."""
         details = record.get("details") or {}
         if "bodyDigest" not in details:
-            self._events.leave(record["at"])  # by a version that did not note it
+            self._unnoted.add(record["at"])  # by a version that did not note it
             return
-        row = self._events.take(record["at"], details["eventId"])
+        row = self._events.take(details["eventId"])
         if row is not None and body_digest(bytes(row[3])) != details["bodyDigest"]:
             self._problems.append(
                 f"the body of event `{row[2]}` is not the one of record `{record['auditId']}`"
@@ -177,50 +205,30 @@ class Agreement:
         for row in self._calls.finish():
             self._problems.append(f"the call `{row[3]}` (record `{row[2]}`) was never decided by this log")
         for row in self._events.finish():
+            if row[1] in self._unnoted:
+                continue
             self._problems.append(f"the event `{row[2]}` was never recorded by this log")
-        self._compare_approvals()
-        self._compare_versions()
-        self._compare_users()
-        return self._problems
-
-    def _compare_approvals(self) -> None:
-        at = self._last_at
-        for approval_id, *row in self._store.rows(_APPROVALS, (self._organisation_id, at, at)):
-            said = self._approvals.pop(approval_id, None)
-            if said is None:
-                self._problems.append(f"the approval `{approval_id}` was never asked for by this log")
-            elif tuple(row) != said:
-                self._problems.append(
-                    f"the approval `{approval_id}` or its call says something else than the log: `{row[0]}`"
-                    f" by {row[1] or 'nobody'}, call `{row[4]}`; the log says `{said[0]}` by"
-                    f" {said[1] or 'nobody'}, call `{said[4]}`"
-                )
-
-    def _compare_versions(self) -> None:
-        rows = self._store.rows(_VERSIONS, (self._organisation_id, self._last_at))
-        found = {(policy_id, int(version)): digest for policy_id, version, digest in rows}
-        for (policy_id, version), digest in self._versions.items():
-            if found.get((policy_id, version), digest) != digest:
-                self._problems.append(f"version {version} of policy `{policy_id}` is not the one of the log")
-        for policy_id, version in found.keys() - self._versions.keys():
-            self._problems.append(f"version {version} of policy `{policy_id}` is not in the log")
-        for policy_id, version in self._versions.keys() - found.keys():
-            self._problems.append(f"version {version} of policy `{policy_id}` is gone")
+        for name in sorted((self._found.keys() | self._said.keys()) - self._moved):
+            found, said = self._found.get(name), self._said.get(name)
+            if found != said:
+                self._problems.append(_difference(name, found, said))
         for digest, content in self._store.rows(_BLOBS, (self._organisation_id,)):
             if sha256(bytes(content)).hexdigest() != digest:
                 self._problems.append(f"the archived text `{digest[:16]}` of a policy was changed")
+        return self._problems
 
-    def _compare_users(self) -> None:
-        for user_id, email, role, enabled in self._store.rows(_USERS, (self._organisation_id,)):
-            said = self._users.get(user_id)
-            if said is None:
-                self._problems.append(f"the user `{email}` is not in the log")
-            elif (said["role"], said["enabled"]) != (role, bool(enabled)):
-                state = "enabled" if said["enabled"] else "disabled"
-                self._problems.append(
-                    f"the user `{email}` is `{role}`{'' if enabled else ', disabled'}; the log says"
-                    f" `{said['role']}`, {state}"
-                )
+
+def _difference(name: Name, found: tuple[Any, ...] | None, said: tuple[Any, ...] | None) -> str:
+    kind, identifier = name
+    if said is None:
+        return f"the {kind} `{identifier}` is in the database, but not in the log"
+    if found is None:
+        return f"the {kind} `{identifier}` is in the log, but gone from the database"
+    return f"the {kind} `{identifier}` is {_shown(found)} in the database; the log says {_shown(said)}"
+
+
+def _shown(values: tuple[Any, ...]) -> str:
+    return ", ".join(f"`{value}`" for value in values)
 
 
 def body_digest(body: bytes) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from api.database import audit_chain
-from api.database.models import Approval
+from api.database.models import Approval, CallTable
 
 _OF_THE_APPROVAL = {
     "approved": "allowed",
@@ -65,6 +65,17 @@ def check(call: StoredCall, receipt: bytes = b"") -> Checked:
         if given is None or given["decision"] != answer["toolCallStatus"]:
             return Checked(f"the stored answer is not the one of its record `{answer['auditId']}`")
     return Checked(None, (record["sequence"], record["hash"]))
+
+
+def doubt_of(organisation_id: str, approval_id: str) -> str | None:
+    """Why what became of a held call must not be acted on; None: it is what is on record."""
+    call = (
+        CallTable.select()
+        .join(Approval, on=(Approval.call_no == CallTable.call_no))
+        .where((Approval.approval_id == approval_id) & (Approval.organisation_id == organisation_id))
+        .first()
+    )
+    return "the held call is not in the database any more" if call is None else check(call).doubt
 
 
 def _found(organisation_id: str, audit_id: str) -> dict[str, Any] | None:

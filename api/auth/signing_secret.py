@@ -32,8 +32,9 @@ def signing_secret(settings: Settings) -> bytes:
     ).encode()
     if len(secret) < SHORTEST:
         raise SettingsError(
-            f"the signing secret `{path}` is shorter than {SHORTEST} bytes; delete the file to get a new one "
-            "(everybody logs in again)"
+            f"the signing secret `{path}` is shorter than {SHORTEST} bytes; put the file of before back. If "
+            "it is lost, delete it and run `governance secrets forget --yes`: everybody logs in again, and "
+            "webhooks need new secrets"
         )
     return secret
 

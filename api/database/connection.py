@@ -77,7 +77,8 @@ def close_to_others(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     for each in (path, *(path.with_name(path.name + ending) for ending in ("-wal", "-shm"))):
         with contextlib.suppress(OSError):
-            if os.name != "nt" and stat.S_IMODE(each.stat().st_mode) & 0o077:
+            mode = each.stat().st_mode
+            if os.name != "nt" and stat.S_ISREG(mode) and stat.S_IMODE(mode) & 0o077:
                 each.chmod(0o600)
                 log.warning(
                     "`%s` could be read by other users of this machine; it is closed to them now", each
@@ -164,18 +165,37 @@ class Database:
             if any(rows != [("ok",)] for rows in found):
                 raise peewee.DatabaseError("database disk image is malformed")
 
+    def write_lock(self, *, wait: bool = True) -> contextlib.AbstractContextManager[None]:
+        """The process-wide part of the write lock (SQLite only; PostgreSQL locks in `transaction`)."""
+        return self._file_lock.held(wait=wait) if self._file_lock else contextlib.nullcontext()
+
     def _refuse_foreign_file(self) -> None:
-        """Before a lock file is made beside it."""
+        """Before anything is made beside it or in it. Raises DatabaseUnavailable."""
+        if not self.is_sqlite:
+            return
+        if self.path.is_dir():
+            raise DatabaseUnavailable(f"`{self.path}` is a folder; name the file of the database")
         with contextlib.suppress(OSError):
-            if self.is_sqlite and self.path.is_file():
+            if self.path.is_file() and self.path.stat().st_size:
                 with self.path.open("rb") as file:
                     start = file.read(len(SQLITE_START))
                 if start and start != SQLITE_START:
                     raise translated(peewee.DatabaseError("file is not a database"), self.url)
+                self._refuse_foreign_tables()
 
-    def write_lock(self, *, wait: bool = True) -> contextlib.AbstractContextManager[None]:
-        """The process-wide part of the write lock (SQLite only; PostgreSQL locks in `transaction`)."""
-        return self._file_lock.held(wait=wait) if self._file_lock else contextlib.nullcontext()
+    def _refuse_foreign_tables(self) -> None:
+        place = f"{self.path.absolute().as_uri()}?mode=ro"
+        with (
+            contextlib.suppress(sqlite3.Error),
+            contextlib.closing(sqlite3.connect(place, uri=True, timeout=0)) as database,
+        ):
+            tables = {
+                name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            }
+            if tables and not tables & {"schema_migration", "counters", "migratehistory"}:
+                raise DatabaseUnavailable(
+                    f"`{self.path}` is the database of another program; name a file of its own"
+                )
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:
@@ -385,6 +405,10 @@ class Database:
         self._readers.shutdown(wait=True)
         if self.is_sqlite:
             self.checkpoints.close()
+            if self._made:
+                # So that the file alone is the whole database while nothing runs.
+                with contextlib.suppress(peewee.PeeweeException):
+                    self.peewee.execute_sql("PRAGMA wal_checkpoint(TRUNCATE)")
         self.leave()
         if self._file_lock is not None:
             self._file_lock.close()

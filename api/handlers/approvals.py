@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from api.audit import stored_decision
 from api.caller import Caller
 from api.context import Context
 from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
@@ -51,6 +52,12 @@ async def get_approval(caller: Caller, values: Values, context: Context) -> Repl
             if approval["status"] != "pending" or left <= 0 or context.hub.closed:
                 break
             await asyncio.wait([changed], timeout=min(left, WAIT_CHECK))
+    if caller.kind == "key" and approval["status"] != "pending":
+        why = await context.store.read(stored_decision.doubt_of, caller.organisation_id, approval_id)
+        if why is not None:
+            raise ApiError(
+                "conflict", f"{why}; do not act on it: an admin must run `governance audit verify`"
+            )
     described = await context.store.read(approvals.describe_approval, caller, approval_id)
     return Reply(described)
 
@@ -129,6 +136,7 @@ ROUTES = (
         "Read an approval with its call, or wait for its resolution",
         "approvals",
         reply="approval-detail",
+        errors=("conflict",),
         query=(WAIT,),
         description="With `wait`, answers as soon as it is not pending any more. An API key sees the "
         "approvals of its own runs and of the agent that it is bound to.",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 
+from api.audit import stored_decision
 from api.caller import Caller
 from api.context import Context
 from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
@@ -53,7 +54,18 @@ async def get_run(caller: Caller, values: Values, context: Context) -> Reply:
             if now != seen or left <= 0 or context.hub.closed:
                 break
             await asyncio.wait([changed], timeout=min(left, WAIT_CHECK))
-    return Reply(await context.store.read(runs.find_run, context.id_index, caller, run_id))
+    return Reply(await context.store.read(_found, context, caller, run_id))
+
+
+def _found(context: Context, caller: Caller, run_id: str) -> dict[str, Any] | None:
+    """The run; for an agent, which acts on it, with every approval held against the record."""
+    run = runs.find_run(context.id_index, caller, run_id)
+    for call in run["toolCalls"] if run is not None and caller.kind == "key" else ():
+        if call["status"] == "allowed" and "approvalId" in call:
+            why = stored_decision.doubt_of(caller.organisation_id, call["approvalId"])
+            if why is not None:
+                call["status"], call["blockedReason"] = "blocked", why
+    return run
 
 
 ROUTES = (

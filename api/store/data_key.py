@@ -11,8 +11,9 @@ from api.database.transaction import Transaction
 
 MEND = (
     "the secrets in the database (of webhooks, and keys of user tokens) are encrypted under another signing"
-    " secret; give that one as GOVERNANCE_JWT_SECRET_BEFORE once, and they are taken along. If it is lost for"
-    " ever, run `governance secrets forget`"
+    " secret; put that one back (`jwt-secret` in the data folder, or GOVERNANCE_JWT_SECRET), or give it once"
+    " as GOVERNANCE_JWT_SECRET_BEFORE, and they are taken along. If it is lost for ever, run"
+    " `governance secrets forget --yes`"
 )
 
 

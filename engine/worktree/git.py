@@ -96,6 +96,8 @@ def commit_file(root: Path, path: str, author: str, message: str) -> None:
         _git(root, *identity, "commit", "--quiet", "--no-verify", "--only", "-m", message, "--", *paths)
     except GitFailed:
         if _git(root, *status):
+            # Not left staged: it would go along with, or be undone by, what somebody else does there.
+            _run(root, "reset", "--quiet", "--", path)
             raise  # and else somebody else has just committed it
 
 
@@ -135,7 +137,15 @@ class GitFailed(Exception):
     @property
     def busy(self) -> bool:
         """True when somebody else works with git there, so that it may be tried again."""
-        return ".lock" in str(self) or "cannot lock" in str(self) or "timed out" in str(self)
+        signs = (
+            ".lock",
+            "cannot lock",
+            "timed out",
+            "during a merge",
+            "during a rebase",
+            "during a cherry-pick",
+        )
+        return any(sign in str(self) for sign in signs)
 
 
 def _run(folder: Path, *arguments: str) -> str | None:

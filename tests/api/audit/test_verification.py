@@ -54,6 +54,7 @@ def played(folder: Path, steps: Callable[[Service], Awaitable[None]], live: bool
             path = f"/v1/approvals/{held.json()['approvalId']}/reject"
             await service.call("reviewer", "POST", path, {"reason": "no"})
             await service.report("agent", 5, "tool.completed", toolCallId="c-1", outputPayload={})
+            await service.call("admin", "POST", "/v1/halt", {"agentId": "robot"})
             await signed(service)
             await steps(service)
 
@@ -103,20 +104,37 @@ def test_what_is_untouched_is_valid_and_what_is_newer_is_unsigned(tmp_path: Path
         ("UPDATE tool_calls SET payload_digest = 'x' WHERE tool_call_id = 'c-1'", "says something else"),
         ("DELETE FROM tool_calls WHERE tool_call_id = 'c-2'", "is gone"),
         ("UPDATE tool_calls SET audit_id = 'aud_x' WHERE tool_call_id = 'c-2'", "never decided by this log"),
-        ("UPDATE tool_calls SET status = 'allowed' WHERE tool_call_id = 'c-3'", "or its call says something"),
-        ("UPDATE approvals SET status = 'approved'", "the log says `rejected` by"),
-        ("UPDATE approvals SET actor = 'boss@example.com'", "by boss@example.com"),
-        ("UPDATE approvals SET decision_reason = 'yes'", "says something else than the log"),
+        ("UPDATE tool_calls SET status = 'allowed' WHERE tool_call_id = 'c-3'", "`allowed` in the database"),
+        ("UPDATE approvals SET status = 'approved'", "the log says `rejected`"),
+        ("UPDATE approvals SET actor = 'boss@example.com'", "`boss@example.com`"),
+        ("UPDATE approvals SET decision_reason = 'yes'", "the log says `rejected`"),
         (
             "UPDATE events SET body = CAST(replace(CAST(body AS TEXT), ':9', ':1') AS BLOB)",
             "the body of event",
         ),
         ("UPDATE events SET event_id = 'event-9' WHERE event_id = 'event-5'", "was never recorded"),
-        ("UPDATE users SET role = 'admin'", "the log says `viewer`"),
-        ("UPDATE users SET enabled = 0", "disabled; the log says"),
-        ("DELETE FROM policy_versions WHERE policy_id = 'no-wipes'", "of policy `no-wipes` is gone"),
-        ("UPDATE policy_versions SET digest = 'x' WHERE policy_id = 'no-wipes'", "is not the one of the log"),
-        ("UPDATE policy_versions SET version = 7 WHERE policy_id = 'no-wipes'", "is not in the log"),
+        ("UPDATE users SET role = 'admin'", "the log says `vera@acme.example`, `viewer`"),
+        ("UPDATE users SET enabled = 0", "`False` in the database; the log says"),
+        ("DELETE FROM policy_versions WHERE policy_id = 'no-wipes'", "`no-wipes 1` is in the log, but gone"),
+        (
+            "UPDATE policy_versions SET digest = 'x' WHERE policy_id = 'no-wipes'",
+            "`no-wipes 1` is `x` in the database",
+        ),
+        (
+            "UPDATE policy_versions SET version = 7 WHERE policy_id = 'no-wipes'",
+            "`no-wipes 7` is in the database, but not in the log",
+        ),
+        ("DELETE FROM approvals", "is in the log, but gone from the database"),
+        (
+            "UPDATE approvals SET status = 'approved', resolved_at = '9999-01-01T00:00:00.000000Z'",
+            "the log says `rejected`",
+        ),
+        ("DELETE FROM users WHERE role = 'viewer'", "is in the log, but gone"),
+        ("UPDATE users SET email = 'x@example.com' WHERE role = 'viewer'", "`x@example.com`"),
+        ("UPDATE api_keys SET agent_id = 'ceo'", "API key"),
+        ("UPDATE api_keys SET scopes = '[\"admin\"]'", "API key"),
+        ("UPDATE halts SET ended_at = created_at", "the log says `agent`, `robot`, `False`"),
+        ("DELETE FROM halts", "halt"),
         ("UPDATE blobs SET content = CAST('x' AS BLOB)", "archived text"),
     ],
 )
@@ -262,6 +280,12 @@ def test_a_stored_answer_is_held_against_its_record(tmp_path: Path) -> None:
 
 def test_nodes_share_the_key_of_a_named_file(tmp_path: Path) -> None:
     named = tmp_path / "keys" / "audit"
+    with pytest.raises(SettingsError, match="there is no file"):
+        installation_key(load({"GOVERNANCE_AUDIT_KEY_FILE": str(named)}, data_dir=str(tmp_path)))
+    first = load({}, data_dir=str(tmp_path / "first"))
+    installation_key(first)
+    named.parent.mkdir()
+    (first.data_dir / "audit-key").rename(named)
     for folder in ("one", "two"):
         settings = load({"GOVERNANCE_AUDIT_KEY_FILE": str(named)}, data_dir=str(tmp_path / folder))
         key = installation_key(settings)
@@ -273,3 +297,29 @@ def test_nodes_share_the_key_of_a_named_file(tmp_path: Path) -> None:
     named.write_text("no key\n")
     with pytest.raises(SettingsError, match="32 bytes in hexadecimal"):
         installation_key(settings)
+
+
+def test_a_clock_that_goes_back_is_no_sign_of_tampering(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        service.clock.advance(-3600)
+        for number in range(6, 9):
+            await service.report("agent", number, "tool.called", toolCallId=f"c-{number}", toolName="look")
+            service.clock.advance(-60)
+        found = await verified(service)
+        assert found["problems"] == []
+
+    played(tmp_path, steps)
+
+
+def test_a_policy_change_and_a_doubted_decision_leave_the_log_valid(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        changed_policy = await service.call("admin", "PATCH", "/v1/policies/no-wipes", {"action": "warn"})
+        assert changed_policy.status_code == 200
+        assert (await verified(service))["problems"] == []
+        await changed(service, "UPDATE tool_calls SET status = 'allowed' WHERE tool_call_id = 'c-2'")
+        again = await service.report("agent", 9, "tool.called", toolCallId="c-2", toolName="wipe")
+        assert again.json()["toolCallStatus"] == "blocked"
+        await changed(service, "UPDATE tool_calls SET status = 'blocked' WHERE tool_call_id = 'c-2'")
+        assert (await verified(service))["problems"] == []
+
+    played(tmp_path, steps, live=True)

@@ -1,0 +1,67 @@
+"""A database that is gone, empty or somebody else's is a refusal to start, and nothing of it is touched."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+
+from api import bootstrap
+from api.audit.installation_key import installation_key
+from api.database.connection import Database
+from api.database.errors import DatabaseUnavailable
+from api.settings import Settings, SettingsError, load
+
+
+def started(tmp_path: Path) -> Settings:
+    """A data folder of a service that has run."""
+    settings = load({}, data_dir=str(tmp_path / "data"))
+    bootstrap.prepare(settings)
+    installation_key(settings)
+    return settings
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_lost_database_is_not_made_anew(tmp_path: Path, empty: bool) -> None:
+    settings = started(tmp_path)
+    for path in settings.data_dir.glob("governance.sqlite*"):
+        path.unlink()
+    if empty:
+        (settings.data_dir / "governance.sqlite").touch()
+    with pytest.raises(SettingsError, match="empty, but" if empty else "gone, but") as refused:
+        bootstrap.prepare(settings)
+    assert "a backup of it" in str(refused.value)
+    (settings.data_dir / "audit-key").unlink()
+    bootstrap.prepare(settings)
+
+
+def test_a_stopped_service_leaves_one_file(tmp_path: Path) -> None:
+    settings = started(tmp_path)
+    wal = settings.data_dir / "governance.sqlite-wal"
+    assert not wal.exists() or wal.stat().st_size == 0
+
+
+def test_another_programs_database_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "other.sqlite"
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE users (id INTEGER)")
+    other.close()
+    path.chmod(0o644)
+    before = path.read_bytes()
+    store = Database(f"sqlite:///{path}")
+    with pytest.raises(DatabaseUnavailable, match="of another program"):
+        store.migrate()
+    store.close()
+    assert path.read_bytes() == before and stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_a_folder_is_no_database_and_keeps_its_mode(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir(mode=0o755)
+    store = Database(f"sqlite:///{folder}")
+    with pytest.raises(DatabaseUnavailable, match="is a folder; name the file"):
+        store.migrate()
+    store.close()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
