@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from math import inf
 from typing import Final
 
 from api.ingestion.event import Incoming
@@ -25,9 +26,9 @@ from api.ingestion.quotas import OverQuota
 LARGE: Final = 16 * 2**10
 """Bytes of a body from which its call is dear."""
 SLOW: Final = 0.01
-"""Seconds of an evaluation from which the calls of its key are dear."""
-REMEMBERED: Final = 60.0
-"""Seconds for which that is believed."""
+"""Seconds of processor time of an evaluation from which, the second time, the calls of its key are dear."""
+REMEMBERED: Final = 10.0
+"""Seconds for which that is believed, and between the first time and the second."""
 MOST_OF_A_KEY: Final = 64
 MOST_BYTES_OF_A_KEY: Final = 32 * 2**20
 """Of one key's calls that wait here; it is told to come back beyond."""
@@ -49,6 +50,8 @@ class DearCalls:
         self._evaluate = evaluate
         self._slow: dict[str, float] = {}
         """Key to the time until which its calls are dear."""
+        self._last_slow: dict[str, float] = {}
+        """Key to the last evaluation that took long; once may be chance, such as a collection of garbage."""
         self._keys: dict[str, deque[_Waiting]] = {}
         """What waits, by key; the first key is the next whose turn it is."""
         self._guard = threading.Lock()
@@ -59,9 +62,12 @@ class DearCalls:
         return size > LARGE or (key_id in self._slow and self._slow[key_id] > time.monotonic())
 
     def took(self, key_id: str, seconds: float) -> None:
-        """An evaluation, here or elsewhere, took so long."""
+        """An evaluation, here or elsewhere, took so much of the processor's time."""
         if seconds > SLOW:
-            self._slow[key_id] = time.monotonic() + REMEMBERED
+            now = time.monotonic()
+            if now - self._last_slow.get(key_id, -inf) < REMEMBERED:
+                self._slow[key_id] = now + REMEMBERED
+            self._last_slow[key_id] = now
 
     async def evaluated(self, event: Incoming) -> None:
         """Returns when the call was evaluated; raises OverQuota when too many of its key wait."""
@@ -84,7 +90,7 @@ class DearCalls:
                 self._keys[key_id] = waiting  # behind the others
         if not future.set_running_or_notify_cancel():
             return  # who sent it has gone
-        begun = time.perf_counter()
+        begun = time.thread_time()
         sys.setswitchinterval(OFTEN)
         try:
             self._evaluate(event)
@@ -94,7 +100,7 @@ class DearCalls:
             future.set_result(None)
         finally:
             sys.setswitchinterval(_USUAL)
-        took = time.perf_counter() - begun
+        took = time.thread_time() - begun
         self.took(key_id, took)
         time.sleep(min(RESTS * took, LONGEST_REST))
 

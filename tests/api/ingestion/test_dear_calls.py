@@ -80,10 +80,36 @@ def test_a_key_is_dear_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     calls.took("a", 0.001)
     assert not calls.is_dear("a", 1_000)
     calls.took("a", 0.2)
+    assert not calls.is_dear("a", 1_000)
+    calls.took("a", 0.2)
     assert calls.is_dear("a", 1_000) and not calls.is_dear("b", 1_000)
     monkeypatch.setattr(time, "monotonic", lambda now=time.monotonic: now() + 100)
     assert not calls.is_dear("a", 1_000)
     calls.close()
+
+
+def test_waiting_makes_no_key_dear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is busy with other things must not slow those who send cheap calls; dear ones are told
+    by the processor's time, also small ones that came with others."""
+
+    async def play() -> None:
+        async with Service(tmp_path, [DEAR]) as service:
+            ingestion = service.context.writer.ingest
+            assert ingestion is not None
+            prepare = ingestion._prepare  # type: ignore[attr-defined]
+
+            def slowly(each: Incoming) -> None:
+                time.sleep(0.03)
+                prepare(each)
+
+            with monkeypatch.context() as patched:
+                patched.setattr(ingestion, "_prepare", slowly)
+                answer = await service.call("agent", "POST", "/v1/events", call(1, {}))
+            assert answer.status_code == 200 and not service.context.dear_calls._last_slow
+            await service.call("agent", "POST", "/v1/events", call(2, {"l": list(range(900))}))
+            assert service.context.dear_calls._last_slow
+
+    asyncio.run(play())
 
 
 def call(number: int, payload: dict[str, Any], tool: str = "lists") -> dict[str, Any]:
@@ -108,11 +134,12 @@ def test_dear_calls_are_evaluated_on_their_thread_only(tmp_path: Path) -> None:
             answer = await service.call("agent", "POST", "/v1/events", call(1, large))
             assert answer.json()["toolCallStatus"] == "blocked", answer.text
             assert len(where) == 1 and where[0].startswith("dear-calls")
-            # From now on, small calls of this key too, and those of a batch in their order.
+            # From the second on, small calls of this key too, and those of a batch in their order.
+            await service.call("agent", "POST", "/v1/events", call(5, large))
             batch = [call(2, {"l": [1]}), call(3, large), call(4, {"l": [1]})]
             answer = await service.call("agent", "POST", "/v1/events/batch", {"events": batch})
             statuses = [each["answer"]["toolCallStatus"] for each in answer.json()["results"]]
-            assert statuses == ["blocked"] * 3 and len(where) == 4
+            assert statuses == ["blocked"] * 3 and len(where) == 5
             assert service.context.live.ruleset("default") is ruleset
 
     asyncio.run(play())
