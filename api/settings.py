@@ -230,7 +230,8 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "GOVERNANCE_REQUEST_SECONDS",
         "60",
-        "seconds that a request may take to arrive, from its first byte to the last of its body; then 408",
+        "seconds that a request may take to arrive, from its first byte to the last of its body; then 408. "
+        "A client that reads nothing of its answer for so long is cut off",
         _whole(1, 3600),
     ),
     Setting(

@@ -161,7 +161,7 @@ class EventProtocol(BoundedProtocol):
 
     def data_received(self, data: bytes) -> None:
         between = self._between
-        if between and self._head is not None and self.cycle.response_complete:
+        if between and self._head is not None and self.cycle.response_complete and not self.flow.write_paused:
             body = self._head.body(data)
             if body is not None:
                 self._known_head(self._head, body, data)
@@ -214,6 +214,7 @@ class EventProtocol(BoundedProtocol):
             and self.parser.get_method() == b"POST"
             and self.parser.get_http_version() == "1.1"
             and not self.parser.should_upgrade()
+            and not self.flow.write_paused  # the endpoint waits until the client reads
             and STATE in self.app_state
         )
 

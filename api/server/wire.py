@@ -2,7 +2,8 @@
 
 The parser keeps a request's first line, headers, chunk sizes and trailers until they are complete, however
 long they get. Here they get `MOST_HEAD` bytes; whoever sends more is answered 400 and cut off, like whoever
-sends no HTTP at all. A request must arrive in time, and connections are bounded. Trailers are dropped. Who
+sends no HTTP at all. A request must arrive in time, its answer must be read, and connections are bounded.
+Trailers are dropped. Who
 stops sending after a request still gets its answer. And a request that offers an upgrade of the protocol, as
 some clients always do, keeps its body, which the parser would take for the first words of the other protocol.
 """
@@ -10,6 +11,7 @@ some clients always do, keeps its body, which the parser would take for the firs
 from __future__ import annotations
 
 import sys
+from asyncio import TimerHandle
 from secrets import token_hex
 from typing import Any, Final
 
@@ -31,7 +33,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """One connection; see the module."""
 
     request_seconds: float = 60
-    """For a request to arrive, from its first byte to the last of its body."""
+    """For a request to arrive, from its first byte to the last of its body; for a client to read anything."""
     most_connections = 1_000
     """At once, of this process; the one beyond them takes the place of an idle one, or is refused."""
 
@@ -41,10 +43,18 @@ class BoundedProtocol(HttpToolsProtocol):
     _data = _rest = b""
     _deadline: float | None = None
     """When the client must have sent what is waited for; None while it waits for us."""
+    _over = False
+    """What the client still sends is of no interest."""
+    _unsent = 0
+    """Bytes that the client had not made room for when it was last looked at."""
+    _look: TimerHandle | None = None
+    """The next look at them; None while there are none."""
 
     def connection_made(self, transport: Any) -> None:
         crowded = len(self.connections) >= self.most_connections
         super().connection_made(transport)
+        # INVARIANT: writing is paused exactly as long as there are bytes that the client has no room for.
+        transport.set_write_buffer_limits(high=0)
         self._wait_for_client(self.request_seconds)
         if crowded:
             self._make_room()
@@ -52,15 +62,55 @@ class BoundedProtocol(HttpToolsProtocol):
     def _make_room(self) -> None:
         """Close the connection that has been waited for the longest; this one, if all others are at work."""
         others: list[Any] = [other for other in self.connections if other is not self]
-        idle = [other for other in others if other._deadline is not None]
+        idle = [other for other in others if other._due is not None]
         if idle:
-            oldest = min(idle, key=lambda other: other._deadline)
-            oldest._deadline = None  # nobody else takes its place as well
-            oldest.transport.close()
+            min(idle, key=lambda other: other._due)._make_way()
         else:
             self._cut_off(ApiError("unavailable", "too many connections are open; try again"))
 
+    @property
+    def _due(self) -> float | None:
+        """When the client must have sent or read what is waited for."""
+        return self._deadline if self._look is None else self._look.when()
+
+    def _make_way(self) -> None:
+        unread = self._look is not None
+        self._deadline = None  # nobody else takes its place as well
+        self._look_no_more()
+        if unread:
+            self.transport.abort()
+        else:
+            self.transport.close()
+
+    # A client that reads slowly is waited for as long as it reads; to close would wait for one that does not.
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._look_later()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._look_no_more()
+
+    def _look_later(self) -> None:
+        self._unsent = self.transport.get_write_buffer_size()
+        self._look = self.loop.call_later(self.request_seconds, self._look_again)
+
+    def _look_again(self) -> None:
+        if self.transport.get_write_buffer_size() < self._unsent:
+            self._look_later()
+        else:
+            self._look = None
+            self.transport.abort()
+
+    def _look_no_more(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
+
     def data_received(self, data: bytes) -> None:
+        if self._over:
+            return
         between, self._between = self._between, False
         if not between:
             self._spent += len(data)
@@ -149,6 +199,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._look_no_more()
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
             self.timeout_keep_alive_task = None
@@ -169,6 +220,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _cut_off(self, error: ApiError) -> None:
         cycle = self.cycle
+        if cycle is not None and not cycle.response_complete and not cycle.more_body:
+            cycle.keep_alive, self._over = False, True  # the request before is answered first
+            self._deadline = None
+            return
         # While an earlier request of the connection waits for its answer, ours would be taken for it.
         own = cycle is not None and cycle.more_body and not cycle.response_started and not self.pipeline
         if cycle is None or own or (cycle.response_complete and not cycle.more_body):

@@ -1,15 +1,21 @@
-"""What a connection may cost: trailers, half-closed clients, requests that never end, too many at once."""
+"""What a connection may cost: trailers, half-closed clients, requests that never end, answers that nobody
+reads, too many at once."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from uvicorn.config import Config
+from uvicorn.server import ServerState
 
+from api.server.wire import BoundedProtocol
 from tests.api.hostile.test_wire import HOST, LOGIN, answers, exchange, refused
 from tests.harness.running_service import Service, running
 
@@ -160,3 +166,94 @@ def test_more_connections_at_work_than_there_may_be_are_refused(service: Service
     finally:
         for wire in wires:
             wire.close()
+
+
+LARGE = b"GET /api/openapi.json HTTP/1.1\r\n" + HOST + b"\r\n"
+MANY = 60
+"""Large answers that the system does not keep for a client that reads none of them."""
+
+
+def reading_little(address: tuple[str, int]) -> socket.socket:
+    wire = socket.socket()
+    wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    wire.settimeout(5)
+    wire.connect(address)
+    return wire
+
+
+def unread(service: Service) -> socket.socket:
+    """A connection that asks for much and has read nothing of it."""
+    wire = reading_little(("127.0.0.1", service.http.base_url.port or 0))
+    wire.sendall(LARGE * MANY)
+    return wire
+
+
+def test_who_reads_no_answers_is_cut_off(service: Service) -> None:
+    whole = len(exchange(service, LARGE)[0])
+    with unread(service) as wire:
+        time.sleep(3.5)
+        assert 0 < len(rest_of(wire)) < whole * MANY
+
+
+def test_who_reads_no_answers_makes_room(service: Service) -> None:
+    with contextlib.ExitStack() as wires:
+        for _ in range(8):
+            wires.enter_context(unread(service))
+        time.sleep(0.4)
+        for number in range(5):
+            with connected(service) as wire:
+                wire.sendall(b"GET /health HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n")
+                assert rest_of(wire).startswith(b"HTTP/1.1 200"), number
+
+
+def served(seconds: float, length: int, play: Callable[[socket.socket, ServerState], Any]) -> None:
+    """One answer of this length, for which the system keeps next to nothing; `play` is the client's part."""
+
+    async def answered(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-length", b"%d" % length), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"x" * length})
+
+    async def both() -> None:
+        config = Config(answered, lifespan="off")  # type: ignore[arg-type]
+        config.load()
+        state = ServerState()
+
+        def protocol() -> BoundedProtocol:
+            made = BoundedProtocol(config, state, {})
+            made.request_seconds = seconds
+            return made
+
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+        listener.bind(("127.0.0.1", 0))
+        server = await asyncio.get_running_loop().create_server(protocol, sock=listener)
+        with reading_little(listener.getsockname()) as wire:
+            wire.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            await asyncio.to_thread(play, wire, state)
+        server.close()
+
+    asyncio.run(both())
+
+
+def test_to_close_waits_for_nobody_who_does_not_read() -> None:
+    def play(wire: socket.socket, state: ServerState) -> None:
+        wire.recv(1)
+        deadline = time.monotonic() + 5
+        while state.connections:
+            assert time.monotonic() < deadline, "it is still open"
+            time.sleep(0.05)
+
+    served(0.3, 50_000, play)
+
+
+def test_who_reads_slowly_gets_the_whole_answer() -> None:
+    def play(wire: socket.socket, state: ServerState) -> None:
+        received, begun = b"", time.monotonic()
+        while piece := wire.recv(16_384):
+            received += piece
+            time.sleep(0.02)
+        assert received.endswith(b"x" * 400_000)
+        assert time.monotonic() - begun > 1.2
+
+    served(0.4, 400_000, play)

@@ -186,10 +186,14 @@ def test_noise_behind_a_request_is_never_taken_for_its_answer(service: Service) 
     body += b'"eventType":"run.started"}'
     event = b"POST /v1/events HTTP/1.1\r\n" + HOST + b"Content-Type: application/json\r\nX-API-Key: " + key
     event += b"\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-    received, closed = exchange(service, event + b"\x00\x01nonsense\r\n\r\n")
-    assert closed
-    for status, _, content in answers(received):
+    for sent in ([event + b"\x00\x01nonsense\r\n\r\n"], [event + b"junk", b"more junk"]):
+        received, closed = exchange(service, *sent)
+        assert closed
+        ((status, _, content),) = answers(received)
         assert status == 200 and json.loads(content)["eventId"] == "e"
+    received, closed = exchange(service, GET + b"\r\n" + event + GET + b"\r\n" + b"\x00junk")
+    assert closed
+    assert [answer[0] for answer in answers(received)] == [401, 200, 401]
 
 
 def test_upgrades_are_not_made(service: Service) -> None:
