@@ -65,6 +65,15 @@ class Wire:
     def resume_reading(self) -> None:
         self.paused = False
 
+    def set_write_buffer_limits(self, high: int) -> None:
+        assert high == 0
+
+    def get_write_buffer_size(self) -> int:
+        return 1
+
+    def abort(self) -> None:
+        self.closing = True
+
     def get_extra_info(self, name: str) -> None:
         return None
 

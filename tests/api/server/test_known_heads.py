@@ -272,6 +272,24 @@ def test_requests_wait_for_the_answers_before_them() -> None:
     played(steps)
 
 
+def test_who_does_not_read_is_answered_no_more_until_he_does() -> None:
+    async def steps(service: Service) -> None:
+        connection = await knowing(service)
+        connection.protocol.pause_writing()
+        assert await connection.send(FIRST) == b"" and connection.parsed == [FIRST]
+        connection.protocol.resume_writing()
+        await connection.rest()
+        assert in_any_order(connection.wire.written)[-1:] == in_any_order(await answered(service, FIRST))
+        assert await connection.send(FIRST) == await answered(service, FIRST)
+        assert connection.parsed == []
+        connection.protocol.request_seconds = 0.0
+        connection.protocol.pause_writing()
+        await asyncio.sleep(0.01)
+        assert connection.wire.closing
+
+    played(steps)
+
+
 def test_nobody_is_told_once_the_connection_is_gone() -> None:
     async def steps(service: Service) -> None:
         connection = await knowing(service)
