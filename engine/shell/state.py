@@ -19,6 +19,7 @@ from engine.shell.words import MOST_VALUES
 MOST_STEPS: Final = 12_000
 MOST_COMMANDS: Final = 600
 DEEPEST: Final = 12
+MOST_POSITIONAL: Final = 1_000
 SPARE_SIZE: Final = 65_536
 """All entries together may be so much larger than twice the text."""
 
@@ -120,6 +121,8 @@ class State:
         elif name in ("cd", "pushd"):
             self._enter([word for word in words if not word.startswith("-") or word == "-"])
         elif name == "set" and "--" in words[:2]:
+            if len(words) > MOST_POSITIONAL:
+                raise TooMuch
             self.positional = ("sh", *words[words.index("--") + 1 :])
         elif name == "unset" and certain:
             for word in words:

@@ -125,7 +125,7 @@ class WordReader:
                     raw.append(text[self.at + 1 : self.at + 2])
                 self.at += 2
             elif char == "$":
-                raw.append(self._dollar(False))
+                raw.append(self._expansion(False))
             elif char == "`":
                 raw.append(self._backticks(False))
             elif operand:
@@ -175,7 +175,7 @@ class WordReader:
                     raw.append(after if after in ("$", "`", "\\", closer) else char + after)
                 self.at += 2
             else:
-                raw.append(self._dollar(True) if char == "$" else self._backticks(True))
+                raw.append(self._expansion(True) if char == "$" else self._backticks(True))
         return raw
 
     # ---- expansions ------------------------------------------------------------------------------------
@@ -209,6 +209,13 @@ class WordReader:
         inner = re.sub(r'\\([`\\$"])' if quoted else r"\\([`\\$])", r"\1", found[1])
         output, chains = self.runner.script(inner, self.depth + 1)
         return self._inserted(output, "; ".join(chains)[:LONGEST_SHOWN], quoted)
+
+    def _expansion(self, quoted: bool) -> str | tuple[str, ...]:
+        """What stands at a `$`; its length and the words in it are counted as steps."""
+        found = self._dollar(quoted)
+        for value in (found,) if isinstance(found, str) else found:
+            self.runner.step(len(value) // 1024 + value.count(BREAK))
+        return found
 
     def _dollar(self, quoted: bool) -> str | tuple[str, ...]:
         text = self.text
