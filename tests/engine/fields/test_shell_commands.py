@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -45,6 +46,21 @@ def commands(payload: Any) -> tuple[str, ...]:
         ({"steps": ["ls -l", "r''m x"]}, "rm x"),
         ({"code": "import os\nos.system('rm x')"}, "rm x"),
         ({"query": "subprocess.run(['rm', 'x'])"}, "rm x"),
+        ({"command": "rm x", "Command": "ls"}, "rm x"),
+        ({"command": "rm x", "COMMAND": 1}, "rm x"),
+        ({"script": "rm x", "\u017fcript": "ls"}, "rm x"),
+        ({"command": "ls", "program": "rm", "args": ["-rf", "/"]}, "rm -rf /"),
+        ({"command": "true", "executable": "rm", "args": ["-rf", "/"]}, "rm -rf /"),
+        ({"path": "/bin/rm", "args": ["-rf", "/"]}, "rm -rf /"),
+        ({"command": "rm", "args": [], "argv": ["-rf", "/"]}, "rm -rf /"),
+        ({"command": "rm", "Args": ["-rf", "/"], "args": ["x"]}, "rm -rf /"),
+        ({"command": "rm", "args": "-rf /"}, "rm -rf /"),
+        ({"command": "rm", "params": ["-rf", "/"]}, "rm -rf /"),
+        ({"command": "rm", "parameters": ["-rf", "/"]}, "rm -rf /"),
+        ({"command": ["rm"], "args": ["-rf", "/"]}, "rm -rf /"),
+        ({"command": "sudo rm", "args": ["-rf", "/"]}, "rm -rf /"),
+        ({"shell": "bash", "args": ["-c", "rm -rf /"]}, "rm -rf /"),
+        ({"commands": [["rm", "-rf", "/"]]}, "rm -rf /"),
     ],
 )
 def test_commands_are_found_wherever_a_tool_puts_them(payload: Any, command: str) -> None:
@@ -62,6 +78,17 @@ def test_commands_are_found_wherever_a_tool_puts_them(payload: Any, command: str
 )
 def test_prose_and_words_of_one_command_are_not_commands(payload: Any) -> None:
     assert not [found for found in commands(payload) if found.startswith("rm x")]
+
+
+def test_programs_and_arguments_are_combined_within_bounds() -> None:
+    def spellings(name: str) -> list[str]:
+        return ["".join(chars) for chars in product(*({char, char.upper()} for char in name))]
+
+    payload = dict.fromkeys(spellings("command"), "p") | {name: ["x" * 600] for name in spellings("args")}
+    found = commands(payload)
+    assert found[-1] == "unreadable"
+    assert sum(map(len, found)) < 20_000
+    assert "p x" in commands({"command": "p", "args": ["x"], "rest": payload})
 
 
 def test_nothing_in_the_payload_is_missing_not_empty() -> None:

@@ -290,6 +290,7 @@ HOSTILE = {
     "arrays": "a=(",
     "redirections": "1>",
     "comments": "#",
+    "positional words": "set -- $@ $@ a;",
 }
 
 
@@ -313,6 +314,27 @@ def test_values_that_double_and_braces_that_multiply_are_given_up() -> None:
     assert read([";".join(f"x{n}" for n in range(700))])[-1] == UNREADABLE
     assert read(["f() { f; f; }; f"])[-1] != UNREADABLE
     assert read(["eval " * 20 + "ls"])[-1] == UNREADABLE
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "set -- $@ $@ a; " * 20,
+        "set -- " + "b" * 2_500 + ";echo" + " $1" * 5_000,
+        "a=(" + "b" * 2_500 + ");echo" + " ${a[@]}" * 5_000,
+        "x=" + "b" * 2_500 + ";echo" + " $x" * 5_000,
+    ],
+)
+def test_what_expansions_put_in_is_counted(text: str) -> None:
+    found = read([text])
+    assert found[-1] == UNREADABLE
+    assert sum(map(len, found)) < 3 * len(text) + 10_000
+
+
+def test_a_few_hundred_words_are_put_in() -> None:
+    words = " ".join(f"x{number}" for number in range(900))
+    assert f"rm {words}" in read([f"set -- {words}; rm $@"])
+    assert f"rm {words}" in read([f"a=({words}); rm ${{a[@]}}"])
 
 
 def test_a_long_document_of_data_is_read_to_its_end() -> None:
