@@ -41,8 +41,8 @@ class Quotas:
         """One event of so many bytes. Raises OverQuota, and then takes nothing."""
         now = self._clock()
         events, kept = self._full.get(key_id, (now, now))
-        events = max(events, now) + self._of_an_event
-        kept = max(kept, now) + size * self._of_a_byte
+        events = (events if events > now else now) + self._of_an_event
+        kept = (kept if kept > now else now) + size * self._of_a_byte
         if events - now > MINUTE:
             raise OverQuota(
                 "this API key has sent as many events as it may in a minute", events - now - MINUTE
