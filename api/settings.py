@@ -43,10 +43,6 @@ class Setting:
         return "--" + self.field.replace("_", "-")
 
 
-def _text(value: str) -> str:
-    return value
-
-
 def _whole(least: int, most: int) -> Callable[[str], int]:
     def parse(value: str) -> int:
         try:
@@ -150,7 +146,7 @@ def _seconds(value: str) -> tuple[float, ...]:
 
 
 TABLE: tuple[Setting, ...] = (
-    Setting("GOVERNANCE_HOST", "127.0.0.1", "address to listen on", _text),
+    Setting("GOVERNANCE_HOST", "127.0.0.1", "address to listen on", str),
     Setting("GOVERNANCE_PORT", "8700", "port to listen on", _whole(0, 65535)),
     Setting("GOVERNANCE_WORKERS", "1", "server processes on this machine", _whole(1, 64)),
     Setting(
@@ -185,7 +181,7 @@ TABLE: tuple[Setting, ...] = (
         "GOVERNANCE_JWT_SECRET",
         "",
         "secret that signs access tokens, 32 bytes or more; empty: a random one kept in the data folder",
-        _text,
+        str,
         secret=True,
     ),
     Setting(
@@ -193,19 +189,19 @@ TABLE: tuple[Setting, ...] = (
         "",
         "the signing secret of before, given once after a change of it, so that secrets in the database are "
         "taken along",
-        _text,
+        str,
         secret=True,
     ),
     Setting("GOVERNANCE_TOKEN_SECONDS", "43200", "lifetime of an access token", _whole(60, 31536000)),
-    Setting("GOVERNANCE_ADMIN_EMAIL", "", "e-mail of the first admin; empty: `admin@localhost`", _text),
+    Setting("GOVERNANCE_ADMIN_EMAIL", "", "e-mail of the first admin; empty: `admin@localhost`", str),
     Setting(
         "GOVERNANCE_ADMIN_PASSWORD",
         "",
         "first admin's password; empty: random",
-        _text,
+        str,
         secret=True,
     ),
-    Setting("GOVERNANCE_API_KEY", "", "the first agent API key; empty: a random one", _text, secret=True),
+    Setting("GOVERNANCE_API_KEY", "", "the first agent API key; empty: a random one", str, secret=True),
     Setting(
         "GOVERNANCE_REQUIRE_BOUND_KEYS",
         "off",

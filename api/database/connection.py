@@ -13,9 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import sqlite3
-import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +27,7 @@ from playhouse.migrations import Runner
 
 from api.database.errors import DatabaseUnavailable, translated
 from api.database.postgres import Postgres, Rows, Statement
+from api.database.secrets_at_rest import close_to_others
 from api.database.table import database
 from api.database.wal_checkpoints import PAGE, Checkpoints
 from api.database.write_lock import FileLock, ServerLock
@@ -68,21 +67,6 @@ def _replacing(columns: Iterable[str], key: Sequence[str]) -> str:
     """The end of an insert whose rows take the place of those with the same key."""
     new = ", ".join(f'"{column}" = excluded."{column}"' for column in columns if column not in key)
     return f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {new}"
-
-
-def close_to_others(path: Path) -> None:
-    """The database holds secrets: nobody but its owner may read it, nor the files that SQLite puts beside it,
-    which get its mode. An older one that others could read is closed."""
-    with contextlib.suppress(OSError):  # what cannot be made says so when it is opened
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    for each in (path, *(path.with_name(path.name + ending) for ending in ("-wal", "-shm"))):
-        with contextlib.suppress(OSError):
-            mode = each.stat().st_mode
-            if os.name != "nt" and stat.S_ISREG(mode) and stat.S_IMODE(mode) & 0o077:
-                each.chmod(0o600)
-                log.warning(
-                    "`%s` could be read by other users of this machine; it is closed to them now", each
-                )
 
 
 class Database:

@@ -1,4 +1,4 @@
-"""Secrets in the database - of webhooks, and keys of user tokens - are encrypted where they lie.
+"""Secrets in the database - of webhooks, and keys of user tokens - are encrypted, and its files are closed.
 
 One random data key encrypts them (AES-256-GCM). It lies in the database too, wrapped with a key that is
 derived (HKDF-SHA256) from the signing secret, so that a copy of the database alone gives nothing away, and a
@@ -10,13 +10,20 @@ INVARIANT: a secret that cannot be decrypted is an error, never an empty one.
 from __future__ import annotations
 
 import base64
+import contextlib
+import logging
+import os
 import secrets
+import stat
+from pathlib import Path
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+log = logging.getLogger("governance")
 
 PREFIX: Final = "sealed:1:"
 """Begins every encrypted value; one without it was kept by a version that did not encrypt."""
@@ -87,3 +94,18 @@ def _decrypted(cipher: AESGCM, kept: str) -> bytes:
         return cipher.decrypt(content[:_NONCE], content[_NONCE:], _PURPOSE)
     except (InvalidTag, ValueError):
         raise SecretsLocked("a secret in the database was encrypted under another signing secret") from None
+
+
+def close_to_others(path: Path) -> None:
+    """The database holds secrets: nobody but its owner may read it, nor the files that SQLite puts beside it,
+    which get its mode. An older one that others could read is closed."""
+    with contextlib.suppress(OSError):  # what cannot be made says so when it is opened
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    for each in (path, *(path.with_name(path.name + ending) for ending in ("-wal", "-shm"))):
+        with contextlib.suppress(OSError):
+            mode = each.stat().st_mode
+            if os.name != "nt" and stat.S_ISREG(mode) and stat.S_IMODE(mode) & 0o077:
+                each.chmod(0o600)
+                log.warning(
+                    "`%s` could be read by other users of this machine; it is closed to them now", each
+                )

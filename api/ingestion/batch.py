@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import astuple
 
+from api.database.audit_chain import Tip
 from api.database.bloom_filter import Key
 from api.database.connection import Database
 from api.database.id_index import EVENTS, IdIndex, IndexEntry
@@ -132,6 +133,12 @@ class Batch:
     def call(self, run: KnownRun, event: Incoming) -> CallRow | None:
         """The call that the event is about, or (the hash being the same) another one that takes its place."""
         return self.calls.get((run.run_no, event.call_hash))
+
+    def position(self, audit_id: str) -> Tip:
+        """Where a record of this transaction stands in the audit log."""
+        position = self.transaction.position(audit_id)
+        assert position is not None
+        return position
 
     def add_call(self, call: CallRow) -> None:
         """A call that was decided for the first time."""

@@ -44,8 +44,7 @@ def report(batch: Batch, event: Incoming, run: KnownRun, policy_revision: int) -
         asserted=event.asserted(),
         details=details,
     )
-    position = transaction.position(audit_id)
-    assert position is not None
+    position = batch.position(audit_id)
     transaction.publish(run.organisation_id, "run", body.runId)
     return Receipt(
         eventId=body.eventId,

@@ -29,6 +29,7 @@ from api.database.audit_chain import Tip
 from api.database.connection import Database
 from api.database.id_index import IdIndex
 from api.database.transaction import NotRepeatable, Transaction
+from api.ingestion import refused
 from api.ingestion.batch import Batch, KnownEvent
 from api.ingestion.dear_calls import SLOW, DearCalls
 from api.ingestion.decide import decide, evaluate, halted
@@ -172,18 +173,18 @@ class Ingestion:
         if not self._key_is_active(event.caller):
             return EventRefused("unauthenticated", "the API key is not valid any more")
         if self._only_bound_keys and event.caller.agent_id is None:
-            return _unbound_key()
+            return refused.unbound_key()
         run = batch.runs.get((event.caller.organisation_id, event.body.runId))
         if run is not None and run.key_id != event.caller.key_id:
-            return _another_keys(run)
+            return refused.another_keys(run)
         known = batch.known.get(event.event_hash)
         if known is not None:
             return self._known(batch, event, known, run)
         if run is not None and run.agent_id != event.body.agentId:
-            return _another_agents(run)
+            return refused.another_agents(run)
         call = batch.call(run, event) if run is not None and event.call is not None else None
         if call is not None and not _is_same_call(event, call):
-            return _another_call(event)
+            return refused.another_call(event)
         if run is None:
             run = batch.new_run(event)
         event_no = batch.next_event
@@ -197,7 +198,7 @@ class Ingestion:
             halt = self._halts.covering(run.organisation_id, run.agent_id, run.run_id)
             outcome = decide(batch, self._evaluated(event, run.facts()), halt)
             call = record_call(batch, event, run, event_no, outcome)
-            receipt = self._receipt(event, call, _position(batch, call.audit_id))
+            receipt = self._receipt(event, call, batch.position(call.audit_id))
             follows = call.approval_id is None
         content = _encode(receipt)
         batch.add_event(event, event_no, run, content, follows=follows)
@@ -210,17 +211,17 @@ class Ingestion:
     ) -> Answer | EventRefused:
         """The recorded answer, as long as the event is the one that was recorded."""
         if not _is_same_event(event, known):
-            return _another_event(event)
+            return refused.another_event(event)
         call = batch.call(run, event) if run is not None and event.call is not None else None
         if call is not None and run is not None:
             if not _is_same_call(event, call):
-                return _another_event(event)
+                return refused.another_event(event)
             covered = self._halts.covering(run.organisation_id, run.agent_id, run.run_id) is not None
             if covered and call.status == "allowed":
                 # The recorded answer says `allowed`; while a halt lasts, nobody gets to act on it.
                 return Answer(_encode(self._repeated(batch, event, run, call)), replayed=True)
         if call is None and event.call is not None:
-            return _another_event(event)  # somebody has deleted its call
+            return refused.another_event(event)  # somebody has deleted its call
         if call is None:
             return Answer(known.receipt, replayed=True)
         stored = _checked(batch, call, known.receipt)
@@ -238,17 +239,17 @@ class Ingestion:
         halt = self._halts.covering(run.organisation_id, run.agent_id, run.run_id)
         if halt is None or call.status != "allowed":
             audit_id = record_repeat(batch.transaction, event, call, call.status, None)
-            return self._receipt(event, call, _position(batch, audit_id), audit_id=audit_id)
+            return self._receipt(event, call, batch.position(audit_id), audit_id=audit_id)
         # What was recorded stays, and holds again when the halt ends.
         audit_id = record_repeat(batch.transaction, event, call, "blocked", halt)
-        position = _position(batch, audit_id)
+        position = batch.position(audit_id)
         return self._receipt(event, call, position, status="blocked", reason=halted(halt), audit_id=audit_id)
 
     def _doubtful(self, batch: Batch, event: Incoming, call: CallRow, why: str) -> Receipt:
         """A stored decision that is not the one on record: an admin must look, and nobody acts on it."""
         reason = f"{why}; the call stays blocked until an admin has run `governance audit verify`"
         audit_id = record_doubt(batch.transaction, event, call, reason)
-        position = _position(batch, audit_id)
+        position = batch.position(audit_id)
         return self._receipt(event, call, position, status="blocked", reason=reason, audit_id=audit_id)
 
     # Answer ---------------------------------------------------------------------------------------
@@ -286,17 +287,8 @@ class Ingestion:
 def _checked(batch: Batch, call: CallRow, receipt: bytes = b"") -> Checked:
     """Hold a stored decision against its record; one of this transaction is on record only with it."""
     if call.call_no > batch.transaction.highest("events"):
-        return Checked(None, _position(batch, call.audit_id))
+        return Checked(None, batch.position(call.audit_id))
     return check(call, receipt)
-
-
-def _position(batch: Batch, audit_id: str) -> Tip:
-    position = batch.transaction.position(audit_id)
-    assert position is not None
-    return position
-
-
-# Refusals -----------------------------------------------------------------------------------------
 
 
 def _is_same_event(event: Incoming, known: KnownEvent) -> bool:
@@ -306,45 +298,3 @@ def _is_same_event(event: Incoming, known: KnownEvent) -> bool:
 
 def _is_same_call(event: Incoming, call: CallRow) -> bool:
     return (call.payload_digest, call.tool_call_id) == (event.digest, event.metadata["toolCallId"])
-
-
-def _unbound_key() -> EventRefused:
-    return EventRefused(
-        "forbidden",
-        "the API key is bound to no agent, which this service asks for; ask an admin for one that is, made"
-        " with `governance keys add NAME --agent ID`",
-        "unbound_key",
-    )
-
-
-def _another_keys(run: KnownRun) -> EventRefused:
-    return EventRefused(
-        "run_conflict",
-        f"the run `{run.run_id}` was made with another API key; a run belongs to the key that made it: use"
-        " another `runId`",
-        "run_of_another_key",
-    )
-
-
-def _another_agents(run: KnownRun) -> EventRefused:
-    return EventRefused(
-        "run_conflict",
-        f"the run `{run.run_id}` belongs to another agent; a run has one agent: use another `runId`",
-        "run_of_another_agent",
-    )
-
-
-def _another_event(event: Incoming) -> EventRefused:
-    return EventRefused(
-        "event_id_conflict",
-        f"the event `{event.body.eventId}` was sent before with another body, or for another user; use a new"
-        " `eventId`",
-    )
-
-
-def _another_call(event: Incoming) -> EventRefused:
-    return EventRefused(
-        "tool_call_conflict",
-        f"the tool call `{event.metadata['toolCallId']}` of this run was reported with another"
-        " tool or payload, or for another user; a changed call needs a new `toolCallId`",
-    )
