@@ -64,10 +64,6 @@ def installation_key(settings: Settings) -> InstallationKey:
     """The key of the data folder, or of `GOVERNANCE_AUDIT_KEY_FILE`; made at the first call. Raises
     SettingsError when it must not be used."""
     path = key_file(settings)
-    if settings.audit_key_file is not None and not path.exists():
-        raise SettingsError(
-            f"GOVERNANCE_AUDIT_KEY_FILE: there is no file `{path}`; copy `audit-key` there from another node"
-        )
     text = kept(path, "the key of the audit log", _new, "")
     try:
         return InstallationKey(bytes.fromhex(text))

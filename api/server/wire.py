@@ -25,6 +25,7 @@ MOST_HEAD: Final = 65_536
 """Bytes of one request that are no body, beside those that arrive together with its beginning."""
 CHUNK_OVERHEAD: Final = 8
 """Bytes that may frame each byte of a body sent in the smallest chunks."""
+STREAM: Final = "/v1/stream"
 HALF_CLOSED_SECONDS: Final = 10.0
 """For the answer to a client that sends no more: it may wait for it, or be gone."""
 
@@ -151,6 +152,8 @@ class BoundedProtocol(HttpToolsProtocol):
         cycle = self.cycle
         if cycle is None or cycle.response_complete or cycle.more_body or self.transport.is_closing():
             return False
+        if cycle.response_started and self.scope["path"] == STREAM:
+            return False  # it never ends, so nobody waits for the end of it
         cycle.keep_alive = False
         self._wait_for_client(HALF_CLOSED_SECONDS)
         return True
