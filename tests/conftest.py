@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from api import readiness
+from api.audit import checkpointer
 from api.database import change_hints
 from tests.harness.postgres import database_url, postgres, postgres_url
 
@@ -29,3 +30,6 @@ change_hints.IDLE_SECONDS = 0.02
 
 readiness.EVERY_SECONDS = 3600.0  # type: ignore[misc]
 """A probe in between would be one of the statements that tests count; `faults/test_readiness.py` wants it."""
+
+checkpointer.EVERY_SECONDS = 3600.0  # type: ignore[misc]
+"""The same of signing the audit log; `api/audit` and `system` want it."""

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from api.ingestion import batch
+from api.ingestion import known_runs
 from tests.harness.application import Service
 
 
 @pytest.mark.slow
 def test_many_events_leave_nothing_behind_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Runs are remembered up to a bound; a bound that both counts are past leaves only what must not stay.
-    monkeypatch.setattr(batch, "MOST_REMEMBERED", 10)
+    monkeypatch.setattr(known_runs, "MOST_REMEMBERED", 10)
 
     async def scene() -> None:
         async with Service(tmp_path) as service:
