@@ -187,7 +187,8 @@ def test_the_short_way_is_taken() -> None:
         get_method=lambda: b"POST", get_http_version=lambda: "1.1", should_upgrade=lambda: False
     )
     state = {event_fast_path.STATE: object()}
-    connection: Any = SimpleNamespace(expect_100_continue=False, parser=parser, app_state=state)
+    flow = SimpleNamespace(write_paused=False)
+    connection: Any = SimpleNamespace(expect_100_continue=False, parser=parser, app_state=state, flow=flow)
     plain = event_fast_path.EventProtocol._is_plain
     assert plain(connection, headers)
     unusual = {"content-type": ORDINARY, "content-length": "70000", "origin": "https://console.example"}

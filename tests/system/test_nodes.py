@@ -151,10 +151,10 @@ def test_halts_keys_and_users_hold_everywhere_at_once(pair: list[Node]) -> None:
     assert status(one.call(3, "read")) == "allowed"
 
     made = one.http.post("/v1/api-keys", json={"name": "second"}, headers=admin).json()
-    assert status(other.call(4, "read", key=made["key"])) == "allowed"
+    assert status(other.call(4, "read", key=made["key"], run="run-of-second")) == "allowed"
     gone = one.http.delete(f"/v1/api-keys/{made['keyId']}", headers=admin)
     assert gone.status_code in (200, 204), gone.text
-    assert other.call(5, "read", key=made["key"]).status_code == 401
+    assert other.call(5, "read", key=made["key"], run="run-of-second").status_code == 401
 
     person = {"email": "r@example.com", "role": "reviewer", "password": "correct horse battery"}
     user = one.http.post("/v1/users", json=person, headers=admin).json()
