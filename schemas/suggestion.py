@@ -13,8 +13,8 @@ def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The known word that is most like this one, however it is cased and hyphenated; None if none is."""
     from difflib import get_close_matches
 
-    folded = {_folded(name): name for name in known}
-    close = get_close_matches(_folded(word[:LONGEST]), folded, n=1, cutoff=cutoff)
+    folded = {as_compared(name): name for name in known}
+    close = get_close_matches(as_compared(word[:LONGEST]), folded, n=1, cutoff=cutoff)
     return folded[close[0]] if close else None
 
 
@@ -24,5 +24,5 @@ def suggestion(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     return f"; did you mean `{near}`?" if near else ""
 
 
-def _folded(word: str) -> str:
+def as_compared(word: str) -> str:
     return word.casefold().replace("_", "").replace("-", "")

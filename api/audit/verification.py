@@ -19,7 +19,6 @@ from api.audit import checkpoints
 from api.audit.agreement import Agreement
 from api.audit.checkpoints import CHAIN, Checkpoint
 from api.audit.installation_key import PublicKey
-from api.clock import seconds
 from api.database import audit_chain
 from api.database.connection import Database
 
@@ -185,8 +184,3 @@ class _Signed:
             tip = body.chains.get(self._organisation_id, {}).get(CHAIN)
             if tip is not None:
                 yield (*tip, each.number)
-
-
-def age(at: str | None, now: float) -> float | None:
-    """Seconds since the newest checkpoint; None without one."""
-    return None if at is None else max(0.0, now - seconds(at))

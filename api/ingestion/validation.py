@@ -21,7 +21,7 @@ from api.http.problems import ApiError, invalid
 from api.ingestion.event import EventBody, Incoming, payload_digest, principal, without_user_token
 from engine.errors import Problem
 from engine.model import ToolCall
-from schemas.suggestion import closest
+from schemas.suggestion import as_compared, closest
 
 _FIELDS: Final = schemas.load("bodies/event")["properties"]
 _METADATA: Final = _FIELDS["metadata"]["properties"]
@@ -162,14 +162,10 @@ def _also_wrong(value: Any) -> Iterator[Problem]:
         return
     for name in metadata.keys() - _METADATA.keys():
         if "inputPayload" not in metadata and (
-            _folded(name) in _MEANT_AS_PAYLOAD or closest(name, ("inputPayload",))
+            as_compared(name) in _MEANT_AS_PAYLOAD or closest(name, ("inputPayload",))
         ):
             pointer = f"/metadata/{bodies.escape(name[:60])}"
             yield Problem(f"`{name[:60]}` is not looked at; did you mean `inputPayload`?", pointer, "unknown")
-
-
-def _folded(name: str) -> str:
-    return name.casefold().replace("_", "").replace("-", "")
 
 
 def checked(caller: Caller, raw: bytes) -> Incoming | None:
