@@ -38,7 +38,7 @@ from api.ingestion.known_runs import KnownRun, KnownRuns
 from api.ingestion.lifecycle import report
 from api.ingestion.record import record_call, record_doubt, record_repeat
 from api.ingestion.rows import CallRow
-from api.ingestion.validation import checked, checked_for_user
+from api.ingestion.validation import admitted, event_for_user, event_of
 from api.store import accounts
 from api.store.halts import HaltBook
 from engine.matching.ruleset import Ruleset
@@ -54,11 +54,11 @@ PART: Final = 12
 
 async def validate(caller: Caller, raw: bytes, store: Database, clock: Clock) -> Incoming:
     """The checked event of a body, ready for the writer; raises 4xx."""
-    event = checked(caller, raw)
-    if event is not None:
-        return event
+    body, metadata = admitted(caller, raw)
+    if "userToken" not in metadata:
+        return event_of(caller, raw, body, metadata)
     rule = await store.read(accounts.user_token_rule, caller.organisation_id)
-    return checked_for_user(caller, raw, rule, clock())
+    return event_for_user(caller, raw, body, metadata, rule, clock())
 
 
 class Ingestion:

@@ -168,19 +168,33 @@ def _also_wrong(value: Any) -> Iterator[Problem]:
             yield Problem(f"`{name[:60]}` is not looked at; did you mean `inputPayload`?", pointer, "unknown")
 
 
-def checked(caller: Caller, raw: bytes) -> Incoming | None:
-    """The checked event of a body; None when it names a user, whose token `checked_for_user` must verify.
-    Raises 4xx."""
+def admitted(caller: Caller, raw: bytes) -> tuple[EventBody, dict[str, Any]]:
+    """What `read_event` says of a body that this caller may send. Raises 4xx."""
     body, metadata = read_event(raw)
     _refuse_foreign(caller, body, metadata)
-    if "userToken" in metadata:
-        return None
+    return body, metadata
+
+
+def checked(caller: Caller, raw: bytes) -> Incoming | None:
+    """The checked event of a body; None when it names a user, whose token must be verified. Raises 4xx."""
+    body, metadata = admitted(caller, raw)
+    return None if "userToken" in metadata else event_of(caller, raw, body, metadata)
+
+
+def event_of(caller: Caller, raw: bytes, body: EventBody, metadata: dict[str, Any]) -> Incoming:
+    """The event of an admitted body without a user token."""
     return _ready(caller, raw, body, metadata, _bound_user(caller))
 
 
-def checked_for_user(caller: Caller, raw: bytes, rule: Mapping[str, Any] | None, now: float) -> Incoming:
-    """The same of a body with a user token, verified by the organisation's rule. Raises 4xx."""
-    body, metadata = read_event(raw)
+def event_for_user(
+    caller: Caller,
+    raw: bytes,
+    body: EventBody,
+    metadata: dict[str, Any],
+    rule: Mapping[str, Any] | None,
+    now: float,
+) -> Incoming:
+    """The event of an admitted body with a user token, verified by the organisation's rule. Raises 4xx."""
     facts = verify_user_token(metadata["userToken"], rule, now)
     user_id = facts["user"]["id"]
     if caller.user_id is not None and user_id != caller.user_id:
