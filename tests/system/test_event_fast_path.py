@@ -65,6 +65,7 @@ def read_answer(reader: BinaryIO) -> tuple[str, dict[str, str], bytes]:
 def comparable(answer: tuple[str, dict[str, str], bytes]) -> Any:
     """Without what differs between any two answers."""
     status, headers, body = answer
+    assert int(headers.pop("content-length")) == len(body)  # the place in the chain has one digit more in one
     text = re.sub(r"(?:aud|apr|req)_[0-9a-f]{32}|\d{4}-\d\d-\d\dT[0-9:.]+Z", "*", body.decode())
     text = re.sub(r'"auditSequence":\d+,"auditHash":"[0-9a-f]{64}"', "*", text)
     return status, {name: value for name, value in headers.items() if name != "date"}, text
