@@ -38,8 +38,9 @@ Tips = dict[str, tuple[int, str]]
 """Organisation to the count and the last hash of its chain."""
 
 _TIPS = (
-    "SELECT a.organisation_id, a.sequence, a.hash FROM organisations o JOIN audit a"
-    " ON a.organisation_id = o.organisation_id AND a.sequence ="
+    # CROSS JOIN: from each organisation into the index of the log, never over the log.
+    "SELECT a.organisation_id, a.sequence, a.hash FROM organisations o CROSS JOIN audit a"
+    " WHERE a.organisation_id = o.organisation_id AND a.sequence ="
     " (SELECT MAX(b.sequence) FROM audit b WHERE b.organisation_id = o.organisation_id)"
 )
 _FROM = "SELECT number, body, signature FROM checkpoints WHERE number > ? ORDER BY number LIMIT ?"
