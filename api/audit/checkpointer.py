@@ -15,7 +15,8 @@ log = logging.getLogger("governance")
 OTHER_KEY = (
     "this node does not sign the audit log: the checkpoints of its database are signed with another key; "
     "copy the file `audit-key` from the data folder of the node that began, or name it with "
-    "GOVERNANCE_AUDIT_KEY_FILE"
+    "GOVERNANCE_AUDIT_KEY_FILE, and start again; if that key is lost for ever, begin with a new one: "
+    "`governance audit rekey --lost`"
 )
 
 

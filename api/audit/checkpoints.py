@@ -7,7 +7,8 @@ A checkpoint is canonical JSON, signed with the installation's key (`installatio
 
 It names the chains that have grown since the one before it (the first of a process names all). `previous`
 is the digest of the checkpoint before, so none can be taken out of their row. An organisation's chains have
-numbers; today each has the chain 0.
+numbers; today each has the chain 0. `nextKey` is the public key that signs what follows; `lostKey` is the one
+of before, when it could not be used to say so.
 
 INVARIANT: a checkpoint covers only what was committed before it.
 """
@@ -47,14 +48,21 @@ _FROM = "SELECT number, body, signature FROM checkpoints WHERE number > ? ORDER 
 _LAST = "SELECT number, body, signature FROM checkpoints ORDER BY number DESC LIMIT 1"
 
 
-class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What is signed; see the module."""
 
     at: str
     chains: dict[str, dict[str, tuple[int, str]]]
+    lostKey: str | None = None  # noqa: N815
+    nextKey: str | None = None  # noqa: N815
     number: int
     previous: str
     publicKey: str  # noqa: N815
+
+    @property
+    def signer_after(self) -> str:
+        """The public key that the next checkpoint is signed with."""
+        return self.nextKey or self.publicKey
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -111,7 +119,7 @@ class Checkpointer:
         before, number, previous = self._signed, self._number, self._digest
         if last is not None and last.number >= number:
             body = last.read()
-            if body is None or body.publicKey != self._key.public.text:
+            if body is None or body.signer_after != self._key.public.text:
                 raise KeyDiffers
             before, number, previous, at = self._followed(store), last.number, last.digest, body.at
             if transaction.now - seconds(at) < EVERY_SECONDS or now == before:
@@ -129,9 +137,7 @@ class Checkpointer:
             previous=previous,
             publicKey=self._key.public.text,
         )
-        text = canonical_json(body)
-        made = Checkpoint(number + 1, text.decode(), self._key.sign(text))
-        store.insert_many("checkpoints", ("number", "body", "signature"), [msgspec.structs.astuple(made)])
+        made = put(store, body, self._key)
         transaction.after_commit(lambda: self._keep(made.number, made.digest, now, body.at))
         return made
 
@@ -148,6 +154,14 @@ class Checkpointer:
 
     def _keep(self, number: int, digest: str, signed: Tips, at: str) -> None:
         self._number, self._digest, self._signed, self.signed_at = number, digest, signed, at
+
+
+def put(store: Database, body: Body, key: InstallationKey) -> Checkpoint:
+    """Sign a checkpoint and store it; part of a transaction."""
+    text = canonical_json(body)
+    made = Checkpoint(body.number, text.decode(), key.sign(text))
+    store.insert_many("checkpoints", ("number", "body", "signature"), [msgspec.structs.astuple(made)])
+    return made
 
 
 def tips(store: Database) -> Tips:

@@ -64,7 +64,7 @@ def installation_key(settings: Settings) -> InstallationKey:
     """The key of the data folder, or of `GOVERNANCE_AUDIT_KEY_FILE`; made at the first call. Raises
     SettingsError when it must not be used."""
     path = key_file(settings)
-    text = kept(path, "the key of the audit log", _new, "")
+    text = kept(path, "the key of the audit log", new_key, "")
     try:
         return InstallationKey(bytes.fromhex(text))
     except ValueError:
@@ -78,5 +78,6 @@ def key_file(settings: Settings) -> Path:
     return named or settings.data_dir / FILE
 
 
-def _new() -> str:
+def new_key() -> str:
+    """The text of the file of a new private key."""
     return Ed25519PrivateKey.generate().private_bytes_raw().hex()

@@ -17,12 +17,17 @@ from typing import Any
 
 from api.audit import checkpoints
 from api.audit.agreement import Agreement
-from api.audit.checkpoints import CHAIN, Checkpoint
+from api.audit.checkpoints import CHAIN, Body, Checkpoint
 from api.audit.installation_key import PublicKey
 from api.database import audit_chain
 from api.database.connection import Database
 
 MOST_PROBLEMS = 100
+OWN_COPY = (
+    "there is no key file here, so the checkpoints were held against the public key that the database itself"
+    " names: whoever can write to the database can have put a key of their own there. Name the key that was"
+    " noted elsewhere with --public-key, or what an earlier check said with --expect"
+)
 
 Progress = Callable[[int], None]
 """Told now and then how many records are through."""
@@ -49,6 +54,8 @@ class Verification:
     signed_at: str | None = None
     key_id: str | None = None
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What is no fault, but must be known to judge."""
 
     def add(self, problem: str) -> None:
         if len(self.problems) < MOST_PROBLEMS:
@@ -66,6 +73,7 @@ class Verification:
             "signedAt": self.signed_at,
             "keyId": self.key_id,
             "problems": self.problems,
+            "notes": self.notes,
         }
 
 
@@ -76,7 +84,7 @@ def verify(
     expected: Expectation | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """`{valid, count, firstBroken, lastHash, signed, unsigned, checkpoint, signedAt, keyId, problems}`.
+    """What `Verification.shape` says.
 
     `trusted` are the keys that checkpoints may be signed with; none: the key that they name themselves, which
     proves less. `firstBroken` is the `auditId` of the first record that does not follow from those before it.
@@ -123,7 +131,7 @@ class _Signed:
         found: Verification,
     ) -> None:
         self._organisation_id = organisation_id
-        self._trusted = frozenset(trusted)
+        self._keys = _Keys(trusted, newest, found)
         self._found = found
         self._tips = self._read(store, newest.number if newest is not None else 0)
         self._next = next(self._tips, None)
@@ -156,7 +164,6 @@ class _Signed:
     def _read(self, store: Database, last: int) -> Iterator[tuple[int, str, int]]:
         """Count, hash and number of the checkpoints that tell of this organisation, each checked."""
         found, expected, previous = self._found, 1, checkpoints.FIRST
-        trusted = self._trusted
         for each in checkpoints.after(store, -(1 << 62)):
             if each.number > last:
                 return
@@ -169,8 +176,7 @@ class _Signed:
                 found.add(f"checkpoint {each.number} was changed, or does not follow from the one before it")
                 return
             key = PublicKey(body.publicKey)
-            trusted = trusted or frozenset((key,))
-            if key not in trusted:
+            if not self._keys.goes_on(body):
                 found.add(
                     f"checkpoint {each.number} is signed with another key, `{key.key_id}`; if you changed the"
                     " key, name the one of before too (--public-key)"
@@ -184,3 +190,41 @@ class _Signed:
             tip = body.chains.get(self._organisation_id, {}).get(CHAIN)
             if tip is not None:
                 yield (*tip, each.number)
+
+
+class _Keys:
+    """Whose signatures count. Each checkpoint names the digest of the one before, so a key that is trusted
+    vouches for all before its last one; and a key that hands over vouches for the next."""
+
+    def __init__(
+        self, trusted: Collection[PublicKey], newest: Checkpoint | None, found: Verification
+    ) -> None:
+        self._trusted = {key.text for key in trusted}
+        self._found = found
+        self._before: Body | None = None
+        self._vouched = not trusted or (newest is not None and any(newest.is_signed(key) for key in trusted))
+        """The newest checkpoint is signed with a trusted key, or none can be told from others."""
+        if newest is not None and not trusted:
+            found.notes.append(OWN_COPY)
+
+    def goes_on(self, body: Body) -> bool:
+        """Whether the signer of the next checkpoint counts."""
+        before, self._before = self._before, body
+        if before is None:
+            return self._vouched or body.publicKey in self._trusted
+        if body.publicKey == before.publicKey:
+            return True
+        if body.publicKey == before.nextKey:
+            self._changed(before.publicKey, body, "the key of before signed that")
+            return True
+        if body.lostKey == before.signer_after and (self._vouched or body.publicKey in self._trusted):
+            self._changed(body.lostKey, body, "the key of before was lost, so only the new one says so")
+            return True
+        return body.publicKey in self._trusted
+
+    def _changed(self, old: str, body: Body, how: str) -> None:
+        old_id, new_id = PublicKey(old).key_id, PublicKey(body.publicKey).key_id
+        self._found.notes.append(
+            f"since checkpoint {body.number} (at the latest {body.at}) the key is `{new_id}`, before it was"
+            f" `{old_id}`; {how}"
+        )

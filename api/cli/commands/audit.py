@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from api.cli.local_store import add_organisation, add_place, opened, settings_of
+from api.cli.local_store import actor, add_organisation, add_place, opened, settings_of
 from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, add_format, moment, show
 
 if TYPE_CHECKING:
@@ -55,6 +55,13 @@ def register(commands: Subparsers) -> None:
         help="a key that checkpoints may be signed with; default: the one of the data folder",
     )
     key = actions.add_parser("key", help="show the public key of the checkpoints, to note it elsewhere")
+    rekey = actions.add_parser(
+        "rekey",
+        help="begin with a new key",
+        description="Begins with a new key for the checkpoints; the key of before signs that, so `verify` "
+        "accepts both and says when it changed. Afterwards copy the key to every node and start them again.",
+    )
+    rekey.add_argument("--lost", action="store_true", help="the key of before is lost for ever")
     export = actions.add_parser(
         "export",
         help="write the records as JSON lines",
@@ -64,7 +71,7 @@ def register(commands: Subparsers) -> None:
     export.add_argument("--since", metavar="TIME", help="ISO 8601; included")
     export.add_argument("--until", metavar="TIME", help="ISO 8601; not included")
     export.add_argument("--output", type=Path, metavar="FILE", help="default: standard output")
-    for command, run in ((check, _verify), (export, _export), (key, _key)):
+    for command, run in ((check, _verify), (export, _export), (key, _key), (rekey, _rekey)):
         add_place(command)
         command.set_defaults(run=run)
     add_format(check)
@@ -90,6 +97,8 @@ def _verify(arguments: argparse.Namespace) -> int:
     show(results, COLUMNS, arguments.format)
     if arguments.format == "table":
         for result in results:
+            for note in result["notes"]:
+                print(f"{result['organisationId']}: note: {note}", file=sys.stderr)
             for problem in result["problems"]:
                 print(f"{result['organisationId']}: {problem}", file=sys.stderr)
     return 0 if all(result["valid"] for result in results) else FAILED
@@ -140,6 +149,24 @@ def _key(arguments: argparse.Namespace) -> int:
     key = installation_key(settings).public
     row = {"keyId": key.key_id, "algorithm": ALGORITHM, "publicKey": key.text}
     show([row], {"keyId": "KEY", "algorithm": "ALGORITHM", "publicKey": "PUBLIC KEY"}, arguments.format)
+    return 0
+
+
+def _rekey(arguments: argparse.Namespace) -> int:
+    from api.audit import rekey
+    from api.settings import SettingsError
+
+    with opened(arguments) as store:
+        try:
+            old, new, kept = rekey.begin(store.settings, store.write, actor(), arguments.lost)
+        except (rekey.NoHandover, SettingsError) as error:
+            raise CommandError(str(error)) from None
+        except OSError as error:
+            raise CommandError(f"the new key cannot be written: {error.strerror}") from None
+    print(f"the key is `{new}` now, before it was `{old}`")
+    if kept is not None:
+        print(f"the file of before is kept as `{kept}`")
+    print("copy the new file to every node, start them again, and note the new `governance audit key`")
     return 0
 
 

@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
+from api.audit import rekey
 from api.audit.checkpoints import Checkpointer, KeyDiffers
 from api.audit.installation_key import InstallationKey, installation_key
 from api.audit.verification import Expectation, verify
+from api.bootstrap import prepare
 from api.database import audit_chain
+from api.database.transaction import Transaction
 from api.settings import SettingsError, load
-from tests.harness.application import Service
+from tests.harness.application import Service, settings_for
 
 AT = "2026-01-31T09:30:00Z"
 POLICIES = [
@@ -291,6 +294,52 @@ def test_nodes_share_the_key_of_a_named_file(tmp_path: Path) -> None:
     named.write_text("no key\n")
     with pytest.raises(SettingsError, match="32 bytes in hexadecimal"):
         installation_key(settings)
+
+
+def test_a_key_file_that_is_gone_is_not_made_anew_while_the_log_is_signed(tmp_path: Path) -> None:
+    named = tmp_path / "keys" / "audit"
+    environment = {"GOVERNANCE_AUDIT_KEY_FILE": str(named)}
+
+    async def start() -> None:
+        async with Service(tmp_path, POLICIES, environment=environment) as service:
+            await signed(service)
+
+    asyncio.run(start())
+    named.unlink()
+    with pytest.raises(AssertionError, match=r"keys/audit.*put the file back .*audit rekey --lost"):
+        asyncio.run(start())
+    with pytest.raises(SettingsError, match="audit rekey --lost"):
+        prepare(settings_for(tmp_path, **environment))
+    assert not named.exists()
+
+
+def test_whoever_was_handed_over_from_signs_no_more(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        before, write = service.context.audit_key, service.context.writer.write
+        transact = service.context.store.transaction
+
+        def here(job: Any) -> Any:
+            with transact():
+                transaction = Transaction(service.context.store, service.clock(), service.ids, None)
+                result = job(transaction)
+                transaction.flush()
+            return result
+
+        await asyncio.to_thread(rekey.begin, service.settings, here, "cli:ops", False)
+        service.clock.advance(2)
+        with pytest.raises(KeyDiffers):
+            await write(Checkpointer(before).sign)
+        new = installation_key(service.settings)
+        assert await write(Checkpointer(new).sign) is not None
+        for trusted in (before.public, new.public):
+            found = await verified(service, trusted=(trusted,))
+            assert (found["valid"], len(found["notes"])) == (True, 1)
+        # Who has the old key alone cannot write a history of before.
+        await changed(service, "DELETE FROM checkpoints WHERE number > 1")
+        found = await verified(service, trusted=(new.public,))
+        assert "signed with another key" in found["problems"][0]
+
+    played(tmp_path, steps)
 
 
 def test_a_clock_that_goes_back_is_no_sign_of_tampering(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from api.settings import load
 from tests.harness.command_line import DataShell
 
 
-def sign(shell: DataShell) -> None:
-    """What a running service does once a second."""
+def sign(shell: DataShell, later: float = 0) -> None:
+    """What a running service does once a second, so many seconds from now."""
     from api.clock import random_ids, system_clock
     from api.database.transaction import Transaction
 
@@ -22,7 +22,7 @@ def sign(shell: DataShell) -> None:
     store = Database(settings.database)
     try:
         with store.transaction():
-            transaction = Transaction(store, system_clock(), random_ids, None)
+            transaction = Transaction(store, system_clock() + later, random_ids, None)
             assert Checkpointer(installation_key(settings)).sign(transaction) is not None
             transaction.flush()
     finally:
@@ -60,3 +60,48 @@ def test_the_key_is_shown_and_used(data_shell: DataShell) -> None:
     assert code == 1 and "signed with another key" in error
     assert "64 hexadecimal digits" in data_shell.refused("audit", "verify", "--public-key", "x", code=2)
     assert (data_shell.data / "audit-key").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_new_key_begins_and_the_chain_goes_on(data_shell: DataShell) -> None:
+    assert "nothing is signed yet" in data_shell.refused("audit", "rekey")
+    sign(data_shell)
+    old = data_shell.json("audit", "key")[0]
+    code, output, _ = data_shell.run("audit", "rekey")
+    new = data_shell.json("audit", "key")[0]
+    assert code == 0 and f"the key is `{new['keyId']}` now, before it was `{old['keyId']}`" in output
+    assert (data_shell.data / f"audit-key.{old['keyId']}").stat().st_mode & 0o777 == 0o600
+    data_shell.run("keys", "add", "one")
+    sign(data_shell, later=2)
+    for known in (new, old):
+        found = data_shell.json("audit", "verify", "--public-key", known["publicKey"])[0]
+        assert (found["valid"], found["keyId"], found["unsigned"]) == (True, new["keyId"], 0)
+        assert f"the key is `{new['keyId']}`, before it was `{old['keyId']}`" in found["notes"][0]
+        assert "the key of before signed that" in found["notes"][0]
+    code, _, error = data_shell.run("audit", "verify")
+    assert code == 0 and "note: since checkpoint" in error
+
+
+def test_a_lost_key_is_given_up_only_when_that_is_said(data_shell: DataShell) -> None:
+    sign(data_shell)
+    old = data_shell.json("audit", "key")[0]
+    (data_shell.data / "audit-key").unlink()
+    assert "say --lost" in data_shell.refused("audit", "rekey")
+    assert not list(data_shell.data.glob("audit-key*"))
+    assert data_shell.run("audit", "rekey", "--lost")[0] == 0
+    data_shell.run("keys", "add", "one")
+    sign(data_shell, later=2)
+    found = data_shell.json("audit", "verify")[0]
+    assert (found["valid"], found["unsigned"]) == (True, 0)
+    assert "the key of before was lost, so only the new one says so" in found["notes"][0]
+    code, _, error = data_shell.run("audit", "verify", "--public-key", old["publicKey"])
+    assert code == 1 and "signed with another key" in error
+
+
+def test_without_a_key_file_it_is_said_what_was_compared(data_shell: DataShell) -> None:
+    sign(data_shell)
+    public = data_shell.json("audit", "key")[0]["publicKey"]
+    assert data_shell.json("audit", "verify")[0]["notes"] == []
+    (data_shell.data / "audit-key").unlink()
+    code, _, error = data_shell.run("audit", "verify")
+    assert code == 0 and "the public key that the database itself names" in error and "--public-key" in error
+    assert data_shell.json("audit", "verify", "--public-key", public)[0]["notes"] == []
