@@ -1,11 +1,13 @@
 """Whether a set of documents fits together.
 
-Refuses sets in which two files say the same id, or a pack names a preset that is not there. It knows nothing
-of one document's own faults, those are found when it is loaded.
+Refuses sets in which two files say the same id, or a pack names a preset that is not there, and batches that
+leave an organisation nothing of several policies. It knows nothing of one document's own faults, those are
+found when it is loaded.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from engine.documents.presets import Pack, Preset
@@ -32,6 +34,29 @@ def refuse_set(head: Snapshot, edits: Mapping[str, Loaded | None]) -> list[Probl
     if any((loaded or head.files[path]).kind != "policy" for path, loaded in edits.items()):
         problems += _refuse_packs(head, edits)
     return problems
+
+
+def refuse_emptied(head: Snapshot, edits: Mapping[str, Loaded | None]) -> list[Problem]:
+    """Files that are gone all at once are rather lost than deleted, and without them everything is allowed.
+    The last policy alone may go, so who means it takes two steps."""
+    gone = Counter(
+        record.organisation_id
+        for path, loaded in edits.items()
+        if loaded is None and (record := head.files.get(path)) and record.kind == "policy"
+    )
+    come = {loaded.place.organisation_id for loaded in edits.values() if loaded and loaded.kind == "policy"}
+    return [
+        Problem(
+            f"the files of all {count} policies of organisation `{organisation_id}` are gone at once, and"
+            " without them everything would be allowed; put them back. If you mean it, keep one until the"
+            " others are out of force, and then remove that one",
+            "",
+            "all_gone",
+            "policies" if organisation_id == "default" else f"organisations/{organisation_id}/policies",
+        )
+        for organisation_id, count in gone.items()
+        if count > 1 and count == len(head.of(organisation_id)) and organisation_id not in come
+    ]
 
 
 def _refuse_packs(head: Snapshot, edits: Mapping[str, Loaded | None]) -> list[Problem]:

@@ -18,7 +18,7 @@ from engine.errors import DocumentError, PolicyFileInvalid, Problem
 from engine.repository import consistency
 from engine.repository.archive import FileChange, FileRecord, Records
 from engine.repository.baseline import Baseline
-from engine.repository.loader import DocumentLoader, Put
+from engine.repository.loader import DocumentLoader, Loaded, Put
 from engine.repository.revisions import Attribution
 from engine.repository.snapshot import Snapshot
 from engine.worktree import markers
@@ -92,6 +92,8 @@ class Planner:
             except DocumentError as error:
                 plan.problems += error.problems
         plan.problems += refuse_set(plan.head, plan.edits)
+        if not plan.problems:
+            plan.problems += consistency.refuse_emptied(plan.head, _loaded(plan.edits))
 
     def edit_of(self, plan: Plan, path: str) -> Put | None:
         """What a person wrote into one file since it was last compared; None when nothing, or it is gone.
@@ -180,6 +182,8 @@ class Planner:
 
 def refuse_set(head: Snapshot, edits: Mapping[str, Put | None]) -> list[Problem]:
     """What is wrong between files once these edits are in."""
-    return consistency.refuse_set(
-        head, {path: None if put is None else put.loaded for path, put in edits.items()}
-    )
+    return consistency.refuse_set(head, _loaded(edits))
+
+
+def _loaded(edits: Mapping[str, Put | None]) -> dict[str, Loaded | None]:
+    return {path: None if put is None else put.loaded for path, put in edits.items()}

@@ -29,13 +29,13 @@ def test_a_change_of_a_file_comes_into_force_by_itself(folder: Folder) -> None:
 
 def test_a_batch_is_one_revision(folder: Folder) -> None:
     with watching(folder) as watched:
-        for name in ("b", "c", "d"):
-            folder.write(f"policies/team/{name}.yaml", document(name))
+        for name in ("team/b", "team/c", "team/d", "stays"):
+            folder.write(f"policies/{name}.yaml", document(name.removeprefix("team/")))
         shutil.move(folder.root / "policies/a.yaml", folder.root / "policies/team/a.yaml")
-        watched.until(lambda: watched.live.snapshot.count == 4)
+        watched.until(lambda: watched.live.snapshot.count == 5)
         assert watched.live.revision == 2
         shutil.rmtree(folder.root / "policies/team")
-        watched.until(lambda: watched.live.snapshot.count == 0)
+        watched.until(lambda: watched.live.snapshot.count == 1)
         assert watched.live.revision == 3
 
 

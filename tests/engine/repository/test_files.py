@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from engine.errors import (
+    PolicyFileInvalid,
     RefusedToStart,
 )
 from engine.repository.cache import DocumentCache
@@ -173,6 +174,26 @@ def test_a_folder_that_vanishes_keeps_the_last_good_set(folder: Folder) -> None:
     assert folder.open().start().snapshot.count == 1
     shutil.move(folder.root.with_name("elsewhere"), folder.root)
     assert repository.apply_files().problems == ()
+
+
+def test_files_that_are_gone_all_at_once_keep_the_last_good_set(folder: Folder) -> None:
+    names = ("policies/a.yaml", "policies/b.yaml", "organisations/acme/policies/c.yaml")
+    for name in names:
+        folder.write(name, document(name[-6]))
+    repository = folder.started()
+    for name in names[:2]:
+        (folder.root / name).unlink()
+    for again in (repository, folder.open()):
+        problems = (again.apply_files() if again is repository else again.start()).problems
+        assert [(each.code, each.file) for each in problems] == [("all_gone", "policies")]
+        assert "all 2 policies of organisation `default` are gone at once" in problems[0].message
+        assert again.snapshot.count == 3
+    with pytest.raises(PolicyFileInvalid, match="gone at once"):
+        repository.delete("default", "a", author=ADMIN)
+    folder.write(names[1], document("b"))
+    assert repository.apply_files().problems == () and repository.snapshot.count == 2
+    (folder.root / names[1]).unlink()
+    assert repository.apply_files().problems == () and not repository.snapshot.of("default")
 
 
 def test_an_edit_made_while_down_is_a_version(folder: Folder) -> None:
