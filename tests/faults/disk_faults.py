@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import mmap
-import os
-import shutil
 import struct
-import subprocess
 from pathlib import Path
 
-import pytest
+from tests.harness.compiler import compile_c
 
 SOURCE = Path(__file__).with_suffix(".c")
 _LAYOUT = struct.Struct("<qiiii16s64s256s")
@@ -19,23 +16,13 @@ KINDS = {"fails": 1, "full": 2, "short": 3, "late": 4, "dies": 5}
 written, then `kill -9`."""
 
 
-def need_compiler() -> None:
-    if shutil.which("gcc") is None:
-        reason = "gcc builds the failing disk and is not here; get it with: apt-get install gcc libc6-dev"
-        if os.environ.get("CI_REQUIRE_ALL"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-
-
 class DiskFaults:
     """Steers processes that were started with `environment`; `below` is the folder whose files fail."""
 
     def __init__(self, place: Path, below: Path) -> None:
-        need_compiler()
         library = place / "disk_faults.so"
         if not library.exists():
-            command = ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", str(library), str(SOURCE)]
-            subprocess.run([*command, "-ldl"], check=True, timeout=60)
+            compile_c(SOURCE, library, "-shared", "-fPIC", "-ldl")
         control = place / "disk_faults.control"
         control.write_bytes(bytes(_LAYOUT.size))
         control.chmod(0o666)

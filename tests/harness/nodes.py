@@ -118,12 +118,21 @@ class Node:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
+    def freeze(self) -> None:
+        """Every process of it stands still, and keeps its connections."""
+        os.killpg(self.process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGCONT)
+
     def restart(self) -> Node:
         self.process = self._start()
         return self.ready()
 
     def stop(self) -> int:
         if self.process.poll() is None:
+            self.thaw()
             self.process.send_signal(signal.SIGTERM)
             try:
                 self.process.wait(30)
@@ -158,20 +167,22 @@ def called(number: int | str, tool: str = "pay", run: str = "run-1", **payload: 
 @contextlib.contextmanager
 def nodes(
     folder: Path,
-    database: str,
+    database: str | Sequence[str],
     count: int,
     policies: Sequence[Mapping[str, Any]] = (),
     *,
     shared: bool = False,
     **environment: str,
 ) -> Iterator[list[Node]]:
+    """`database` is one address for all, or the way of each node to it."""
+    ways = [database] * count if isinstance(database, str) else database
     made: list[Node] = []
     try:
-        for number in range(count):
+        for number, way in zip(range(count), ways, strict=True):
             place = folder / "policies" if shared else folder / f"policies-{number}"
             if number == 0 or not shared:
                 write_policies(place, policies)
-            made.append(Node(folder / f"node-{number}", database, place, environment))
+            made.append(Node(folder / f"node-{number}", way, place, environment))
             if number == 0:
                 made[0].ready()
         for node in made:

@@ -27,8 +27,8 @@ import pytest
 class Postgres:
     """One server in a temporary folder, reachable by a socket there; nothing listens on the network."""
 
-    def __init__(self, **settings: str) -> None:
-        """`settings` of the server besides ours."""
+    def __init__(self, *, copy_of: Postgres | None = None, **settings: str) -> None:
+        """`settings` of the server besides ours. A copy has the data that the other one has now."""
         # A short path in the system's temporary folder: socket paths are limited to 107 characters, and
         # pytest's own folders are closed to the user that the server runs as.
         self.folder = Path(tempfile.mkdtemp(prefix="governance-pg-"))
@@ -37,7 +37,13 @@ class Postgres:
         self._numbers = count(1)
         settings = {"fsync": "on", "max_connections": "200", "shared_buffers": "64MB", **settings}
         self._options = " ".join(f"-c {name}={value}" for name, value in settings.items())
-        self._prepare()
+        if copy_of is None:
+            self._prepare()
+        else:
+            self._bin, self._user = copy_of._bin, copy_of._user
+            self._own()
+            place = ["-h", str(copy_of.folder), "-U", "postgres", "-D", str(self.data)]
+            self._run("pg_basebackup", *place, "--checkpoint=fast", "--no-sync")
 
     def _prepare(self) -> None:
         with warnings.catch_warnings():
@@ -71,10 +77,18 @@ class Postgres:
             cwd="/",
         )
 
-    def start(self) -> None:
-        """Start it, also after a crash, and wait until it answers."""
+    def _own(self) -> None:
+        """Let the user that the server runs as write in the folder."""
         if self._user is not None:
             os.chown(self.folder, pwd.getpwnam(self._user).pw_uid, -1)
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / ".s.PGSQL.5432"
+
+    def start(self) -> None:
+        """Start it, also after a crash, and wait until it answers."""
+        self._own()
         options = f'-h "" -k {self.folder} {self._options}'
         log = str(self.data / "log")
         for attempt in range(5):
