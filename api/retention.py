@@ -8,20 +8,17 @@ it; several processes that do it at once only share the work.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from api.clock import Clock, iso
 from api.database.connection import Database
-from api.database.errors import DatabaseUnavailable
 from api.database.id_index import IdIndex
+from api.database.outage import Outage
 from api.database.transaction import Transaction
 from api.database.writer import Writer
 from api.store import expiry
-
-log = logging.getLogger("governance")
 
 DAY: Final = 86_400.0
 EVERY_SECONDS: Final = 60.0
@@ -72,14 +69,15 @@ async def keep_clean(
     retention: Retention, store: Database, id_index: IdIndex, writer: Writer, clock: Clock
 ) -> None:
     """Clean now and every minute, for ever."""
+    outage = Outage("retention")
     while True:
         try:
             now = clock()
             bounds = retention.events_before(now), retention.deliveries_before(now)
             if await store.read(expiry.anything, store, now, *bounds):
                 await clean(retention, id_index, writer, now)
-        except DatabaseUnavailable as error:
-            log.warning("retention waits: %s", error)
-        except Exception:
-            log.exception("retention failed; it is tried again")
+        except Exception as error:
+            outage.met(error)
+        else:
+            outage.over()
         await asyncio.sleep(EVERY_SECONDS)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import random
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -21,8 +20,8 @@ from api.auth.signing_secret import open_vault, signing_secret
 from api.clock import Clock, Ids, iso, random_ids, system_clock
 from api.context import Context
 from api.database.connection import Database
-from api.database.errors import DatabaseUnavailable
 from api.database.id_index import IdIndex
+from api.database.outage import Outage
 from api.database.table import counter
 from api.database.writer import Writer
 from api.ingestion.pipeline import Ingestion
@@ -37,8 +36,6 @@ from api.updates.feed import Feed
 from api.updates.hub import Hub
 from api.webhooks.worker import DeliveryWorker
 from engine.live import LivePolicies
-
-log = logging.getLogger("governance")
 
 OpenPolicies = Callable[[Settings, Database, Writer], contextlib.AbstractContextManager[LivePolicies]]
 """Opens the policies; the writer runs already, since recording policy versions goes through it."""
@@ -157,13 +154,14 @@ def _catch_up(store: Database, live: LivePolicies) -> None:
 
 async def _sweep(context: Context) -> None:
     """Once a second: what time alone changes."""
+    outage = Outage("housekeeping")
     while True:
         await asyncio.sleep(1)
         try:
             if await context.store.read(approvals.anything_due, iso(context.clock())):
                 await context.writer.write(approvals.expire_due)
             await context.refusals.write_due()
-        except DatabaseUnavailable as error:
-            log.warning("housekeeping waits: %s", error)
-        except Exception:
-            log.exception("housekeeping failed; it is tried again")
+        except Exception as error:
+            outage.met(error)
+        else:
+            outage.over()

@@ -7,7 +7,7 @@ import logging
 
 from api.audit.checkpoints import EVERY_SECONDS, Checkpointer, KeyDiffers
 from api.database.connection import Database
-from api.database.errors import DatabaseUnavailable
+from api.database.outage import Outage
 from api.database.writer import Writer
 
 log = logging.getLogger("governance")
@@ -22,6 +22,7 @@ OTHER_KEY = (
 
 async def keep_signing(checkpointer: Checkpointer, store: Database, writer: Writer) -> None:
     """For ever. A node with another key than the installation's leaves signing to the others."""
+    outage = Outage("signing of the audit log")
     while True:
         await asyncio.sleep(EVERY_SECONDS)
         try:
@@ -31,7 +32,7 @@ async def keep_signing(checkpointer: Checkpointer, store: Database, writer: Writ
             checkpointer.signs = False
             log.error(OTHER_KEY)
             return
-        except DatabaseUnavailable as error:
-            log.warning("signing of the audit log waits: %s", error)
-        except Exception:
-            log.exception("the audit log could not be signed; it is tried again")
+        except Exception as error:
+            outage.met(error)
+        else:
+            outage.over()

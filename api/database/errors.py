@@ -45,8 +45,6 @@ def _translated(error: BaseException) -> DatabaseUnavailable:
 
 def operator_message(made: DatabaseUnavailable, error: BaseException, url: str) -> str:
     """Which database it is and what the driver said. INVARIANT: never the password."""
-    if isinstance(made, DatabaseFull):
-        return str(made)
     if urlsplit(url).scheme == "sqlite":
         path = url.removeprefix("sqlite:///")
         if isinstance(made, DatabaseDamaged):
@@ -54,6 +52,11 @@ def operator_message(made: DatabaseUnavailable, error: BaseException, url: str) 
                 f"`{path}` is no database or is damaged; stop the service and put a copy that "
                 f"`governance backup FILE` made in its place, and delete `{path}-wal` and `{path}-shm`; "
                 "if the path is wrong, mend --database-url or GOVERNANCE_DATABASE_URL"
+            )
+        if isinstance(made, DatabaseFull):
+            return (
+                f"there is no room left for the database `{path}`; free disk space, and the service goes on "
+                f"by itself (`{_first_line(error)}`)"
             )
         return f"the database `{path}` cannot be used: {_first_line(error)}"
     place, secrets = _postgres_place(url)

@@ -8,7 +8,6 @@ Who is not known at all belongs to no organisation and has no record.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import Final, Protocol
@@ -17,11 +16,9 @@ import msgspec
 
 from api.caller import Caller
 from api.clock import Clock
-from api.database.errors import DatabaseUnavailable
+from api.database.outage import Outage
 from api.database.transaction import Transaction
 from api.database.writer import Writer
-
-log = logging.getLogger("governance")
 
 TYPE: Final = "request.refused"
 """Of the audit records."""
@@ -62,6 +59,7 @@ class Refusals:
         self._clock = clock
         self._counted: dict[tuple[str, str | None, str], _Counted] = {}
         self._under_way: set[asyncio.Task[None]] = set()
+        self._outage = Outage("the record of refusals")
 
     async def note(self, caller: Caller, refusal: Refusal, route: str) -> None:
         """A caller was refused; `route` is one of the table, such as `POST /v1/halt`. Never raises."""
@@ -121,8 +119,9 @@ class Refusals:
         except Exception as error:
             for counted, count in zip(chosen, counts, strict=True):
                 counted.unwritten += count
-            fault = None if isinstance(error, DatabaseUnavailable) else error
-            log.warning("refusals are not on record yet: %s", error, exc_info=fault)
+            self._outage.met(error)
+        else:
+            self._outage.over()
 
 
 def _record(chosen: Sequence[_Counted], counts: Sequence[int], transaction: Transaction) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from api import readiness
+from api.audit import checkpointer
+from api.database import outage
 from api.database.connection import Database
 from api.database.errors import DatabaseDamaged
 from tests.faults.database_faults import payment, post, refused, service
@@ -88,6 +90,36 @@ def test_a_commit_that_fails_is_noticed_without_events(
         await _becomes(running, 200)
 
     _play(tmp_path, story, database_url)
+
+
+def test_the_log_tells_of_a_full_disk_once_and_of_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(checkpointer, "EVERY_SECONDS", 0.02)
+    waiting = "signing of the audit log waits: there is no room left for the database"
+
+    async def story(running: Service) -> None:
+        def full(*_: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+        await post(running, payment("second"))
+        running.clock.advance(2)
+        with monkeypatch.context() as patched:
+            patched.setattr(running.context.store.peewee, "commit", full)
+            await asyncio.sleep(0.5)
+            told = [each.getMessage() for each in caplog.records if "waits" in each.getMessage()]
+            assert len(told) == 1 and told[0].startswith(waiting)
+            assert str(running.context.store.path) in told[0]
+            monkeypatch.setattr(outage, "AGAIN_SECONDS", 0.1)
+            await asyncio.sleep(0.5)
+            again = [each for each in caplog.records if "still waits" in each.getMessage()]
+            assert 1 <= len(again) <= 5
+        await _becomes(running, 200)
+        await asyncio.sleep(0.2)
+        ends = [each for each in caplog.records if each.getMessage() == "signing of the audit log goes on"]
+        assert len(ends) == 1
+
+    _play(tmp_path, story)
 
 
 def test_what_only_events_meet_outweighs_the_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
