@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from api.audit.installation_key import FILE
-from api.audit.rekey import refuse_lost_key
+from api.audit.rekey import check_key
 from api.auth import passwords
 from api.auth.credentials import key_digest, key_prefix, new_key
 from api.auth.private_file import make_data_folder
@@ -64,7 +64,8 @@ def prepare(
     store = Database(settings.database)
     try:
         store.migrate()
-        refuse_lost_key(settings, store)
+        store.check_pages()
+        check_key(settings, store)
         check(store)
         email, password, hashed = None, None, None
         if store.read_here(accounts.count_admins, ORGANISATION) == 0:

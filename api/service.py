@@ -14,7 +14,7 @@ from functools import partial
 from api.audit.checkpointer import keep_signing
 from api.audit.checkpoints import Checkpointer
 from api.audit.installation_key import installation_key
-from api.audit.rekey import refuse_lost_key
+from api.audit.rekey import check_key
 from api.auth.credentials import Credentials
 from api.auth.signing_secret import open_vault, signing_secret
 from api.clock import Clock, Ids, iso, random_ids, system_clock
@@ -53,10 +53,9 @@ async def open_service(
     store = Database(settings.database)
     try:
         await asyncio.to_thread(store.migrate)
-        await asyncio.to_thread(store.check_pages)
         first_delay = settings.webhook_retry[0] if settings.webhook_retry else 0.0
         id_index = IdIndex(store)
-        refuse_lost_key(settings, store)
+        check_key(settings, store)
         audit_key = installation_key(settings)
         outbox = WebhookOutbox(store, ids, first_delay)
         hub = Hub()

@@ -22,11 +22,13 @@ Write = Callable[[Callable[[Transaction], PublicKey]], PublicKey]
 """Runs a job in a transaction of its own."""
 
 
-def refuse_lost_key(settings: Settings, store: Database) -> None:
-    """Asked at a start. Raises SettingsError when the file that a setting names is gone: with a new key in
-    its place the log would not be signed any more."""
+def check_key(settings: Settings, store: Database) -> None:
+    """Asked at a start. Raises SettingsError when the file of the key cannot be used, or one that a setting
+    names is gone: with a new key in its place the log would not be signed any more."""
     named = settings.audit_key_file
-    if named is not None and not named.exists() and store.read_here(checkpoints.newest, store) is not None:
+    if key_file(settings).exists():
+        installation_key(settings)
+    elif named is not None and store.read_here(checkpoints.newest, store) is not None:
         raise SettingsError(
             f"GOVERNANCE_AUDIT_KEY_FILE: there is no file `{named}`, but the audit log of this database is "
             "signed already; put the file back from the backup or from another node, or, if it is lost for "

@@ -15,6 +15,12 @@ MEND = (
     " as GOVERNANCE_JWT_SECRET_BEFORE, and they are taken along. If it is lost for ever, run"
     " `governance secrets forget --yes`"
 )
+NOTHING_YET = (
+    "the signing secret is another one than at the last start; put that one back (`jwt-secret` in the data"
+    " folder, or GOVERNANCE_JWT_SECRET), or give it once as GOVERNANCE_JWT_SECRET_BEFORE. No secret is"
+    " encrypted in the database yet, so `governance secrets forget --yes` does as well, and loses nothing"
+)
+NOR_BEFORE = "GOVERNANCE_JWT_SECRET_BEFORE is not the signing secret of before either; "
 
 
 def unlock(transaction: Transaction, secret: bytes, before: bytes | None) -> None:
@@ -39,9 +45,17 @@ def _rewrapped(row: DataKey, secret: bytes, before: bytes | None) -> bytes:
             raise SecretsLocked
         data_key = unwrapped(row.wrapped, before)
     except SecretsLocked:
-        raise SecretsLocked(MEND) from None
+        mend = MEND if _anything_encrypted() else NOTHING_YET
+        raise SecretsLocked(mend if before is None else NOR_BEFORE + mend) from None
     DataKey.update(wrapped=wrapped(data_key, secret)).execute()
     return data_key
+
+
+def _anything_encrypted() -> bool:
+    return (
+        Webhook.select().exists()
+        or Organisation.select().where(Organisation.user_token.is_null(False)).exists()
+    )
 
 
 def _adopt() -> None:

@@ -81,7 +81,8 @@ class CommitQueue:
     def _repeat(self, failed: git.GitFailed) -> None:
         """Try again in a thread, until all is committed."""
         if self._repeating is None or not self._repeating.is_alive():
-            log.warning("git is busy, so %s commits wait: %s", len(self._waiting), failed)
+            waiting = "1 commit waits" if len(self._waiting) == 1 else f"{len(self._waiting)} commits wait"
+            log.warning("git is busy, so %s: %s", waiting, failed)
             self._repeating = threading.Thread(target=self._work, name="policies-commit", daemon=True)
             self._repeating.start()
 

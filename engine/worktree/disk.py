@@ -136,6 +136,8 @@ class Disk:
         if linked:
             try:
                 status = (self.root / relative).stat()
+            except FileNotFoundError:
+                return _link_to_nothing(relative, self.root)
             except OSError as error:
                 return unreadable(relative, error)
         if stat.S_ISDIR(status.st_mode):
@@ -290,7 +292,17 @@ def unreadable(path: str, error: OSError) -> Problem:
 
 
 def _document(name: str) -> bool:
-    return name.lower().endswith((".yaml", ".yml", ".json"))
+    """Also with blanks behind the ending, which are easily overlooked."""
+    return name.rstrip().lower().endswith((".yaml", ".yml", ".json"))
+
+
+def _link_to_nothing(path: str, root: Path) -> Problem:
+    try:
+        target = shown(os.readlink(root / path))
+    except OSError as error:
+        return unreadable(path, error)
+    message = f"this is a link to `{target}`, where nothing is; put that back, or remove the link"
+    return Problem(message, "", "unreadable", shown(path))
 
 
 def _linked_folder(path: str) -> Problem:

@@ -41,7 +41,7 @@ _FOLDERS: Final = ("policies", "organisations", "presets", "packs")
 def ours(path: str) -> bool:
     """True for the path of a file that could be a document: no part of it is hidden or starts with `_`."""
     parts = path.split("/")
-    documents = path.lower().endswith((".yaml", ".yml", ".json"))
+    documents = path.rstrip().lower().endswith((".yaml", ".yml", ".json"))
     return documents and not any(part[:1] in (".", "_", "") for part in parts)
 
 
@@ -51,6 +51,8 @@ def place_of(path: str) -> Place:
         raise _misplaced(path, "the name of a file or folder has unprintable characters; rename it")
     *folders, name = path.split("/")
     stem, dot, ending = name.rpartition(".")
+    if name != name.strip() or stem != stem.rstrip():
+        raise _misplaced(path, f"the name `{shown(name)}` has blanks at its ends; rename the file")
     if ending != "yaml" or not dot:
         raise _misplaced(path, f"documents end in `.yaml`; rename `{shown(name)}`")
     top = folders[0] if folders else ""

@@ -216,6 +216,24 @@ def test_serve_refuses_in_words(
     assert code == 2
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [("audit-key", b"no key", "32 bytes in hexadecimal"), ("governance.sqlite", b"\xa5" * 8192, "damaged")],
+)
+def test_a_start_that_is_refused_says_nothing_else(
+    tmp_path: Path, file: str, content: bytes, message: str
+) -> None:
+    with served(tmp_path) as service:
+        service.url()
+        assert service.stop() == 0
+    (path,) = tmp_path.rglob(file)
+    path.write_bytes(path.read_bytes()[:4096] * (file != "audit-key") + content)
+    with served(tmp_path) as service:
+        assert service.process.wait(40) == 2
+        assert message in service.said(service.errors)
+        assert service.said(service.output) == ""
+
+
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_serve_refuses_broken_policies_naming_every_place(tmp_path: Path, workers: str) -> None:
     folder = tmp_path / "policies.d" / "policies"

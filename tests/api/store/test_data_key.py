@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from api import bootstrap
 from api.auth.signing_secret import open_vault, signing_secret
 from api.clock import random_ids, system_clock
 from api.database.connection import Database
@@ -76,6 +77,27 @@ def test_no_secret_lies_in_the_files_and_a_new_signing_secret_takes_them_along(t
     assert unlocked(tmp_path, NEW) == (secret, RULE["key"])
     with pytest.raises(SettingsError):
         unlocked(tmp_path, OLD)
+
+
+def test_another_signing_secret_says_what_to_do_also_with_nothing_encrypted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def start(secret: str, before: str = "") -> None:
+        settings = settings_for(tmp_path, GOVERNANCE_JWT_SECRET=secret, GOVERNANCE_JWT_SECRET_BEFORE=before)
+        bootstrap.prepare(settings)
+
+    start(OLD)
+    with pytest.raises(SettingsError, match="^the signing secret is another one .* loses nothing$"):
+        start(NEW)
+    with pytest.raises(SettingsError, match="^GOVERNANCE_JWT_SECRET_BEFORE is not .* either; the signing"):
+        start(NEW, before="neither the old nor the new signing secret")
+    start(NEW, before=OLD)
+    start(NEW, before=OLD)
+    words = ("secrets", "forget", "--database-url", f"sqlite:///{database_of(tmp_path)}", "--yes")
+    assert run_command(capsys, *words)[0] == 0
+    start(OLD)
+    with pytest.raises(SettingsError, match="governance secrets forget --yes"):
+        start(NEW)
 
 
 def test_what_was_kept_without_encryption_is_taken_along(tmp_path: Path) -> None:

@@ -140,5 +140,8 @@ def test_a_file_that_became_a_link_to_nothing_stays_in_force(
         time.sleep(1)
         assert watched.live.health()["stale"] and watched.blocks("wire")
         assert watched.live.health()["errors"] == [
-            {"file": "policies/a.yaml", "message": "this cannot be read: no such file or directory"}
+            {
+                "file": "policies/a.yaml",
+                "message": "this is a link to `nowhere`, where nothing is; put that back, or remove the link",
+            }
         ], "a line that is not known is not told"

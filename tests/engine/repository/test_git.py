@@ -212,6 +212,30 @@ def test_what_waits_for_git_is_committed_later_also_by_another_process(
     assert dirty(folder) == ""
 
 
+def test_a_merge_that_is_given_up_takes_no_api_change_back(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(commits, "AGAIN_SECONDS", 0.05)
+    committed(folder, 2)
+    run_git(folder.root, "checkout", "-qb", "theirs")
+    folder.write("policies/p1.yaml", document("p1", name="Theirs"))
+    run_git(folder.root, "commit", "-qam", "theirs")
+    run_git(folder.root, "checkout", "-q", "-")
+    folder.write("policies/p1.yaml", document("p1", name="Ours"))
+    run_git(folder.root, "commit", "-qam", "ours")
+    queue = CommitQueue(folder.root)
+    repository = folder.started(commit=queue.add)
+    with pytest.raises(subprocess.CalledProcessError):
+        run_git(folder.root, "merge", "-q", "theirs")
+    repository.update("default", "p0", {"name": "New"}, author=ADMIN)
+    assert "git is busy, so 1 commit waits: " in caplog.text
+    run_git(folder.root, "merge", "--abort")
+    assert "name: New" in folder.read("policies/p0.yaml")
+    until(lambda: history(folder)[0] == f"{ADMIN} policy p0: version 2")
+    queue.close()
+    assert dirty(folder) == ""
+
+
 def until(condition: Callable[[], bool]) -> None:
     for _ in range(500):
         if condition():

@@ -41,7 +41,17 @@ def test_a_link_to_nothing(folder: Folder) -> None:
         folder,
         "policies/b.yaml",
         lambda path: path.symlink_to("nothing"),
-        "policies/b.yaml: this cannot be read: no such file or directory",
+        "policies/b.yaml: this is a link to `nothing`, where nothing is; put that back, or remove the link",
+    )
+
+
+@pytest.mark.parametrize("name", ["b.yaml ", "b .yaml", " b.yaml"])
+def test_a_name_with_blanks_at_its_ends(folder: Folder, name: str) -> None:
+    unlike(
+        folder,
+        f"policies/{name}",
+        lambda path: path.write_text(document("b")),
+        f"policies/{name}: the name `{name}` has blanks at its ends; rename the file",
     )
 
 

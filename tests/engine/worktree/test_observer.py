@@ -44,7 +44,7 @@ def down_a_file(path: Path) -> None:
 
 
 REPLACEMENTS: dict[Callable[[Path], Any], str] = {
-    dangling: "this cannot be read: no such file or directory",
+    dangling: "this is a link to `nowhere`, where nothing is; put that back, or remove the link",
     loop: "this cannot be read: too many levels of symbolic links",
     down_a_file: "this cannot be read: not a directory",
     outside: "this link leads out of the policies folder; put the file itself here",
