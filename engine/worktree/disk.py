@@ -298,7 +298,7 @@ def _document(name: str) -> bool:
 
 def _link_to_nothing(path: str, root: Path) -> Problem:
     try:
-        target = shown(os.readlink(root / path))
+        target = shown(str((root / path).readlink()))
     except OSError as error:
         return unreadable(path, error)
     message = f"this is a link to `{target}`, where nothing is; put that back, or remove the link"

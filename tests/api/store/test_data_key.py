@@ -87,9 +87,9 @@ def test_another_signing_secret_says_what_to_do_also_with_nothing_encrypted(
         bootstrap.prepare(settings)
 
     start(OLD)
-    with pytest.raises(SettingsError, match="^the signing secret is another one .* loses nothing$"):
+    with pytest.raises(SettingsError, match=r"^the signing secret is another one .* loses nothing$"):
         start(NEW)
-    with pytest.raises(SettingsError, match="^GOVERNANCE_JWT_SECRET_BEFORE is not .* either; the signing"):
+    with pytest.raises(SettingsError, match=r"^GOVERNANCE_JWT_SECRET_BEFORE is not .* either; the signing"):
         start(NEW, before="neither the old nor the new signing secret")
     start(NEW, before=OLD)
     start(NEW, before=OLD)
