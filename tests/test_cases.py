@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from engine.conditions.compiled import check_policy, compile_condition
+from engine.derived.facts import Facts
 from engine.errors import ConditionError
-from engine.fields.facts import Facts
 from engine.matching.decision import decide
 from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Fault, Policy, RateLimit, ToolCall

@@ -24,8 +24,8 @@ from engine.cel.ast import Literal as Constant
 from engine.cel.expression import Term
 from engine.cel.parser import parse as parse_expression
 from engine.conditions.compiled import CompiledCondition, compile_condition
+from engine.derived.facts import Facts
 from engine.errors import ConditionError
-from engine.fields.facts import Facts
 from engine.fields.pattern import compile_pattern
 from engine.fields.scalars import number_of, text_of, whole
 from engine.model import ROOTS, Condition, Json, Verdict

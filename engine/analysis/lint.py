@@ -21,7 +21,7 @@ from engine.analysis.interactions import InForce, among_others, twins
 from engine.conditions.compiled import CompiledCondition
 from engine.conditions.examples import call_of
 from engine.conditions.operators import OPERATORS
-from engine.fields.facts import Facts
+from engine.derived.facts import Facts
 from engine.fields.paths import DERIVED
 from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset

@@ -19,9 +19,9 @@ from engine.analysis.policy_tests import narrowed
 from engine.conditions.compiled import CompiledCondition, compile_condition
 from engine.conditions.examples import call_of
 from engine.conditions.operands import show
+from engine.derived.facts import Facts
 from engine.documents.policy import CallTest, PolicyTest
 from engine.errors import ConditionError
-from engine.fields.facts import Facts
 from engine.matching.decision import decide
 from engine.matching.matcher import CompiledPolicy, Matcher
 from engine.matching.ruleset import Ruleset

@@ -15,7 +15,7 @@ from typing import Final
 from engine.analysis.implication import OPEN, TRUE, Claim, Level, claims, every_text, excludes, implies
 from engine.conditions.compiled import CompiledCondition
 from engine.conditions.operands import show
-from engine.fields.facts import Facts
+from engine.derived.facts import Facts
 from engine.fields.scalars import number_of, text_of
 from engine.matching.matcher import CompiledPolicy
 from engine.model import READING_HINTS, Json

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from engine.conditions.compiled import CompiledCondition
 from engine.conditions.operators import OPERATORS
-from engine.fields.facts import Facts, View
+from engine.derived.facts import Facts, View
 from engine.fields.paths import DERIVED, MEMBERS, parse
 from engine.fields.paths import Path as Path
 from engine.fields.samples import samples

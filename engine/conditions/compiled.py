@@ -17,8 +17,8 @@ from engine.cel.expression import Expression, compile_expression
 from engine.cel.fast_paths import STEPS
 from engine.conditions.operands import check_pattern, show
 from engine.conditions.operators import OPERATORS, Operator
+from engine.derived.facts import Facts
 from engine.errors import ConditionError
-from engine.fields.facts import Facts
 from engine.fields.hints import Hint, Literals, OneOf, Regex
 from engine.fields.paths import DERIVED, Path, parse
 from engine.fields.pattern import compile_pattern

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from engine.conditions.compiled import CompiledCondition
-from engine.fields.facts import Facts
+from engine.derived.facts import Facts
 from engine.model import Example, Fault, Policy, ToolCall
 
 

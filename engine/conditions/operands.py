@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
+from engine.derived.facts import MISSING
 from engine.errors import ConditionError
-from engine.fields.facts import MISSING
 from engine.fields.pattern import compile_pattern
 from engine.fields.scalars import number_of, shorten, text_of, whole
 from engine.model import Json

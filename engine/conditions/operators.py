@@ -25,7 +25,7 @@ from engine.conditions.operands import (
     excerpt,
     show,
 )
-from engine.fields.facts import MISSING, View
+from engine.derived.facts import MISSING, View
 from engine.fields.hints import Hint, Literals, OneOf, Present, Regex, Threshold
 from engine.fields.paths import Path
 from engine.fields.pattern import Pattern, compile_pattern, in_characters

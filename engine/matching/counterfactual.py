@@ -19,8 +19,8 @@ from typing import Final
 from engine.cel.expression import Term
 from engine.conditions.compiled import CompiledCondition
 from engine.conditions.operands import show
+from engine.derived.facts import Facts
 from engine.errors import ConditionError
-from engine.fields.facts import Facts
 from engine.fields.paths import MEMBERS, Path, canonical, parse, text_of
 from engine.fields.pattern import compile_pattern
 from engine.fields.samples import samples

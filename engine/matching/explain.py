@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.conditions.compiled import CompiledCondition
-from engine.fields.facts import Facts
+from engine.derived.facts import Facts
 from engine.matching.counterfactual import Counterfactual, counterfactual, failed
 from engine.matching.matcher import CompiledPolicy
 from engine.model import STRENGTH, Condition, Fault, Json, Policy, ToolCall

@@ -30,7 +30,7 @@ Each step keeps it: a hint is necessary (`fields.hints`), any hint that cannot b
 widened or dropped, and a policy whose hints are all dropped is in `always`.
 
 Which hint is best is decided in `selectivity`, which buckets a path of a call picks in `lookups`, what a call
-shows there in `fields.facts`. Items are opaque here: anything, with its hints. Knows nothing of verdicts or
+shows there in `derived.facts`. Items are opaque here: anything, with its hints. Knows nothing of verdicts or
 actions.
 """
 
@@ -40,7 +40,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
-from engine.fields.facts import MISSING, Facts
+from engine.derived.facts import MISSING, Facts
 from engine.fields.hints import Hint
 from engine.fields.paths import Path
 from engine.matching.lookups import (

@@ -22,7 +22,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
-from engine.fields.facts import MISSING, Facts
+from engine.derived.facts import MISSING, Facts
 from engine.fields.paths import Path
 from engine.matching.multi_search import LiteralSearch, PatternSearch
 from engine.matching.selectivity import IndexEntry

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.conditions.compiled import CompiledCondition, check_policy, compile_condition
-from engine.fields.facts import Facts
+from engine.derived.facts import Facts
 from engine.matching.index import Index
 from engine.matching.overlay import OverlayMapping
 from engine.model import Match, Policy, ToolCall, Verdict

@@ -16,9 +16,9 @@ from engine.analysis.findings import CODES, Finding
 from engine.analysis.lint import lint
 from engine.conditions.compiled import compile_condition
 from engine.conditions.operators import OPERATORS
+from engine.derived.facts import Facts
 from engine.documents.policy import condition_from_json
 from engine.errors import ConditionError
-from engine.fields.facts import Facts
 from engine.fields.pattern import compile_pattern
 from engine.fields.samples import samples
 from engine.matching.decision import decide

@@ -16,8 +16,8 @@ from engine.cel.expression import Expression, compile_expression
 from engine.cel.fast_paths import metered
 from engine.cel.parser import parse
 from engine.cel.semantics import CelError
+from engine.derived.facts import Facts
 from engine.errors import ConditionError
-from engine.fields.facts import Facts
 from engine.fields.hints import Literals, OneOf, Present, Regex
 from engine.fields.pattern import compile_pattern
 from engine.fields.scalars import value_keys

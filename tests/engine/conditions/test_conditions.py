@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from engine.conditions.compiled import CompiledCondition, compile_condition
 from engine.conditions.operators import OPERATORS
+from engine.derived.facts import Facts
 from engine.errors import ConditionError
-from engine.fields.facts import Facts
 from engine.fields.hints import Hint, Literals, OneOf, Present, Regex, Threshold
 from engine.fields.pattern import WORK_LIMIT, compile_pattern
 from engine.fields.scalars import value_keys

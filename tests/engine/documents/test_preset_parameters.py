@@ -87,7 +87,7 @@ def test_parameters_that_do_not_fit(parameters: dict[str, Any], pointer: str) ->
 def test_escaped_text_matches_exactly_itself(text: str) -> None:
     """No parameter of format text can turn into a pattern."""
     condition = Condition("toolName", "matches", rf"\A{escaped(text)}\z")
-    from engine.fields.facts import Facts
+    from engine.derived.facts import Facts
 
     compiled = compile_condition(condition)
     assert compiled.evaluate(Facts({"toolName": text})) is True

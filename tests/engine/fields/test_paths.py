@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.conditions.operands import Choices, json_equal
+from engine.derived.facts import Facts
 from engine.errors import ConditionError
-from engine.fields.facts import Facts
 from engine.fields.paths import MAX_PATH_LENGTH, canonical, parse
 from engine.fields.scalars import number_of, text_of, value_keys, whole
 from tests.harness.values import scalars, texts, values

@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.conditions.operators import OPERATORS
+from engine.derived.facts import Facts
 from engine.errors import ConditionError
-from engine.fields.facts import Facts
 from engine.fields.paths import parse
 from engine.fields.pattern import compile_pattern
 from engine.fields.required_literals import required

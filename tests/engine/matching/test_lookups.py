@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.fields.facts import MISSING, Facts
+from engine.derived.facts import MISSING, Facts
 from engine.fields.paths import parse
 from engine.fields.scalars import text_of, value_keys, whole
 from engine.matching import lookups, multi_search

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
+from engine.derived.shell_commands import shell_commands
 from engine.fields.paths import DERIVED, Path
 from engine.fields.scalars import keys_of, number_of, text_of, value_keys, whole
-from engine.fields.shell_commands import shell_commands
 from engine.model import Json
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from engine.conditions.compiled import compile_condition
 from engine.conditions.operators import OPERATORS
+from engine.derived import facts
+from engine.derived.facts import Facts
+from engine.derived.shell_commands import shell_commands
 from engine.documents.policy import policy_from_json
 from engine.errors import ConditionError
-from engine.fields import facts
-from engine.fields.facts import Facts
 from engine.fields.paths import parse
-from engine.fields.shell_commands import shell_commands
 from engine.matching.counterfactual import counterfactual
 from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
