@@ -20,7 +20,7 @@ def register(commands: Subparsers) -> None:
         "backup",
         help="copy the embedded database while the service runs",
         description="Copies the embedded database while the service runs; the copy is checked before it gets "
-        "its name. Policies are files of their own (policies.d), and so are the signing secret and the key of "
+        "its name. Policies (policies.d) are files of their own, and so are the signing secret and the key of "
         "the record (jwt-secret and audit-key in the data folder). For PostgreSQL use pg_dump.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="where the copy goes")
