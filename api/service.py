@@ -63,7 +63,7 @@ async def open_service(
         credentials = Credentials(store, secret, settings.token_seconds, clock)
         await asyncio.to_thread(credentials.load_keys)
         writer = Writer(store, clock, ids, outbox=outbox, publish=hub.publish)
-        writer.on_bump["keys"] = credentials.load_keys
+        writer.on_bump["keys"] = partial(_keys_changed, credentials, hub)
         writer.start()
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(store.leave)
@@ -142,6 +142,11 @@ async def open_service(
                 await deliverer.close()
     finally:
         await asyncio.to_thread(store.close)
+
+
+def _keys_changed(credentials: Credentials, hub: Hub) -> None:
+    credentials.load_keys()
+    hub.wake_waiting()
 
 
 def _catch_up(store: Database, live: LivePolicies) -> None:

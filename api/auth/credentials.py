@@ -201,6 +201,18 @@ class Credentials:
         if await self._store.read(accounts.keys_version) != self._keys.version:
             await self._store.read(self.load_keys)
 
+    async def recheck(self, caller: Caller) -> None:
+        """Before somebody who has waited for long gets an answer: raises `unauthenticated` when the credential
+        has ended meanwhile."""
+        if caller.kind == "key":
+            await self._catch_up()
+            if not self.is_active(caller):
+                raise unauthenticated("the API key was revoked while this request waited", "ApiKey")
+        elif caller.user_id is not None:
+            user = await self._store.read(accounts.find_user, caller.user_id)
+            if user is None or not user["enabled"] or user["role"] != caller.role:
+                raise unauthenticated("the access token is not valid any more; log in again")
+
     def is_active(self, caller: Caller) -> bool:
         """True while the very key that made this caller is in the newest table read."""
         return caller.credential in self._keys.callers

@@ -13,7 +13,8 @@ from api.context import Context
 from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import ApiError, not_found
 from api.http.route import AGENT, PAGE_HEADERS, REVIEWER, WAIT, Query, Route, page_query
-from api.store import approvals
+from api.ingestion.decide import halted
+from api.store import approvals, halts
 
 _Cursor = tuple[
     Annotated[str, Meta(pattern=r"^[0-9][0-9TZ:.-]{9,39}\Z")],
@@ -52,14 +53,23 @@ async def get_approval(caller: Caller, values: Values, context: Context) -> Repl
             if approval["status"] != "pending" or left <= 0 or context.hub.closed:
                 break
             await asyncio.wait([changed], timeout=min(left, WAIT_CHECK))
+        await context.credentials.recheck(caller)
     if caller.kind == "key" and approval["status"] != "pending":
         why = await context.store.read(stored_decision.doubt_of, caller.organisation_id, approval_id)
         if why is not None:
             raise ApiError(
                 "conflict", f"{why}; do not act on it: an admin must run `governance audit verify`"
             )
-    described = await context.store.read(approvals.describe_approval, caller, approval_id)
-    return Reply(described)
+    return Reply(await context.store.read(_described, caller, approval_id))
+
+
+def _described(caller: Caller, approval_id: str) -> dict[str, Any] | None:
+    described = approvals.describe_approval(caller, approval_id)
+    if described is not None and described["status"] == "approved":
+        halt = halts.in_force(caller.organisation_id, described["agentId"], described["runId"])
+        if halt is not None:
+            described["halted"] = halted(halt)
+    return described
 
 
 async def approve(caller: Caller, values: Values, context: Context) -> Reply:

@@ -13,7 +13,8 @@ from api.context import Context
 from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import not_found
 from api.http.route import AGENT, PAGE_HEADERS, VIEWER, WAIT, Query, Route, page_query
-from api.store import runs
+from api.ingestion.decide import halted
+from api.store import halts, runs
 
 _Cursor = Annotated[int, Meta(ge=1, le=2**62)]
 
@@ -54,12 +55,18 @@ async def get_run(caller: Caller, values: Values, context: Context) -> Reply:
             if now != seen or left <= 0 or context.hub.closed:
                 break
             await asyncio.wait([changed], timeout=min(left, WAIT_CHECK))
+        await context.credentials.recheck(caller)
     return Reply(await context.store.read(_found, context, caller, run_id))
 
 
 def _found(context: Context, caller: Caller, run_id: str) -> dict[str, Any] | None:
     """The run; for an agent, which acts on it, with every approval held against the record."""
     run = runs.find_run(context.id_index, caller, run_id)
+    halt = None if run is None else halts.in_force(caller.organisation_id, run["agentId"], run_id)
+    if run is not None and halt is not None:
+        for call in run["toolCalls"]:
+            if call["status"] == "allowed" and call["completedAt"] is None:
+                call["halted"] = halted(halt)
     for call in run["toolCalls"] if run is not None and caller.kind == "key" else ():
         if call["status"] == "allowed" and "approvalId" in call:
             why = stored_decision.doubt_of(caller.organisation_id, call["approvalId"])

@@ -35,6 +35,8 @@ log = logging.getLogger("governance")
 RESYNC_SECONDS = 5.0
 WAITED_FOR_SECONDS = 0.5
 RETRY_SECONDS = 1.0
+ENDED = frozenset({"key.revoked", "key.rotated", "user.updated"})
+"""Records by which a credential may have ended that somebody waits with."""
 MOST_BEHIND = 20_000
 """Records; beyond that everyone is woken to read the state anew, and the records are skipped."""
 
@@ -147,6 +149,8 @@ class Feed:
         if any(row[0] == "policy.changed" for row in rows):
             # Whoever hears of the change may read the policies at once.
             self._catch_up()
+        if any(row[0] in ENDED for row in rows):
+            self._hub.wake_waiting()
         changes: list[Change] = []
         streaming = self._hub.streaming(organisation_id)
         for kind, run_id, record in rows:

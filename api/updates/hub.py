@@ -60,6 +60,11 @@ class Hub:
         """True while somebody waits for this one thing; for any thread."""
         return (organisation_id, topic, key) in self._waiting
 
+    def wake_waiting(self) -> None:
+        """A credential has ended: every long poll looks whether it was its own. For any thread."""
+        if self.busy.is_set():
+            call_on(self._loop, self._wake_waiting)
+
     def wake_all(self) -> None:
         """Too much has changed to publish: everyone is woken and reads the state anew. For any thread."""
         call_on(self._loop, self._wake_all)
@@ -126,10 +131,13 @@ class Hub:
         self._closed = True
         self._wake_all()
 
-    def _wake_all(self) -> None:
+    def _wake_waiting(self) -> None:
         for futures in list(self._waiting.values()):
             for future in futures:
                 if not future.done():
                     future.set_result(None)
+
+    def _wake_all(self) -> None:
+        self._wake_waiting()
         for queue in list(self._streams):
             self._drop(queue)

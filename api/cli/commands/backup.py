@@ -20,8 +20,8 @@ def register(commands: Subparsers) -> None:
         "backup",
         help="copy the embedded database while the service runs",
         description="Copies the embedded database while the service runs; the copy is checked before it gets "
-        "its name. Policies (policies.d) are files of their own, and so are the signing secret and the key of "
-        "the record (jwt-secret and audit-key in the data folder). For PostgreSQL use pg_dump.",
+        "its name. Policies (policies.d) are files of their own, and so are the signing secret and the key "
+        "of the record (jwt-secret and audit-key in the data folder). For PostgreSQL use pg_dump.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="where the copy goes")
     parser.add_argument("--force", action="store_true", help="replace FILE when it exists")

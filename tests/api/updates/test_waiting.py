@@ -42,6 +42,45 @@ async def held(service: Service, number: int | str = 1) -> str:
     return str(answer.json()["approvalId"])
 
 
+@pytest.mark.parametrize("what", ["approvals", "runs"])
+def test_a_key_that_is_revoked_ends_its_wait(tmp_path: Path, what: str) -> None:
+    async def scene(service: Service) -> None:
+        name = await held(service) if what == "approvals" else "run-1"
+        await held(service)
+        waiting = asyncio.create_task(service.call("agent", "GET", f"/v1/{what}/{name}?wait=60"))
+        await asyncio.sleep(0.1)
+        key_id = service.callers["agent"].key_id
+        begun = time.monotonic()
+        revoked = await service.call("admin", "DELETE", f"/v1/api-keys/{key_id}")
+        assert revoked.status_code < 300, revoked.text
+        answer = await waiting
+        assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
+        assert time.monotonic() - begun < 10
+
+    played(tmp_path, scene)
+
+
+def test_what_is_halted_does_not_read_as_free_to_act(tmp_path: Path) -> None:
+    async def scene(service: Service) -> None:
+        approval = await held(service)
+        await service.call("reviewer", "POST", f"/v1/approvals/{approval}/approve")
+        for number in (2, 3):
+            await service.report("agent", number, "tool.called", toolCallId=f"call-{number}", toolName="look")
+        await service.report("agent", 4, "tool.completed", toolCallId="call-3", outputPayload={})
+        halt = await service.call("admin", "POST", "/v1/halt", {"agentId": "mailer", "reason": "look first"})
+        run = (await service.call("agent", "GET", "/v1/runs/run-1")).json()
+        why = "halted by admin@acme.example: look first"
+        assert [call.get("halted") for call in run["toolCalls"]] == [why, why, None]
+        path = f"/v1/approvals/{approval}"
+        assert (await service.call("agent", "GET", path)).json()["halted"] == why
+        await service.call("admin", "POST", "/v1/resume", {"haltId": halt.json()["haltId"]})
+        run = (await service.call("agent", "GET", "/v1/runs/run-1")).json()
+        assert not any("halted" in call for call in run["toolCalls"])
+        assert "halted" not in (await service.call("agent", "GET", path)).json()
+
+    played(tmp_path, scene)
+
+
 class Stream:
     """One open GET /v1/stream, read as it arrives."""
 
