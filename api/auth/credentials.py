@@ -202,8 +202,7 @@ class Credentials:
             await self._store.read(self.load_keys)
 
     async def recheck(self, caller: Caller) -> None:
-        """Before somebody who has waited for long gets an answer: raises `unauthenticated` when the credential
-        has ended meanwhile."""
+        """For somebody who has waited for long: raises `unauthenticated` when the credential has ended."""
         if caller.kind == "key":
             await self._catch_up()
             if not self.is_active(caller):
