@@ -1,8 +1,9 @@
 """Whether calls, approvals, events, policy versions, people, keys and halts say what the log says of them.
 
-`told` is given every record of one organisation's log, oldest first; `problems` then compares the tables.
-Calls and events are read along with the log, in the order in which both were written, so that a long history
-needs little memory. What was written after the comparison began is left to the next one.
+`told` is given every record of one organisation's log, chain by chain, each oldest first; `problems` then
+compares the tables. Calls and events are read along with the chains, in the order in which both were written
+(a lane numbers its rows after those of the lanes before), so that a long history needs little memory. What
+was written after the comparison began is left to the next one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from typing import Any, Final
 
 import msgspec
 
+from api.database import audit_chain
+from api.database.audit_chain import FIRST_CHAIN
 from api.database.connection import Database
+from api.database.models import numbers_of
 
 PAGE: Final = 1_000
 AHEAD: Final = 10_000
@@ -24,6 +28,8 @@ _CALLS: Final = (
     " status, approval_id FROM tool_calls WHERE organisation_id = ? AND call_no > ? AND call_no <= ?"
     " ORDER BY call_no LIMIT ?"
 )
+_LAST_CALL: Final = "SELECT MAX(call_no) FROM tool_calls WHERE call_no > ? AND call_no < ?"
+_LAST_EVENT: Final = "SELECT MAX(event_no) FROM events WHERE event_no > ? AND event_no < ?"
 _EVENTS: Final = (
     "SELECT event_no, received_at, event_id, body FROM events WHERE organisation_id = ?"
     " AND event_no > ? AND event_no <= ? ORDER BY event_no LIMIT ?"
@@ -47,6 +53,8 @@ _TELLING: Final = _OF_EVENTS | {
     *("key.created", "key.revoked", "agent.halted", "agent.resumed"),
 }
 """Types of records that say how something in the tables is."""
+_BEGINNING: Final = frozenset(("user.created", "key.created", "agent.halted"))
+"""Those that come before all others about the same thing, whatever the clocks of two nodes said."""
 
 Name = tuple[str, str]
 """What kind of thing, and its id, in the words of a problem."""
@@ -86,18 +94,21 @@ class Agreement:
         self._store = store
         self._organisation_id = organisation_id
         self._problems: list[str] = []
-        ((self._end,),) = store.rows(
-            "SELECT COALESCE(MAX(sequence), 0) FROM audit WHERE organisation_id = ?", (organisation_id,)
-        )
-        ((last_call,),) = store.rows("SELECT MAX(call_no) FROM tool_calls")
-        ((last_event,),) = store.rows("SELECT MAX(event_no) FROM events")
+        self._ends = {
+            chain: sequence
+            for (name, chain), (sequence, _) in audit_chain.tips(store).items()
+            if name == organisation_id
+        }
+        calls, events = self._spans(_LAST_CALL), self._spans(_LAST_EVENT)
         self._found = self._tables()
-        self._calls = _Along(self._pages(_CALLS, int(last_call or 0)))
-        self._events = _Along(self._pages(_EVENTS, int(last_event or 0)))
+        self._calls = _Along(self._pages(_CALLS, calls))
+        self._events = _Along(self._pages(_EVENTS, events))
         self._unnoted: set[str] = set()
         """When events were written whose records do not name them."""
+        self._later: list[tuple[bool, str, int, int, dict[str, Any]]] = []
+        """Records about everything but calls and events, whose order counts across chains."""
         self._said: dict[Name, tuple[Any, ...]] = {}
-        """What the log says of everything but calls and events."""
+        """What they say."""
         self._moved: set[Name] = set()
         """What records behind the noted end are about."""
 
@@ -116,56 +127,70 @@ class Agreement:
             found[("halt", halt_id)] = (kind, target, ended_at is not None)
         return found
 
-    def _pages(self, statement: str, last: int) -> Iterator[tuple[Any, ...]]:
-        number = -1
-        while rows := self._store.rows(statement, (self._organisation_id, number, last, PAGE)):
-            yield from rows
-            number = rows[-1][0]
+    def _spans(self, statement: str) -> list[tuple[int, int]]:
+        """The numbers that there are now, as those before the first and the last of each chain's lane."""
+        spans = []
+        for chain in sorted(self._ends):
+            before = numbers_of(chain) - 1
+            ((last,),) = self._store.rows(statement, (before, numbers_of(chain + 1)))
+            spans.append((before, int(last or before)))
+        return spans
+
+    def _pages(self, statement: str, spans: list[tuple[int, int]]) -> Iterator[tuple[Any, ...]]:
+        for number, last in spans:
+            while rows := self._store.rows(statement, (self._organisation_id, number, last, PAGE)):
+                yield from rows
+                number = rows[-1][0]
 
     # The log --------------------------------------------------------------------------------------
 
     def told(self, row: tuple[Any, ...]) -> None:
         """The next record, as a row in the order of `audit_chain.COLUMNS`."""
-        sequence, type = row[1], row[4]
+        chain, sequence, at, type = row[1], row[2], row[4], row[5]
         if type not in _TELLING:
             return
-        record = _decode(row[9])
-        details = record.get("details") or {}
+        record = _decode(row[10])
         if type in _OF_EVENTS:
             self._event_of(record)
-        said: tuple[Any, ...]
-        match type:
-            case "decision":
+            if type == "decision":
                 self._decision(record)
+        else:
+            self._later.append((type not in _BEGINNING, at, chain, sequence, record))
+
+    def _hear(self, record: dict[str, Any]) -> None:
+        """A record about anything but a call or an event; earlier ones were heard before."""
+        details = record.get("details") or {}
+        said: tuple[Any, ...]
+        match record["type"]:
             case "approval.resolved":
                 status, resolved_by = record["decision"], details.get("resolvedBy")
                 reason, call = record.get("reason"), details["toolCallStatus"]
                 said = (status, record.get("actor"), resolved_by, reason, call)
-                self._say(("approval", details["approvalId"]), said, sequence)
+                self._say(("approval", details["approvalId"]), said, record)
             case "policy.changed" if details["change"] != "deleted":
                 name = ("policy version", f"{details['policyId']} {details['version']}")
-                self._say(name, (details["digest"],), sequence)
+                self._say(name, (details["digest"],), record)
             case "user.created":
                 said = (details["email"], details["role"], True)
-                self._say(("user", details["userId"]), said, sequence)
+                self._say(("user", details["userId"]), said, record)
             case "user.updated":
                 email, role, enabled = self._said.get(("user", details["userId"]), ("", "", True))
                 said = (email, details.get("role", role), details.get("enabled", enabled))
-                self._say(("user", details["userId"]), said, sequence)
+                self._say(("user", details["userId"]), said, record)
             case "key.created":
                 said = (record.get("agentId"), tuple(details["scopes"]), False)
-                self._say(("API key", details["keyId"]), said, sequence)
+                self._say(("API key", details["keyId"]), said, record)
             case "key.revoked":
                 agent_id, scopes, _ = self._said.get(("API key", details["keyId"]), (None, (), False))
-                self._say(("API key", details["keyId"]), (agent_id, scopes, True), sequence)
+                self._say(("API key", details["keyId"]), (agent_id, scopes, True), record)
             case "agent.halted" | "agent.resumed":
                 target = record.get("agentId") or record.get("runId") or ""
-                said = (details["scope"], target, type == "agent.resumed")
-                self._say(("halt", details["haltId"]), said, sequence)
+                said = (details["scope"], target, record["type"] == "agent.resumed")
+                self._say(("halt", details["haltId"]), said, record)
 
-    def _say(self, name: Name, said: tuple[Any, ...], sequence: int) -> None:
+    def _say(self, name: Name, said: tuple[Any, ...], record: dict[str, Any]) -> None:
         self._said[name] = said
-        if sequence > self._end:
+        if record["sequence"] > self._ends.get(record.get("chain", FIRST_CHAIN), 0):
             self._moved.add(name)
 
     def _decision(self, record: dict[str, Any]) -> None:
@@ -173,7 +198,7 @@ class Agreement:
         approval_id = details.get("approvalId")
         if approval_id is not None:
             said = ("pending", None, None, None, "awaiting_approval")
-            self._say(("approval", approval_id), said, record["sequence"])
+            self._say(("approval", approval_id), said, record)
         row = self._calls.take(audit_id)
         call = f"the call `{record['toolCallId']}` of run `{record['runId']}`"
         if row is None:
@@ -202,6 +227,8 @@ class Agreement:
 
     def problems(self) -> list[str]:
         """Everything found; asked once, at the end of the log."""
+        for *_, record in sorted(self._later, key=lambda heard: heard[:4]):
+            self._hear(record)
         for row in self._calls.finish():
             self._problems.append(f"the call `{row[3]}` (record `{row[2]}`) was never decided by this log")
         for row in self._events.finish():

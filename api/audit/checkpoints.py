@@ -5,9 +5,9 @@ A checkpoint is canonical JSON, signed with the installation's key (`installatio
     {"at": ..., "chains": {"<organisationId>": {"0": [<count>, "<hash>"]}}, "number": 7,
      "previous": "<sha256>", "publicKey": "<hex>"}
 
-It names the chains that have grown since the one before it (the first of a process names all). `previous`
-is the digest of the checkpoint before, so none can be taken out of their row. An organisation's chains have
-numbers; today each has the chain 0. `nextKey` is the public key that signs what follows; `lostKey` is the one
+"0" is the number of a chain: an organisation has one for each lane. It names the chains that have grown since
+the one before it (the first of a process names all). `previous` is the digest of the checkpoint before, so
+none can be taken out of their row. `nextKey` is the public key that signs what follows; `lostKey` is the one
 of before, when it could not be used to say so.
 
 INVARIANT: a checkpoint covers only what was committed before it.
@@ -24,26 +24,20 @@ import msgspec
 
 from api.audit.installation_key import InstallationKey, PublicKey
 from api.clock import seconds
+from api.database.audit_chain import ChainName, Tip, tips
 from api.database.connection import Database
 from api.database.transaction import Transaction
 from engine.canonical_json import canonical_json
 
 log = logging.getLogger("governance")
 
-CHAIN: Final = "0"
 FIRST: Final = "0" * 64
 EVERY_SECONDS: Final = 1.0
 PAGE: Final = 1_000
 
-Tips = dict[str, tuple[int, str]]
-"""Organisation to the count and the last hash of its chain."""
+Tips = dict[ChainName, Tip]
+"""Chain to its count and last hash."""
 
-_TIPS = (
-    # CROSS JOIN: from each organisation into the index of the log, never over the log.
-    "SELECT a.organisation_id, a.sequence, a.hash FROM organisations o CROSS JOIN audit a"
-    " WHERE a.organisation_id = o.organisation_id AND a.sequence ="
-    " (SELECT MAX(b.sequence) FROM audit b WHERE b.organisation_id = o.organisation_id)"
-)
 _FROM = "SELECT number, body, signature FROM checkpoints WHERE number > ? ORDER BY number LIMIT ?"
 _LAST = "SELECT number, body, signature FROM checkpoints ORDER BY number DESC LIMIT 1"
 
@@ -129,10 +123,9 @@ class Checkpointer:
             # Somebody has removed checkpoints. The row goes on where it was, so that the gap stays visible.
             log.error("checkpoints of the audit log are gone; run `governance audit verify`")
             before = {}
-        grown = {name: {CHAIN: tip} for name, tip in now.items() if before.get(name) != tip}
         body = Body(
             at=transaction.at,
-            chains=grown,
+            chains=by_chain({name: tip for name, tip in now.items() if before.get(name) != tip}),
             number=number + 1,
             previous=previous,
             publicKey=self._key.public.text,
@@ -149,7 +142,7 @@ class Checkpointer:
         for each in after(store, self._number):
             body = each.read()
             for organisation_id, chains in (body.chains if body is not None else {}).items():
-                found[organisation_id] = chains[CHAIN]
+                found |= {(organisation_id, int(chain)): tip for chain, tip in chains.items()}
         return found
 
     def _keep(self, number: int, digest: str, signed: Tips, at: str) -> None:
@@ -164,9 +157,12 @@ def put(store: Database, body: Body, key: InstallationKey) -> Checkpoint:
     return made
 
 
-def tips(store: Database) -> Tips:
-    """Where every chain ends now, as committed."""
-    return {name: (int(sequence), digest) for name, sequence, digest in store.rows(_TIPS)}
+def by_chain(tips: Tips) -> dict[str, dict[str, Tip]]:
+    """As a checkpoint says it."""
+    said: dict[str, dict[str, Tip]] = {}
+    for (organisation_id, chain), tip in sorted(tips.items()):
+        said.setdefault(organisation_id, {})[str(chain)] = tip
+    return said
 
 
 def newest(store: Database) -> Checkpoint | None:

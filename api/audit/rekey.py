@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 
 from api.audit import checkpoints
-from api.audit.checkpoints import CHAIN, Body
+from api.audit.checkpoints import Body
 from api.audit.installation_key import InstallationKey, PublicKey, installation_key, key_file, new_key
 from api.auth.private_file import create
+from api.database.audit_chain import tips
 from api.database.connection import Database
 from api.database.transaction import Transaction
 from api.settings import Settings, SettingsError
@@ -90,7 +91,7 @@ def _hand_over(
         store,
         Body(
             at=transaction.at,
-            chains={name: {CHAIN: tip} for name, tip in checkpoints.tips(store).items()},
+            chains=checkpoints.by_chain(tips(store)),
             lostKey=None if signs else before.text,
             nextKey=new.public.text if signs else None,
             number=last.number + 1,

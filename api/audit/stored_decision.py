@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from api.audit import records
 from api.database import audit_chain
 from api.database.models import Approval, CallTable
 
@@ -30,6 +31,7 @@ class StoredCall(Protocol):
     tool_name: str
     payload_digest: str
     status: str
+    decided_at: str
     audit_id: str
     approval_id: str | None
 
@@ -39,12 +41,12 @@ class Checked(NamedTuple):
     the chain."""
 
     doubt: str | None
-    position: audit_chain.Tip = (0, audit_chain.GENESIS)
+    position: audit_chain.Position = (0, audit_chain.GENESIS, audit_chain.FIRST_CHAIN)
 
 
 def check(call: StoredCall, receipt: bytes = b"") -> Checked:
     """Hold the decision on a call against its record. `receipt` is the stored answer, where there is one."""
-    record = _found(call.organisation_id, call.audit_id)
+    record = _found(call.organisation_id, call.audit_id, call.decided_at)
     if record is None:
         return Checked(
             f"the record `{call.audit_id}` of this decision is not in the audit log as it was written"
@@ -62,9 +64,13 @@ def check(call: StoredCall, receipt: bytes = b"") -> Checked:
     if receipt:
         answer = msgspec.json.decode(receipt)
         given = _found(call.organisation_id, answer["auditId"])
+        if given is None:
+            given = records.find_record(call.organisation_id, answer["auditId"])
+            given = given if given is not None and _intact(given) else None
         if given is None or given["decision"] != answer["toolCallStatus"]:
             return Checked(f"the stored answer is not the one of its record `{answer['auditId']}`")
-    return Checked(None, (record["sequence"], record["hash"]))
+    chain = record.get("chain", audit_chain.FIRST_CHAIN)
+    return Checked(None, (record["sequence"], record["hash"], chain))
 
 
 def doubt_of(organisation_id: str, approval_id: str) -> str | None:
@@ -78,9 +84,9 @@ def doubt_of(organisation_id: str, approval_id: str) -> str | None:
     return "the held call is not in the database any more" if call is None else check(call).doubt
 
 
-def _found(organisation_id: str, audit_id: str) -> dict[str, Any] | None:
+def _found(organisation_id: str, audit_id: str, at: str | None = None) -> dict[str, Any] | None:
     """A record that is there, and says what its hash covers."""
-    record = audit_chain.find_near(organisation_id, audit_id)
+    record = records.find_near(organisation_id, audit_id, at)
     return record if record is not None and _intact(record) else None
 
 
@@ -89,7 +95,7 @@ def _resolved(organisation_id: str, approval_id: str) -> str | None:
     row = Approval.get_or_none(Approval.approval_id == approval_id)
     if row is None or row.resolved_at is None:
         return None
-    for record in audit_chain.at_time(organisation_id, row.resolved_at, "approval.resolved"):
+    for record in records.at_time(organisation_id, row.resolved_at, "approval.resolved"):
         if record["details"]["approvalId"] == approval_id and _intact(record):
             return str(record["details"]["toolCallStatus"])
     return None

@@ -17,7 +17,7 @@ from typing import Any
 
 from api.audit import checkpoints
 from api.audit.agreement import Agreement
-from api.audit.checkpoints import CHAIN, Body, Checkpoint
+from api.audit.checkpoints import Body, Checkpoint
 from api.audit.installation_key import PublicKey
 from api.database import audit_chain
 from api.database.connection import Database
@@ -87,40 +87,54 @@ def verify(
     """What `Verification.shape` says.
 
     `trusted` are the keys that checkpoints may be signed with; none: the key that they name themselves, which
-    proves less. `firstBroken` is the `auditId` of the first record that does not follow from those before it.
+    proves less. `firstBroken` is the `auditId` of the first record that does not follow from those before it,
+    `lastHash` the hash of the newest one of all chains.
     """
     found = Verification()
     newest = checkpoints.newest(store)
     signed = _Signed(store, organisation_id, trusted, newest, found)
     agreement = Agreement(store, organisation_id)
-    previous, count, intact = audit_chain.GENESIS, 0, True
-    hash_seen = expected is None or expected.digest is None or expected.digest == previous
-    for row in audit_chain.walk(organisation_id):
-        if not audit_chain.follows(row, count + 1, previous):
-            intact, found.first_broken = False, str(row[2])
-            found.add(f"record `{row[2]}` was changed, or does not follow from the one before it")
-            break
-        previous, count = str(row[-1]), count + 1
-        signed.reached(count, previous)
-        agreement.told(row)
-        hash_seen = hash_seen or (expected is not None and previous == expected.digest)
-        if progress is not None and count % audit_chain.MOST_READ == 0:
-            progress(count)
-    found.count, found.last_hash = count, previous
-    if intact:
-        signed.finish(count)
+    tips = audit_chain.tips(store)
+    noted = {chain: tip for (name, chain), tip in tips.items() if name == organisation_id}
+    hash_wanted = expected.digest if expected is not None else None
+    hash_seen = hash_wanted in (None, audit_chain.GENESIS)
+    newest_at = ""
+    for chain in sorted({*audit_chain.numbers(store, organisation_id), *noted, *signed.chains}):
+        count, digest, at, intact = 0, audit_chain.GENESIS, "", True
+        checked = signed.follow(chain)
+        for row in audit_chain.walk(organisation_id, chain):
+            intact = audit_chain.follows(row, count + 1, digest)
+            if not intact:
+                found.first_broken = found.first_broken or str(row[3])
+                found.add(f"record `{row[3]}` was changed, or does not follow from the one before it")
+                break
+            count, digest, at = count + 1, str(row[-1]), str(row[4])
+            checked.reached(count, digest)
+            agreement.told(row)
+            hash_seen = hash_seen or digest == hash_wanted
+            found.count += 1
+            if progress is not None and found.count % audit_chain.MOST_READ == 0:
+                progress(found.count)
+        checked.finish(count, intact=intact)
+        if intact and count < noted.get(chain, (0, ""))[0]:
+            found.add(f"chain {chain} ends before the last record that its lane has written")
+        if count and at >= newest_at:
+            newest_at, found.last_hash = at, digest
+    if found.first_broken is None:
         for problem in agreement.problems():
             found.add(problem)
     if expected is not None:
-        if expected.count is not None and count < expected.count:
-            found.add(f"there are {count} records where {expected.count} were noted; the others are gone")
+        if expected.count is not None and found.count < expected.count:
+            found.add(
+                f"there are {found.count} records where {expected.count} were noted; the others are gone"
+            )
         if not hash_seen:
             found.add(f"no record has the hash `{expected.digest}` that was noted")
     return found.shape()
 
 
 class _Signed:
-    """The checkpoints, followed along with the chain of one organisation."""
+    """The checkpoints, followed along with each chain of one organisation."""
 
     def __init__(
         self,
@@ -130,41 +144,32 @@ class _Signed:
         newest: Checkpoint | None,
         found: Verification,
     ) -> None:
+        self._store = store
         self._organisation_id = organisation_id
         self._keys = _Keys(trusted, newest, found)
         self._found = found
-        self._tips = self._read(store, newest.number if newest is not None else 0)
-        self._next = next(self._tips, None)
+        self.chains: set[int] = set()
+        """Those that checkpoints tell of."""
+        self._check(newest.number if newest is not None else 0)
 
-    def reached(self, count: int, digest: str) -> None:
-        """The chain goes on to this record."""
-        while self._next is not None and self._next[0] <= count:
-            said, hash_then, checkpoint = self._next
-            if said == count and hash_then == digest:
-                self._found.signed = count
-            else:
-                self._found.add(
-                    f"checkpoint {checkpoint} says that record {said} has the hash `{hash_then}`, but the log"
-                    " says otherwise: records were changed or removed and the chain computed anew"
-                )
-            self._next = next(self._tips, None)
+    def follow(self, chain: int) -> _SignedChain:
+        return _SignedChain(self._tips(chain), self._found)
 
-    def finish(self, count: int) -> None:
-        """The chain ends here."""
-        highest, checkpoint = 0, 0
-        while self._next is not None:
-            highest, _, checkpoint = self._next
-            self._next = next(self._tips, None)
-        if highest > count:
-            self._found.add(
-                f"checkpoint {checkpoint} says that there were {highest} records; {highest - count} of them,"
-                " at the end, are gone"
-            )
+    def _tips(self, chain: int) -> Iterator[tuple[int, str, int]]:
+        """Count, hash and number of the checkpoints that tell of this chain."""
+        name = str(chain)
+        for each in checkpoints.after(self._store, -(1 << 62)):
+            body = each.read() if each.number <= self._found.checkpoint else None
+            if body is None:
+                return
+            tip = body.chains.get(self._organisation_id, {}).get(name)
+            if tip is not None:
+                yield (*tip, each.number)
 
-    def _read(self, store: Database, last: int) -> Iterator[tuple[int, str, int]]:
-        """Count, hash and number of the checkpoints that tell of this organisation, each checked."""
+    def _check(self, last: int) -> None:
+        """Each checkpoint for itself, and their row, up to the first that is not as it was signed."""
         found, expected, previous = self._found, 1, checkpoints.FIRST
-        for each in checkpoints.after(store, -(1 << 62)):
+        for each in checkpoints.after(self._store, -(1 << 62)):
             if each.number > last:
                 return
             body = each.read()
@@ -187,9 +192,45 @@ class _Signed:
                 return
             expected, previous = expected + 1, each.digest
             found.checkpoint, found.signed_at, found.key_id = each.number, body.at, key.key_id
-            tip = body.chains.get(self._organisation_id, {}).get(CHAIN)
-            if tip is not None:
-                yield (*tip, each.number)
+            self.chains.update(map(int, body.chains.get(self._organisation_id, ())))
+
+
+class _SignedChain:
+    """What the checkpoints say of one chain, compared as it is walked."""
+
+    def __init__(self, tips: Iterator[tuple[int, str, int]], found: Verification) -> None:
+        self._found = found
+        self._tips = tips
+        self._next = next(tips, None)
+        self._signed = 0
+
+    def reached(self, count: int, digest: str) -> None:
+        """The chain goes on to this record."""
+        while self._next is not None and self._next[0] <= count:
+            said, hash_then, checkpoint = self._next
+            if said == count and hash_then == digest:
+                self._signed = count
+            else:
+                self._found.add(
+                    f"checkpoint {checkpoint} says that record {said} has the hash `{hash_then}`, but the log"
+                    " says otherwise: records were changed or removed and the chain computed anew"
+                )
+            self._next = next(self._tips, None)
+
+    def finish(self, count: int, *, intact: bool) -> None:
+        """The chain ends here, or breaks."""
+        self._found.signed += self._signed
+        if not intact:
+            return
+        highest, checkpoint = 0, 0
+        while self._next is not None:
+            highest, _, checkpoint = self._next
+            self._next = next(self._tips, None)
+        if highest > count:
+            self._found.add(
+                f"checkpoint {checkpoint} says that there were {highest} records; {highest - count} of them,"
+                " at the end, are gone"
+            )
 
 
 class _Keys:

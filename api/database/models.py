@@ -27,6 +27,14 @@ from peewee import (
 from api.database import policy_models as policy_models
 from api.database.table import Table
 
+LANE_BITS = 44
+"""Of a number of a run, an event or a call: those below say which one of its lane, those above which lane."""
+
+
+def numbers_of(lane: int) -> int:
+    """Where the numbers of a lane begin."""
+    return lane << LANE_BITS
+
 
 class Organisation(Table):
     organisation_id = TextField(primary_key=True)
@@ -242,9 +250,10 @@ class RateHit(Table):
 
 
 class Audit(Table):
-    """One hash chain per organisation. `record` is the canonical JSON that `hash` covers."""
+    """Hash chains, see `audit_chain.py`. `record` is the canonical JSON that `hash` covers."""
 
     organisation_id = TextField()
+    chain = BigIntegerField(default=0)
     sequence = BigIntegerField()
     audit_id = TextField()
     at = TextField()
@@ -258,7 +267,20 @@ class Audit(Table):
 
     class Meta:
         table_name = "audit"
-        primary_key = CompositeKey("organisation_id", "sequence")
+        primary_key = CompositeKey("organisation_id", "chain", "sequence")
+
+
+class ChainTip(Table):
+    """Where the chains end (PostgreSQL; the one of SQLite ends where its index does)."""
+
+    organisation_id = TextField()
+    chain = BigIntegerField()
+    sequence = BigIntegerField()
+    hash = TextField()
+
+    class Meta:
+        table_name = "chains"
+        primary_key = CompositeKey("organisation_id", "chain")
 
 
 class AuditCheckpoint(Table):

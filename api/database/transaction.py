@@ -6,7 +6,6 @@ INVARIANT: what is published, delivered or run afterwards is gathered here and g
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any, Protocol
 
 import msgspec
@@ -103,23 +102,21 @@ class Transaction:
         self.ids = ids
         self.decided: list[Decided] = []
         self._changes: list[Change] = []
-        state, *tips = begun or [store.rows(_STATE)]
+        (state,) = begun or [store.rows(_STATE)]
         self._state: dict[str, int] = {name: int(value or 0) for name, value in state}
         self._outbox = outbox
         if outbox is not None:
             outbox.refresh(self.counter("webhooks"))
         self._audit = audit_chain.Chain(store, ids, self.at)
-        for row in chain.from_iterable(tips):
-            self._audit.begin(*row)
         self.append = self._audit.append
         self._deliveries: list[tuple[Any, ...]] = []
         self._after: list[Callable[[], None]] = []
         self.bumped: set[str] = set()
 
     @staticmethod
-    def beginning(organisations: Iterable[str]) -> list[Statement]:
-        """What a transaction asks at first that will append to the audit chains of these organisations."""
-        return [(_STATE, ()), *((audit_chain.TIP, (each,)) for each in organisations)]
+    def beginning() -> list[Statement]:
+        """What a transaction asks at first."""
+        return [(_STATE, ())]
 
     def audit(self, organisation_id: str, type: str, **fields: Any) -> str:
         """Append one record to the organisation's hash chain; returns its `auditId`. See `audit_chain.py`."""
@@ -165,8 +162,8 @@ class Transaction:
         """The end of an organisation's audit chain, as of now inside the transaction."""
         return self._audit.tip(organisation_id)
 
-    def position(self, audit_id: str) -> audit_chain.Tip | None:
-        """`sequence` and `hash` of a record of this transaction."""
+    def position(self, audit_id: str) -> audit_chain.Position | None:
+        """Where a record of this transaction stands."""
         return self._audit.position(audit_id)
 
     def bump(self, name: str) -> int:

@@ -281,7 +281,7 @@ class Writer:
         try:
             first = []
             if not self.store.is_sqlite:
-                first = Transaction.beginning({event.caller.organisation_id for event in events})
+                first = Transaction.beginning()
             size = sum(entry.size for entry in batch)
             with self.store.transaction(wait=wait, size=size, first=first) as begun:
                 transaction = Transaction(self.store, self.clock(), self.ids, self.outbox, begun)

@@ -8,16 +8,16 @@ from typing import Annotated
 from msgspec import Meta
 
 from api import clock
-from api.audit import verification
+from api.audit import records, verification
 from api.audit.installation_key import ALGORITHM
 from api.caller import Caller
 from api.context import Context
-from api.database import audit_chain
 from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import invalid, not_found
 from api.http.route import ADMIN, CURSOR, PAGE_HEADERS, VIEWER, Query, Route
 
-_Cursor = Annotated[int, Meta(ge=0, le=2**62)]
+_Number = Annotated[int, Meta(ge=0, le=2**62)]
+_Cursor = Annotated[dict[_Number, _Number], Meta(min_length=1)]
 MOST_ON_A_PAGE = 1_000
 LINES_AT_ONCE = 1_000
 NDJSON = "application/x-ndjson"
@@ -26,7 +26,7 @@ NDJSON = "application/x-ndjson"
 async def list_audit(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/audit: a page, newest first, or with `format=jsonl` an export, oldest first; see `order`."""
     query = values.query
-    chosen = audit_chain.Filter(
+    chosen = records.Filter(
         caller.organisation_id,
         since=_moment(query.get("since"), "since"),
         until=_moment(query.get("until"), "until"),
@@ -52,7 +52,7 @@ async def list_audit(caller: Caller, values: Values, context: Context) -> Reply:
             "/limit", f"`limit` must be at most {MOST_ON_A_PAGE}; for more, page on or use `format=jsonl`"
         )
     items, total, position = await context.store.read(
-        audit_chain.list_records, chosen, limit, after, query.get("order", "desc") == "asc"
+        records.list_records, chosen, limit, after, query.get("order", "desc") == "asc"
     )
     return page(items, total, encode_cursor(position) if position else None, values)
 
@@ -60,25 +60,27 @@ async def list_audit(caller: Caller, values: Values, context: Context) -> Reply:
 async def get_audit_record(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/audit/:id: the record that a receipt names."""
     audit_id = values.path["id"]
-    record = await context.store.read(audit_chain.find_record, caller.organisation_id, audit_id)
+    record = await context.store.read(records.find_record, caller.organisation_id, audit_id)
     if record is None:
         raise not_found("audit record", audit_id)
     return Reply(record)
 
 
 async def _export(
-    context: Context, chosen: audit_chain.Filter, after: int | None, ascending: bool, limit: int | None
+    context: Context,
+    chosen: records.Filter,
+    after: records.Positions | None,
+    ascending: bool,
+    limit: int | None,
 ) -> AsyncIterator[bytes]:
     """All records up to the newest one of now, some at a time. A fault breaks the connection off, so that a
     part is never taken for the whole."""
     left = limit
     if ascending:
-        chosen = await context.store.read(audit_chain.up_to_now, chosen)
+        chosen = await context.store.read(records.up_to_now, chosen)
     while True:
         at_once = LINES_AT_ONCE if left is None else min(left, LINES_AT_ONCE)
-        lines, following = await context.store.read(
-            audit_chain.export_lines, chosen, at_once, after, ascending
-        )
+        lines, following = await context.store.read(records.export_lines, chosen, at_once, after, ascending)
         if lines:
             yield lines
         if left is not None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import astuple
 
-from api.database.audit_chain import Tip
+from api.database.audit_chain import Position
 from api.database.bloom_filter import Key
 from api.database.connection import Database
 from api.database.id_index import EVENTS, IdIndex, IndexEntry
@@ -134,7 +134,7 @@ class Batch:
         """The call that the event is about, or (the hash being the same) another one that takes its place."""
         return self.calls.get((run.run_no, event.call_hash))
 
-    def position(self, audit_id: str) -> Tip:
+    def position(self, audit_id: str) -> Position:
         """Where a record of this transaction stands in the audit log."""
         position = self.transaction.position(audit_id)
         assert position is not None

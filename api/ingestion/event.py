@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from api.caller import Caller
+from api.database.audit_chain import FIRST_CHAIN
 from api.database.id_index import hash64
 from engine.canonical_json import canonical_json
 from engine.matching.ruleset import Ruleset
@@ -107,6 +108,7 @@ class Receipt(msgspec.Struct, omit_defaults=True):
     auditId: str | UnsetType = UNSET  # noqa: N815
     auditSequence: int | UnsetType = UNSET  # noqa: N815
     auditHash: str | UnsetType = UNSET  # noqa: N815
+    auditChain: int = FIRST_CHAIN  # noqa: N815
 
 
 class Answer(msgspec.Struct, frozen=True):

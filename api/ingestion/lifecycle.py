@@ -55,6 +55,7 @@ def report(batch: Batch, event: Incoming, run: KnownRun, policy_revision: int) -
         auditId=audit_id,
         auditSequence=position[0],
         auditHash=position[1],
+        auditChain=position[2],
     )
 
 

@@ -25,7 +25,7 @@ from api import metrics
 from api.audit.stored_decision import Checked, check
 from api.caller import Caller
 from api.clock import Clock
-from api.database.audit_chain import Tip
+from api.database.audit_chain import Position
 from api.database.connection import Database
 from api.database.id_index import IdIndex
 from api.database.transaction import NotRepeatable, Transaction
@@ -258,7 +258,7 @@ class Ingestion:
         self,
         event: Incoming,
         call: CallRow,
-        position: Tip,
+        position: Position,
         *,
         status: str = "",
         reason: str = "",
@@ -286,8 +286,9 @@ class Ingestion:
 
 def _checked(batch: Batch, call: CallRow, receipt: bytes = b"") -> Checked:
     """Hold a stored decision against its record; one of this transaction is on record only with it."""
-    if call.call_no > batch.transaction.highest("events"):
-        return Checked(None, batch.position(call.audit_id))
+    position = batch.transaction.position(call.audit_id)
+    if position is not None:
+        return Checked(None, position)
     return check(call, receipt)
 
 

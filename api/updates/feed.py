@@ -1,6 +1,6 @@
 """Publishes what other processes committed to those who wait in this one, from the audit log.
 
-Every change that anybody may wait for leaves an audit record, numbered without gaps in its organisation. So
+Every change that anybody may wait for leaves an audit record, numbered without gaps in its chain. So
 following is reading the records past the last one seen, except those that this process wrote itself, whose
 changes the writer has published already.
 
@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from api.database import audit_chain
-from api.database.audit_chain import Spans
+from api.database.audit_chain import ChainName, Spans
 from api.database.change_hints import Hints, hints
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
@@ -50,15 +50,15 @@ class Feed:
         self._store = store
         self._hub = hub
         self._catch_up = catch_up
-        self._seen: dict[str, int] = {}
-        self._own: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        self._seen: dict[ChainName, int] = {}
+        self._own: defaultdict[ChainName, list[tuple[int, int]]] = defaultdict(list)
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Follow from now on; called from a thread that may query."""
-        self._seen = self._store.read_here(audit_chain.tips, self._store)
+        self._seen = self._tips()
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
         self._thread.start()
 
@@ -73,8 +73,8 @@ class Feed:
     def about_to_commit(self, spans: Spans) -> None:
         """These records are ours. INVARIANT: announced before the commit, so never read as another's."""
         with self._lock:
-            for organisation_id, (first, last) in spans.items():
-                own = self._own[organisation_id]
+            for chain, (first, last) in spans.items():
+                own = self._own[chain]
                 if own and own[-1][1] == first - 1:
                     own[-1] = (own[-1][0], last)
                 else:
@@ -83,19 +83,19 @@ class Feed:
     def rolled_back(self, spans: Spans) -> None:
         """They were not committed after all; somebody else may get their numbers."""
         with self._lock:
-            for organisation_id, (first, _) in spans.items():
-                own = self._own[organisation_id]
+            for chain, (first, _) in spans.items():
+                own = self._own[chain]
                 if own and own[-1][0] < first:
                     own[-1] = (own[-1][0], first - 1)
                 elif own:
                     own.pop()
 
-    def _unseen(self, organisation_id: str, tip: int) -> list[tuple[int, int]]:
+    def _unseen(self, chain: ChainName, tip: int) -> list[tuple[int, int]]:
         """The spans up to `tip` that others wrote and nobody here has seen; from now on they are seen."""
         with self._lock:
-            seen = self._seen.get(organisation_id, 0)
+            seen = self._seen.get(chain, 0)
             spans, rest = [], []
-            for first, last in self._own.pop(organisation_id, ()):
+            for first, last in self._own.pop(chain, ()):
                 if last > tip:
                     # Announced, but not committed yet.
                     rest.append((max(first, tip + 1), last))
@@ -107,9 +107,9 @@ class Feed:
                 seen = max(seen, last)
             if seen < tip:
                 spans.append((seen + 1, tip))
-            self._seen[organisation_id] = max(seen, tip)
+            self._seen[chain] = max(seen, tip)
             if rest:
-                self._own[organisation_id] = rest
+                self._own[chain] = rest
             return spans
 
     # The thread -------------------------------------------------------------------------------------
@@ -137,15 +137,20 @@ class Feed:
         return time.monotonic()
 
     def _look(self) -> None:
-        for organisation_id, tip in self._store.read_here(audit_chain.tips, self._store).items():
-            for first, last in self._unseen(organisation_id, tip):
+        for chain, tip in self._tips().items():
+            for first, last in self._unseen(chain, tip):
                 if last - first >= MOST_BEHIND:
                     self._hub.wake_all()
                 else:
-                    self._publish(organisation_id, first, last)
+                    self._publish(chain, first, last)
 
-    def _publish(self, organisation_id: str, first: int, last: int) -> None:
-        rows = self._store.read_here(audit_chain.between, self._store, organisation_id, first, last)
+    def _tips(self) -> dict[ChainName, int]:
+        found = self._store.read_here(audit_chain.tips, self._store)
+        return {chain: sequence for chain, (sequence, _) in found.items()}
+
+    def _publish(self, chain: ChainName, first: int, last: int) -> None:
+        organisation_id, _ = chain
+        rows = self._store.read_here(audit_chain.between, self._store, chain, first, last)
         if any(row[0] == "policy.changed" for row in rows):
             # Whoever hears of the change may read the policies at once.
             self._catch_up()

@@ -171,17 +171,17 @@ def _rekey(arguments: argparse.Namespace) -> int:
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    from api.database import audit_chain
+    from api.audit import records
 
-    chosen = audit_chain.Filter(
+    chosen = records.Filter(
         arguments.organisation, since=moment(arguments.since), until=moment(arguments.until)
     )
     with opened(arguments) as store, _output(arguments.output) as output:
         store.need_organisation(arguments.organisation)
-        chosen = store.read(audit_chain.up_to_now, chosen)
-        after: int | None = None
+        chosen = store.read(records.up_to_now, chosen)
+        after: records.Positions | None = None
         while True:
-            lines, after = store.read(audit_chain.export_lines, chosen, AT_ONCE, after, True)
+            lines, after = store.read(records.export_lines, chosen, AT_ONCE, after, True)
             output.write(lines)
             if after is None:
                 break

@@ -1,0 +1,236 @@
+"""The audit log as it is read: the chains of an organisation merged by time, searched, paged, exported.
+
+Within a chain records are in the order of `sequence`; between chains by time. A position in the log is one in
+each of its chains, so that a record that is committed late is never skipped.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from heapq import merge
+from itertools import islice
+from typing import Any, NamedTuple
+
+import msgspec
+from peewee import SqliteDatabase, fn
+
+from api import clock
+from api.database.audit_chain import FIRST_CHAIN, MOST_READ
+from api.database.models import Audit, ChainTip
+from api.database.table import database
+
+TIME_OF_ID = len("aud_") + 12
+"""Characters of an `auditId` up to the end of its time, in milliseconds."""
+NEAR_SECONDS = 60.0
+"""How far the time of an `auditId` and that of its record may be apart."""
+LEAST_READ = 50
+"""Records of one chain that are read together."""
+
+Positions = dict[int, int]
+"""Chain to the `sequence` behind (or, newest first, before) which one goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which records of one organisation; None: all. `since` is included, `until` is not (ISO 8601 UTC)."""
+
+    organisation_id: str
+    since: str | None = None
+    until: str | None = None
+    agent_id: str | None = None
+    user_id: str | None = None
+    run_id: str | None = None
+    tool_call_id: str | None = None
+    tool_name: str | None = None
+    type: str | None = None
+    decision: str | None = None
+    ends: Mapping[int, int] | None = None
+    """Chain to its newest `sequence` to include; None: as they are."""
+
+    def where(self) -> Any:
+        chosen = Audit.organisation_id == self.organisation_id
+        if self.since is not None:
+            chosen &= Audit.at >= self.since
+        if self.until is not None:
+            chosen &= Audit.at < self.until
+        for column, value in (
+            (Audit.agent_id, self.agent_id),
+            (Audit.user_id, self.user_id),
+            (Audit.run_id, self.run_id),
+            (_member("toolCallId"), self.tool_call_id),
+            (_member("toolName"), self.tool_name),
+            (Audit.type, self.type),
+            (Audit.decision, self.decision),
+        ):
+            if value is not None:
+                chosen &= column == value
+        return chosen
+
+
+class _Row(NamedTuple):
+    at: str
+    chain: int
+    sequence: int
+    record: str
+    hash: str
+
+
+def list_records(
+    chosen: Filter, limit: int, after: Positions | None, ascending: bool
+) -> tuple[list[dict[str, Any]], int, Positions | None]:
+    """One page in order of time, how many there are in all, and where the next page begins."""
+    total = Audit.select().where(chosen.where()).count()
+    rows, following = _page(up_to_now(chosen), limit, after, ascending)
+    return [{**msgspec.json.decode(row.record), "hash": row.hash} for row in rows], int(total), following
+
+
+def export_lines(
+    chosen: Filter, limit: int, after: Positions | None, ascending: bool
+) -> tuple[bytes, Positions | None]:
+    """The next lines of an export, and where to go on (None: that was all).
+
+    Each line is the canonical record, byte for byte as hashed, with `hash` put at its end, so that anybody
+    can check the chains without the service.
+    """
+    rows, following = _page(up_to_now(chosen), limit, after, ascending)
+    lines = "".join(f'{row.record[:-1]},"hash":"{row.hash}"}}\n' for row in rows)
+    return lines.encode(), following
+
+
+def up_to_now(chosen: Filter) -> Filter:
+    """The same records without those that are still to come."""
+    if chosen.ends is not None:
+        return chosen
+    if _is_sqlite():
+        own = (Audit.organisation_id == chosen.organisation_id) & (Audit.chain == FIRST_CHAIN)
+        return replace(
+            chosen, ends={FIRST_CHAIN: Audit.select(fn.MAX(Audit.sequence)).where(own).scalar() or 0}
+        )
+    tips = ChainTip.select().where(ChainTip.organisation_id == chosen.organisation_id)
+    return replace(chosen, ends={tip.chain: tip.sequence for tip in tips})
+
+
+def _page(
+    chosen: Filter, limit: int, after: Positions | None, ascending: bool
+) -> tuple[list[_Row], Positions | None]:
+    """At most `limit` rows, and the positions behind them, unless those were all."""
+    assert chosen.ends is not None
+    positions = {chain: 0 if ascending else end + 1 for chain, end in chosen.ends.items()}
+    if after is not None:
+        # A chain that has come since is newer than all before: oldest first it follows, else it is left out.
+        positions = {chain: after.get(chain, 0) for chain in positions}
+    together = limit + 1 if len(positions) < 2 else limit // len(positions) + LEAST_READ
+    chains = [_chain(chosen, chain, positions[chain], together, ascending) for chain in sorted(positions)]
+    merged = merge(*chains, key=lambda row: (row.at, row.chain), reverse=not ascending)
+    rows = list(islice(merged, limit + 1))
+    more = len(rows) > limit
+    rows = rows[:limit]
+    for row in rows:
+        positions[row.chain] = row.sequence
+    return rows, positions if more else None
+
+
+def _chain(chosen: Filter, chain: int, position: int, together: int, ascending: bool) -> Iterator[_Row]:
+    """The chosen rows of one chain behind a position, some at a time."""
+    assert chosen.ends is not None
+    end = chosen.ends[chain]
+    where = chosen.where() & (Audit.chain == chain)
+    columns = (Audit.at, Audit.chain, Audit.sequence, Audit.record, Audit.hash)
+    while True:
+        if ascending:
+            query = Audit.select(*columns).where(
+                where & (Audit.sequence > position) & (Audit.sequence <= end)
+            )
+            query = query.order_by(Audit.sequence)
+        else:
+            query = Audit.select(*columns).where(where & (Audit.sequence < position))
+            query = query.order_by(Audit.sequence.desc())
+        found: Any = query.limit(together).tuples()
+        rows = [_Row(*row) for row in found]
+        yield from rows
+        if len(rows) < together:
+            return
+        position = rows[-1].sequence
+
+
+# One record --------------------------------------------------------------------------------------------
+
+
+def find_record(organisation_id: str, audit_id: str) -> dict[str, Any] | None:
+    """The record with this id, in the shape of `list_records`; in the whole log, when it is not where ids
+    of its time are."""
+    found = find_near(organisation_id, audit_id)
+    return found if found is not None else _one(_own(organisation_id), audit_id)
+
+
+def find_near(organisation_id: str, audit_id: str, at: str | None = None) -> dict[str, Any] | None:
+    """The record with this id, written `at` this moment if that is known. Ids have no index, which every
+    event would pay for; they begin with the time, so a record is looked for where the log reaches it."""
+    if _is_sqlite():
+        begin = audit_id[:TIME_OF_ID]
+        near = _from(organisation_id, Audit.audit_id, lambda found: found[:TIME_OF_ID] < begin)
+    else:
+        near = _own(organisation_id).where(_around(audit_id, at))
+    return _one(near, audit_id)
+
+
+def at_time(organisation_id: str, at: str, type: str) -> Iterator[dict[str, Any]]:
+    """The records of this type that were written at this moment."""
+    if _is_sqlite():
+        near = _from(organisation_id, Audit.at, lambda found: found < at)
+    else:
+        near = _own(organisation_id)
+    return _records(near.where((Audit.at == at) & (Audit.type == type)))
+
+
+def _from(organisation_id: str, column: Any, is_before: Callable[[str], bool]) -> Any:
+    """Records from the first on that is not before, `MOST_READ` of them; the column grows along the one chain
+    of SQLite."""
+    own = (Audit.organisation_id == organisation_id) & (Audit.chain == FIRST_CHAIN)
+
+    def reached(sequence: int) -> bool:
+        found = Audit.select(column).where(own & (Audit.sequence == sequence)).scalar()
+        return not is_before(str(found or ""))
+
+    newest = Audit.select(fn.MAX(Audit.sequence)).where(own).scalar() or 0
+    first = 1 + bisect_left(range(1, newest + 1), True, key=reached)
+    return _own(organisation_id).where(
+        Audit.chain == FIRST_CHAIN, Audit.sequence.between(first, first + MOST_READ)
+    )
+
+
+def _around(audit_id: str, at: str | None) -> Any:
+    """Records of this moment, or of about the time of an id; PostgreSQL has an index of times."""
+    if at is not None:
+        return Audit.at == at
+    try:
+        moment = int(audit_id[4:TIME_OF_ID], 16) / 1000
+        return Audit.at.between(clock.iso(max(0.0, moment - NEAR_SECONDS)), clock.iso(moment + NEAR_SECONDS))
+    except (ValueError, OverflowError, OSError):
+        return Audit.at == ""
+
+
+def _own(organisation_id: str) -> Any:
+    return Audit.select(Audit.record, Audit.hash).where(Audit.organisation_id == organisation_id)
+
+
+def _one(query: Any, audit_id: str) -> dict[str, Any] | None:
+    return next(_records(query.where(Audit.audit_id == audit_id).limit(1)), None)
+
+
+def _records(query: Any) -> Iterator[dict[str, Any]]:
+    for text, digest in query.tuples():
+        yield {**msgspec.json.decode(text), "hash": digest}
+
+
+def _member(name: str) -> Any:
+    """A member of the record that has no column of its own."""
+    if _is_sqlite():
+        return fn.json_extract(Audit.record, f"$.{name}")
+    return fn.json_extract_path_text(Audit.record.cast("json"), name)
+
+
+def _is_sqlite() -> bool:
+    return isinstance(database.obj, SqliteDatabase)
