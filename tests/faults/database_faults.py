@@ -115,9 +115,9 @@ class Faults:
             step()
             return commit(*arguments)
 
-        def insert_many(store: Any, table: str, *arguments: Any) -> Any:
+        def insert_many(store: Any, table: str, *arguments: Any, **named: Any) -> Any:
             step()
-            return store_insert(store, table, *arguments)
+            return store_insert(store, table, *arguments, **named)
 
         with monkeypatch.context() as patched:
             patched.setattr(self.database, "execute_sql", execute_sql)
