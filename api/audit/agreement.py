@@ -1,4 +1,5 @@
-"""Whether calls, approvals, events, policy versions, people, keys and halts say what the log says of them.
+"""Whether calls, runs, approvals, events, policy versions, people, keys, webhooks and halts say what the log
+says of them.
 
 `told` is given every record of one organisation's log, chain by chain, each oldest first; `problems` then
 compares the tables. Calls and events are read along with the chains, in the order in which both were written
@@ -18,24 +19,31 @@ from api.database import audit_chain
 from api.database.audit_chain import FIRST_CHAIN
 from api.database.connection import Database
 from api.database.models import numbers_of
+from api.store.webhooks import receiver
 
 PAGE: Final = 1_000
 AHEAD: Final = 10_000
+LONGEST_REASON: Final = 2_000
+"""Characters of a reason that a record holds."""
 _decode = msgspec.json.decode
 
 _CALLS: Final = (
-    "SELECT call_no, decided_at, audit_id, tool_call_id, tool_name, payload_digest, policy_revision,"
-    " status, approval_id FROM tool_calls WHERE organisation_id = ? AND call_no > ? AND call_no <= ?"
-    " ORDER BY call_no LIMIT ?"
+    "SELECT c.call_no, c.decided_at, c.audit_id, c.tool_call_id, c.tool_name, c.payload_digest,"
+    " c.policy_revision, c.status, c.approval_id, c.action, c.policy_digest, c.reason, c.blocked_reason,"
+    " c.matched, c.facts, r.run_id, r.agent_id, r.key_id FROM tool_calls c"
+    " LEFT JOIN runs r ON r.run_no = c.run_no"
+    " WHERE c.organisation_id = ? AND c.call_no > ? AND c.call_no <= ? ORDER BY c.call_no LIMIT ?"
 )
 _LAST_CALL: Final = "SELECT MAX(call_no) FROM tool_calls WHERE call_no > ? AND call_no < ?"
 _LAST_EVENT: Final = "SELECT MAX(event_no) FROM events WHERE event_no > ? AND event_no < ?"
 _EVENTS: Final = (
-    "SELECT event_no, received_at, event_id, body FROM events WHERE organisation_id = ?"
-    " AND event_no > ? AND event_no <= ? ORDER BY event_no LIMIT ?"
+    "SELECT e.event_no, e.received_at, e.event_id, e.body, r.run_id, r.agent_id, r.key_id FROM events e"
+    " LEFT JOIN runs r ON r.run_no = e.run_no"
+    " WHERE e.organisation_id = ? AND e.event_no > ? AND e.event_no <= ? ORDER BY e.event_no LIMIT ?"
 )
 _APPROVALS: Final = (
-    "SELECT a.approval_id, a.status, a.actor, a.resolved_by, a.decision_reason, c.status FROM approvals a"
+    "SELECT a.approval_id, a.status, a.actor, a.resolved_by, a.decision_reason, c.status,"
+    " a.run_id, a.agent_id, a.tool_call_id, a.tool_name, a.reason FROM approvals a"
     " LEFT JOIN tool_calls c ON c.call_no = a.call_no WHERE a.organisation_id = ?"
 )
 _VERSIONS: Final = "SELECT policy_id, version, digest FROM policy_versions WHERE organisation_id = ?"
@@ -45,15 +53,17 @@ _BLOBS: Final = (
 )
 _USERS: Final = "SELECT user_id, email, role, enabled FROM users WHERE organisation_id = ?"
 _KEYS: Final = "SELECT key_id, agent_id, scopes, revoked_at FROM api_keys WHERE organisation_id = ?"
+_WEBHOOKS: Final = "SELECT webhook_id, url, events, enabled FROM webhooks WHERE organisation_id = ?"
 _HALTS: Final = "SELECT halt_id, kind, target, ended_at FROM halts WHERE organisation_id = ?"
 
 _OF_EVENTS: Final = frozenset(("decision", "event", "decision.repeated", "decision.doubtful"))
 _TELLING: Final = _OF_EVENTS | {
     *("approval.resolved", "policy.changed", "user.created", "user.updated"),
     *("key.created", "key.revoked", "agent.halted", "agent.resumed"),
+    *("webhook.created", "webhook.updated", "webhook.disabled", "webhook.deleted"),
 }
 """Types of records that say how something in the tables is."""
-_BEGINNING: Final = frozenset(("user.created", "key.created", "agent.halted"))
+_BEGINNING: Final = frozenset(("user.created", "key.created", "agent.halted", "webhook.created"))
 """Those that come before all others about the same thing, whatever the clocks of two nodes said."""
 
 Name = tuple[str, str]
@@ -107,6 +117,7 @@ class Agreement:
         """When events were written whose records do not name them."""
         self._later: list[tuple[bool, str, int, int, dict[str, Any]]] = []
         """Records about everything but calls and events, whose order counts across chains."""
+        self._wrong_runs: set[str] = set()
         self._said: dict[Name, tuple[Any, ...]] = {}
         """What they say."""
         self._moved: set[Name] = set()
@@ -116,7 +127,10 @@ class Agreement:
         rows, own = self._store.rows, (self._organisation_id,)
         found: dict[Name, tuple[Any, ...]] = {}
         for approval_id, *row in rows(_APPROVALS, own):
-            found[("approval", approval_id)] = tuple(row)
+            found[("approval", approval_id)] = tuple(row[:5])
+            found[("request for approval", approval_id)] = (*row[5:9], row[9][:LONGEST_REASON])
+        for webhook_id, url, events, enabled in rows(_WEBHOOKS, own):
+            found[("webhook", webhook_id)] = (receiver(url), tuple(_decode(events)), bool(enabled))
         for policy_id, version, digest in rows(_VERSIONS, own):
             found[("policy version", f"{policy_id} {version}")] = (digest,)
         for user_id, email, role, enabled in rows(_USERS, own):
@@ -183,6 +197,23 @@ class Agreement:
             case "key.revoked":
                 agent_id, scopes, _ = self._said.get(("API key", details["keyId"]), (None, (), False))
                 self._say(("API key", details["keyId"]), (agent_id, scopes, True), record)
+            case "webhook.created":
+                said = (details["receiver"], tuple(details["events"]), details.get("enabled", True))
+                self._say(("webhook", details["webhookId"]), said, record)
+            case "webhook.updated":
+                place, events, enabled = self._said.get(("webhook", details["webhookId"]), ("", (), True))
+                said = (
+                    details.get("receiver", place),
+                    tuple(details.get("events", events)),
+                    details.get("enabled", enabled),
+                )
+                self._say(("webhook", details["webhookId"]), said, record)
+            case "webhook.disabled":
+                place, events, _ = self._said.get(("webhook", details["webhookId"]), ("", (), True))
+                self._say(("webhook", details["webhookId"]), (place, events, False), record)
+            case "webhook.deleted":
+                self._say(("webhook", details["webhookId"]), (), record)
+                del self._said["webhook", details["webhookId"]]
             case "agent.halted" | "agent.resumed":
                 target = record.get("agentId") or record.get("runId") or ""
                 said = (details["scope"], target, record["type"] == "agent.resumed")
@@ -199,17 +230,31 @@ class Agreement:
         if approval_id is not None:
             said = ("pending", None, None, None, "awaiting_approval")
             self._say(("approval", approval_id), said, record)
+            said = (*(record[name] for name in ("runId", "agentId", "toolCallId", "toolName", "reason")),)
+            self._say(("request for approval", approval_id), said, record)
         row = self._calls.take(audit_id)
         call = f"the call `{record['toolCallId']}` of run `{record['runId']}`"
         if row is None:
             self._problems.append(f"{call}, decided by record `{audit_id}`, is gone")
             return
-        _, _, _, tool_call_id, tool_name, digest, revision, status, approval = row
+        _, _, _, tool_call_id, tool_name, digest, revision, status, approval, *words, run, agent, key = row
+        self._run_of(record, run, agent, key)
         expected = (record["toolCallId"], record["toolName"], record["policyRevision"], approval_id)
         same = (tool_call_id, tool_name, revision, approval) == expected
         same = same and digest.startswith(details["payloadDigest"])
-        if not same or (approval_id is None and status != record["decision"]):
+        same = same and (approval_id is not None or status == record["decision"])
+        if not same or not _same_words(record, *words):
             self._problems.append(f"{call} says something else than its record `{audit_id}`")
+
+    def _run_of(self, record: dict[str, Any], run_id: Any, agent_id: Any, key_id: Any) -> None:
+        """The run that a call or an event belongs to is the agent's and the key's that the record names."""
+        said = (record["runId"], record["agentId"], record["actor"])
+        if (run_id, agent_id, f"key:{key_id}") != said and record["runId"] not in self._wrong_runs:
+            self._wrong_runs.add(record["runId"])
+            self._problems.append(
+                f"the run `{record['runId']}` is of another agent or API key than record"
+                f" `{record['auditId']}` says"
+            )
 
     def _event_of(self, record: dict[str, Any]) -> None:
         """Old events go with time, and a repeated one leaves no row; but one that is there is as it was."""
@@ -218,7 +263,10 @@ class Agreement:
             self._unnoted.add(record["at"])  # by a version that did not note it
             return
         row = self._events.take(details["eventId"])
-        if row is not None and body_digest(bytes(row[3])) != details["bodyDigest"]:
+        if row is None:
+            return
+        self._run_of(record, *row[4:])
+        if body_digest(bytes(row[3])) != details["bodyDigest"]:
             self._problems.append(
                 f"the body of event `{row[2]}` is not the one of record `{record['auditId']}`"
             )
@@ -243,6 +291,33 @@ class Agreement:
             if sha256(bytes(content)).hexdigest() != digest:
                 self._problems.append(f"the archived text `{digest[:16]}` of a policy was changed")
         return self._problems
+
+
+def _same_words(
+    record: dict[str, Any],
+    action: str,
+    policy_digest: str,
+    reason: str,
+    blocked_reason: str | None,
+    matched: str,
+    facts: str,
+) -> bool:
+    """Whether the other columns of a call are what its record holds of them. What an approval was resolved
+    with takes the place of the reasons, and is compared there."""
+    details, known = record["details"], _decode(facts)
+    user, key = known.get("user", {}), known.get("key", {})
+    words = "approvalId" in details or (
+        reason[:LONGEST_REASON] == record["reason"]
+        and blocked_reason == (reason if record["decision"] == "blocked" else None)
+    )
+    policies = [match["policyId"] for match in _decode(matched)[:50]]
+    chain = known.get("delegation", {}).get("chain")
+    return words and (
+        (action, policy_digest, policies)
+        == (details["action"], details["policyDigest"], details["policyIds"])
+        and (user.get("id"), user.get("email")) == (record.get("userId"), record.get("userEmail"))
+        and (key.get("scopes") or None, chain) == (record.get("keyScopes"), record.get("delegationChain"))
+    )
 
 
 def _difference(name: Name, found: tuple[Any, ...] | None, said: tuple[Any, ...] | None) -> str:

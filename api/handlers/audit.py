@@ -180,7 +180,8 @@ ROUTES = (
         "audit",
         reply="audit-verification",
         description="Walks the whole hash chain, holds the signed checkpoints against it, and compares "
-        "calls, approvals, events, policy versions and users with what the log says of them.",
+        "calls, runs, approvals, events, policy versions, users, keys and webhooks with what the log says of "
+        "them.",
     ),
     Route(
         "GET",

@@ -167,7 +167,7 @@ def listed(
     return [_shape(row) for row in rows[:limit]], total, following
 
 
-def _place(url: str) -> str:
+def receiver(url: str) -> str:
     """The part of the address that goes on record: paths and queries of receivers often hold secrets."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
@@ -200,7 +200,12 @@ def add(
         organisation_id,
         "webhook.created",
         actor=actor,
-        details={"webhookId": row.webhook_id, "receiver": _place(url), "events": list(events)},
+        details={
+            "webhookId": row.webhook_id,
+            "receiver": receiver(url),
+            "events": list(events),
+            "enabled": enabled,
+        },
     )
     return _shape(row) | {"secret": secret}
 
@@ -218,7 +223,7 @@ def change(
     details: dict[str, Any] = {"webhookId": webhook_id, "changed": sorted(changes)}
     if "url" in changes:
         row.url = changes["url"]
-        details["receiver"] = _place(row.url)
+        details["receiver"] = receiver(row.url)
     if "events" in changes:
         row.events = msgspec.json.encode(list(changes["events"])).decode()
         details["events"] = list(changes["events"])
@@ -260,7 +265,7 @@ def remove(transaction: Transaction, organisation_id: str, webhook_id: str, acto
     row = own(organisation_id, webhook_id)
     if row is None:
         return False
-    receiver = _place(row.url)
+    place = receiver(row.url)
     row.delete_instance()
     end_pending(webhook_id)
     transaction.bump(COUNTER)
@@ -268,7 +273,7 @@ def remove(transaction: Transaction, organisation_id: str, webhook_id: str, acto
         organisation_id,
         "webhook.deleted",
         actor=actor,
-        details={"webhookId": webhook_id, "receiver": receiver},
+        details={"webhookId": webhook_id, "receiver": place},
     )
     return True
 
@@ -287,7 +292,7 @@ def disable(transaction: Transaction, webhook_id: str, reason: str) -> None:
         "webhook.disabled",
         actor="service",
         reason=reason,
-        details={"webhookId": webhook_id, "receiver": _place(row.url)},
+        details={"webhookId": webhook_id, "receiver": receiver(row.url)},
     )
     transaction.publish(row.organisation_id, "webhook", webhook_id)
 

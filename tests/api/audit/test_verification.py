@@ -58,6 +58,10 @@ def played(folder: Path, steps: Callable[[Service], Awaitable[None]], live: bool
             await service.call("reviewer", "POST", path, {"reason": "no"})
             await service.report("agent", 5, "tool.completed", toolCallId="c-1", outputPayload={})
             await service.call("admin", "POST", "/v1/halt", {"agentId": "robot"})
+            for number, events in enumerate((["tool.blocked"], ["run.failed"], ["run.failed"])):
+                body = {"url": f"https://hooks.example/{number}", "events": events, "enabled": number == 0}
+                hook = (await service.call("admin", "POST", "/v1/webhooks", body)).json()
+            await service.call("admin", "DELETE", f"/v1/webhooks/{hook['webhookId']}")
             await signed(service)
             await steps(service)
 
@@ -109,6 +113,23 @@ def test_what_is_untouched_is_valid_and_what_is_newer_is_unsigned(tmp_path: Path
         ("UPDATE tool_calls SET audit_id = 'aud_x' WHERE tool_call_id = 'c-2'", "never decided by this log"),
         ("UPDATE tool_calls SET status = 'allowed' WHERE tool_call_id = 'c-3'", "`allowed` in the database"),
         ("UPDATE approvals SET status = 'approved'", "the log says `rejected`"),
+        ("UPDATE tool_calls SET reason = 'fine' WHERE tool_call_id = 'c-1'", "says something else"),
+        ("UPDATE tool_calls SET blocked_reason = 'x' WHERE tool_call_id = 'c-2'", "says something else"),
+        ("UPDATE tool_calls SET matched = '[]' WHERE tool_call_id = 'c-2'", "says something else"),
+        ("UPDATE tool_calls SET action = 'warn' WHERE tool_call_id = 'c-2'", "says something else"),
+        ("UPDATE tool_calls SET policy_digest = 'x' WHERE tool_call_id = 'c-2'", "says something else"),
+        (
+            'UPDATE tool_calls SET facts = \'{"user":{"id":"boss"}}\' WHERE tool_call_id = \'c-2\'',
+            "says something else",
+        ),
+        ("UPDATE runs SET agent_id = 'ceo'", "the run `run-1` is of another agent or API key"),
+        ("UPDATE runs SET key_id = 'key_x'", "the run `run-1` is of another agent or API key"),
+        ("DELETE FROM runs", "the run `run-1` is of another agent or API key"),
+        ("UPDATE approvals SET reason = 'harmless'", "the log says `run-1`, `mailer`, `c-3`, `pay`"),
+        ("UPDATE webhooks SET url = 'https://evil.example/x'", "`https://evil.example`"),
+        ("UPDATE webhooks SET events = '[]'", "webhook"),
+        ("UPDATE webhooks SET enabled = 0", "the log says `https://hooks.example`"),
+        ("DELETE FROM webhooks", "is in the log, but gone from the database"),
         ("UPDATE approvals SET actor = 'boss@example.com'", "`boss@example.com`"),
         ("UPDATE approvals SET decision_reason = 'yes'", "the log says `rejected`"),
         (
@@ -188,7 +209,12 @@ def test_with_all_checkpoints_gone_what_was_noted_elsewhere_decides(tmp_path: Pa
     async def steps(service: Service) -> None:
         noted = await verified(service)
         await computed_anew(service)
-        await changed(service, "DELETE FROM checkpoints")
+        await changed(
+            service,
+            "DELETE FROM checkpoints",
+            "UPDATE tool_calls SET reason = 'nothing to see here', blocked_reason = 'nothing to see here'"
+            " WHERE tool_call_id = 'c-2'",
+        )
         assert (await verified(service))["valid"]
         found = await verified(service, expected=Expectation(noted["count"], noted["lastHash"]))
         assert "that was noted" in found["problems"][0]
