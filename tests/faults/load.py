@@ -6,6 +6,7 @@ They write each answer into the ledger, and what got none too. Nothing here judg
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import itertools
 import json
@@ -20,6 +21,10 @@ from tests.faults.ledger import AGENT, Ledger, called, completed, run_completed
 
 AGENTS = 8
 REVIEWERS = 2
+PATIENCE = 4.0
+"""Seconds after which a balancer tries another node."""
+STAYS = 25
+"""Pieces of work done at one node before the next."""
 TOOLS = ("read", "read", "wire", "mail", "mail", "pay", "pay")
 
 Work = Callable[["Client"], None]
@@ -28,8 +33,8 @@ Work = Callable[["Client"], None]
 class Client:
     """One kept-alive connection; the standard library's client costs a fraction of httpx."""
 
-    def __init__(self, port: int) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    def __init__(self, port: int, seconds: float = 30) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
 
     def post(self, path: str, body: Any, headers: dict[str, str]) -> tuple[int, dict[str, Any], bytes]:
         """Raises OSError or HTTPException when no answer came."""
@@ -47,12 +52,13 @@ class Client:
 
 
 class Load:
-    """One round of load on a port. With `unavailable`, 503 is an answer that may come."""
+    """One round of load on a port, or on several as behind a balancer: who gets no answer from one of them
+    within `PATIENCE` goes to the next. With `unavailable`, 503 is an answer that may come."""
 
-    def __init__(self, port: int, admin: dict[str, str], ledger: Ledger, *, unavailable: bool) -> None:
+    def __init__(self, *ports: int, admin: dict[str, str], ledger: Ledger, unavailable: bool) -> None:
         self.problems: list[str] = []
-        self.refused = 0
-        self._port = port
+        self.refused = self.broken = 0
+        self._ports = ports
         self._admin = admin
         self._ledger = ledger
         self._unavailable = unavailable
@@ -70,6 +76,12 @@ class Load:
         while len(self._ledger.events) < enough and time.monotonic() < deadline and not self.problems:
             time.sleep(0.005)
 
+    def must_go_on(self, events: int, seconds: float) -> None:
+        enough = len(self._ledger.events) + events
+        self.wait_for(events, seconds)
+        assert not self.problems, "\n".join(self.problems)
+        assert len(self._ledger.events) >= enough, f"no {events} events in {seconds} seconds"
+
     def stop(self) -> None:
         self._stop.set()
         for thread in self._threads:
@@ -78,7 +90,10 @@ class Load:
         assert not self.problems, "\n".join(self.problems)
 
     def _until_stopped(self, work: Work) -> None:
-        client = Client(self._port)
+        if len(self._ports) > 1:
+            self._go_round(work)
+            return
+        client = Client(self._ports[0])
         try:
             while not self._stop.is_set():
                 work(client)
@@ -90,6 +105,23 @@ class Load:
             self.problems.append(traceback.format_exc())
         finally:
             client.close()
+
+    def _go_round(self, work: Work) -> None:
+        for port in itertools.cycle(random.sample(self._ports, len(self._ports))):
+            client = Client(port, PATIENCE)
+            try:
+                for _ in range(STAYS):
+                    if self._stop.is_set():
+                        return
+                    work(client)
+            except (OSError, http.client.HTTPException):
+                self.broken += 1
+                time.sleep(0.05)
+            except Exception:
+                self.problems.append(traceback.format_exc())
+                return
+            finally:
+                client.close()
 
     # Agents -----------------------------------------------------------------------------------------
 
@@ -147,7 +179,10 @@ class Load:
     def _repeat(self, client: Client) -> None:
         """The same event again, as agents do that lost the answer: the same answer, under load too."""
         known = next(reversed(self._ledger.events.values()), None)
-        if known is not None:
+        if self._ledger.unanswered and random.random() < 0.5:
+            with contextlib.suppress(IndexError):  # they are answered meanwhile
+                self._report(client, random.choice(list(self._ledger.unanswered.values())))
+        elif known is not None:
             self._report(client, known[0])
 
     def _away(self, status: int) -> bool:

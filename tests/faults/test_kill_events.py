@@ -52,7 +52,7 @@ class Scene:
         self.ledger.round += 1
         now = time.gmtime(time.time() - 1)
         self.ledger.starts[self.ledger.round] = time.strftime("%Y-%m-%dT%H:%M:%SZ", now)
-        return Load(self.node.port, self.admin, self.ledger, unavailable=unavailable)
+        return Load(self.node.port, admin=self.admin, ledger=self.ledger, unavailable=unavailable)
 
     def check(self) -> None:
         self.ledger.check(self.node, self.admin, self.chance)

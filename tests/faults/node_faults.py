@@ -1,0 +1,131 @@
+"""A cluster under load while something of it breaks, and what must be true afterwards.
+
+Agents and reviewers go from node to node, as behind a balancer. The ledger keeps what they were told; after
+each round it asks a node for all of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+
+from tests.faults.ledger import POLICIES, Ledger, called
+from tests.faults.load import Load
+from tests.harness.cluster import DEADLINE, Cluster, cluster
+from tests.harness.nodes import KEY, ROOT, SECRET, Node
+from tests.harness.postgres import Postgres
+
+LEASE = 8.0
+"""Seconds; what a node holds is free for the others well before they are over."""
+GOES_ON = 20
+"""Events that the other nodes acknowledge while one is away."""
+
+
+class Scene:
+    """One cluster through several rounds."""
+
+    def __init__(self, made: Cluster) -> None:
+        self.cluster = made
+        self.ledger = Ledger()
+        self.chance = random.Random()
+
+    @contextlib.contextmanager
+    def under_load(self) -> Iterator[Load]:
+        """Load on all nodes; it goes on as soon as what is broken is whole, and then all of it is true."""
+        ledger = self.ledger
+        ledger.round += 1
+        now = time.gmtime(time.time() - 1)
+        ledger.starts[ledger.round] = time.strftime("%Y-%m-%dT%H:%M:%SZ", now)
+        ports = (node.port for node in self.cluster.nodes)
+        load = Load(*ports, admin=self.cluster.admin, ledger=ledger, unavailable=True)
+        try:
+            load.wait_for(40)
+            yield load
+            for node in self.cluster.nodes:
+                node.ready(DEADLINE)
+            load.must_go_on(40, DEADLINE)
+        finally:
+            load.stop()
+        for node in self.cluster.nodes:
+            self.serves(node)
+        ledger.check(self.chance.choice(self.cluster.nodes), self.cluster.admin, self.chance)
+
+    def serves(self, node: Node) -> None:
+        """It decides again, by itself."""
+        deadline = time.monotonic() + DEADLINE
+        while (answer := self.asked(node)) != 200:
+            assert time.monotonic() < deadline, f"the node still answers {answer}"
+            time.sleep(0.2)
+
+    def asked(self, node: Node) -> int:
+        """The status of an answer to a new event, of which the ledger knows nothing; 0 where none comes."""
+        event = called(0, f"asked-{time.monotonic_ns()}", "read")
+        try:
+            return node.http.post(
+                "/v1/events", json=event, headers={"X-API-Key": KEY}, timeout=DEADLINE
+            ).status_code
+        except httpx.TimeoutException:
+            raise AssertionError(f"a request hangs for more than {DEADLINE} seconds") from None
+        except httpx.HTTPError:
+            return 0
+
+    def connections(self) -> int:
+        """End every connection to the database, as an administrator may; returns how many there were."""
+        with psycopg.connect(self.cluster.server.url(), autocommit=True) as connection:
+            found = connection.execute(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = %s",
+                (self.cluster.database.partition("@/")[2].partition("?")[0],),
+            ).fetchone()
+        assert found is not None
+        return int(found[0])
+
+
+@contextlib.contextmanager
+def scene(folder: Path, server: Postgres, database: str, count: int, **how: Any) -> Iterator[Scene]:
+    with cluster(folder, server, database, count, POLICIES, **how) as made:
+        yield Scene(made)
+
+
+def audit_verify(node: Node, database: str, *words: str) -> tuple[bool, list[dict[str, Any]]]:
+    """Whether `governance audit verify` found all well, and what it said."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT),
+        "GOVERNANCE_JWT_SECRET": SECRET,
+        "GOVERNANCE_AUDIT_KEY_FILE": str(node.folder.parent / "audit-key"),
+    }
+    command = [sys.executable, "-m", "api.cli", "audit", "verify", "--format", "json", *words]
+    where = ["--database-url", database, "--data-dir", str(node.folder / "data")]
+    done = subprocess.run([*command, *where], cwd=ROOT, env=environment, capture_output=True, timeout=300)
+    assert done.returncode in (0, 1), done.stderr
+    return done.returncode == 0, json.loads(done.stdout)
+
+
+NUMBERS = {
+    "events": "event_no",
+    "tool_calls": "call_no",
+    "runs": "run_no",
+    "audit": "audit_id",
+    "approvals": "approval_id",
+}
+
+
+def unique_numbers(database: str) -> None:
+    """No number is given to two things, though its column may have no index that says so."""
+    with psycopg.connect(database) as connection:
+        for table, column in NUMBERS.items():
+            count, different = connection.execute(
+                f"SELECT count(*), count(DISTINCT {column}) FROM {table}"  # type: ignore[arg-type]
+            ).fetchone() or (0, 0)
+            assert count == different, f"{table}.{column}: {count} rows, {different} numbers"
