@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-long test-faults lint format guide pictures demo bench-match bench-http bench-rivals clean
+.PHONY: help serve test test-long test-faults lint format guide pictures demo bench-match bench-http bench-rivals bench-scale bench-growth clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -63,6 +63,12 @@ bench-http: $(VENV)/.bench  ## the service under load against a bare ASGI app
 
 bench-rivals: $(VENV)/.bench  ## the service beside other servers, which it installs below a temporary folder
 	$(BIN)/python -m tests.bench.rivals $(ARGS)
+
+bench-scale: $(VENV)/.bench  ## one, two and four nodes on one PostgreSQL some milliseconds away
+	$(BIN)/python -m tests.bench.scale $(ARGS)
+
+bench-growth: $(VENV)/.bench  ## what history costs on PostgreSQL (ARGS="--events 10000000" for a long run)
+	$(BIN)/python -m tests.bench.growth $(ARGS)
 
 clean:  ## remove what the other targets made, but not ./data
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

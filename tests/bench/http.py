@@ -104,7 +104,15 @@ class Bench:
                 postgres.close()
             shutil.rmtree(place, ignore_errors=True)
 
-    def run(self, server: Server, bodies: Path, connections: int, seconds: int, batch: int = 1) -> Measured:
+    def run(
+        self,
+        server: Server,
+        bodies: Path,
+        connections: int,
+        seconds: int,
+        batch: int = 1,
+        pause: int = 0,
+    ) -> Measured:
         self.seed += 1
         return load.run(
             self.folder,
@@ -115,17 +123,19 @@ class Bench:
             seconds=seconds,
             seed=self.seed,
             batch=batch,
+            pause=pause,
         )
 
-    def measure(self, server: Server, bodies: Path, connections: int) -> list[Pair]:
+    def measure(self, server: Server, bodies: Path, connections: int, pause: int = 0) -> list[Pair]:
+        """`pause`: see `load.run`."""
         self.run(server, bodies, connections, 1)
         pairs = []
         for _ in range(self.pairs):
             cpu = self.yardstick.cpu()
-            bare = self.run(self.yardstick, bodies, connections, max(1, self.seconds // 2))
+            bare = self.run(self.yardstick, bodies, connections, max(1, self.seconds // 2), pause=pause)
             bare_cpu = self.yardstick.cpu() - cpu
             cpu = server.cpu()
-            ours = self.run(server, bodies, connections, self.seconds)
+            ours = self.run(server, bodies, connections, self.seconds, pause=pause)
             pairs.append(Pair(bare, bare_cpu, ours, server.cpu() - cpu))
             if ours.refused or ours.broken:
                 raise RuntimeError(f"{ours.refused} events were refused and {ours.broken} connections broke")

@@ -20,7 +20,7 @@ from tests.bench.workload import Company
 
 RUNS = 64
 BODIES = 500
-LOAD_CORE = 1
+LOAD_CORE = "1"
 
 _SCRIPT = """
 local tails = {}
@@ -60,6 +60,12 @@ end
 math.randomseed(%(seed)d)
 function request()
   return requests[math.random(1, #requests)]
+end
+"""
+
+_PAUSE = """
+function delay()
+  return math.random(0, %(pause)d)
 end
 """
 
@@ -122,11 +128,15 @@ def run(
     seconds: float,
     seed: int,
     batch: int = 1,
+    pause: int = 0,
+    cores: str = LOAD_CORE,
 ) -> Measured:
-    """Load one server with events for a while. The requests never repeat within a seed."""
+    """Load one server with events for a while. The requests never repeat within a seed. Each agent waits
+    between two of them for up to `pause` milliseconds."""
     path = "/v1/events" if batch == 1 else "/v1/events/batch"
     values = {"bodies": bodies, "key": key, "seed": seed, "runs": RUNS, "batch": batch, "path": path}
-    return _drive(folder, port, _SCRIPT % values, connections, seconds)
+    text = _SCRIPT % values + (_PAUSE % {"pause": pause} if pause else "")
+    return _drive(folder, port, text, connections, seconds, cores)
 
 
 def repeat(
@@ -146,12 +156,14 @@ def repeat(
     return _drive(folder, port, _REPEATED % values, connections, seconds)
 
 
-def _drive(folder: Path, port: int, text: str, connections: int, seconds: float) -> Measured:
-    script = folder / "load.lua"
+def _drive(
+    folder: Path, port: int, text: str, connections: int, seconds: float, cores: str = LOAD_CORE
+) -> Measured:
+    script = folder / f"load-{port}.lua"
     script.write_text(text + _DONE, encoding="utf-8")
     command = [program(), "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "20s", "-s", str(script)]
     if (os.cpu_count() or 1) > 1 and shutil.which("taskset"):
-        command = ["taskset", "-c", str(LOAD_CORE), *command]
+        command = ["taskset", "-c", cores, *command]
     done = subprocess.run(
         [*command, f"http://127.0.0.1:{port}"],
         check=True,

@@ -132,9 +132,15 @@ def yardstick(cores: str = SERVER_CORE) -> Server:
 
 
 def service(
-    folder: Path, policies: Path, *, database: str = "", workers: int = 1, cores: str = SERVER_CORE
+    folder: Path,
+    policies: Path,
+    *,
+    database: str = "",
+    workers: int = 1,
+    cores: str = SERVER_CORE,
+    secrets: Path | None = None,
 ) -> Server:
-    """`governance serve` over `policies`, with its data below `folder`."""
+    """`governance serve` over `policies`, with its data below `folder`. Nodes share the folder `secrets`."""
     port = free_port()
     environment = {
         "GOVERNANCE_PORT": str(port),
@@ -145,5 +151,8 @@ def service(
         "GOVERNANCE_WORKERS": str(workers),
         "GOVERNANCE_ADMIN_PASSWORD": "of the benchmark only",
     }
+    if secrets is not None:
+        environment["GOVERNANCE_JWT_SECRET"] = "the secret of a benchmark that signs nothing of worth"
+        environment["GOVERNANCE_AUDIT_KEY_FILE"] = str(secrets / "audit-key")
     command = [sys.executable, "-m", "api.cli", "serve"]
     return Server(command, port, environment, cores).wait("/health/ready")

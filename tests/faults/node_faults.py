@@ -23,6 +23,7 @@ import psycopg
 from tests.faults.ledger import POLICIES, Ledger, called
 from tests.faults.load import Load
 from tests.harness.cluster import DEADLINE, Cluster, cluster
+from tests.harness.effort import LONG
 from tests.harness.nodes import KEY, ROOT, SECRET, Node
 from tests.harness.postgres import Postgres
 
@@ -37,7 +38,7 @@ class Scene:
 
     def __init__(self, made: Cluster) -> None:
         self.cluster = made
-        self.ledger = Ledger()
+        self.ledger = Ledger(most_repeated=1_000_000 if LONG else 100)
         self.chance = random.Random()
 
     @contextlib.contextmanager

@@ -83,7 +83,7 @@ class Client:
         self._reader = self._writer = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Cluster:
     server: Postgres
     database: str
@@ -95,6 +95,13 @@ class Cluster:
     def admin(self) -> dict[str, str]:
         """The header of the first admin, good for every node."""
         return self.nodes[0].admin()
+
+    def fail_over(self, copy: Postgres) -> None:
+        """The networks lead to this server from now on."""
+        name = self.database.partition("@/")[2].partition("?")[0]
+        self.server, self.database = copy, copy.url(name)
+        for network in self.networks:
+            network.target(copy.socket)
 
     def at_once(self, events: Sequence[tuple[int, Mapping[str, Any]]], key: str = KEY) -> list[Answer]:
         """Send each event to the node of this number, all in the same moment, each on a connection of its

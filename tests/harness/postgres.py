@@ -105,12 +105,22 @@ class Postgres:
         with contextlib.suppress(subprocess.SubprocessError):
             self._run("pg_ctl", "-w", "-D", str(self.data), "-m", "immediate", "stop")
 
-    def crash(self) -> None:
-        """Kill the server and its children, as a power cut of the process would."""
+    def _pids(self) -> list[int]:
+        """The server and its children."""
         pid = int((self.data / "postmaster.pid").read_text().splitlines()[0])
         children = Path(f"/proc/{pid}/task/{pid}/children")
-        victims = [pid, *map(int, children.read_text().split())] if children.exists() else [pid]
-        for victim in victims:
+        return [pid, *map(int, children.read_text().split())] if children.exists() else [pid]
+
+    def cpu(self) -> float:
+        """Seconds of processor time so far, of connections that have ended too."""
+        server, *children = self._pids()
+        ticks = sum(_times(server)) + sum(sum(_times(child)[:2]) for child in children)
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def crash(self) -> None:
+        """Kill the server and its children, as a power cut of the process would."""
+        pid, *children = self._pids()
+        for victim in (pid, *children):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
         deadline = time.monotonic() + 10
@@ -135,6 +145,15 @@ class Postgres:
     def close(self) -> None:
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _times(pid: int) -> list[int]:
+    """Ticks in user mode, in the kernel, and both of the children that have ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return [0]
+    return [int(each) for each in fields[11:15]]
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,67 @@
+"""The database is lost, and a copy that lacks its last commits takes its place: what that costs is known.
+
+What the copy has stays word for word; what it lacks is decided anew when it comes again, by nodes that nobody
+has restarted; and whoever noted elsewhere how far the log had come is told what is missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.faults.node_faults import Scene, audit_verify, scene, unique_numbers
+from tests.harness.postgres import Postgres
+
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+
+
+def test_a_copy_that_lacks_the_last_commits_takes_over(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(contextlib.closing(Postgres()))
+        first.start()
+        play = stack.enter_context(scene(tmp_path / "nodes", first, first.create(), 2))
+        made, ledger = play.cluster, play.ledger
+        with play.under_load():
+            """The first round is what the copy has."""
+        copy = stack.enter_context(contextlib.closing(Postgres(copy_of=first)))
+        with play.under_load():
+            """The second is what it lacks."""
+        valid, (noted, *_) = audit_verify(made.nodes[0], made.database)
+        assert valid, noted
+        (tmp_path / "noted.json").write_text(json.dumps([noted]), encoding="utf-8")
+
+        first.crash()
+        copy.start()
+        made.fail_over(copy)
+        says_what_is_missing(play, tmp_path / "noted.json", noted)
+        for node in made.nodes:
+            play.serves(node)
+        lost = ledger.lose(2)
+        assert len(lost) > 20
+        for event in lost[:10]:
+            answers = made.at_once([(0, event), (1, event)])
+            assert [answer.status for answer in answers] == [200, 200], answers
+            assert answers[0].content == answers[1].content
+            fresh = [answer for answer in answers if "idempotent-replay" not in answer.headers]
+            assert len(fresh) == 1, "the copy does not know it, so somebody has to decide it"
+        with play.under_load():
+            """The others come again among what is new."""
+        ledger.check_all(play.chance.choice(made.nodes), made.admin)
+        valid, found = audit_verify(made.nodes[0], made.database)
+        assert valid, found
+        unique_numbers(made.database)
+
+
+def says_what_is_missing(play: Scene, path: Path, noted: dict[str, object]) -> None:
+    """The log is sound as far as it goes, and that is not far enough."""
+    node, database = play.cluster.nodes[0], play.cluster.database
+    valid, (told, *_) = audit_verify(node, database)
+    assert valid, told
+    valid, (told, *_) = audit_verify(node, database, "--expect", str(path))
+    assert not valid
+    problems = " ".join(told["problems"])
+    assert f"{told['count']} records where {noted['count']} were noted" in problems, problems
+    assert str(noted["lastHash"]) in problems
