@@ -19,7 +19,7 @@ from tests.harness.database_proxy import DatabaseProxy
 from tests.harness.nodes import KEY, Node, nodes
 from tests.harness.postgres import Postgres
 
-DEADLINE = 30.0
+DEADLINE = 20.0
 """Seconds within which every request is answered, or its connection ends, whatever happens to nodes, network
 and database."""
 
