@@ -162,7 +162,8 @@ class CallTable(Table):
     approval_id = TextField(null=True)
     blocked_reason = TextField(null=True)
     facts = TextField()
-    """What the decision saw beside the payload: verified user, delegation, key, run facts (JSON)."""
+    """What the decision saw beside the payload: verified user, delegation, key, and that the run had facts
+    (JSON); see `api/store/call_facts.py`."""
     flags = TextField(default="[]")
     completed_at = TextField(null=True)
     completion = TextField(null=True)

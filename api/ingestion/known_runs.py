@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from api.database.audit_chain import Tip
 from api.database.transaction import Transaction
 from api.ingestion.rows import RunRow
+from api.store.call_facts import facts_of_run
 
 _NO_RUNS: Final[dict[str, KnownRun]] = {}
-_decode = msgspec.json.decode
 
 MOST_REMEMBERED = 10_000
 """Runs of one organisation."""
@@ -33,11 +31,7 @@ class KnownRun(RunRow):
         """The `run` root of a tool call document. Once there is one, it does not change."""
         if self.known_facts is not None or self.task is self.model is self.agent_context is None:
             return self.known_facts
-        facts = {"task": self.task, "model": self.model}
-        facts = {name: value for name, value in facts.items() if value is not None}
-        if self.agent_context is not None:
-            facts["agentContext"] = _decode(self.agent_context)
-        self.known_facts = facts or None
+        self.known_facts = facts_of_run(self.task, self.model, self.agent_context)
         return self.known_facts
 
 

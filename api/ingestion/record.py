@@ -17,6 +17,7 @@ from api.ingestion.decide import DecidedCall, count
 from api.ingestion.event import DIGEST, Incoming
 from api.ingestion.known_runs import KnownRun
 from api.ingestion.rows import ApprovalRow, CallRow
+from api.store.call_facts import OF_THE_RUN
 from engine.model import Match, ToolCall
 
 _encode = msgspec.json.encode
@@ -185,11 +186,14 @@ def _matches_json(matches: Sequence[Match]) -> list[dict[str, Any]]:
 
 
 def _recorded_facts(caller: Caller, call: ToolCall) -> str:
-    """What the decision saw beside the payload, which the event itself holds."""
+    """What the decision saw beside the payload, which the event itself holds; for that of its run a word."""
     document = call.document
     if len(document) == _PLAIN:
         return _key_alone(caller.key_id, caller.scopes)
-    return _encode({root: value for root, value in document.items() if root not in IN_THE_EVENT}).decode()
+    facts = {root: value for root, value in document.items() if root not in IN_THE_EVENT}
+    if "run" in facts:
+        facts["run"] = OF_THE_RUN
+    return _encode(facts).decode()
 
 
 @lru_cache(maxsize=1_000)

@@ -26,6 +26,7 @@ from api.database.id_index import IdIndex
 from api.database.models import Approval, CallTable, Event, Organisation, Run
 from api.database.transaction import Transaction
 from api.store import halts
+from api.store.call_facts import facts_of_run, whole
 
 log = logging.getLogger("governance")
 
@@ -143,18 +144,22 @@ def describe_approval(caller: Caller, approval_id: str) -> dict[str, Any] | None
     if approval is None:
         return None
     found = (
-        CallTable.select(CallTable.matched, CallTable.facts, CallTable.policy_revision, Event.body)
+        CallTable.select(
+            *(CallTable.matched, CallTable.facts, CallTable.policy_revision, Event.body),
+            *(Run.task, Run.model, Run.agent_context),
+        )
         .join(Event, JOIN.LEFT_OUTER, on=(Event.event_no == CallTable.event_no))
         .join(Approval, on=(Approval.call_no == CallTable.call_no))
+        .join(Run, JOIN.LEFT_OUTER, on=(Run.run_no == CallTable.run_no))
         .where(Approval.approval_id == approval_id)
         .tuples()
         .first()
     )
     if found is None:
         return approval
-    matched, facts_text, revision, body = found
-    facts = msgspec.json.decode(facts_text)
-    run, said = facts.get("run", {}), asserted(facts)
+    matched, facts_text, revision, body, *of_run = found
+    facts = whole(msgspec.json.decode(facts_text), facts_of_run(*of_run))
+    run, said = facts.get("run") or {}, asserted(facts)
     approval |= {
         "inputPayload": input_payload(body),
         "asserted": said

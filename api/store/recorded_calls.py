@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from api import clock
-from api.database.connection import Database
+from api.database.connection import Database, marks
+from api.store.call_facts import facts_of_run, refers, whole
 from engine.analysis.backtest import Recorded
 from engine.model import ToolCall
 
 _COLUMNS = (
-    "SELECT c.tool_call_id, c.tool_name, c.decided_at, c.facts, e.body, r.run_id, r.agent_id"
+    "SELECT c.tool_call_id, c.tool_name, c.decided_at, c.facts, e.body, r.run_no, r.run_id, r.agent_id"
     " FROM tool_calls c JOIN events e ON e.event_no = c.event_no JOIN runs r ON r.run_no = c.run_no"
     " WHERE c.organisation_id = ?"
 )
+
+_RUNS = "SELECT run_no, task, model, agent_context FROM runs WHERE run_no IN"
 
 AT_ONCE = 100
 """Calls read at a time."""
@@ -32,8 +35,7 @@ def recorded(
 ) -> list[Recorded]:
     """The most recent calls of an organisation, oldest first; times are ISO 8601 UTC as stored."""
     where, parameters = _between(organisation_id, since, until)
-    rows = store.rows(f"{_COLUMNS}{where} ORDER BY c.call_no DESC LIMIT ?", [*parameters, limit])
-    return list(_calls(reversed(rows)))
+    return _calls(store, f"{_COLUMNS}{where} ORDER BY c.call_no DESC LIMIT ?", [*parameters, limit])[::-1]
 
 
 def each_recorded(
@@ -56,7 +58,7 @@ def each_recorded(
     for start in range(0, len(numbers), AT_ONCE):
         first, last = numbers[start], numbers[min(start + AT_ONCE, len(numbers)) - 1]
         page = f"{_COLUMNS}{where} AND c.call_no BETWEEN ? AND ? ORDER BY c.call_no"
-        yield from _calls(iter(store.read_here(store.rows, page, [*parameters, first, last])))
+        yield from store.read_here(_calls, store, page, [*parameters, first, last])
 
 
 def _between(organisation_id: str, since: str | None, until: str | None) -> tuple[str, list[Any]]:
@@ -70,15 +72,33 @@ def _between(organisation_id: str, since: str | None, until: str | None) -> tupl
     return where, parameters
 
 
-def _calls(rows: Iterator[tuple[Any, ...]]) -> Iterator[Recorded]:
-    for tool_call_id, tool_name, decided_at, facts, body, run_id, agent_id in rows:
-        metadata = msgspec.json.decode(bytes(body)).get("metadata") or {}
-        document = {
-            "toolName": tool_name,
-            "inputPayload": metadata.get("inputPayload") or {},
-            "agentId": agent_id,
-            "runId": run_id,
-            "toolCallId": tool_call_id,
-            **msgspec.json.decode(facts),
-        }
-        yield Recorded(f"{run_id}/{tool_call_id}", clock.seconds(decided_at), ToolCall(document))
+def _calls(store: Database, statement: str, parameters: Sequence[Any]) -> list[Recorded]:
+    rows = store.rows(statement, parameters)
+    known = [msgspec.json.decode(row[3]) for row in rows]
+    referring = {row[5] for row, facts in zip(rows, known, strict=True) if refers(facts)}
+    runs = _facts_of_runs(store, list(referring))
+    return [_call(whole(facts, runs.get(row[5])), row) for row, facts in zip(rows, known, strict=True)]
+
+
+def _facts_of_runs(store: Database, numbers: list[int]) -> dict[int, dict[str, Any] | None]:
+    """By number of the run; each is read once, however many calls refer to it."""
+    found: dict[int, dict[str, Any] | None] = {}
+    for start in range(0, len(numbers), AT_ONCE):
+        some = numbers[start : start + AT_ONCE]
+        for run_no, *told in store.rows(f"{_RUNS} ({marks(some)})", some):
+            found[run_no] = facts_of_run(*told)
+    return found
+
+
+def _call(facts: dict[str, Any], row: tuple[Any, ...]) -> Recorded:
+    tool_call_id, tool_name, decided_at, _, body, _, run_id, agent_id = row
+    metadata = msgspec.json.decode(bytes(body)).get("metadata") or {}
+    document = {
+        "toolName": tool_name,
+        "inputPayload": metadata.get("inputPayload") or {},
+        "agentId": agent_id,
+        "runId": run_id,
+        "toolCallId": tool_call_id,
+        **facts,
+    }
+    return Recorded(f"{run_id}/{tool_call_id}", clock.seconds(decided_at), ToolCall(document))

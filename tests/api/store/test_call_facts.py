@@ -1,0 +1,92 @@
+"""What the decision on a call saw is stored within bounds, and read back exactly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from api.store import recorded_calls
+from tests.harness.application import Service
+
+HOLD = {
+    "name": "Hold large goals",
+    "action": "require_approval",
+    "matchConditions": [{"field": "run.agentContext.goal", "operator": "starts_with", "value": "A"}],
+}
+GOAL = "A" * 100_000
+RUN = {"task": "settle", "model": "m-1", "agentContext": {"goal": GOAL, "attempt": 2}}
+
+
+def played(tmp_path: Path, database_url: str, steps: Any) -> None:
+    async def play() -> None:
+        environment = {"GOVERNANCE_DATABASE_URL": database_url}
+        async with Service(tmp_path, [HOLD], environment=environment) as service:
+            await steps(service)
+
+    asyncio.run(play())
+
+
+async def reported(service: Service) -> list[dict[str, Any]]:
+    """A call before its run told anything, and twenty after; the answers."""
+    answers = [await service.report("agent", 1, "tool.called", toolCallId="c-1", toolName="pay")]
+    await service.report("agent", "start", "run.started", **RUN)
+    for number in range(2, 22):
+        fields = {"toolCallId": f"c-{number}", "toolName": "pay", "agentContext": {"number": number}}
+        answers.append(await service.report("agent", number, "tool.called", **fields))
+    return [answer.json() for answer in answers]
+
+
+def test_what_a_run_tells_is_stored_once(tmp_path: Path, database_url: str) -> None:
+    async def steps(service: Service) -> None:
+        statuses = [answer["toolCallStatus"] for answer in await reported(service)]
+        assert statuses == ["allowed"] + ["awaiting_approval"] * 20
+        store = service.context.store
+        ((size,),) = await store.read(lambda: store.rows("SELECT SUM(LENGTH(facts)) FROM tool_calls"))
+        assert size < 5_000
+
+    played(tmp_path, database_url, steps)
+
+
+def test_calls_are_read_back_as_they_were_decided(tmp_path: Path, database_url: str) -> None:
+    async def steps(service: Service) -> None:
+        answers = await reported(service)
+        store = service.context.store
+        found = await store.read(recorded_calls.recorded, store, "default")
+        assert [call.call.document.get("run") for call in found] == [None] + [RUN] * 20
+        contexts = [call.call.document.get("agentContext") for call in found]
+        assert contexts == [None] + [{"number": number} for number in range(2, 22)]
+        some = await asyncio.to_thread(lambda: list(recorded_calls.each_recorded(store, "default")))
+        assert some == found
+        path = f"/v1/approvals/{answers[1]['approvalId']}"
+        asserted = (await service.call("reviewer", "GET", path)).json()["asserted"]
+        assert asserted == {"task": "settle", "agentContext": {"number": 2}}
+
+    played(tmp_path, database_url, steps)
+
+
+def test_calls_that_hold_the_facts_of_their_run_are_read_the_same(tmp_path: Path, database_url: str) -> None:
+    async def steps(service: Service) -> None:
+        answers = await reported(service)
+        store = service.context.store
+        path = f"/v1/approvals/{answers[1]['approvalId']}"
+
+        async def read() -> Any:
+            approval = (await service.call("reviewer", "GET", path)).json()
+            return approval, await store.read(recorded_calls.recorded, store, "default")
+
+        now = await read()
+        rows = await store.read(lambda: store.rows("SELECT call_no, facts FROM tool_calls"))
+        for call_no, text in rows:
+            facts = json.loads(text)
+            if "run" in facts:
+                before = json.dumps(facts | {"run": RUN})
+                await service.context.writer.write(
+                    lambda transaction, before=before, call_no=call_no: transaction.store.rows_changed(
+                        "UPDATE tool_calls SET facts = ? WHERE call_no = ?", (before, call_no)
+                    )
+                )
+        assert await read() == now
+
+    played(tmp_path, database_url, steps)
