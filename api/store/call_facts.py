@@ -1,5 +1,5 @@
-"""What the decision on a call saw beside its payload, as its row keeps it: the verified user, delegation, key,
-the agent's words, facts of its run.
+"""What the decision on a call saw beside its payload, as its row keeps it: user, delegation, key, the agent's
+words, facts of the run.
 
 The facts of a run are the same for each of its calls, so they are kept once, in the run's row, and calls
 refer to them. INVARIANT: once a run has facts, they do not change, so what is put together here is what the
