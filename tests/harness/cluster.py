@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 from tests.harness.database_proxy import DatabaseProxy
 from tests.harness.nodes import KEY, Node, nodes
 from tests.harness.postgres import Postgres
@@ -102,6 +104,14 @@ class Cluster:
         self.server, self.database = copy, copy.url(name)
         for network in self.networks:
             network.target(copy.socket)
+
+    def deafen(self) -> None:
+        """End the connections that listen for news of other nodes: until they are back, no news come."""
+        with psycopg.connect(self.database, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND query ILIKE 'LISTEN %'"
+            )
 
     def at_once(self, events: Sequence[tuple[int, Mapping[str, Any]]], key: str = KEY) -> list[Answer]:
         """Send each event to the node of this number, all in the same moment, each on a connection of its

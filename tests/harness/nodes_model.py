@@ -111,7 +111,7 @@ class Walk:
         self._policies = [History("block") for _ in range(TOOLS)]
         self._halts: dict[tuple[str, str], History] = {("all", ""): History(False)}
         self._halts |= {("agent", self._agent(n)): History(False) for n in range(AGENTS)}
-        self._halts |= {("run", f"{name}-run-{n}"): History(False) for n in range(RUNS)}
+        self._halts |= {("run", self._run(n)): History(False) for n in range(RUNS)}
         self._keys = [Key(KEY, History(True))]
         self.calls: list[Call] = []
         self._waiting: list[Call] = []
@@ -122,6 +122,9 @@ class Walk:
 
     def _agent(self, number: int) -> str:
         return f"{self._name}-agent-{number}"
+
+    def _run(self, number: int) -> str:
+        return f"{self._name}-run-{number}"
 
     async def play(self, count: int) -> None:
         """Until so many calls are decided; raises what was wrong."""
@@ -171,6 +174,8 @@ class Walk:
                 history, policy = self._policies[number], POLICIES[number]
                 wanted = self._chance.choice([each for each in MEANS if each != history.now])
                 path, admin = f"/v1/policies/{policy['policyId']}", self._made.admin
+                if self._chance.random() < 0.7:
+                    await asyncio.to_thread(self._made.deafen)
                 with history.changed(wanted):
                     if wanted == "gone":
                         answer = await send("DELETE", path, None, admin)
@@ -180,6 +185,7 @@ class Walk:
                     else:
                         answer = await send("PATCH", path, {"action": wanted}, admin)
                     assert answer.status in (200, 201, 204), answer.content
+                await self._asks_everywhere(f"tool-{number}")
                 await self._pause()
 
     async def _halts_and_resumes(self) -> None:
@@ -191,6 +197,8 @@ class Walk:
                     with history.changed(state):
                         answer = await send("POST", path, body, self._made.admin)
                         assert answer.status == 200, answer.content
+                    runs = [n for n in range(RUNS) if target in ("", self._agent(n % AGENTS), self._run(n))]
+                    await self._asks_everywhere("tool-0", run=self._chance.choice(runs))
                     await self._pause()
 
     async def _makes_and_revokes_keys(self) -> None:
@@ -205,6 +213,7 @@ class Walk:
                 with key.works.changed(False):
                     gone = await send("DELETE", f"/v1/api-keys/{made['keyId']}", None, self._made.admin)
                     assert gone.status == 204, gone.content
+                await self._asks_everywhere("tool-0", key=key)
                 await self._pause()
                 self._keys.remove(key)
 
@@ -230,20 +239,34 @@ class Walk:
                     self._waiting.append(call)
                 self.changes += 1
 
+    async def _asks_everywhere(self, tool: str, run: int | None = None, key: Key | None = None) -> None:
+        """As soon as a change is answered, every node is asked for what it is about."""
+        clients = [Client(node.port) for node in self._made.nodes]
+        try:
+            asked = (self._calls(client.send, tool, run, key or self._keys[0]) for client in clients)
+            await asyncio.gather(*asked)
+        finally:
+            for client in clients:
+                client.close()
+
     async def _pause(self) -> None:
         self.changes += 1
         await asyncio.sleep(self._chance.uniform(0, 0.3))
 
     # What is asked ----------------------------------------------------------------------------------
 
-    async def _calls(self, send: Send) -> None:
+    async def _calls(
+        self, send: Send, tool: str | None = None, run: int | None = None, key: Key | None = None
+    ) -> None:
+        """A new call, of chance where it is not said."""
         self._count += 1
-        number, run = self._count, self._chance.randrange(RUNS)
-        key = self._chance.choice(self._keys)
+        number = self._count
+        tool = tool or self._chance.choice([LIMITED, *(f"tool-{each}" for each in range(TOOLS))])
+        run = self._chance.randrange(RUNS) if run is None else run
+        key = key or self._chance.choice(self._keys)
         # A run belongs to the key that began it, and to one agent.
         owner = "" if key.secret == KEY else f"-{key.secret[-8:]}-{number}"
-        tools = [LIMITED, *(f"tool-{each}" for each in range(TOOLS))]
-        event = called(f"{self._name}-{number}", self._chance.choice(tools), f"{self._name}-run-{run}{owner}")
+        event = called(f"{self._name}-{number}", tool, self._run(run) + owner)
         event["agentId"] = self._agent(run % AGENTS)
         sent, answer, answered = await self._timed(send, event, key)
         if not self._let_in(key, answer, sent, answered):

@@ -30,7 +30,9 @@ def test_no_decision_rests_on_what_was_changed_before(
     for number in [int(seed)] if seed else SEEDS:
         folder = tmp_path / str(number)
         url = postgres_url if number == SEEDS[0] or seed else postgres.create()
-        with cluster(folder, postgres, url, NODES, [*POLICIES, LIMITS], round_trip=0.001) as made:
+        with cluster(folder, postgres, url, NODES, [*POLICIES, LIMITS]) as made:
+            for network, seconds in zip(made.networks, (0.001, 0.004, 0.01), strict=True):
+                network.round_trip(seconds)
             walk = Walk(made, f"walk-{number}", number)
             try:
                 asyncio.run(walk.play(CALLS))
