@@ -12,14 +12,13 @@ from msgspec import UNSET, UnsetType
 from api.caller import Caller
 from api.database.audit_chain import FIRST_CHAIN
 from api.database.id_index import hash64
+from api.store.call_facts import ASSERTED
 from engine.canonical_json import canonical_json
 from engine.matching.ruleset import Ruleset
 from engine.model import Evaluation, ToolCall
 
 _decode = msgspec.json.decode
 
-ASSERTED = ("actionHint", "agentContext", "reason")
-"""Of an event's metadata: the agent's own words."""
 MOST_ASSERTED = 4_096
 """Bytes of them in a record."""
 

@@ -26,7 +26,7 @@ from api.database.id_index import IdIndex
 from api.database.models import Approval, CallTable, Event, Organisation, Run
 from api.database.transaction import Transaction
 from api.store import halts
-from api.store.call_facts import facts_of_run, whole
+from api.store.call_facts import ASSERTED, facts_of_run, whole
 
 log = logging.getLogger("governance")
 
@@ -176,7 +176,7 @@ def describe_approval(caller: Caller, approval_id: str) -> dict[str, Any] | None
 
 def asserted(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Of what a decision saw, the agent's own words."""
-    return {name: facts[name] for name in ("agentContext", "reason", "actionHint") if name in facts}
+    return {name: facts[name] for name in ASSERTED if name in facts}
 
 
 class _Metadata(msgspec.Struct):

@@ -15,6 +15,9 @@ import msgspec
 OF_THE_RUN: Final = True
 """Stands for the facts of its run in the row of a call."""
 
+ASSERTED: Final[tuple[str, ...]] = ("actionHint", "agentContext", "reason")
+"""The agent's own words on an event."""
+
 _decode = msgspec.json.decode
 
 

@@ -15,7 +15,8 @@ from peewee import JOIN, Case, fn
 from api.caller import Caller
 from api.database.id_index import IdIndex
 from api.database.models import CallTable, Event, Run
-from api.store.approvals import asserted, input_payload, is_own
+from api.store.approvals import input_payload, is_own
+from api.store.call_facts import ASSERTED
 
 STATUSES = ("running", "completed", "failed")
 GAP = "enforcement_gap"
@@ -25,8 +26,31 @@ _decode = msgspec.json.decode
 
 
 MOST_PAYLOAD_BYTES = 32 * 2**20
-"""Of one run's payloads in one answer. Later calls are shown without theirs, or one run could fill the
-memory."""
+"""Of one run's payloads and the agent's words on its calls in one answer. Later calls are shown without
+theirs, or one run could fill the memory."""
+MOST_IN_A_LIST = 4_096
+"""Characters of each of an agent's words on a run, where many runs are listed."""
+
+_LONG = ("task", "model", "reason", "agent_context")
+
+
+class _Facts(msgspec.Struct):
+    """What is shown of the facts that a decision saw; the agent's own words are not taken apart."""
+
+    user: dict[str, Any] = {}
+    key: dict[str, Any] = {}
+    agentContext: msgspec.Raw = msgspec.Raw()  # noqa: N815
+    reason: msgspec.Raw = msgspec.Raw()
+    actionHint: msgspec.Raw = msgspec.Raw()  # noqa: N815
+
+    def asserted(self, whole: bool) -> dict[str, Any]:
+        """The agent's own words, or how many bytes of them there are."""
+        words = {name: getattr(self, name) for name in ASSERTED}
+        said = {name: word for name, word in words.items() if word}
+        return said if whole or not said else {"bytes": sum(map(len, said.values()))}
+
+
+_facts_of_call = msgspec.json.Decoder(_Facts).decode
 
 
 def list_runs(
@@ -51,12 +75,23 @@ def list_runs(
     total = Run.select().where(chosen).count()
     if before is not None:
         chosen &= Run.run_no < before
-    rows = list(Run.select().where(chosen).order_by(Run.run_no.desc()).limit(limit + 1))
+    rows = list(_bounded().where(chosen).order_by(Run.run_no.desc()).limit(limit + 1))
     more = len(rows) > limit
     rows = rows[:limit]
     counts = _counts(id_index, [row.run_no for row in rows])
     summaries = [{**_facts(row), "toolCallCounts": counts[row.run_no]} for row in rows]
     return summaries, int(total), rows[-1].run_no if more else None
+
+
+def _bounded() -> Any:
+    """Runs with no more of the agent's words than a list shows, however long they are."""
+    size = fn.LENGTH(Run.agent_context)
+    return Run.select(
+        *(field for field in Run._meta.sorted_fields if field.name not in _LONG),
+        *(fn.SUBSTR(getattr(Run, name), 1, MOST_IN_A_LIST).alias(name) for name in _LONG[:3]),
+        Case(None, [(size <= MOST_IN_A_LIST, Run.agent_context)], None).alias("agent_context"),
+        Case(None, [(size > MOST_IN_A_LIST, size)], None).alias("left_out"),
+    )
 
 
 def _counts(id_index: IdIndex, numbers: list[int]) -> defaultdict[int, dict[str, int]]:
@@ -123,7 +158,7 @@ def find_run(id_index: IdIndex, caller: Caller, run_id: str) -> dict[str, Any] |
     )
     found, size = [], 0
     for call in calls.iterator():
-        size += len(call.body or b"") + len(call.output or "")
+        size += len(call.body or b"") + len(call.output or "") + len(call.facts)
         found.append(_call(call, call.body, whole=size <= MOST_PAYLOAD_BYTES))
     return {**_facts(row), "revision": before, "toolCalls": found}
 
@@ -145,19 +180,20 @@ def _facts(row: Run) -> dict[str, Any]:
 def _asserted(row: Run) -> dict[str, Any]:
     """What the agent says of its run beside task and model."""
     said = {"reason": row.reason, "agentContext": row.agent_context and _decode(row.agent_context)}
+    said["bytes"] = getattr(row, "left_out", None)
     return {name: value for name, value in said.items() if value is not None}
 
 
-def _who(facts: dict[str, Any]) -> dict[str, Any]:
+def _who(facts: _Facts) -> dict[str, Any]:
     """On whose behalf a call was made, as the service verified it; absent what nobody verified."""
-    user, key = facts.get("user", {}), facts.get("key", {})
+    user, key = facts.user, facts.key
     found = {"userId": user.get("id"), "userEmail": user.get("email"), "keyId": key.get("id")}
     shown = {name: value for name, value in found.items() if value is not None}
     return shown | ({"keyScopes": key["scopes"]} if key.get("scopes") else {})
 
 
 def _call(row: CallTable, body: bytes | None, whole: bool) -> dict[str, Any]:
-    flags, facts = _decode(row.flags), _decode(row.facts)
+    flags, facts = _decode(row.flags), _facts_of_call(row.facts)
     call: dict[str, Any] = {
         "toolCallId": row.tool_call_id,
         "toolName": row.tool_name,
@@ -173,7 +209,7 @@ def _call(row: CallTable, body: bytes | None, whole: bool) -> dict[str, Any]:
         "completion": row.completion,
         "flags": flags,
         "enforcementGap": GAP in flags,
-        "asserted": asserted(facts),
+        "asserted": facts.asserted(whole),
         **_who(facts),
     }
     if row.status == "blocked":
