@@ -14,6 +14,8 @@ _NO_RUNS: Final[dict[str, KnownRun]] = {}
 
 MOST_REMEMBERED = 10_000
 """Runs of one organisation."""
+MOST_CHARACTERS = 8 * 2**20
+"""Of what those runs tell of themselves; as objects it takes several times as many bytes."""
 
 
 class KnownRun(RunRow):
@@ -26,6 +28,10 @@ class KnownRun(RunRow):
 
     def row(self) -> RunRow:
         return RunRow(*(getattr(self, name) for name in RunRow.__struct_fields__))
+
+    def length(self) -> int:
+        """Characters of what it tells of itself."""
+        return sum(len(text) for text in (self.task, self.model, self.reason, self.agent_context) if text)
 
     def facts(self) -> dict[str, Any] | None:
         """The `run` root of a tool call document. Once there is one, it does not change."""
@@ -45,6 +51,8 @@ class KnownRuns:
 
     def __init__(self) -> None:
         self._runs: dict[str, dict[str, KnownRun]] = {}
+        self._lengths: dict[str, int] = {}
+        """Of the runs of an organisation; one that has changed counts again."""
         self._tips: dict[str, Tip] = {}
 
     def last_facts(self, organisation_id: str, run_id: str) -> dict[str, Any] | None:
@@ -65,6 +73,7 @@ class KnownRuns:
                 tip = self._tips.pop(organisation_id, None)
                 if tip is None or transaction.tip(organisation_id) != tip:
                     self._runs[organisation_id] = {}
+                    self._lengths[organisation_id] = 0
                 runs = certain[organisation_id] = self._runs[organisation_id]
             if run_id in runs:
                 taken[place] = runs[run_id]
@@ -72,11 +81,14 @@ class KnownRuns:
 
     def keep(self, learnt: Sequence[KnownRun], changed: Sequence[KnownRun], tips: Mapping[str, Tip]) -> None:
         """After the commit: the runs read or made, those written, and where the chains end now."""
-        for run in learnt:
-            runs = self._runs[run.organisation_id]
-            if len(runs) >= MOST_REMEMBERED:
+        for run in (*learnt, *changed):
+            runs, length = self._runs[run.organisation_id], run.length()
+            all_of_them = self._lengths.get(run.organisation_id, 0) + length
+            if len(runs) >= MOST_REMEMBERED or all_of_them > MOST_CHARACTERS:
                 runs.clear()
+                all_of_them = length
             runs[run.run_id] = run
+            self._lengths[run.organisation_id] = all_of_them
         for run in changed:
             run.new = run.dirty = False
             run.facts()
