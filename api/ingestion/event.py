@@ -22,6 +22,11 @@ _decode = msgspec.json.decode
 MOST_ASSERTED = 4_096
 """Bytes of them in a record."""
 
+OF_ONE_TOKEN = frozenset(
+    ("aio", "at_hash", "c_hash", "exp", "iat", "jti", "nbf", "nonce", "rh", "s_hash", "scope", "uti")
+)
+"""Claims that differ from one token of a user to the next (`scope` is compared as a set)."""
+
 DIGEST = 64
 """Characters of a payload's digest; behind a colon follows on whose behalf the call is made, if on any."""
 
@@ -149,14 +154,20 @@ def payload_digest(tool_name: str, payload: Any) -> str:
 def principal(facts: Mapping[str, Any], key_scopes: Sequence[str]) -> str:
     """On whose verified behalf a call is made, as a suffix of its digest; empty when nothing was verified.
 
-    A decision made for one user is not given to another, so it is bound to who asked as well.
+    A decision made for one user is not given to another, nor to the same one with other claims, so it is
+    bound to who asked as well.
     """
     user = facts.get("user")
     chain = (facts.get("delegation") or {}).get("chain")
     if user is None and not chain and not key_scopes:
         return ""
-    who = [user and [user["id"], sorted(user["scopes"])], chain, sorted(key_scopes)]
+    who = [user and _user(user), chain, sorted(key_scopes)]
     return ":" + sha256(canonical_json(who)).hexdigest()[:32]
+
+
+def _user(user: Mapping[str, Any]) -> list[Any]:
+    claims = {name: value for name, value in user["claims"].items() if name not in OF_ONE_TOKEN}
+    return [user["id"], sorted(user["scopes"]), *([claims] if claims else [])]
 
 
 def same_body(one: bytes, other: bytes) -> bool:

@@ -1,7 +1,7 @@
 """Every event but `tool.called`: recorded with its effect on the run or the call; never a decision.
 
 What a completion reveals - a call that ran though it must not, or other than decided - is an enforcement gap:
-a flag on the call, an audit record and a webhook event.
+a flag on the call, an audit record and a webhook event. One that comes while a halt lasts is flagged as well.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from api.ingestion.event import Incoming, Receipt, payload_digest
 from api.ingestion.known_runs import KnownRun
 from api.ingestion.rows import CallRow
 from api.store import approvals
+from api.store.halts import HaltBook
 
 _encode = msgspec.json.encode
 GAP = "enforcement_gap"
+HALTED = "completed_during_halt"
+"""The flag of a call whose outcome came while a halt covered it; it may have begun before."""
 
 
-def report(batch: Batch, event: Incoming, run: KnownRun, policy_revision: int) -> Receipt:
+def report(batch: Batch, event: Incoming, run: KnownRun, policy_revision: int, halts: HaltBook) -> Receipt:
     """Record the event's effect."""
     transaction, body, metadata = batch.transaction, event.body, event.metadata
     details: dict[str, Any] = {"eventType": body.eventType, **event.origin()}
@@ -32,7 +35,10 @@ def report(batch: Batch, event: Incoming, run: KnownRun, policy_revision: int) -
                 details["cancelApprovals"] = True
         case "tool.completed" | "tool.failed":
             details["toolCallId"] = metadata["toolCallId"]
-            if gap := _completed(batch, event, run):
+            halt = halts.covering(run.organisation_id, run.agent_id, run.run_id)
+            if halt is not None:
+                details["haltId"] = halt["haltId"]
+            if gap := _completed(batch, event, run, halt is not None):
                 details["enforcementGap"] = gap
     audit_id = transaction.audit(
         run.organisation_id,
@@ -87,7 +93,7 @@ def _end(batch: Batch, event: Incoming, run: KnownRun) -> bool:
     return True
 
 
-def _completed(batch: Batch, event: Incoming, run: KnownRun) -> str | None:
+def _completed(batch: Batch, event: Incoming, run: KnownRun, is_halted: bool) -> str | None:
     """Record the outcome; returns the enforcement gap it reveals."""
     metadata, transaction = event.metadata, batch.transaction
     call = batch.call(run, event)
@@ -96,6 +102,8 @@ def _completed(batch: Batch, event: Incoming, run: KnownRun) -> str | None:
     gap = _gap(call, metadata)
     if call is not None and gap is not None:
         call.add_flag(GAP)
+    if call is not None and is_halted:
+        call.add_flag(HALTED)
     if call is not None and call.completed_at is not None:
         batch.write_flags(call)  # the first outcome stays
     elif call is not None:

@@ -191,7 +191,7 @@ class Ingestion:
         batch.next_event += 1
         follows = False
         if event.call is None:
-            receipt = report(batch, event, run, self._rules_revision())
+            receipt = report(batch, event, run, self._rules_revision(), self._halts)
         elif call is not None:
             receipt = self._repeated(batch, event, run, call)
         else:
@@ -238,10 +238,10 @@ class Ingestion:
             return self._doubtful(batch, event, call, stored.doubt)
         halt = self._halts.covering(run.organisation_id, run.agent_id, run.run_id)
         if halt is None or call.status != "allowed":
-            audit_id = record_repeat(batch.transaction, event, call, call.status, None)
+            audit_id = record_repeat(batch, event, call, call.status, None)
             return self._receipt(event, call, batch.position(audit_id), audit_id=audit_id)
         # What was recorded stays, and holds again when the halt ends.
-        audit_id = record_repeat(batch.transaction, event, call, "blocked", halt)
+        audit_id = record_repeat(batch, event, call, "blocked", halt)
         position = batch.position(audit_id)
         return self._receipt(event, call, position, status="blocked", reason=halted(halt), audit_id=audit_id)
 

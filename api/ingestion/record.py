@@ -24,6 +24,8 @@ _encode = msgspec.json.encode
 
 IN_THE_EVENT = frozenset({"toolName", "inputPayload", "agentId", "runId", "toolCallId"})
 """Roots of a call that the stored event holds; the others are kept with the decision."""
+REPEATED = "repeated_after_completion"
+"""The flag of a call that was reported again once its outcome was known."""
 _PLAIN = len(IN_THE_EVENT) + 1
 """Roots of a call of which only those and the key are known: most calls."""
 
@@ -91,12 +93,21 @@ def record_call(batch: Batch, event: Incoming, run: KnownRun, event_no: int, out
 
 
 def record_repeat(
-    transaction: Transaction, event: Incoming, call: CallRow, status: str, halt: Mapping[str, Any] | None
+    batch: Batch, event: Incoming, call: CallRow, status: str, halt: Mapping[str, Any] | None
 ) -> str:
-    """A call that was reported again; `halt` blocks it now. Returns the `auditId`."""
-    details = {"decisionAuditId": call.audit_id}
+    """A call that was reported again; `halt` blocks it now. Returns the `auditId`.
+
+    One that is done is not done again: an allowance given out for a second time is flagged.
+    """
+    transaction = batch.transaction
+    details: dict[str, Any] = {"decisionAuditId": call.audit_id}
     if halt is not None:
         details["haltId"] = halt["haltId"]
+    if status == "allowed" and call.completed_at is not None:
+        details["flags"] = [REPEATED]
+        call.add_flag(REPEATED)
+        batch.write_flags(call)
+        transaction.publish(call.organisation_id, "run", event.body.runId)
     return _audit(transaction, "decision.repeated", event, status, call.policy_revision, details)
 
 

@@ -81,6 +81,32 @@ def test_nor_is_it_within_one_run(tmp_path: Path) -> None:
     played(tmp_path, steps)
 
 
+def test_nor_to_the_same_user_with_other_claims(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        rule = {"name": "Acme", "userToken": {"algorithm": "HS256", "key": SECRET}}
+        assert (await service.call("admin", "PUT", "/v1/organisation", rule)).status_code == 200
+        expires = int(service.clock()) + 600
+
+        def token(**claims: Any) -> str:
+            return jwt.encode({"sub": "alice", "exp": expires, **claims}, SECRET, algorithm="HS256")
+
+        async def status(number: int, **claims: Any) -> tuple[int, str]:
+            wipe = {"toolCallId": "c-1", "toolName": "wipe", "userToken": token(**claims)}
+            answer = await service.report("agent", number, "tool.called", **wipe)
+            return answer.status_code, answer.json().get("toolCallStatus") or answer.json()["code"]
+
+        own = {"role": "admin", "email": "alice@acme.example", "scope": "a b"}
+        assert await status(1, **own) == (200, "allowed")
+        renewed = {"exp": expires + 60, "iat": expires - 600, "jti": "another", "scope": "b a"}
+        assert await status(2, **(own | renewed)) == (200, "allowed")
+        others = ({"role": "guest"}, {"email": "eve@acme.example"}, {"scope": "a"})
+        for number, other in enumerate(others, 3):
+            assert await status(number, **(own | other)) == (409, "tool_call_conflict"), other
+        assert await status(6, email="alice@acme.example", scope="a b") == (409, "tool_call_conflict")
+
+    played(tmp_path, steps)
+
+
 def test_a_token_under_an_escaped_key_is_not_stored(tmp_path: Path) -> None:
     async def steps(service: Service) -> None:
         rule = {"name": "Acme", "userToken": {"algorithm": "HS256", "key": SECRET}}
