@@ -13,7 +13,7 @@ document, so what a condition can name and what a caller can send is the same th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import msgspec
@@ -65,8 +65,63 @@ ROOTS: Final[Mapping[str, str]] = {
 `delegation` holds chain; `key` holds id, scopes. Only `text` roots may stand alone as a whole field,
 besides `inputPayload` and `agentContext`."""
 
+COMPUTED: Final = ("tool", "derived")
+"""Roots that the service works out of the call itself, for field conditions and expressions. They are no
+roots of a call: what a caller sends under these names is never looked at."""
+
 ALWAYS_PRESENT: Final = frozenset({"toolName", "inputPayload", "agentId", "runId", "toolCallId"})
 """Roots every tool call has: reading them can never be an error."""
+
+
+Effect = Literal["read", "write", "execute", "send", "pay", "delete"]
+Trust = Literal["trusted", "untrusted"]
+
+EFFECTS: Final[tuple[Effect, ...]] = ("read", "write", "execute", "send", "pay", "delete")
+"""What a tool does to the world."""
+
+_KINDS: Final = (
+    "shell code files sql http browser search mail chat calendar contacts payments cloud devops repository "
+    "tickets crm users memory agents clock"
+)
+TOOL_KINDS: Final = (*_KINDS.split(), "other")
+"""What kind of tool it is; `other` is declared and none of these."""
+
+UNKNOWN_KIND: Final = "unknown"
+"""What `tool.kind` shows of a tool that no tool set declares."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDeclaration:
+    """What is known of the tools whose names match one of `names` (see `derived.tools` for the patterns).
+
+    `kind` is one of `TOOL_KINDS`, or None. `output` says whether what the tool returns may be believed, and
+    `output_fields` the same of single keys of it. The paths of arguments `where` (recipient, URL, account)
+    and `which` (id, name) are the targets of a call, `sensitive` those that are neither but matter.
+
+    A tool that nobody declared is as `ToolDeclaration(())`: it writes, its output is untrusted, it has no
+    kind.
+    """
+
+    names: tuple[str, ...]
+    kind: str | None = None
+    effect: Effect = "write"
+    output: Trust = "untrusted"
+    output_fields: Mapping[str, Trust] = field(default_factory=dict)
+    where: tuple[str, ...] = ()
+    which: tuple[str, ...] = ()
+    sensitive: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSet:
+    """A document of declarations. `version` is 0 while the repository has not given one."""
+
+    tool_set_id: str
+    name: str
+    tools: tuple[ToolDeclaration, ...]
+    description: str | None = None
+    version: int = 0
+    organisation_id: str = "default"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from engine.derived.facts import Facts
 from engine.errors import ConditionError
 from engine.fields.pattern import compile_pattern
 from engine.fields.scalars import number_of, text_of, whole
-from engine.model import ROOTS, Condition, Json, Verdict
+from engine.model import COMPUTED, ROOTS, Condition, Json, Verdict
 
 Level = Literal["true", "open"]
 TRUE: Final[Level] = "true"
@@ -88,10 +88,10 @@ def _read_term(text: str) -> tuple[CompiledCondition | None, frozenset[str]]:
     try:
         node = parse_expression(text)
     except ConditionError:  # a part that cannot stand alone
-        return None, frozenset(ROOTS)
+        return None, frozenset((*ROOTS, *COMPUTED))
     reads = names(node)
     condition = _as_field(node)
-    return (compile_condition(condition) if condition else None), reads & ROOTS.keys()
+    return (compile_condition(condition) if condition else None), reads & {*ROOTS, *COMPUTED}
 
 
 _CERTAIN: Final = frozenset({"toolName", "agentId", "runId", "toolCallId"})

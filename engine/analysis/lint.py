@@ -22,7 +22,7 @@ from engine.conditions.compiled import CompiledCondition
 from engine.conditions.examples import call_of
 from engine.conditions.operators import OPERATORS
 from engine.derived.facts import Facts
-from engine.fields.paths import DERIVED
+from engine.fields.computed import DERIVED
 from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
 from engine.model import ALWAYS_PRESENT, Policy, ToolCall
@@ -112,7 +112,7 @@ def _only_lists(rule: CompiledPolicy, call: ToolCall) -> Iterator[Finding]:
         if len(found) < 2 or not subsumption.needs_list([condition for _, condition in found]):
             continue
         value = Facts(call.document).at(found[0][1].path).first() if found[0][1].path else None
-        if not isinstance(value, list) or rule.verdict(Facts(call.document)) is not True:
+        if not isinstance(value, list) or rule.verdict(rule.facts(call)) is not True:
             continue
         texts = " and ".join(f"`{condition.text}`" for _, condition in found)
         message = f"no single value of `{path}` satisfies {texts}; only a list does"
@@ -123,7 +123,7 @@ def _only_lists(rule: CompiledPolicy, call: ToolCall) -> Iterator[Finding]:
 def _missing(rule: CompiledPolicy, call: ToolCall) -> Iterator[Finding]:
     """What calls do that leave a field out: where that triggers the policy, and where it evades it."""
     policy = rule.policy
-    if policy.action == "allow" or rule.verdict(Facts(call.document)) is not True:
+    if policy.action == "allow" or rule.verdict(rule.facts(call)) is not True:
         return
     shown = [call_of(example) for example in policy.examples]
     evaded: list[str] = []
@@ -135,7 +135,7 @@ def _missing(rule: CompiledPolicy, call: ToolCall) -> Iterator[Finding]:
         if "not_exists" in names:
             continue
         left_out = witness.without(call, path)
-        matches = rule.verdict(Facts(left_out.document)) is True
+        matches = rule.verdict(rule.facts(left_out)) is True
         pinned = any(not Facts(each.document).at(path).ends and _is(rule, each) is matches for each in shown)
         if pinned:
             continue
@@ -154,7 +154,7 @@ def _missing(rule: CompiledPolicy, call: ToolCall) -> Iterator[Finding]:
                 witness.shown(left_out),
                 outcome,
             )
-        elif not matches and rule.verdict(Facts(left_out.document)) is False and path.text != "toolName":
+        elif not matches and rule.verdict(rule.facts(left_out)) is False and path.text != "toolName":
             evaded.append(path.text)
             evading = evading or left_out
     if evaded and evading is not None and policy.action in ("block", "require_approval"):
@@ -171,7 +171,7 @@ def _missing(rule: CompiledPolicy, call: ToolCall) -> Iterator[Finding]:
 
 
 def _is(rule: CompiledPolicy, call: ToolCall) -> bool:
-    return rule.verdict(Facts(call.document)) is True
+    return rule.verdict(rule.facts(call)) is True
 
 
 def _by_path(rule: CompiledPolicy) -> dict[witness.Path, list[tuple[int, CompiledCondition]]]:

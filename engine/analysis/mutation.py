@@ -19,7 +19,6 @@ from engine.analysis.policy_tests import narrowed
 from engine.conditions.compiled import CompiledCondition, compile_condition
 from engine.conditions.examples import call_of
 from engine.conditions.operands import show
-from engine.derived.facts import Facts
 from engine.documents.policy import CallTest, PolicyTest
 from engine.errors import ConditionError
 from engine.matching.decision import decide
@@ -89,7 +88,7 @@ def scores(
         score = Score(policy)
         survivors = []
         calls = [
-            (Facts(call.document), call, example.match)
+            (rule.facts(call), call, example.match)
             for example in policy.examples
             for call in [call_of(example)]
         ]
@@ -267,5 +266,5 @@ def pin(mutant: Mutant) -> Pin | None:
 def _matches(rule: CompiledPolicy, call: ToolCall) -> bool:
     if rule.actions_only and call.just_reads:
         return False
-    verdict = rule.verdict(Facts(call.document))
+    verdict = rule.verdict(rule.facts(call))
     return verdict is True or (verdict is not False and not rule.tolerant)

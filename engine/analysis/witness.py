@@ -18,7 +18,8 @@ from typing import Any, Final
 from engine.conditions.compiled import CompiledCondition
 from engine.conditions.operators import OPERATORS
 from engine.derived.facts import Facts, View
-from engine.fields.paths import DERIVED, MEMBERS, parse
+from engine.fields.computed import DERIVED
+from engine.fields.paths import MEMBERS, parse
 from engine.fields.paths import Path as Path
 from engine.fields.samples import samples
 from engine.matching.goals import ITEM, Goal, Row, Slot, goals
@@ -48,7 +49,7 @@ def matching(rule: CompiledPolicy, attempts: int = ATTEMPTS) -> ToolCall | None:
     def accepts(call: ToolCall) -> bool:
         if rule.actions_only and call.just_reads:
             return False
-        verdict = rule.verdict(Facts(call.document))
+        verdict = rule.verdict(rule.facts(call))
         if verdict is True:
             return True
         if verdict is not False and not rule.tolerant:

@@ -12,7 +12,7 @@ from lark import Token, UnexpectedCharacters, UnexpectedEOF, UnexpectedToken
 
 from engine.errors import ConditionError
 from engine.fields.pattern import shorten
-from engine.model import ROOTS
+from engine.model import COMPUTED, ROOTS
 from schemas.suggestion import closest
 
 METHODS: Final = ("size", "contains", "startsWith", "endsWith", "matches")
@@ -94,13 +94,7 @@ def refuse(message: str, offset: int | None = None) -> ConditionError:
 def unknown_name(name: str, start: int, variables: tuple[str, ...]) -> ConditionError:
     if name.lower() in ("true", "false", "null", "none"):
         return refuse(f"unknown name `{name}`; write `{name.lower().replace('none', 'null')}`", start)
-    if name == "derived":
-        return refuse(
-            "`derived` is worked out for field conditions alone; make it a condition of its own, such as"
-            " `{field: derived.shellCommands, operator: matches, value: ...}`",
-            start,
-        )
-    close = closest(name, (*variables, *ROOTS), cutoff=0.7)
+    close = closest(name, (*variables, *ROOTS, *COMPUTED), cutoff=0.7)
     if close:
         return refuse(f"unknown name `{name}`; did you mean `{close}`?", start)
     return refuse(

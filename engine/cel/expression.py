@@ -42,12 +42,13 @@ from engine.cel.fast_paths import STEPS, metered
 from engine.cel.parser import parse
 from engine.cel.semantics import CelError, Spent, kind
 from engine.errors import ConditionError
+from engine.fields import computed
 from engine.fields.hints import Hint, Literals, OneOf, Present, Regex
 from engine.fields.paths import Path
 from engine.fields.paths import parse as parse_field
 from engine.fields.pattern import compile_pattern
 from engine.fields.scalars import keys_of
-from engine.model import ALWAYS_PRESENT, ROOTS, Fault, Json, Verdict
+from engine.model import ALWAYS_PRESENT, COMPUTED, ROOTS, UNKNOWN_KIND, Fault, Json, Verdict
 
 TOO_MANY: Final = Fault("it takes too many steps on this call; shorten the lists or nest fewer macros")
 TOO_MANY_TOGETHER: Final = Fault(
@@ -101,9 +102,11 @@ class Expression:
 
     `terms` are those of the top-level `&&` (one, when there is none). `hints` are necessary for any verdict
     but FALSE. `unguarded_paths` are what it reads that a call may lack, without a guard by `has()`.
+    `computed` are the members it reads of what the service works out, as (root, member): the document must
+    have them.
     """
 
-    __slots__ = ("_restricts", "_tree", "hints", "metered", "terms", "text", "unguarded_paths")
+    __slots__ = ("_restricts", "_tree", "computed", "hints", "metered", "terms", "text", "unguarded_paths")
 
     def __init__(self, text: str) -> None:
         tree = parse(text)
@@ -120,6 +123,7 @@ class Expression:
             term.steps = STEPS // len(hungry)
         self.unguarded_paths = tuple(dict.fromkeys(_unguarded(text, tree, frozenset())))
         self.hints = _hints(parts)
+        self.computed = tuple(dict.fromkeys(_computed(tree)))
 
     @property
     def restricts_tool_name(self) -> bool:
@@ -158,7 +162,7 @@ def _must_be_truth(text: str, node: Expr) -> None:
         case MapOf():
             what = "an object"
         case Name(name=name):
-            what = "an object" if ROOTS[name] == "object" else "a text"
+            what = "a text" if ROOTS.get(name) == "text" else "an object"
         case FunctionCall(function="size") | Unary(operator="-") | Binary(operator="-" | "*" | "/" | "%"):
             what = "a number"
         case Binary(operator="+"):
@@ -171,6 +175,16 @@ def _must_be_truth(text: str, node: Expr) -> None:
         part="expression",
         offset=node.start,
     )
+
+
+def _computed(node: Expr) -> Iterator[tuple[str, str]]:
+    path = path_of(node)
+    if path is not None:
+        if path[0] in COMPUTED and len(path) > 1:
+            yield path[0], path[1]
+        return
+    for part in parts(node):
+        yield from _computed(part)
 
 
 # ---- guards ------------------------------------------------------------------------------------------
@@ -210,8 +224,9 @@ def _unguarded(text: str, node: Expr, known: frozenset[Key]) -> Iterator[str]:
             yield from _unguarded(text, test, known)
             yield from _unguarded(text, yes, known | _proved(test, True))
             yield from _unguarded(text, no, known | _proved(test, False))
-        case Macro(over=over, test=first, body=body):
+        case Macro(over=over, variable=variable, test=first, body=body):
             yield from _unguarded(text, over, known)
+            known |= frozenset((variable, key) for key in _keys_of_each(over))
             if first is not None:
                 yield from _unguarded(text, first, known)
                 known |= _proved(first, True)
@@ -224,7 +239,19 @@ def _unguarded(text: str, node: Expr, known: frozenset[Key]) -> Iterator[str]:
 def _present(path: Key, known: frozenset[Key]) -> bool:
     if len(path) == 1 and (path[0] in ALWAYS_PRESENT or path[0] not in ROOTS):  # or a macro's variable
         return True
+    if path[0] in COMPUTED and len(path) == 2:
+        return not computed.MEMBERS[path[0]][path[1]].optional
     return path in known
+
+
+def _keys_of_each(node: Expr) -> Iterable[str]:
+    """The keys that every element of a computed list has."""
+    if isinstance(node, Macro) and node.macro == "filter":
+        return _keys_of_each(node.over)
+    path = path_of(node) or ("",)
+    if path[0] not in COMPUTED or len(path) != 2:
+        return ()
+    return computed.MEMBERS[path[0]][path[1]].shape
 
 
 def _plain_guard(node: Expr) -> bool:
@@ -273,7 +300,10 @@ _TOOLS: Final = (
 def _restricts(node: Expr) -> bool:
     if isinstance(node, Logic):
         return (any if node.operator == "&&" else all)(map(_restricts, node.terms))
-    if names(node) & ROOTS.keys() != {"toolName"}:
+    reads = names(node) & {*ROOTS, *COMPUTED}
+    if reads == {"tool"}:
+        return Term("", node).evaluate({"tool": {"kind": UNKNOWN_KIND, "effect": "write"}}) is False
+    if reads != {"toolName"}:
         return False
     term, tools = Term("", node), _TOOLS.split()
     admitted = sum(term.evaluate({"toolName": tool}) is not False for tool in tools)
@@ -358,7 +388,7 @@ def _readable(node: Expr, known: frozenset[Key]) -> Path | None:
     path = path_of(node)
     if path is None:
         return None
-    certain = path[0] in _CERTAIN and len(path) == 1
+    certain = (path[0] in _CERTAIN and len(path) == 1) or (path[0] == computed.TOOL and len(path) == 2)
     guarded = path[0] == "inputPayload" and len(path) == 2 and path in known
     return _field(path) if certain or guarded else None
 

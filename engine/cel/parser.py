@@ -48,8 +48,8 @@ from engine.cel.diagnostics import (
 )
 from engine.cel.semantics import INT_MAX, INT_MIN
 from engine.errors import ConditionError
-from engine.fields import paths
-from engine.model import ROOTS, Json
+from engine.fields import computed, paths
+from engine.model import COMPUTED, ROOTS, Json
 from grammar import condition_grammar
 
 MAX_LENGTH: Final = 8192
@@ -336,15 +336,20 @@ def _unescape(body: str, start: int) -> str:
 def _check(node: Expr, variables: tuple[str, ...], loops: int) -> int:
     """Every name is known and every path possible. Returns how many macros there are."""
     if isinstance(node, Name):
+        if node.name in COMPUTED and node.name not in variables:
+            known = ", ".join(f"`{node.name}.{member}`" for member in computed.MEMBERS[node.name])
+            raise refuse(f"`{node.name}` alone is no value; name one of {known}", node.start)
         if node.name not in ROOTS and node.name not in variables:
             raise unknown_name(node.name, node.start, variables)
         return 0
     path = path_of(node)
     if path is not None and path[0] not in variables:
         _check_path(node, path)
+        if path[0] in COMPUTED:
+            return 0
     if isinstance(node, Macro):
         variable = node.variable
-        if variable in ROOTS or variable in variables:
+        if variable in ROOTS or variable in COMPUTED or variable in variables:
             raise refuse(f"the name `{variable}` is taken; choose another for `{node.macro}`", node.start)
         if loops == MAX_MACRO_DEPTH:
             raise refuse(
@@ -359,7 +364,7 @@ def _check(node: Expr, variables: tuple[str, ...], loops: int) -> int:
 def _check_path(node: Expr, path: tuple[str, ...]) -> None:
     """Members of roots whose members are known: a mistyped one would be missing for ever."""
     root = path[0]
-    if root in paths.MEMBERS or ROOTS.get(root) == "text":
+    if root in paths.MEMBERS or root in COMPUTED or ROOTS.get(root) == "text":
         try:
             paths.parse(path_text(path))
         except ConditionError as error:

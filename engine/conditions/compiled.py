@@ -19,12 +19,12 @@ from engine.conditions.operands import check_pattern, show
 from engine.conditions.operators import OPERATORS, Operator
 from engine.derived.facts import Facts
 from engine.errors import ConditionError
+from engine.fields.computed import DERIVED, TOOL, UNREADABLE
 from engine.fields.hints import Hint, Literals, OneOf, Regex
-from engine.fields.paths import DERIVED, Path, parse
+from engine.fields.paths import Path, parse
 from engine.fields.pattern import compile_pattern
 from engine.fields.scalars import shorten
-from engine.model import Condition, Fault, Json, Verdict
-from engine.shell.reader import UNREADABLE
+from engine.model import UNKNOWN_KIND, Condition, Fault, Json, Verdict
 from schemas.suggestion import closest
 
 LONGEST_PATTERN_SHOWN: Final = 40
@@ -128,30 +128,47 @@ class _OfPresence(_OfField):
     __slots__ = ()
 
     def words(self, facts: Facts, verdict: Verdict) -> str:
-        view = facts.at(self.path)
-        return f"`{self.path}` is {f'present ({show(view.first())})' if view.ends else 'missing'}"
+        return _presence(self, facts)
 
 
-class _OfCommands(_OfField):
-    """What reads derived commands. Where they were read only in part they prove what they show, never what
-    they do not: that is an ERROR.
+def _presence(condition: _OfField, facts: Facts) -> str:
+    view = facts.at(condition.path)
+    return f"`{condition.path}` is {f'present ({show(view.first())})' if view.ends else 'missing'}"
 
-    INVARIANT: padding a command beyond the bounds of the reading never makes a condition FALSE.
+
+class _OfDerived(_OfField):
+    """What reads a derived member. Where that is known only in part it proves what it shows, never what it
+    does not: that is an ERROR.
+
+    INVARIANT: padding a call beyond the bounds of a reading never makes a condition FALSE.
     """
 
     __slots__ = ()
 
     def __init__(self, condition: Condition, path: Path, operator: Operator, key: Hashable) -> None:
         super().__init__(condition, path, operator, key)
-        self.hints = tuple(map(_or_unreadable, self.hints))
+        by_number = any(index is not None for _, index in path.steps[1:])
+        self.hints = () if by_number else tuple(map(_or_unreadable, self.hints))
 
     def evaluate(self, facts: Facts) -> Verdict:
         verdict = super().evaluate(facts)
-        if verdict is self.operator.negated:
-            values = facts.at(self.path).values()
-            if values and values[-1] == UNREADABLE:
-                return Fault("the commands are too many or too intricate to be read whole")
+        if verdict is self.operator.negated and facts.is_partial(DERIVED, self.path.segments[0]):
+            return Fault(_PARTIAL.get(self.path.segments[0], _PARTIAL["shellCommands"]))
         return verdict
+
+    def words(self, facts: Facts, verdict: Verdict) -> str:
+        if self.operator.takes_value or isinstance(verdict, Fault):
+            return super().words(facts, verdict)
+        return _presence(self, facts)
+
+
+_PARTIAL: Final = {
+    "shellCommands": "the commands are too many or too intricate to be read whole",
+    "recipients": "the recipients are too many to be read whole",
+    "recipientDomains": "the recipients are too many to be read whole",
+    "sql": "the SQL is too long or too intricate to be read whole",
+    "amount": "the amount cannot be read as a number",
+}
 
 
 _FREE: Final = [0]
@@ -177,6 +194,8 @@ class _OfExpression(CompiledCondition):
 
     def evaluate(self, facts: Facts) -> Verdict:
         expression = self.expression
+        if expression.computed:
+            return self._on_computed(facts)
         if not expression.metered:
             return expression.evaluate(facts.document, _FREE)
         if facts.purse is None:
@@ -184,6 +203,19 @@ class _OfExpression(CompiledCondition):
         verdict: Verdict | None = facts.verdicts.get(self.key)
         if verdict is None:
             verdict = facts.verdicts[self.key] = expression.evaluate(facts.document, facts.purse)
+        return verdict
+
+    def _on_computed(self, facts: Facts) -> Verdict:
+        """The verdict of what reads computed members; an ERROR where one of them is known only in part."""
+        verdict: Verdict | None = facts.verdicts.get(self.key)
+        if verdict is None:
+            if facts.purse is None:
+                facts.purse = [STEPS]
+            verdict = self.expression.evaluate(facts.scope(self.expression.computed), facts.purse)
+            for root, member in self.expression.computed:
+                if facts.is_partial(root, member):
+                    verdict = Fault(_PARTIAL.get(member, _PARTIAL["shellCommands"]))
+            facts.verdicts[self.key] = verdict
         return verdict
 
     def words(self, facts: Facts, verdict: Verdict) -> str:
@@ -213,16 +245,16 @@ def compile_condition(condition: Condition) -> CompiledCondition:
     known = _interned.get(key)
     if known is not None:
         return known
-    form = _OfField if path.root != DERIVED else _OfCommands
-    if not operator.takes_value:
-        form = _OfPresence
+    form = _OfField if operator.takes_value else _OfPresence
+    if path.root == DERIVED:
+        form = _OfDerived
     if condition.field != path.text:
         condition = Condition(path.text, operator.name, condition.value)
     return _interned.setdefault(key, form(condition, path, operator, key))
 
 
 def _or_unreadable(hint: Hint) -> Hint:
-    """The hint of a condition that may be an ERROR when the commands were read only in part."""
+    """The hint of a condition that may be an ERROR when the call was read only in part."""
     match hint:
         case OneOf(path, keys):
             return OneOf(path, keys | {UNREADABLE})
@@ -326,7 +358,15 @@ def check_policy(conditions: Sequence[CompiledCondition]) -> None:
 def _restricts_tool(condition: CompiledCondition) -> bool:
     if condition.expression is not None:
         return condition.expression.restricts_tool_name
-    if condition.path is None or condition.path.text != "toolName" or condition.operator is None:
+    if condition.path is None or condition.operator is None:
+        return False
+    if condition.path.root == TOOL:
+        undeclared = UNKNOWN_KIND if condition.path.segments[0] == "kind" else "write"
+        chosen = condition.condition.value
+        return condition.operator.name in ("equals", "in") and undeclared not in (
+            chosen if isinstance(chosen, list) else [chosen]
+        )
+    if condition.path.text != "toolName":
         return False
     if condition.operator.name == "matches":
         search = compile_pattern(condition.condition.value).search

@@ -11,13 +11,16 @@ from collections.abc import Iterator, Sequence
 
 from engine.conditions.compiled import CompiledCondition
 from engine.derived.facts import Facts
+from engine.derived.tools import NO_TOOLS, Tools
 from engine.model import Example, Fault, Policy, ToolCall
 
 
-def failures(policy: Policy, conditions: Sequence[CompiledCondition]) -> Iterator[tuple[int, str]]:
+def failures(
+    policy: Policy, conditions: Sequence[CompiledCondition], tools: Tools = NO_TOOLS
+) -> Iterator[tuple[int, str]]:
     """Index and explanation of every example that does not hold."""
     for index, example in enumerate(policy.examples):
-        matches, why = outcome(policy, conditions, call_of(example))
+        matches, why = outcome(policy, conditions, call_of(example), tools)
         if matches is not example.match:
             expected = "must match" if example.match else "must not match"
             yield index, f"this example {expected}, but {why}"
@@ -28,12 +31,14 @@ def call_of(example: Example) -> ToolCall:
     return ToolCall.of(**example.call)
 
 
-def outcome(policy: Policy, conditions: Sequence[CompiledCondition], call: ToolCall) -> tuple[bool, str]:
+def outcome(
+    policy: Policy, conditions: Sequence[CompiledCondition], call: ToolCall, tools: Tools = NO_TOOLS
+) -> tuple[bool, str]:
     """Whether the call matches the policy, and what decided it."""
     if policy.scope == "action_only" and call.just_reads:
         hint = call.document["actionHint"]
         return False, f"`scope: action_only` skips a call whose `actionHint` is `{hint}`"
-    facts = Facts(call.document)
+    facts = Facts(call.document, tools)
     faults: list[str] = []
     held: list[str] = []
     for number, condition in enumerate(conditions, 1):

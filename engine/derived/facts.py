@@ -2,19 +2,23 @@
 
 Decides which values a path reaches (`resolve`) and what of them an operator or a lookup gets to see: values,
 texts, numbers, keys. What a predicate tests and what the index looks up come from the same `View`, so the
-two cannot disagree about a call. Knows nothing of operators, policies or the index.
+two cannot disagree about a call. How a computed member is worked out is the business of `derivation`. Knows
+nothing of operators, policies or the index.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from engine.derived.shell_commands import shell_commands
-from engine.fields.paths import DERIVED, Path
+from engine.derived.derivation import Derivation
+from engine.derived.tools import NO_TOOLS, Tools
+from engine.fields.computed import MEMBERS
+from engine.fields.json_text import opened
+from engine.fields.paths import Path
 from engine.fields.scalars import keys_of, number_of, text_of, value_keys, whole
 from engine.model import Json
 
@@ -73,12 +77,16 @@ class View(msgspec.Struct, eq=False):
 
     def texts(self) -> tuple[str, ...]:
         """The texts that text operators test: of a scalar its text, of an object or array every key and
-        every scalar at any depth. Null has no text. Every text can be written as UTF-8."""
+        every scalar at any depth. Null has no text. Every text can be written as UTF-8.
+
+        Of the payload as a whole these are also the keys and scalars of what is JSON in a text. (At a member
+        that would let a caller satisfy a guard such as `not_matches` by what it hides in a text.)"""
         texts = self._texts
         if texts is None:
             ends = self.ends
             plain = len(ends) == 1 and ends[0].__class__ is str and ends[0].isascii()
-            texts = self._texts = ends if plain else tuple(map(whole, _texts(ends)))
+            looked_into = self.path.text == "inputPayload"
+            texts = self._texts = ends if plain else tuple(map(whole, _texts(ends, looked_into)))
         return texts
 
     def folded(self) -> str:
@@ -136,11 +144,13 @@ class Facts(msgspec.Struct, eq=False):
     """What one tool call offers to conditions; made once per evaluation, remembers its views.
 
     INVARIANT: nothing here raises for any JSON document, of any depth.
-    INVARIANT: `derived` comes from the payload alone, worked out once, when a condition first reads it.
+    INVARIANT: what is computed comes from the call and the declarations of tools alone, each member worked
+    out once, when a condition first reads it.
     """
 
     document: Mapping[str, Json]
-    _derived: Mapping[str, Json] | None = None
+    tools: Tools = NO_TOOLS
+    _derivation: Derivation | None = None
     _views: dict[str, View] = {}
     purse: list[int] | None = None
     """Steps that are left for all expressions of this call that take any, once the first was asked."""
@@ -151,16 +161,37 @@ class Facts(msgspec.Struct, eq=False):
         """What the call shows at a path."""
         view = self._views.get(path.text)
         if view is None:
-            document = self.document if path.root != DERIVED else self._worked_out()
+            document = self.document if path.root not in MEMBERS else self._shown(path)
             view = self._views[path.text] = View(path, resolve(document, path))
         return view
 
-    def _worked_out(self) -> Mapping[str, Json]:
-        derived = self._derived
-        if derived is None:
-            commands = shell_commands(self.document)
-            derived = self._derived = {DERIVED: {"shellCommands": list(commands)} if commands else {}}
-        return derived
+    def is_partial(self, root: str, member: str) -> bool:
+        """Whether a computed member is known only in part, since the call goes beyond a bound."""
+        return self._derived().value(root, member)[1]
+
+    def scope(self, members: Iterable[tuple[str, str]]) -> Mapping[str, Json]:
+        """The document with computed members beside its roots, for expressions: (root, member) each."""
+        scope: dict[str, Json] = dict(self.document)
+        for root in MEMBERS:
+            scope.pop(root, None)
+        for root, member in members:
+            value, _ = self._derived().value(root, member)
+            held = scope.setdefault(root, {})
+            if value is not None:
+                held[member] = value
+        return scope
+
+    def _shown(self, path: Path) -> Mapping[str, Json]:
+        """What a field condition sees: an empty list is missing."""
+        member = path.segments[0]
+        value, _ = self._derived().value(path.root, member)
+        return {} if value is None or value == [] else {path.root: {member: value}}
+
+    def _derived(self) -> Derivation:
+        derivation = self._derivation
+        if derivation is None:
+            derivation = self._derivation = Derivation(self.document, self.tools)
+        return derivation
 
 
 def resolve(document: Mapping[str, Json], path: Path) -> tuple[Json, ...]:
@@ -214,13 +245,15 @@ def _numbers(ends: tuple[Json, ...]) -> tuple[tuple[int | float, ...], bool]:
     return tuple(numbers), others
 
 
-def _texts(ends: tuple[Json, ...]) -> list[str]:
+def _texts(ends: tuple[Json, ...], looked_into: bool = False) -> list[str]:
     texts: list[str] = []
     stack: list[Json] = list(reversed(ends))
     while stack:
         value = stack.pop()
         if isinstance(value, str):
             texts.append(value)
+            if looked_into and (inside := opened(value)) is not None:
+                stack.append(inside)
         elif isinstance(value, dict):
             # Keys are texts like any other, so they go through the same stack, each before its value.
             for key in reversed(value):

@@ -1,10 +1,11 @@
-"""Which texts of a call hold commands: what `derived.shellCommands` is made of.
+"""Which texts of a call hold commands: what `derived.shellCommands` and `derived.commands` are made of.
 
 Every text of the payload counts, whatever its key, except under keys that hold prose or folders: a tool may
 call its argument `command`, `cmd`, `script`, `input` or anything else. A list of texts is read as one command
 given in words, where its key or its form says so; else as scripts, one per text; in doubt as both. A program
 that stands beside its arguments (`command` and `args`) is put together with them, each such program with each
 such arguments: which of two keys a tool reads, also of two that differ in case alone, is not known here.
+JSON in a text is looked into as if it stood there itself.
 
 Knows what payloads look like; how a shell reads is the business of `shell`.
 """
@@ -16,10 +17,13 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 from typing import Final
 
+from engine.fields.computed import UNREADABLE
+from engine.fields.json_text import opened
 from engine.fields.scalars import text_of
+from engine.fields.words import word_set
 from engine.model import Json
 from engine.shell.expansion import render
-from engine.shell.reader import UNREADABLE, read
+from engine.shell.reader import ShellReading, reading
 
 _PROSE_NAMES: Final = (
     "description explanation reason reasoning thought thoughts comment note summary title label goal "
@@ -29,17 +33,17 @@ _PROSE_NAMES: Final = (
 PROSE: Final = frozenset(_PROSE_NAMES.split())
 """Keys (in any case) whose texts are read by people, or name a place; they start nothing."""
 
-_WORDS: Final = frozenset(["command", "cmd", "argv", "args", "arguments", "cmdline", "exec", "program"])
+_WORDS: Final = word_set("command cmd argv args arguments cmdline exec program")
 """Keys of a list that is one command, word by word."""
 
 _PROGRAM_NAMES: Final = (
     "command cmd program executable file binary exec exe bin shell interpreter script path"
 )
 _PROGRAMS: Final = frozenset(_PROGRAM_NAMES.split())
-_ARGUMENTS: Final = frozenset(["args", "arguments", "argv", "params", "parameters"])
+_ARGUMENTS: Final = word_set("args arguments argv params parameters")
 _SCRIPT_LISTS: Final = frozenset(["commands", "cmds", "scripts", "lines"])
 """Keys of a list of scripts; a list within it is one command, word by word."""
-_SHELL_TEXTS: Final = frozenset(["command", "cmd", "cmdline", "commands", "shell", "bash"])
+_SHELL_TEXTS: Final = word_set("command cmd cmdline commands shell bash")
 """Keys whose texts are shell; any other may hold code of another language as well."""
 
 MOST_COMBINED: Final = 262_144
@@ -48,8 +52,9 @@ MOST_COMBINED: Final = 262_144
 _PLAIN: Final = re.compile(r"[\w./-]+")
 
 
-def shell_commands(document: Mapping[str, Json]) -> tuple[str, ...]:
-    """What the payload of a call would run, in normal form (see `shell.read`); () when it holds no text."""
+def shell_reading(document: Mapping[str, Json]) -> ShellReading:
+    """What the payload of a call would run, in normal form (see `shell.reader`); read only in part, its
+    entries end with `UNREADABLE`."""
     texts: list[str] = []
     lists: list[list[str]] = []
     code: list[str] = []
@@ -62,6 +67,9 @@ def shell_commands(document: Mapping[str, Json]) -> tuple[str, ...]:
                 texts.append(value)
                 if key not in _SHELL_TEXTS:
                     code.append(value)
+                inside = opened(value)
+                if inside is not None:
+                    stack.append((key, inside))
         elif isinstance(value, dict):
             members = [(str(name).casefold(), member) for name, member in value.items()]
             programs, arguments = _named(members, _PROGRAMS), _named(members, _ARGUMENTS)
@@ -80,8 +88,15 @@ def shell_commands(document: Mapping[str, Json]) -> tuple[str, ...]:
                     continue
             within = "" if key in _SCRIPT_LISTS else key
             stack.extend((within if isinstance(item, list) else key, item) for item in reversed(value))
-    found = read(texts, lists, code) if texts or lists else ()
-    return found if room >= 0 else (*found, UNREADABLE)
+    found = reading(texts, lists, code)
+    if room < 0:
+        found.entries[UNREADABLE] = None
+    return found
+
+
+def shell_commands(document: Mapping[str, Json]) -> tuple[str, ...]:
+    """The entries; () when the payload holds no text."""
+    return tuple(shell_reading(document).entries)
 
 
 def _named(members: Sequence[tuple[str, Json]], names: Collection[str]) -> list[str | list[str]]:

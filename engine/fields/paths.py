@@ -18,10 +18,11 @@ from functools import lru_cache
 from typing import Final
 
 from engine.errors import ConditionError
+from engine.fields import computed
 from engine.fields.scalars import number_of as number_of
 from engine.fields.scalars import text_of as text_of
 from engine.fields.scalars import whole
-from engine.model import ROOTS
+from engine.model import COMPUTED, ROOTS
 from schemas.suggestion import closest
 
 MAX_PATH_LENGTH: Final = 1024
@@ -34,15 +35,15 @@ MEMBERS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """Roots with a closed set of members; only `object` and `list` members may be entered further."""
 
-DERIVED: Final = "derived"
-"""The root of what the service works out from the payload, for field conditions alone. It is no root of a
-call: what a caller sends under this name is never looked at."""
-
-DERIVED_MEMBERS: Final[Mapping[str, str]] = {"shellCommands": "list"}
-"""`shellCommands`: the commands that the texts of the payload would run, in normal form (see `commands`)."""
-
-_KINDS: Final[Mapping[str, str]] = {**ROOTS, DERIVED: "object"}
-_MEMBERS: Final[Mapping[str, Mapping[str, str]]] = {**MEMBERS, DERIVED: DERIVED_MEMBERS}
+_KINDS: Final[Mapping[str, str]] = {**ROOTS, **dict.fromkeys(COMPUTED, "object")}
+_ENTERED: Final = ("list", "records")
+_MEMBERS: Final[Mapping[str, Mapping[str, str]]] = {
+    **MEMBERS,
+    **{
+        root: {name: member.kind if member.kind in _ENTERED else "text" for name, member in members.items()}
+        for root, members in computed.MEMBERS.items()
+    },
+}
 
 WHOLE_OBJECTS: Final = frozenset({"inputPayload", "agentContext"})
 """Object roots that may stand alone as a field."""
@@ -150,6 +151,25 @@ def _check_member(text: str, root: str, segments: list[str]) -> None:
         raise _refuse(f"unknown field `{text}`; {hint}")
     if kind == "text" and len(segments) > 1:
         raise _refuse(f"`{root}.{segments[0]}` is a text and has no `{segments[1]}`; write it alone")
+    if root in COMPUTED and len(segments) > 1:
+        _check_computed(text, root, segments[0], segments[1:])
+
+
+def _check_computed(text: str, root: str, name: str, rest: list[str]) -> None:
+    """Of a computed list only a number may be named, of computed records a key of theirs."""
+    shape = computed.MEMBERS[root][name].shape
+    keys = [each for each in rest if not _INDEX.fullmatch(each)]
+    if not keys:
+        return
+    if not shape:
+        raise _refuse(f"`{root}.{name}` is a list of texts and has no `{keys[0]}`; write it alone")
+    if keys[0] not in shape:
+        close = closest(keys[0], shape)
+        known = ", ".join(f"`{root}.{name}.{key}`" for key in shape)
+        hint = f"did you mean `{root}.{name}.{close}`?" if close else f"there is {known}"
+        raise _refuse(f"unknown field `{text}`; {hint}")
+    if keys[1:]:
+        raise _refuse(f"`{root}.{name}.{keys[0]}` has no `{keys[1]}`; write it alone")
 
 
 def _suggest(root: str, known: Mapping[str, str], segments: list[str]) -> str:

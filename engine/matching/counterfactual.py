@@ -20,6 +20,7 @@ from engine.cel.expression import Term
 from engine.conditions.compiled import CompiledCondition
 from engine.conditions.operands import show
 from engine.derived.facts import Facts
+from engine.derived.tools import NO_TOOLS, Tools
 from engine.errors import ConditionError
 from engine.fields.paths import MEMBERS, Path, canonical, parse, text_of
 from engine.fields.pattern import compile_pattern
@@ -63,11 +64,13 @@ class Counterfactual:
         return {"text": self.text, "changes": [change.as_json() for change in self.changes]}
 
 
-def counterfactual(condition: CompiledCondition, document: Mapping[str, Json]) -> Counterfactual:
+def counterfactual(
+    condition: CompiledCondition, document: Mapping[str, Json], tools: Tools = NO_TOOLS
+) -> Counterfactual:
     """What turns a condition that holds into one that does not, and anything else into one that holds."""
-    wanted = condition.evaluate(Facts(document)) is not True
+    wanted = condition.evaluate(Facts(document, tools)) is not True
     for edits, changed in _proposals(condition, document, wanted):
-        if condition.evaluate(Facts(changed)) is wanted:
+        if condition.evaluate(Facts(changed, tools)) is wanted:
             changes = tuple({path: _change(path, document, changed) for path, _ in edits}.values())
             return Counterfactual(" and ".join(map(str, changes)), changes)
     if not goals(condition, wanted):
@@ -91,6 +94,8 @@ def _proposals(
 ) -> Iterator[Proposal]:
     if condition.expression is None:
         yield from _edited(goals(condition, wanted, _command_slot(document)), document)
+    elif condition.expression.computed:
+        return  # nobody sends what is computed
     elif wanted:
         yield from _terms_met(condition.expression.terms, document)
     else:
@@ -334,11 +339,13 @@ def _change(path: Path, before: Mapping[str, Json], after: Mapping[str, Json]) -
     )
 
 
-def failed(condition: CompiledCondition, document: Mapping[str, Json]) -> tuple[str, ...]:
+def failed(condition: CompiledCondition, facts: Facts) -> tuple[str, ...]:
     """The `&&` terms of an expression that do not hold."""
     if condition.expression is None:
         return ()
     terms = []
+    computed = condition.expression.computed
+    document = facts.scope(computed) if computed else facts.document
     for term in condition.expression.terms:
         verdict = term.evaluate(document)
         if verdict is not True:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from engine.conditions.compiled import CompiledCondition
 from engine.derived.facts import Facts
+from engine.derived.tools import Tools
 from engine.matching.counterfactual import Counterfactual, counterfactual, failed
 from engine.matching.matcher import CompiledPolicy
 from engine.model import STRENGTH, Condition, Fault, Json, Policy, ToolCall
@@ -71,13 +72,13 @@ class Explanation:
 
 def explain(rule: CompiledPolicy, call: ToolCall) -> Explanation:
     """Why the rule matches the call or does not."""
-    conditions = tuple(_condition(condition, call) for condition in rule.conditions)
+    conditions = tuple(_condition(condition, call, rule.tools) for condition in rule.conditions)
     matched, summary = _summary(rule, call, conditions)
     return Explanation(rule.policy, matched, summary, conditions)
 
 
-def _condition(condition: CompiledCondition, call: ToolCall) -> ConditionExplanation:
-    facts = Facts(call.document)
+def _condition(condition: CompiledCondition, call: ToolCall, tools: Tools) -> ConditionExplanation:
+    facts = Facts(call.document, tools)
     verdict = condition.evaluate(facts)
     result: Result = "error" if isinstance(verdict, Fault) else "true" if verdict else "false"
     actual: Json = None
@@ -87,7 +88,7 @@ def _condition(condition: CompiledCondition, call: ToolCall) -> ConditionExplana
         missing = not ends
         actual = ends[0] if len(ends) == 1 else list(ends[:MOST_ACTUAL])
     else:
-        actual = list(failed(condition, call.document))
+        actual = list(failed(condition, facts))
     return ConditionExplanation(
         condition.condition,
         condition.text,
@@ -95,7 +96,7 @@ def _condition(condition: CompiledCondition, call: ToolCall) -> ConditionExplana
         missing,
         result,
         condition.describe(facts),
-        counterfactual(condition, call.document),
+        counterfactual(condition, call.document, tools),
     )
 
 

@@ -29,8 +29,8 @@ from engine.cel.ast import (
 )
 from engine.cel.parser import parse as parse_expression
 from engine.conditions.compiled import CompiledCondition
-from engine.fields.paths import DERIVED
-from engine.model import ALWAYS_PRESENT, Json
+from engine.fields.computed import DERIVED
+from engine.model import ALWAYS_PRESENT, COMPUTED, Json
 
 ITEM: Final = "\0item"
 """A step into the first element of a list."""
@@ -86,6 +86,9 @@ def goals(condition: CompiledCondition, truth: bool, command: Slot = COMMAND) ->
     if condition.path is None or condition.operator is None:
         assert condition.expression is not None
         return expression_goals(condition.expression.text, truth)
+    path = condition.path
+    if path.root in COMPUTED and path.segments[0] != "shellCommands":
+        return _NO_IDEA
     name = condition.operator.name
     if not truth:
         name = name.removeprefix("not_") if name.startswith("not_") else f"not_{name}"
@@ -213,6 +216,8 @@ def _slot(node: Expr, bound: Mapping[str, Slot]) -> Slot | None:
             steps.append(ITEM)
             node = node.target
         elif isinstance(node, Name):
+            if node.name in COMPUTED and node.name not in bound:
+                return None
             return (*bound.get(node.name, (node.name,)), *reversed(steps))
         else:
             return None

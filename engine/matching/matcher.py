@@ -26,6 +26,7 @@ from typing import Final
 
 from engine.conditions.compiled import CompiledCondition, check_policy, compile_condition
 from engine.derived.facts import Facts
+from engine.derived.tools import NO_TOOLS, Tools
 from engine.matching.index import Index
 from engine.matching.overlay import OverlayMapping
 from engine.model import Match, Policy, ToolCall, Verdict
@@ -46,14 +47,20 @@ class CompiledPolicy:
     tolerant: bool
     """A condition that cannot be evaluated counts as not met."""
     actions_only: bool
+    tools: Tools = NO_TOOLS
+    """The declarations of tools that count where the policy is."""
 
     @classmethod
-    def of(cls, policy: Policy) -> CompiledPolicy:
+    def of(cls, policy: Policy, tools: Tools = NO_TOOLS) -> CompiledPolicy:
         """Compile; raises ConditionError."""
         conditions = tuple(map(compile_condition, policy.conditions))
         check_policy(conditions)
         tolerant = policy.action == "allow" or policy.failure_policy == "ignore"
-        return cls(policy, conditions, tolerant, policy.scope == "action_only")
+        return cls(policy, conditions, tolerant, policy.scope == "action_only", tools)
+
+    def facts(self, call: ToolCall) -> Facts:
+        """What the call shows to this policy."""
+        return Facts(call.document, self.tools)
 
     def verdict(self, facts: Facts) -> Verdict:
         """FALSE if any condition is, else a fault if any is, else TRUE."""
@@ -84,10 +91,11 @@ class CompiledPolicy:
 class Matcher:
     """All rules of one snapshot, by policy id, disabled ones included."""
 
-    __slots__ = ("_base", "_gone", "_recent", "_tiers", "rules")
+    __slots__ = ("_base", "_gone", "_recent", "_tiers", "rules", "tools")
 
-    def __init__(self, rules: Mapping[str, CompiledPolicy]) -> None:
+    def __init__(self, rules: Mapping[str, CompiledPolicy], tools: Tools = NO_TOOLS) -> None:
         """Build the index; this is the expensive way, see `changed` for the cheap one."""
+        self.tools = tools
         self.rules = OverlayMapping(rules)
         self._base = _indexed(rules.values())
         self._tiers: tuple[tuple[Index[CompiledPolicy], frozenset[CompiledPolicy]], ...] = ()
@@ -96,18 +104,18 @@ class Matcher:
 
     def match(self, call: ToolCall) -> list[Match]:
         """Every policy that matches, in no particular order."""
-        facts = Facts(call.document)
+        facts = Facts(call.document, self.tools)
         candidates = self._candidates(facts)
         return self._decide(candidates, call, facts) if candidates else []
 
     def scan(self, call: ToolCall) -> list[Match]:
         """What `match` must find, by the plain loop over every rule: its model in the tests."""
-        return self._decide(self.rules.values(), call, Facts(call.document))
+        return self._decide(self.rules.values(), call, Facts(call.document, self.tools))
 
     def matching(self, call: ToolCall, most: int | None = None) -> list[CompiledPolicy] | None:
         """The rules that `match` speaks of, without the words; None where more than `most` would have to be
         asked."""
-        facts = Facts(call.document)
+        facts = Facts(call.document, self.tools)
         candidates = self._candidates(facts)
         if most is not None and len(candidates) > most:
             return None
@@ -122,7 +130,7 @@ class Matcher:
 
     def candidates(self, call: ToolCall) -> Collection[CompiledPolicy]:
         """What the index proposes; for tests and statistics."""
-        return self._candidates(Facts(call.document))
+        return self._candidates(Facts(call.document, self.tools))
 
     def _candidates(self, facts: Facts) -> Collection[CompiledPolicy]:
         if facts.document.get("inputPayload").__class__ is not dict:
@@ -154,7 +162,7 @@ class Matcher:
         came = {rule for rule in changes.values() if rule is not None and rule.policy.enabled}
         other = Matcher.__new__(Matcher)
         other.rules = self.rules.changed(changes)
-        other._base, other._tiers = self._base, self._tiers
+        other._base, other._tiers, other.tools = self._base, self._tiers, self.tools
         other._gone = self._gone | {rule for rule in left - self._recent if rule.policy.enabled}
         other._recent = (self._recent - left) | came
         if len(other._recent) > RECENT:

@@ -15,11 +15,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from engine.canonical_json import canonical_json
+from engine.derived.tools import Tools
 from engine.errors import ConditionError, DocumentError, Problem
 from engine.gc_pause import gc_paused
 from engine.matching.explain import Explanation, explain
 from engine.matching.matcher import CompiledPolicy, Matcher
-from engine.model import Evaluation, Match, Policy, ToolCall
+from engine.model import Evaluation, Match, Policy, ToolCall, ToolSet
 
 COMPACT_FROM: Final = 256
 """So many changes make every evaluation dearer by some 10 µs, which is worth a rebuild."""
@@ -51,15 +52,18 @@ class Ruleset:
         self.digest = hashlib.sha256(total.to_bytes(_BITS // 8, "big")).hexdigest()
 
     @classmethod
-    def build(cls, policies: Iterable[Policy], revision: int = 0) -> Ruleset:
-        """Compile and index a whole set. Of two policies with one id the later counts.
+    def build(cls, policies: Iterable[Policy], revision: int = 0, tools: Iterable[ToolSet] = ()) -> Ruleset:
+        """Compile and index a whole set, with the declarations of tools that it reads `tool.*` and
+        `derived.*` by. Of two policies with one id the later counts; see `derived.tools` for two
+        declarations.
 
         Raises DocumentError with a problem for every policy that does not compile.
         """
         by_id = {policy.policy_id: policy for policy in policies}
         with gc_paused(len(by_id)):
-            total = sum(map(fingerprint, by_id.values())) % _MODULUS
-            return cls(Matcher(_compiled(by_id)), total, revision)
+            declared = Tools(tools)
+            total = sum(map(fingerprint, by_id.values())) + sum(map(fingerprint, declared.sets))
+            return cls(Matcher(_compiled(by_id, declared), declared), total % _MODULUS, revision)
 
     # ---- evaluation ------------------------------------------------------------------------------------
 
@@ -70,6 +74,11 @@ class Ruleset:
     def scan(self, call: ToolCall) -> Evaluation:
         """What `evaluate` must answer, by the plain loop over all policies."""
         return _evaluation(self._matcher.scan(call))
+
+    @property
+    def tools(self) -> Tools:
+        """The declarations of tools; another set of them needs another `build`."""
+        return self._matcher.tools
 
     @property
     def rules(self) -> Mapping[str, CompiledPolicy]:
@@ -98,7 +107,8 @@ class Ruleset:
         Raises DocumentError; this snapshot stays as it was in any case.
         """
         rules: dict[str, CompiledPolicy | None] = dict.fromkeys(changes)
-        rules.update(_compiled({key: policy for key, policy in changes.items() if policy is not None}))
+        came = {key: policy for key, policy in changes.items() if policy is not None}
+        rules.update(_compiled(came, self.tools))
         total = self._total
         for policy_id, rule in rules.items():
             old = self._matcher.rules.get(policy_id)
@@ -117,7 +127,7 @@ class Ruleset:
         sys.setswitchinterval(OFTEN)  # other threads need not wait their usual 5 ms for every turn
         try:
             with gc_paused(len(rules)):
-                made = Ruleset(Matcher(rules.flat()), self._total, self.revision)
+                made = Ruleset(Matcher(rules.flat(), self.tools), self._total, self.revision)
         finally:
             sys.setswitchinterval(_USUAL)
         made._made_of = rules.base
@@ -172,17 +182,17 @@ class _Policies(Mapping[str, Policy]):
         return len(self._rules)
 
 
-def fingerprint(policy: Policy) -> int:
-    """2048 bits that stand for the whole content of a policy."""
+def fingerprint(policy: Policy | ToolSet) -> int:
+    """2048 bits that stand for the whole content of a policy or of a set of tools."""
     return int.from_bytes(hashlib.shake_256(canonical_json(policy)).digest(_BITS // 8), "big")
 
 
-def _compiled(policies: Mapping[str, Policy]) -> dict[str, CompiledPolicy]:
+def _compiled(policies: Mapping[str, Policy], tools: Tools) -> dict[str, CompiledPolicy]:
     rules: dict[str, CompiledPolicy] = {}
     problems: list[Problem] = []
     for policy_id, policy in policies.items():
         try:
-            rules[policy_id] = CompiledPolicy.of(policy)
+            rules[policy_id] = CompiledPolicy.of(policy, tools)
         except ConditionError as error:
             problems.append(Problem(f"policy `{policy_id}`: {error.message}", "/matchConditions"))
     if problems:

@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from engine.fields.computed import DERIVED
 from engine.fields.hints import Hint, Literals, OneOf, Regex, Threshold
-from engine.fields.paths import DERIVED, Path
+from engine.fields.paths import Path
 from engine.fields.required_literals import required
 from engine.matching.multi_search import LiteralSearch
 

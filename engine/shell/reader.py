@@ -62,6 +62,7 @@ from engine.shell.words import MOST_VALUES
 from engine.shell.wrappers import Started, starts
 
 UNREADABLE: Final = "unreadable"
+"""The last entry of a text that was read only in part."""
 
 
 class ShellReading(State):
@@ -136,7 +137,8 @@ class ShellReading(State):
                 shown, output = found
         if not shown:
             shown = tail.strip()
-            self.add(shown)
+            if shown:
+                self.command(shown)
         return shown, self.redirected(simple, shown, output, before)
 
     # ---- commands --------------------------------------------------------------------------------------
@@ -162,10 +164,11 @@ class ShellReading(State):
             words[1:] = [normpath(word) if ROUNDABOUT.match(word) else word for word in words[1:]]
             if self.folder is not None:
                 words[1:] = self.from_start(words[1:], tail, name)
+            words[1:] = map(resolve_classes, words[1:])
         shown = render([name, *words[1:]]) + tail
         if name != words[0]:
             self.add(render(words) + tail)
-        self.add(shown)
+        self.command(shown)
         if "^" in name and name != "^":  # the escape of cmd.exe
             self._command([word.replace("^", "") or "^" for word in words], tail, stdin, before, depth + 1)
         self.remember(name, words[1:], stdin, certain)
@@ -173,6 +176,8 @@ class ShellReading(State):
         if copied is not None and copied != name:
             return self._command([copied, *words[1:]], tail, stdin, before, depth + 1)
         output: str | None = None
+        if name == "xargs":
+            stdin = self.argument_file(words[1:], stdin)
         for started in starts(name, words[1:], stdin):
             inner, output = self._start(started, shown, tail, stdin, before, depth + 1)
             if started.same and inner:
@@ -184,6 +189,11 @@ class ShellReading(State):
             _, output = self._start(file, render(words) + tail, "", stdin, before, depth + 1)
             return shown, output
         if is_interpreter(name):
+            for word in words[1:]:
+                for chain in self.sources.get(word.removeprefix("./"), ()):
+                    self.chained(f"{chain} | {shown}")
+                if not word.startswith("-"):
+                    break
             for text in [*words[1:], stdin or ""]:
                 self._calls(text, depth + 1)
                 if name.startswith(("perl", "ruby", "php")):
@@ -213,7 +223,7 @@ class ShellReading(State):
             return self._command(list(started.words), tail, *given, depth)
         if started.kind == "script":
             if decoder := self.decoded.get(started.text.strip()):
-                self.add(f"{decoder} | {shown}")
+                self.chained(f"{decoder} | {shown}")
             output, heads = self.script(started.text, depth, stdin, before, started.words)
             return (heads[-1] if heads else ""), output
         if started.kind == "input":
@@ -221,7 +231,7 @@ class ShellReading(State):
                 return "", None
             return "", self.script(stdin, depth, positional=started.words)[0]
         for chain in self.sources.get(started.text.removeprefix("./"), ()):
-            self.add(f"{chain} | {shown}")
+            self.chained(f"{chain} | {shown}")
         text = self.stored(started.text)
         if text is None:
             return "", None
@@ -242,29 +252,40 @@ class ShellReading(State):
         if depth > DEEPEST:
             raise TooMuch
         self.step(effort(text))
-        for found in calls_in(text):
-            if isinstance(found, str):
-                self.script(found, depth + 1)
-            else:
-                self._command(list(found), "", None, (), depth + 1)
+        outside, self.in_code = self.in_code, True
+        try:
+            for found in calls_in(text):
+                if isinstance(found, str):
+                    self.script(found, depth + 1)
+                else:
+                    self._command(list(found), "", None, (), depth + 1)
+        finally:
+            self.in_code = outside
 
 
 def read(
     texts: Sequence[str], lists: Sequence[Sequence[str]] = (), code: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """The entries of scripts, of commands given as lists of arguments, and of code in other languages."""
+    return tuple(reading(texts, lists, code).entries)
+
+
+def reading(
+    texts: Sequence[str], lists: Sequence[Sequence[str]] = (), code: Sequence[str] = ()
+) -> ShellReading:
+    """The same with the simple commands and pipelines told apart."""
     originals = [*texts, *(render(words) for words in lists), *code]
-    reading = ShellReading(sum(map(len, originals)))
+    found = ShellReading(sum(map(len, originals)))
     for text in originals:
-        reading.entries[text] = None
+        found.entries[text] = None
     try:
         for words in lists:
             if words:
-                reading.words(words)
+                found.words(words)
         for text in texts:
-            reading.text(text)
+            found.text(text)
         for text in code:
-            reading.code(text)
+            found.code(text)
     except (TooMuch, RecursionError):
-        reading.entries[UNREADABLE] = None
-    return tuple(reading.entries)
+        found.entries[UNREADABLE] = None
+    return found

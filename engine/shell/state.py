@@ -50,6 +50,11 @@ class State:
 
     def __init__(self, size: int) -> None:
         self.entries: dict[str, None] = {}
+        self.simple: dict[str, bool] = {}
+        """The simple commands among them, and whether code in another language starts each."""
+        self.chains: dict[str, None] = {}
+        """The pipelines among them."""
+        self.in_code = False
         self._room = 2 * size + SPARE_SIZE
         self._steps = MOST_STEPS
         self._commands = MOST_COMMANDS
@@ -75,7 +80,14 @@ class State:
                 raise TooMuch
             self.entries[entry] = None
 
-    chained = add
+    def chained(self, chain: str) -> None:
+        self.add(chain)
+        self.chains[chain] = None
+
+    def command(self, shown: str) -> None:
+        """Add the entry of a simple command."""
+        self.add(shown)
+        self.simple[shown] = self.simple.get(shown, True) and self.in_code
 
     def values(self, name: str) -> list[str | list[str]]:
         return self.variables.get(name, [])
@@ -107,6 +119,17 @@ class State:
     def known(self, word: str) -> bool:
         name = word.removeprefix("./")
         return name in self.files or name in self.sources
+
+    def argument_file(self, words: Sequence[str], stdin: str | None) -> str | None:
+        """What `xargs` reads: its input, or the file of `-a`."""
+        for at, word in enumerate(words):
+            if word in ("-a", "--arg-file"):
+                return self.stored(words[at + 1]) if at + 1 < len(words) else None
+            if word.startswith(("-a", "--arg-file=")):
+                return self.stored(word.removeprefix("--arg-file=").removeprefix("-a"))
+            if not word.startswith("-"):
+                break
+        return stdin
 
     # ---- what commands leave behind --------------------------------------------------------------------
 
@@ -151,7 +174,7 @@ class State:
         found = [_joined(folder, word) if _LOCAL.match(word) else word for word in words]
         if folder.startswith(_ABSOLUTE) and name in _READING_OR_REMOVING:
             named = [_joined(folder, word) if _RELATIVE.fullmatch(word) else word for word in found]
-            self.add(render([name, *named]) + tail)
+            self.command(render([name, *named]) + tail)
         return found
 
     def redirected(

@@ -150,7 +150,15 @@ def _xargs(words: Sequence[str], stdin: str | None) -> list[Started]:
         rest = [word.replace(marks[0], " ".join(given)) for word in rest] if given else rest
     elif given:
         rest += given
-    return [Started("words", words=tuple(rest))] if rest else []
+    fed = bool(rest) and stdin is None and _reads_script(rest)
+    return [Started("words", words=tuple(rest), same=fed)] if rest else []
+
+
+def _reads_script(words: Sequence[str]) -> bool:
+    """A shell that is given no script of its own: what xargs adds is the script."""
+    if words[0].rpartition("/")[2] not in SHELLS:
+        return False
+    return all(word.startswith("-") or word == "{}" for word in words[1:])
 
 
 def _find(words: Sequence[str], stdin: str | None) -> list[Started]:

@@ -9,18 +9,21 @@ import pytest
 
 from engine.conditions.compiled import compile_condition
 from engine.conditions.operators import OPERATORS
-from engine.derived import facts
+from engine.derived import derivation
 from engine.derived.facts import Facts
-from engine.derived.shell_commands import shell_commands
+from engine.derived.shell_commands import shell_commands, shell_reading
 from engine.documents.policy import policy_from_json
 from engine.errors import ConditionError
+from engine.fields.computed import MEMBERS
 from engine.fields.paths import parse
 from engine.matching.counterfactual import counterfactual
 from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Policy, ToolCall
+from engine.shell.reader import ShellReading
 
 PATH = parse("derived.shellCommands")
+KNOWN = ", ".join(f"`derived.{member}`" for member in MEMBERS["derived"])
 
 
 def call(payload: Any, **roots: Any) -> ToolCall:
@@ -123,11 +126,11 @@ def test_a_caller_can_neither_send_nor_shadow_it() -> None:
 def test_it_is_worked_out_once_and_only_when_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     times: list[int] = []
 
-    def counted(document: Any) -> tuple[str, ...]:
+    def counted(document: Any) -> ShellReading:
         times.append(1)
-        return shell_commands(document)
+        return shell_reading(document)
 
-    monkeypatch.setattr(facts, "shell_commands", counted)
+    monkeypatch.setattr(derivation, "shell_reading", counted)
     rules = [
         Policy(
             f"p{number}",
@@ -182,9 +185,15 @@ def test_every_operator_can_be_given_it() -> None:
 @pytest.mark.parametrize(
     ("field", "message"),
     [
-        ("derived", "`derived` alone is not a field; name one of `derived.shellCommands`"),
-        ("derived.commands", "unknown field `derived.commands`; did you mean `derived.shellCommands`?"),
-        ("derived.x", "unknown field `derived.x`; there is `derived.shellCommands`"),
+        ("derived", f"`derived` alone is not a field; name one of {KNOWN}"),
+        (
+            "derived.shellComands",
+            "unknown field `derived.shellComands`; did you mean `derived.shellCommands`?",
+        ),
+        ("derived.x", f"unknown field `derived.x`; there is {KNOWN}"),
+        ("derived.sql.verbs", "unknown field `derived.sql.verbs`; did you mean `derived.sql.verb`?"),
+        ("derived.hosts.name", "`derived.hosts` is a list of texts and has no `name`; write it alone"),
+        ("tool.kinds", "unknown field `tool.kinds`; did you mean `tool.kind`?"),
         (
             "derive.shellCommands",
             "unknown field `derive.shellCommands`; did you mean `derived.shellCommands`?",
@@ -197,14 +206,11 @@ def test_unknown_members_are_refused(field: str, message: str) -> None:
     assert (refusal.value.part, refusal.value.message) == ("field", message)
 
 
-def test_expressions_are_told_to_use_a_field_condition() -> None:
-    with pytest.raises(ConditionError) as refusal:
-        compile_condition(Condition(expression='derived.shellCommands.exists(c, c == "ls")'))
-    assert refusal.value.part == "expression"
-    assert refusal.value.message == (
-        "`derived` is worked out for field conditions alone; make it a condition of its own, such as"
-        " `{field: derived.shellCommands, operator: matches, value: ...}`"
-    )
+def test_expressions_read_it_too() -> None:
+    condition = compile_condition(Condition(expression='derived.shellCommands.exists(c, c == "rm x")'))
+    assert condition.evaluate(Facts(call({"command": "sudo r''m x"}).document)) is True
+    assert condition.evaluate(Facts(call({"command": "ls"}).document)) is False
+    assert condition.evaluate(Facts(call({}).document)) is False
 
 
 def test_examples_of_documents_work_it_out_alike() -> None:

@@ -1,0 +1,120 @@
+"""The money a call moves: what `derived.amount` and `derived.currency` show.
+
+Only of tools that pay, and of those that nobody declared. Amounts under one key are summed, since many small
+payments in one call are one large one; of several keys the greatest sum counts. Knows nothing of policies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from engine.derived.payload import Leaf
+from engine.derived.tools import UNDECLARED
+from engine.fields.computed import UNREADABLE
+from engine.fields.scalars import MAX_NUMERIC_TEXT, number_of
+from engine.fields.visible import composed
+from engine.fields.words import word_set
+from engine.model import Json, ToolDeclaration
+
+_AMOUNT: Final = word_set("amount amounts sum total price cost fee budget payment payout")
+_BARE: Final = frozenset({"value", "number", "units"})
+"""Keys that hold an amount below a key that names one."""
+_MINOR: Final = word_set("cents cent minor pence pennies")
+_NOT: Final = word_set(
+    "id type currency unit count max min limit name description method status date tax rate"
+)
+_CURRENCY: Final = frozenset(["currency", "ccy"])
+_SYMBOLS: Final = {
+    "€": "EUR",
+    "$": "USD",
+    "£": "GBP",
+    "¥": "JPY",
+    "₹": "INR",
+    "₽": "RUB",
+    "₿": "BTC",
+    "₩": "KRW",
+}
+_CODE: Final = re.compile(r"(?<![A-Za-z])[A-Za-z]{3}(?![A-Za-z])")
+_DIGITS: Final = re.compile(r"[+-]?[0-9][0-9.,' _]*(?:[eE][+-]?[0-9]{1,3})?")
+
+
+def amount_of(leaves: Sequence[Leaf], tool: ToolDeclaration) -> tuple[Json, str | None]:
+    """Amount and currency; None for what is not there, `UNREADABLE` for an amount that cannot be read."""
+    if tool is not UNDECLARED and tool.kind != "payments" and tool.effect != "pay":
+        return None, None
+    sums: dict[tuple[str, str], float] = {}
+    currencies: dict[str, None] = {}
+    unreadable = False
+    for leaf in leaves:
+        words = set(leaf.key.split())
+        if not words.isdisjoint(_CURRENCY) and isinstance(leaf.value, str):
+            currencies[composed(leaf.value[:64]).strip().upper()] = None
+        elif _is_amount(leaf, words):
+            number = _number(leaf.value, currencies)
+            if number is None:
+                unreadable = True
+            else:
+                place = (leaf.owner, leaf.key)
+                sums[place] = sums.get(place, 0) + (number if words.isdisjoint(_MINOR) else number / 100)
+    currencies.pop("", None)
+    currency = next(iter(currencies)) if len(currencies) == 1 else "mixed" if currencies else None
+    if unreadable:
+        return UNREADABLE, currency
+    if not sums:
+        return None, None
+    greatest = max(sums.values(), key=abs)
+    return (int(greatest) if abs(greatest) < 2**53 and greatest == int(greatest) else greatest), currency
+
+
+def _is_amount(leaf: Leaf, words: set[str]) -> bool:
+    if isinstance(leaf.value, bool) or not _NOT.isdisjoint(words):
+        return False
+    named = not _AMOUNT.isdisjoint(words) or bool(words & _MINOR)
+    return named or (not words.isdisjoint(_BARE) and not _AMOUNT.isdisjoint(leaf.owner.split()))
+
+
+def _number(value: Json, currencies: dict[str, None]) -> int | float | None:
+    """The number of `1250`, `"1,250.00 EUR"`, `"€1.250,00"`; of `1.250` as JSON has it."""
+    number = number_of(value)
+    if number is not None or not isinstance(value, str):
+        return _bounded(number)
+    text = composed(value[: MAX_NUMERIC_TEXT + 1]).strip()
+    if len(text) > MAX_NUMERIC_TEXT:
+        return None
+    for symbol, code in _SYMBOLS.items():
+        if symbol in text:
+            currencies[code] = None
+            text = text.replace(symbol, " ")
+    for found in _CODE.findall(text):
+        currencies[found.upper()] = None
+    digits = _DIGITS.findall(text)
+    rest = _CODE.sub("", _DIGITS.sub("", text)).strip(" -+.")
+    if len(digits) != 1 or rest:
+        return None
+    return _bounded(number_of(_plain(digits[0])))
+
+
+def _plain(digits: str) -> str:
+    """Without the separators of thousands, the decimal mark as a point. A lone comma before three digits
+    parts thousands."""
+    digits = re.sub(r"[' _]", "", digits).rstrip(".,")
+    point, comma = digits.rfind("."), digits.rfind(",")
+    if point >= 0 and comma >= 0:
+        thousands, mark = (",", ".") if point > comma else (".", ",")
+        return digits.replace(thousands, "").replace(mark, ".")
+    if digits.count(",") == 1 and len(digits) - comma != 4:
+        return digits.replace(",", ".")
+    digits = digits.replace(",", "")
+    return digits if digits.count(".") <= 1 else digits.replace(".", "")
+
+
+def _bounded(number: int | float | None) -> int | float | None:
+    if number is None:
+        return None
+    try:
+        float(number)
+    except OverflowError:
+        return None
+    return number

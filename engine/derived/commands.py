@@ -1,0 +1,120 @@
+"""The commands of a call in parts: what `derived.commands` shows, and what files and hosts are read from.
+
+Takes the normal form that `shell.reader` writes apart again: words parted by single blanks, a word with
+anything unusual in single quotes, redirections last. Knows nothing of what programs do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from engine.model import Json
+from engine.shell.reader import ShellReading
+
+_TOKEN: Final = re.compile(r"'[^']*'|[^ ']+|'")
+_REDIRECTION: Final = re.compile(
+    r"(?:\d{0,9}|\{\w{1,64}\})(<<<|<<-?|<>|<&|>>|>&|<|>)(.*)|(&>>?)(.*)", re.DOTALL
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A simple command. `words` are all that follow the program, told apart in `options` and `arguments`,
+    where the value of an option is an argument; a redirection is (operator, target)."""
+
+    program: str
+    words: tuple[str, ...]
+    options: tuple[str, ...]
+    arguments: tuple[str, ...]
+    redirections: tuple[tuple[str, str], ...]
+    piped_into: tuple[str, ...]
+    in_code: bool
+
+    def as_json(self) -> dict[str, Json]:
+        return {
+            "program": self.program,
+            "options": list(self.options),
+            "arguments": list(self.arguments),
+            "pipedInto": list(self.piped_into),
+            "inCode": self.in_code,
+        }
+
+
+def commands_of(reading: ShellReading) -> list[Command]:
+    """The simple commands of a reading, in order."""
+    fed = _fed(reading.chains)
+    return [_command(shown, tuple(fed.get(shown, ())), code) for shown, code in reading.simple.items()]
+
+
+def _command(shown: str, piped_into: tuple[str, ...], in_code: bool) -> Command:
+    words: list[str] = []
+    redirections: list[tuple[str, str]] = []
+    operator = ""
+    for token in _tokens(shown):
+        if operator:
+            redirections.append((operator, _plain(token)))
+            operator = ""
+        elif token[0] != "'" and (found := _REDIRECTION.fullmatch(token)):
+            operator, target = found[1] or found[3], found[2] or found[4]
+            if target:
+                redirections.append((operator, _plain(target)))
+                operator = ""
+        else:
+            words.append(_plain(token))
+    program, *rest = words or [""]
+    end = rest.index("--") if "--" in rest else len(rest)
+    options = tuple(word for word in rest[:end] if len(word) > 1 and word[0] == "-")
+    arguments = tuple(word for word in rest[:end] if word[:1] != "-" or word == "-") + tuple(rest[end + 1 :])
+    return Command(program, tuple(rest), options, arguments, tuple(redirections), piped_into, in_code)
+
+
+def _tokens(shown: str) -> Iterable[str]:
+    """The words of the normal form; a quoted part may be glued to a redirection before it."""
+    token, end = "", 0
+    for found in _TOKEN.finditer(shown):
+        if token and found.start() != end:
+            yield token
+            token = ""
+        token += found[0]
+        end = found.end()
+    if token:
+        yield token
+
+
+def _plain(token: str) -> str:
+    return token[1:-1] if len(token) > 1 and token[0] == token[-1] == "'" else token
+
+
+def _fed(chains: Iterable[str]) -> dict[str, dict[str, None]]:
+    """For each command, as it is shown, the programs that get its output."""
+    fed: dict[str, dict[str, None]] = {}
+    for chain in chains:
+        stages = _stages(chain)
+        for one, following in itertools.pairwise(stages):
+            fed.setdefault(one, {}).update(dict.fromkeys(_programs(following)))
+    return fed
+
+
+def _programs(stage: str) -> Iterable[str]:
+    """The program of a command; of xargs also the one that it starts."""
+    program, *words = map(_plain, _tokens(stage))
+    yield program
+    if program in ("xargs", "parallel"):
+        yield from [word.rpartition("/")[2] for word in words if word[:1] not in ("-", "")][:2]
+
+
+def _stages(chain: str) -> list[str]:
+    """The commands of a pipeline. A ` | ` within quotes is text."""
+    stages: list[str] = []
+    start, quoted = 0, False
+    for part in re.finditer(r"'| \| ", chain):
+        if part[0] == "'":
+            quoted = not quoted
+        elif not quoted:
+            stages.append(chain[start : part.start()])
+            start = part.end()
+    return [*stages, chain[start:]]

@@ -1,0 +1,179 @@
+"""What the service works out of one call: each member of `tool` and `derived`, when it is first asked for.
+
+Decides what a member needs: recipients read no shell, and a call is read as shell once for all that ask.
+Members are named in the table of `fields.computed`. Knows nothing of conditions.
+
+INVARIANT: never raises for any JSON document. What goes beyond a bound of a reader is known in part: the value
+ends with `UNREADABLE` (in records, with one all of whose members are that), and `value` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Final
+
+from engine.derived.amount import amount_of
+from engine.derived.commands import Command, commands_of
+from engine.derived.files import RUNNING, Files, files_of
+from engine.derived.hosts import Places, places_of
+from engine.derived.payload import Found, Leaf, leaves
+from engine.derived.recipients import domains_of, recipients_of
+from engine.derived.shell_commands import shell_reading
+from engine.derived.sql import sql_texts, statements_of
+from engine.derived.text import readable_texts
+from engine.derived.tools import Tools, kind_of
+from engine.fields.computed import DERIVED, MEMBERS, TOOL, UNREADABLE
+from engine.fields.json_text import opened
+from engine.fields.scalars import text_of
+from engine.model import Json, ToolDeclaration
+from engine.shell.reader import ShellReading
+
+Value = tuple[Json, bool]
+"""What a member has (None: it is missing), and whether that is only a part."""
+
+
+class Derivation:
+    """The computed members of one call."""
+
+    def __init__(self, document: Mapping[str, Json], tools: Tools) -> None:
+        self._document = document
+        self._tools = tools
+        self._values: dict[tuple[str, str], Value] = {}
+
+    def value(self, root: str, member: str) -> Value:
+        """A member of `tool` or `derived`."""
+        key = (root, member)
+        found = self._values.get(key)
+        if found is None:
+            found = self._values[key] = _MEMBERS[key](self)
+        return found
+
+    # ---- what several members need -----------------------------------------------------------------
+
+    @cached_property
+    def tool_name(self) -> str:
+        name = self._document.get("toolName")
+        return name if isinstance(name, str) else ""
+
+    @cached_property
+    def tool(self) -> ToolDeclaration:
+        return self._tools.declared(self.tool_name)
+
+    @cached_property
+    def leaves(self) -> list[Leaf]:
+        return leaves(self._document)
+
+    @cached_property
+    def shell(self) -> ShellReading:
+        return shell_reading(self._document)
+
+    @cached_property
+    def shell_is_partial(self) -> bool:
+        return UNREADABLE in self.shell.entries
+
+    @cached_property
+    def commands(self) -> list[Command]:
+        return commands_of(self.shell)
+
+    @cached_property
+    def run_commands(self) -> list[Command]:
+        """The commands, if the tool runs any."""
+        return self.commands if self.runs else []
+
+    @cached_property
+    def runs(self) -> bool:
+        return self.tool.kind in RUNNING
+
+    @cached_property
+    def files(self) -> Files:
+        files = files_of(self.leaves, self.run_commands, self.tool, self.tool_name)
+        files.partial |= self.runs and self.shell_is_partial
+        return files
+
+    @cached_property
+    def places(self) -> Places:
+        return places_of(self.leaves, self.run_commands, self.tool)
+
+    @cached_property
+    def recipients(self) -> Found:
+        return recipients_of(self.leaves, self.tool)
+
+    @cached_property
+    def money(self) -> tuple[Json, str | None]:
+        return amount_of(self.leaves, self.tool)
+
+    # ---- the members -------------------------------------------------------------------------------
+
+    def shell_commands(self) -> Value:
+        return list(self.shell.entries), self.shell_is_partial
+
+    def structured(self) -> Value:
+        return _records("commands", [each.as_json() for each in self.commands], self.shell_is_partial)
+
+    def placed(self, found: Found) -> Value:
+        return _texts(found.texts(), found.partial or (self.runs and self.shell_is_partial))
+
+    def sql(self) -> Value:
+        statements, partial = statements_of(sql_texts(self.leaves, self.run_commands, self.tool))
+        return _records("sql", statements, partial or (self.runs and self.shell_is_partial))
+
+    def text(self) -> Value:
+        return readable_texts(_all_texts(self._document.get("inputPayload"))), False
+
+
+def _texts(texts: list[str], partial: bool) -> Value:
+    return ([*texts, UNREADABLE] if partial else texts), partial
+
+
+def _records(member: str, records: list[Json], partial: bool) -> Value:
+    if partial:
+        shape = MEMBERS[DERIVED][member].shape
+        records = [
+            *records,
+            {key: [UNREADABLE] if kind == "list" else UNREADABLE for key, kind in shape.items()},
+        ]
+    return records, partial
+
+
+def _all_texts(payload: Json) -> list[str]:
+    """Every key and scalar, JSON in texts included."""
+    texts: list[str] = []
+    stack = [payload]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, dict):
+            texts += value
+            stack.extend(reversed(value.values()))
+        elif isinstance(value, list):
+            stack.extend(reversed(value))
+        elif isinstance(value, str):
+            texts.append(value)
+            inside = opened(value)
+            if inside is not None:
+                stack.append(inside)
+        elif value is not None:
+            texts.append(text_of(value))
+    return texts
+
+
+_MEMBERS: Final[Mapping[tuple[str, str], Callable[[Derivation], Value]]] = {
+    (TOOL, "kind"): lambda of: (kind_of(of.tool), False),
+    (TOOL, "effect"): lambda of: (of.tool.effect, False),
+    (DERIVED, "shellCommands"): Derivation.shell_commands,
+    (DERIVED, "commands"): Derivation.structured,
+    (DERIVED, "reads"): lambda of: _texts(*of.files.texts("reads")),
+    (DERIVED, "writes"): lambda of: _texts(*of.files.texts("writes")),
+    (DERIVED, "deletes"): lambda of: _texts(*of.files.texts("deletes")),
+    (DERIVED, "files"): lambda of: _texts(*of.files.texts("files")),
+    (DERIVED, "hosts"): lambda of: of.placed(of.places.hosts),
+    (DERIVED, "urls"): lambda of: of.placed(of.places.urls),
+    (DERIVED, "recipients"): lambda of: _texts(of.recipients.texts(), of.recipients.partial),
+    (DERIVED, "recipientDomains"): lambda of: _texts(
+        domains_of(of.recipients).texts(), of.recipients.partial
+    ),
+    (DERIVED, "sql"): Derivation.sql,
+    (DERIVED, "amount"): lambda of: (of.money[0], of.money[0] == UNREADABLE),
+    (DERIVED, "currency"): lambda of: (of.money[1], False),
+    (DERIVED, "text"): Derivation.text,
+}

@@ -1,0 +1,266 @@
+"""Which files a command reads, writes and deletes, by what is known of common programs.
+
+One table for each use. Of a program that is not in them, every word that looks like a path is read. Knows
+nothing of calls or of how paths are written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, Literal
+
+from engine.derived.commands import Command
+from engine.fields.words import word_set
+
+Use = Literal["reads", "writes", "deletes", "names"]
+"""`names`: the path is looked at, not into."""
+
+Uses = Iterator[tuple[Use, str]]
+
+_DELETING: Final = word_set(
+    "rm rmdir unlink shred srm del erase rd wipe wipefs remove-item ri trash trash-put rimraf"
+)
+_READING: Final = word_set(
+    "cat tac head tail less more nl paste xxd od strings base64 base32 hexdump hd sort uniq cut diff cmp "
+    "comm join wc column fold fmt rev bat batcat view source . get-content gc type sha256sum md5sum "
+    "sha1sum cksum gpg age openssl grep egrep fgrep rg ag sed awk gawk mawk jq yq tr vi vim nano ed emacs "
+    "split csplit pr expand look zcat zless bzcat xzcat zstdcat python python3 node ruby perl php sh bash "
+    "zsh"
+)
+"""Every operand is a file that is read."""
+_SCRIPT_FIRST: Final = word_set("grep egrep fgrep rg ag sed awk gawk mawk jq yq tr")
+"""The first operand is no file, unless an option gives what it would be."""
+_WRITING: Final = word_set("tee touch mkdir truncate chmod chown chgrp mkfifo mknod fallocate new-item")
+_MODE_FIRST: Final = frozenset(["chmod", "chown", "chgrp"])
+_COPYING: Final = word_set("cp mv install ln rsync scp ditto copy move copy-item move-item xcopy robocopy")
+_MOVING: Final = frozenset(["mv", "move", "move-item"])
+_PACKING: Final = word_set("gzip bzip2 xz zstd lzma compress pigz gunzip bunzip2 unxz")
+_NAMING: Final = word_set(
+    "ls dir ll stat file test [ [[ cd pushd du df tree realpath readlink dirname basename which find fd "
+    "locate get-childitem gci"
+)
+_TALKING: Final = word_set(
+    "echo printf print write-output write-host true false : sleep export alias set unset"
+)
+"""Their words are no files."""
+
+_PATH: Final = re.compile(
+    r"(?:~|\.{1,2}|\$\{?\w+\}?|%\w+%|[A-Za-z]:)?[/\\][^\s'\"()<>|;&]*|~\w*|\.[A-Za-z][\w.-]+|file:\S+"
+)
+_RELATIVE: Final = re.compile(r"[\w.@+-]+(?:/[\w.@+*?-]*)+")
+_REMOTE: Final = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!\\)")
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_CLUSTER: Final = re.compile(r"-?[A-Za-z]+")
+_FILE_NAME: Final = re.compile(r"[^\s()'\";]{1,4096}")
+_INTERPRETERS: Final = ("python", "node", "ruby", "perl", "php")
+_STREAMS: Final = word_set("- /dev/null /dev/stdin /dev/stdout /dev/stderr /dev/tty NUL nul")
+_CONSTANT: Final = re.compile(r"""["']((?:~|\.{1,2})?/[^"'\s]{1,400}|~[^"'\s]{1,400})["']""")
+
+
+def uses_of(command: Command) -> Uses:
+    """What the command does to which words, in order; a word may be there more than once."""
+    name = command.program.lower()
+    for operator, target in command.redirections:
+        if (
+            target not in _STREAMS
+            and not target.isdigit()
+            and not target.startswith(("/dev/tcp/", "/dev/udp/"))
+        ) and operator not in ("<<", "<<-", "<<<"):
+            yield ("writes" if ">" in operator else "reads"), target
+    rule = _RULES.get(name)
+    for use, word in rule(command) if rule is not None else _by_table(name, command):
+        if word not in _STREAMS and word != "{}" and not _SCHEME.match(word) and not _is_remote(word):
+            yield use, word
+
+
+def paths_in_code(text: str) -> Iterator[str]:
+    """Texts in code that look like paths."""
+    return (found[1] for found in _CONSTANT.finditer(text))
+
+
+def looks_like_path(word: str) -> bool:
+    if len(word) > 4_096 or _SCHEME.match(word):
+        return False
+    return _PATH.fullmatch(word) is not None or _RELATIVE.fullmatch(word) is not None
+
+
+def _is_remote(word: str) -> bool:
+    """`host:path` of scp and rsync; a drive letter is no host."""
+    found = _REMOTE.match(word[:300])
+    return found is not None and found.end() > 2
+
+
+def _all(use: Use, words: Sequence[str]) -> Uses:
+    return ((use, word) for word in words)
+
+
+def _by_table(name: str, command: Command) -> Uses:
+    if name in _TALKING:
+        return
+    operands = command.arguments
+    if name in _DELETING or name.startswith("mkfs"):
+        yield from _all("deletes", operands)
+    elif name in _NAMING:
+        yield from _all("names", operands)
+    elif name in _COPYING:
+        yield from _copied(name, command)
+    elif name in _WRITING:
+        yield from _all("writes", operands[name in _MODE_FIRST :])
+    elif name in _PACKING:
+        yield from _all("reads", operands)
+        yield from _all("writes", operands)
+    elif name in _READING:
+        given = any(re.match(r"-[ef]|--(?:regexp|file|expression)", option) for option in command.options)
+        files = operands[1:] if name in _SCRIPT_FIRST and not given else operands
+        interprets = name.startswith(_INTERPRETERS)
+        if interprets:
+            files = tuple(word for word in files if _FILE_NAME.fullmatch(word[:4_097]))
+        yield from _all("reads", [word for word in files if len(word) <= 4_096 and not word.isdigit()])
+        if any(re.match(r"-i|--in-place|-pi|-ni", option) for option in command.options):
+            yield from _all("writes", files)
+        yield from _pointed(command.options)
+        for word in command.words if interprets else ():
+            yield from _all("reads", list(paths_in_code(word)))
+    else:
+        yield from _pointed(command.words)
+
+
+def _pointed(words: Sequence[str]) -> Uses:
+    """Words, and values of `--option=value`, `key=@value`, `-Fx=@value`, that look like paths."""
+    for word in words:
+        for part in {word, word.partition("=")[2], word.rpartition("@")[2] if "@" in word else ""}:
+            if part and looks_like_path(part.lstrip("@<")):
+                yield "reads", part.lstrip("@<")
+
+
+def _valued(words: Sequence[str], short: str, long: str) -> tuple[list[str], list[str]]:
+    """The values of options, and the words without them."""
+    values: list[str] = []
+    rest: list[str] = []
+    taken = False
+    for at, word in enumerate(words):
+        if taken:
+            taken = False
+        elif word == f"--{long}" or (short and word == f"-{short}"):
+            values += words[at + 1 : at + 2]
+            taken = True
+        elif word.startswith(f"--{long}="):
+            values.append(word[len(long) + 3 :])
+        elif short and word.startswith(f"-{short}") and not word.startswith("--"):
+            values.append(word[2:])
+        else:
+            rest.append(word)
+    return values, rest
+
+
+def _copied(name: str, command: Command) -> Uses:
+    targets, rest = _valued(command.words, "t", "target-directory")
+    operands = [word for word in rest if word[:1] != "-"]
+    if not targets and len(operands) > 1:
+        targets, operands = operands[-1:], operands[:-1]
+    yield from _all("reads", operands)
+    yield from _all("writes", targets)
+    if name in _MOVING or "--remove-source-files" in command.options:
+        yield from _all("deletes", operands)
+    if any(option.startswith("--delete") for option in command.options):
+        yield from _all("deletes", targets)
+
+
+def _find(command: Command) -> Uses:
+    """`find a b -delete`, `find a -exec rm {} +`, `find a | xargs rm`: the folders are what is deleted."""
+    folders: list[str] = []
+    for word in command.words:
+        if word[:1] in ("-", "(", "!", ","):
+            if folders or not re.fullmatch(r"-[HLP]|-O\d|-D\w*", word):
+                break
+            continue
+        folders.append(word)
+    started = {
+        word.rpartition("/")[2]
+        for option, word in zip(command.words, command.words[1:], strict=False)
+        if option in ("-exec", "-execdir", "-ok", "-okdir")
+    }
+    started.update(command.piped_into)
+    deletes = "-delete" in command.words or not started.isdisjoint(_DELETING)
+    yield from _all("deletes" if deletes else "names", folders or ["."])
+    if not started.isdisjoint(_READING):
+        yield from _all("reads", folders or ["."])
+
+
+def _tar(command: Command) -> Uses:
+    cluster = next((word for word in command.words[:4] if _CLUSTER.fullmatch(word)), "")
+    long = " ".join(command.options)
+    extracts = "x" in cluster.lstrip("-") or "--extract" in long or "--get" in long
+    creates = not extracts and (any(mode in cluster for mode in "cru") or "--create" in long)
+    archives, rest = _valued(command.words, "f", "file")
+    folders, rest = _valued(rest, "C", "directory")
+    operands = [word for word in rest if (word[:1] != "-" or word == "-") and word != cluster]
+    if not archives and "f" in cluster and operands:
+        archives, operands = operands[:1], operands[1:]
+    archives = [each for each in archives if each != cluster[cluster.find("f") + 1 :] or len(each) > 2]
+    yield from _all("writes" if creates else "reads", archives)
+    if creates:
+        yield from _all("reads", [*operands, *(folders if not operands or operands == ["."] else ())])
+        if "--remove-files" in long:
+            yield from _all("deletes", operands)
+    elif extracts:
+        yield from _all("writes", folders or ["."])
+
+
+def _zip(command: Command) -> Uses:
+    operands = [word for word in command.arguments if word not in ("a", "u")]
+    yield from _all("writes", operands[:1])
+    yield from _all("reads", operands[1:])
+
+
+def _dd(command: Command) -> Uses:
+    for word in command.words:
+        key, _, value = word.partition("=")
+        if key in ("if", "of") and value:
+            yield ("reads" if key == "if" else "writes"), value
+
+
+def _curl(command: Command) -> Uses:
+    outputs, rest = _valued(command.words, "o", "output")
+    for short, long in (("", "output-dir"), ("c", "cookie-jar"), ("D", "dump-header")):
+        more, rest = _valued(rest, short, long)
+        outputs += more
+    uploads, rest = _valued(rest, "T", "upload-file")
+    yield from _all("writes", outputs)
+    yield from _all("reads", uploads)
+    for word in rest:
+        if word.lower().startswith("file:"):
+            yield "reads", word.replace("file://", "", 1)
+    yield from _pointed([word for word in rest if "@" in word or word[:1] == "-"])
+
+
+def _wget(command: Command) -> Uses:
+    outputs, rest = _valued(command.words, "O", "output-document")
+    folders, rest = _valued(rest, "P", "directory-prefix")
+    yield from _all("writes", [*outputs, *folders])
+    yield from _pointed([word for word in rest if word[:1] == "-"])
+
+
+def _git(command: Command) -> Uses:
+    verb, *operands = command.arguments or ("",)
+    if verb == "rm":
+        yield from _all("deletes", operands)
+    elif verb == "clean" and not any(re.match(r"-\w*n|--dry-run", option) for option in command.options):
+        yield from _all("deletes", operands or ["."])
+    elif verb in ("mv", "add", "checkout", "restore", "diff", "show", "log", "blame"):
+        yield from _all("names", [word for word in operands if looks_like_path(word)])
+
+
+_Rule = Callable[[Command], Uses]
+_RULES: Final[Mapping[str, _Rule]] = {
+    "find": _find,
+    "tar": _tar,
+    "bsdtar": _tar,
+    "zip": _zip,
+    "7z": _zip,
+    "dd": _dd,
+    "curl": _curl,
+    "wget": _wget,
+    "git": _git,
+}

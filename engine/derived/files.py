@@ -1,0 +1,110 @@
+"""Paths that a call reads, writes, deletes or names: from its arguments, by the kind of the tool, and its
+commands.
+
+Of a tool that nobody declared, an argument that holds a path counts as read and written. Commands are
+looked into where the tool runs any: not in the body of a mail. Knows nothing of policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from engine.derived.commands import Command
+from engine.derived.file_commands import Use, looks_like_path, paths_in_code, uses_of
+from engine.derived.path_text import paths_of
+from engine.derived.payload import Found, Leaf
+from engine.derived.tools import UNDECLARED
+from engine.fields.words import word_set, words_of
+from engine.model import ToolDeclaration
+
+RUNNING: Final = frozenset({None, "shell", "code", "cloud", "devops", "other"})
+"""Kinds of tools whose texts may be commands."""
+
+_WITH_PATHS: Final = frozenset({None, "files", "code", "repository", "memory", "devops", "other"})
+"""Kinds of tools whose arguments are paths, where their keys say so."""
+
+_PATH_WORDS: Final = word_set(
+    "path paths file files filename filenames filepath filepaths folder folders directory directories dir"
+)
+_FROM: Final = word_set("source src from old origin")
+_TO: Final = word_set("destination dest dst target to new output out")
+_ATTACHED: Final = frozenset(["attachment", "attachments", "attach"])
+
+
+_BY_EFFECT: Final[Mapping[str, Use]] = {
+    "read": "reads",
+    "send": "reads",
+    "execute": "reads",
+    "delete": "deletes",
+}
+"""What a tool does to a path in its arguments; any other writes it."""
+
+
+class Files:
+    """The four lists of one call."""
+
+    def __init__(self) -> None:
+        self.found: dict[Use, Found] = {use: Found() for use in ("reads", "writes", "deletes", "names")}
+        self.partial = False
+
+    def add(self, use: Use, word: str) -> None:
+        found = self.found[use]
+        if not found.partial:
+            for path in paths_of(word):
+                found.add(path)
+
+    def texts(self, member: str) -> tuple[list[str], bool]:
+        """The paths of `reads`, `writes`, `deletes`, or of all (`files`), and whether some are not known."""
+        uses: list[Use] = [use for use in self.found if member in (use, "files")]
+        texts = dict.fromkeys(text for use in uses for text in self.found[use].texts())
+        return list(texts), self.partial or any(self.found[use].partial for use in uses)
+
+
+def files_of(
+    leaves: Sequence[Leaf], commands: Iterable[Command], tool: ToolDeclaration, tool_name: str
+) -> Files:
+    """What a call does to which files."""
+    files = Files()
+    moves = not {"move", "rename", "mv"}.isdisjoint(words_of(tool_name).split())
+    for leaf in leaves:
+        value = leaf.value
+        if not isinstance(value, str) or not value or "\n" in value:
+            if tool.kind == "code" and isinstance(value, str):
+                for path in paths_in_code(value):
+                    files.add("reads", path)
+            continue
+        for use in _uses(leaf, value, tool, moves):
+            files.add(use, value)
+        if tool.kind == "code":
+            for path in paths_in_code(value):
+                files.add("reads", path)
+    for command in commands:
+        for use, word in uses_of(command):
+            files.add(use, word)
+    return files
+
+
+def _uses(leaf: Leaf, value: str, tool: ToolDeclaration, moves: bool) -> Iterable[Use]:
+    words = set(leaf.key.split())
+    if not words.isdisjoint(_ATTACHED) or (
+        leaf.owner in _ATTACHED and not words.isdisjoint(_PATH_WORDS | {"uri", "url"})
+    ):
+        return ("reads",) if looks_like_path(value) or not words.isdisjoint(_PATH_WORDS) else ()
+    if tool.kind not in _WITH_PATHS:
+        return ("names",) if not words.isdisjoint(_PATH_WORDS) and looks_like_path(value) else ()
+    named = not words.isdisjoint(_PATH_WORDS)
+    source, target = not words.isdisjoint(_FROM), not words.isdisjoint(_TO)
+    if not named and not looks_like_path(value):
+        return ()
+    if not named and not source and not target:
+        is_uri = bool(words & {"uri", "url", "location", "resource"}) and value.lower().startswith("file:")
+        if not is_uri:
+            return ()
+    if source and not target:
+        return ("reads", "deletes") if moves or tool.effect == "delete" else ("reads",)
+    if target and not source:
+        return ("writes",)
+    if tool is UNDECLARED:
+        return ("reads", "writes")
+    return (_BY_EFFECT.get(tool.effect, "writes"),)

@@ -1,0 +1,79 @@
+"""A path in normal form, and what else it stands for: `~/x/../.ss[h]/id_*` reads `~/.ssh/id_*` and
+`~/.ssh/id_rsa`.
+
+Decides how paths are written so that two of one file are one text. Pure; nothing of a disk is known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from posixpath import normpath
+from typing import Final
+from urllib.parse import unquote
+
+LONGEST: Final = 4_096
+
+_HOME: Final = re.compile(
+    r"(?:\$(?:HOME|USERPROFILE)|\$\{(?:HOME|USERPROFILE)(?::-[^}]*)?\}|%USERPROFILE%|\$env:USERPROFILE)(?=[/\\]|$)"
+)
+_FILE_URL: Final = re.compile(r"file:(?://(?:localhost)?(?=/))?(?=[/~.])", re.IGNORECASE)
+_WINDOWS: Final = re.compile(r"(?:[A-Za-z]:|~|%\w+%|\.{1,2})?\\")
+_CLASS: Final = re.compile(r"\[([^\]\[!^-])\]")
+_ALL_WITHIN: Final = re.compile(r"(?:/|^)(?:\*{1,2}|\.\*|\*\.\*|\.\[!\.\]\*|\.\?\*|\{\*,\.\*\})$")
+
+_KNOWN_NAMES: Final = (
+    ".ssh .aws .gnupg .kube .docker .netrc .npmrc .pypirc .env .config .git .bash_history .zsh_history "
+    ".bashrc .profile .zshrc .git-credentials id_rsa id_ed25519 id_ecdsa id_dsa authorized_keys "
+    "known_hosts credentials config.json shadow passwd sudoers hosts etc bin sbin usr var lib boot dev "
+    "root home opt proc sys srv mnt tmp Library Users Documents Desktop secrets terraform.tfstate "
+)
+KNOWN_NAMES: Final = _KNOWN_NAMES.split()
+"""Names of files and folders that a glob may stand for; one that fits is tried."""
+
+MOST_STARS: Final = 4
+
+
+def paths_of(word: str) -> Iterator[str]:
+    """The path that a word names in normal form, then what it stands for too; nothing for an empty word."""
+    path = _normal(word)
+    if not path:
+        return
+    yield path
+    within = _ALL_WITHIN.search(path)
+    if within is not None:
+        yield path[: within.start()] or ("/" if path[0] == "/" else ".")
+    if any(char in path for char in "*?["):
+        known = "/".join(map(_known, path.split("/")))
+        if known != path:
+            yield known
+
+
+def _normal(word: str) -> str:
+    path = word.strip()
+    if len(path) > 1 and path[0] == path[-1] and path[0] in "'\"`":
+        path = path[1:-1]
+    if not path or len(path) > LONGEST or "\0" in path:
+        return path[:LONGEST]
+    file = _FILE_URL.match(path)
+    if file is not None:
+        path = unquote(path[file.end() :])
+    path = _HOME.sub("~", path)
+    if _WINDOWS.match(path):
+        path = path.replace("\\", "/")
+    if "[" in path:
+        path = _CLASS.sub(r"\1", path)
+    path = normpath(path)
+    return "/" + path.lstrip("/") if path.startswith("//") else path
+
+
+@lru_cache(maxsize=1024)
+def _known(segment: str) -> str:
+    """The known name that a glob of one segment stands for, or the segment itself."""
+    if len(segment) > 64 or segment.count("*") > MOST_STARS or not any(char in segment for char in "*?["):
+        return segment
+    if not any(char.isalnum() for char in segment):
+        return segment
+    return next((name for name in KNOWN_NAMES if fnmatchcase(name, segment)), segment)

@@ -1,0 +1,66 @@
+"""The payload as the derived facts see it: its scalars, each with the keys that it stands under.
+
+JSON in a text counts as what it holds. Keys are given as words (see `words.words_of`), so that `toAddresses`,
+`to_addresses` and `To-Addresses` are one. Knows nothing of what a key means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from engine.fields.json_text import opened
+from engine.fields.words import words_of
+from engine.model import Json
+
+
+class Leaf(NamedTuple):
+    """A scalar that is not null. `key` is the nearest key above it, `owner` the one above that."""
+
+    owner: str
+    key: str
+    value: str | int | float | bool
+
+
+def leaves(document: Mapping[str, Json]) -> list[Leaf]:
+    """All scalars of the payload, in order. Lists are passed through, at any depth; never raises."""
+    found: list[Leaf] = []
+    stack: list[tuple[str, str, Json]] = [("", "", document.get("inputPayload"))]
+    while stack:
+        owner, key, value = stack.pop()
+        if isinstance(value, str):
+            inside = opened(value)
+            if inside is None:
+                found.append(Leaf(owner, key, value))
+                continue
+            value = inside
+        if isinstance(value, dict):
+            stack.extend((key, words_of(name), member) for name, member in reversed(value.items()))
+        elif isinstance(value, list):
+            stack.extend((owner, key, member) for member in reversed(value))
+        elif value is not None:
+            found.append(Leaf(owner, key, value))
+    return found
+
+
+MOST_FOUND: Final = 2_000
+"""Entries of one fact; a call that has more is read only in part."""
+
+
+class Found:
+    """Texts that are found one after another, each once; `partial` when they were too many."""
+
+    __slots__ = ("_texts", "partial")
+
+    def __init__(self) -> None:
+        self._texts: dict[str, None] = {}
+        self.partial = False
+
+    def add(self, text: str) -> None:
+        if len(self._texts) < MOST_FOUND:
+            self._texts[text] = None
+        elif text not in self._texts:
+            self.partial = True
+
+    def texts(self) -> list[str]:
+        return list(self._texts)

@@ -1,0 +1,157 @@
+"""Whom a call would send to: what `derived.recipients` and `derived.recipientDomains` show.
+
+Decides which arguments name recipients, by the words of their keys (`to`, `cc`, `recipient_email`,
+`toAddresses`, `attendees`, ...), and takes the addresses out of what stands there, however it is written.
+In doubt an address is taken: of `alice@acme.com <mallory@evil.example>` both are. Who sends, or is answered
+to, is no recipient.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Final
+from urllib.parse import unquote
+
+import idna
+
+from engine.derived.payload import Found, Leaf
+from engine.derived.tools import UNDECLARED
+from engine.fields.scalars import text_of
+from engine.fields.visible import composed
+from engine.fields.words import word_set
+from engine.model import ToolDeclaration
+
+_CERTAIN: Final = word_set(
+    "cc bcc recipient recipients attendee attendees invitee invitees guest guests participant "
+    "participants addressee addressees mailto receiver receivers subscribers toaddresses tolist"
+)
+"""Words of a key, or of the key above it, that name recipients whatever the tool is."""
+_TO: Final = word_set("to email emails address addresses mail mails destination destinations forward share")
+"""Words that name recipients where the tool sends."""
+_ADDRESSED: Final = word_set(
+    "to channel channels channel id chat chat id conversation room phone number msisdn user username handle"
+)
+_NOT: Final = word_set(
+    "from sender reply replyto organizer organiser author creator owner return bounce subject body "
+    "content text html message title description summary valid until date time due since start end type "
+    "format url path file count limit role status ip mac street postal billing headers"
+)
+_SENDING: Final = frozenset({None, "mail", "chat", "calendar", "agents", "crm", "tickets", "other"})
+
+LONGEST_LIST: Final = 1 << 20
+
+_QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.){0,256}"(?!@)', re.DOTALL)
+_QUOTED_LOCAL: Final = re.compile(r'"((?:[^"\\]|\\.){0,256})"(?=@)', re.DOTALL)
+_COMMENT: Final = re.compile(r"\([^()]*\)")
+_ADDRESS: Final = re.compile(
+    r"(?<![^\s<>,;:\"()\[\]@])[^\s<>,;:\"()\[\]@]++(?:@(?:[^\s<>,;:\"()\[\]@]++|\[[^\s\[\]]{1,64}\]))+"
+)
+_PARTS: Final = re.compile(r"[,;\n\r]+")
+_COPIED: Final = re.compile(r"[?&](?:to|cc|bcc)=", re.IGNORECASE)
+_PARAMETER: Final = re.compile(r"[?&]\w*=[^&]*")
+_MAILTO: Final = re.compile(r"mailto:", re.IGNORECASE)
+
+
+def recipients_of(leaves: Sequence[Leaf], tool: ToolDeclaration) -> Found:
+    """The recipients: addresses in lower case, with the domain as IDNA; of anything else its text."""
+    found = Found()
+    sends = tool.kind in _SENDING or tool.effect == "send"
+    for leaf in leaves:
+        if found.partial:
+            break
+        sure = _names_recipient(leaf, sends)
+        if sure is None:
+            continue
+        text = composed(text_of(leaf.value))
+        if isinstance(leaf.value, bool) or len(text) > LONGEST_LIST:
+            found.partial |= not isinstance(leaf.value, bool)
+            continue
+        for recipient in _in(text, sure and sends and tool is not UNDECLARED):
+            found.add(recipient)
+    return found
+
+
+def domains_of(recipients: Found) -> Found:
+    found = Found()
+    found.partial = recipients.partial
+    for recipient in recipients.texts():
+        if "@" in recipient and not recipient.startswith("@"):
+            found.add(recipient.rpartition("@")[2].strip("[]"))
+    return found
+
+
+def _names_recipient(leaf: Leaf, sends: bool) -> bool | None:
+    """Whether what stands there is a recipient in any case (True), if it is an address (False), or never."""
+    words, above = leaf.key.split(), leaf.owner.split()
+    if not _NOT.isdisjoint(words) and "to" not in words[:1]:
+        return None
+    if (
+        not _NOT.isdisjoint(above)
+        and _CERTAIN.isdisjoint(words)
+        and "to" not in words
+        and above != ["message"]
+    ):
+        return None
+    if "name" in words or ("id" in words[1:] and not sends):
+        return None
+    if not _CERTAIN.isdisjoint(words):
+        return True
+    if not _CERTAIN.isdisjoint(above) or "to" in above:
+        return "email" in words or "address" in words or "to" in words
+    if not sends:
+        return None
+    if words in (["to"], ["send", "to"], ["channel"], ["channel", "id"], ["chat", "id"], ["phone", "number"]):
+        return True
+    if not _TO.isdisjoint(words) or not _ADDRESSED.isdisjoint(words):
+        return False
+    return None
+
+
+def _in(text: str, sure: bool) -> Iterator[str]:
+    """The recipients in a text: addresses, and (`sure`) whatever else stands between commas."""
+    if _MAILTO.match(text.strip()):
+        text = unquote(_PARAMETER.sub("", _COPIED.sub(",", text.strip()[7:])))
+    if "@" not in text:
+        if sure:
+            yield from (part for each in _PARTS.split(text) if (part := each.strip()))
+        return
+    bare = _QUOTED.sub(" ", _QUOTED_LOCAL.sub(lambda found: _token(found[1]), text))
+    if "@" not in bare:
+        bare = text.replace('"', " ")
+    bare = _COMMENT.sub("", bare)
+    end = 0
+    for found in _ADDRESS.finditer(bare):
+        if sure and bare[found.start() - 1 : found.start()] != "<":
+            yield from _names(bare[end : found.start()], first=not end)
+        end = found.end()
+        local, *domains = found[0].split("@")
+        for domain in domains:
+            yield f"{local.strip(chr(39)).lower()}@{domain_of(domain)}"
+    if sure and end:
+        yield from _names(bare[end:] + ",")
+
+
+def _names(text: str, first: bool = False) -> Iterator[str]:
+    """What stands alone between commas beside the addresses, such as the name of a group."""
+    for part in _PARTS.split(text)[not first : -1]:
+        if word := part.strip(" <>:\t"):
+            yield word
+
+
+def _token(quoted: str) -> str:
+    """A quoted local part as one word."""
+    return re.sub(r"[\s<>,;:\"()\[\]@\\]", "_", quoted) or "_"
+
+
+@lru_cache(maxsize=4096)
+def domain_of(text: str) -> str:
+    """A domain as it is compared: lower case, NFKC, IDNA, no dot at the end."""
+    domain = composed(text).strip().strip(".'").lower()
+    if domain.isascii() or len(domain) > 253:
+        return domain[:253]
+    try:
+        return idna.encode(domain, uts46=True).decode()
+    except (idna.IDNAError, UnicodeError, IndexError):
+        return domain

@@ -1,0 +1,243 @@
+"""The SQL of a call: what `derived.sql` shows, one entry a statement.
+
+Read by sqlglot, first as PostgreSQL, and where the text has what other databases read otherwise, as MySQL
+and as SQL Server too: what one of them would run counts. A statement within another (`WITH x AS (DELETE
+...)`) is an entry of its own. What cannot be parsed is one entry with the verb `unknown`.
+
+sqlglot is loaded when the first text is read, since that takes long. Its parser may try one thing after
+another, so its steps are counted: a text beyond a bound is read only in part. Knows nothing of policies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any, Final
+
+from engine.derived.commands import Command
+from engine.derived.payload import MOST_FOUND, Leaf
+from engine.derived.tools import UNDECLARED
+from engine.fields.words import word_set
+from engine.model import Json, ToolDeclaration
+
+MOST_SQL: Final = 16_384
+"""Characters of SQL that are read of one call."""
+
+STEPS: Final = 30_000
+"""Tokens that the parser may go through for one call, back and forth, ..."""
+STEPS_A_CHARACTER: Final = 3
+"""... and so many more for each character."""
+
+UNKNOWN: Final = "unknown"
+
+_KEYS: Final = word_set("sql query queries statement statements script ddl dml migration")
+_BEGINS: Final = re.compile(
+    r"(?:\s|\(|--[^\n]*\n|/\*(?:[^*]|\*(?!/)){0,2000}\*/)*+(?:select|insert|update|delete|drop|create|alter|truncate"
+    r"|with|merge|grant|revoke|replace|call|exec|execute|do|set|begin|explain|copy|load|vacuum|rename|declare|use)\b",
+    re.IGNORECASE,
+)
+_OTHERWISE: Final = re.compile(r"[\\`#]|--(?!\s)|/\*!|\btemporary\b", re.IGNORECASE)
+_BRACKETED: Final = re.compile(r"\[[A-Za-z_]|(?<![\w$])#[A-Za-z_#]")
+_CONDITIONAL: Final = re.compile(r"/\*!\d*((?:[^*]|\*(?!/))*+)\*/")
+_CLIENTS: Final = word_set(
+    "psql mysql mariadb sqlite3 sqlite sqlcmd bq duckdb clickhouse-client snowsql usql pgcli mycli"
+)
+_CLIENT_OPTIONS: Final = re.compile(r"(?:--command|--execute|--query|-[ceqQ])=?(.*)", re.DOTALL)
+_EXPLAINED: Final = re.compile(
+    r"(^|;)\s*explain\s+(?=[^;]{0,200}\banaly[sz]e\b)(?:(?:analy[sz]e|verbose|\([^)]{0,200}\))\s*)+",
+    re.IGNORECASE,
+)
+"""`EXPLAIN ANALYZE` runs what it explains."""
+_TEMPORARY_NAMES: Final = re.compile(r"#|(?:pg_temp|temp)\.", re.IGNORECASE)
+
+
+class _Beyond(Exception):
+    """A bound was reached."""
+
+
+def sql_texts(leaves: Sequence[Leaf], commands: Iterable[Command], tool: ToolDeclaration) -> list[str]:
+    """The texts of a call that are SQL: by their keys, or by how they begin where the tool is for SQL, and
+    what commands give to a client of a database."""
+    found: list[str] = []
+    by_key = tool is UNDECLARED or tool.kind in ("sql", "code", "cloud", "other")
+    for leaf in leaves:
+        text = leaf.value
+        if not isinstance(text, str) or not text.strip():
+            continue
+        named = not _KEYS.isdisjoint(leaf.key.split()) and by_key
+        if (named and (tool.kind == "sql" or _BEGINS.match(text))) or (
+            tool.kind == "sql" and _BEGINS.match(text)
+        ):
+            found.append(text)
+    for command in commands:
+        if command.program in _CLIENTS:
+            found += _of_client(command)
+    return found
+
+
+def _of_client(command: Command) -> Iterator[str]:
+    given = False
+    for word in command.words:
+        option = _CLIENT_OPTIONS.fullmatch(word)
+        text = option[1] if option else word
+        if text and (given or _BEGINS.match(text)):
+            yield text
+        given = option is not None and not option[1]
+
+
+def statements_of(texts: Iterable[str]) -> tuple[list[Json], bool]:
+    """The entries, each once, and whether there may be more."""
+    found: dict[str, dict[str, Json]] = {}
+    room = MOST_SQL
+    steps = [STEPS]
+    for text in texts:
+        room -= len(text)
+        steps[0] += STEPS_A_CHARACTER * len(text)
+        if room < 0:
+            return list(found.values()), True
+        try:
+            for entry in _entries(_EXPLAINED.sub(r"\1 ", _CONDITIONAL.sub(r" \1 ", text)), steps):
+                found[repr(entry)] = entry
+        except (_Beyond, RecursionError):
+            return list(found.values()), True
+        if len(found) > MOST_FOUND:
+            return list(found.values())[:MOST_FOUND], True
+    return list(found.values()), False
+
+
+def entry(
+    verb: str, tables: Sequence[str] = (), where: bool = False, temporary: bool = False, thing: str = ""
+) -> dict[str, Json]:
+    """An entry of `derived.sql`."""
+    return {"verb": verb, "tables": list(tables), "where": where, "temporary": temporary, "object": thing}
+
+
+def _entries(text: str, steps: list[int]) -> Iterator[dict[str, Json]]:
+    bracketed = _BRACKETED.search(text) is not None
+    readings = [_parsed(text, "postgres", steps)]
+    if _OTHERWISE.search(text) is not None:
+        readings.append(_parsed(text, "mysql", steps))
+    if bracketed:
+        readings.append(_parsed(text, "tsql", steps))
+    trees = [tree for reading in readings for tree in reading or ()]
+    if readings[0] is None and not (trees and (bracketed or "`" in text)):
+        yield entry(UNKNOWN)
+    temporary: set[str] = set()
+    for tree in trees:
+        yield from _of_tree(tree, temporary)
+
+
+def _of_tree(tree: Any, temporary: set[str]) -> Iterator[dict[str, Json]]:
+    from sqlglot import exp
+
+    changing = (exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Into)
+    yield _of_statement(tree, temporary)
+    for node in tree.walk():
+        if node is not tree and isinstance(node, changing):
+            if isinstance(node, exp.Into):
+                yield entry("create", _names(node), temporary=bool(node.args.get("temporary")), thing="table")
+            elif not isinstance(node.parent, exp.When):
+                yield _of_statement(node, temporary)
+
+
+def _of_statement(node: Any, temporary: set[str]) -> dict[str, Json]:
+    from sqlglot import exp
+
+    verb = _VERBS.get(node.key, node.key)
+    if isinstance(node, exp.Command):
+        words = f"{node.this} {node.args.get('expression') or ''}".lower().split()
+        return entry(words[0], thing=words[1] if words[1:] and words[1].isalpha() else "")
+    if isinstance(node, (exp.Create, exp.Drop, exp.Alter, exp.TruncateTable)):
+        made = node.this if isinstance(node, exp.Create) else node
+        names = list(dict.fromkeys(_names(made))) if made is not None else []
+        thing = str(node.args.get("kind") or ("table" if verb == "truncate" else "")).lower()
+        properties = node.args.get("properties")
+        marked = bool(node.args.get("temporary")) or (
+            properties is not None and properties.find(exp.TemporaryProperty) is not None
+        )
+        if marked and verb == "create":
+            temporary.update(names)
+        passing = marked or (
+            bool(names) and all(_TEMPORARY_NAMES.match(name) or name in temporary for name in names)
+        )
+        return entry(verb, names, temporary=passing, thing=thing)
+    names = list(dict.fromkeys(_names(node)))
+    passing = bool(names) and all(_TEMPORARY_NAMES.match(name) or name in temporary for name in names)
+    return entry(verb, names, _is_limited(node), passing)
+
+
+_VERBS: Final = {
+    "truncatetable": "truncate",
+    "transaction": "begin",
+    "union": "select",
+    "except": "select",
+    "intersect": "select",
+    "subquery": "select",
+    "values": "select",
+    "setitem": "set",
+}
+
+
+def _names(node: Any) -> list[str]:
+    """The tables in a node, in lower case, with their schemas."""
+    from sqlglot import exp
+
+    common = {each.alias.lower() for each in node.find_all(exp.CTE)}
+    found: list[str] = []
+    for table in node.find_all(exp.Table):
+        name = ".".join(part.name for part in table.parts).lower()
+        if name and name not in common:
+            passing = any(part.args.get("temporary") for part in table.parts)
+            found.append(f"#{name}" if passing else name)
+    return found
+
+
+def _is_limited(node: Any) -> bool:
+    """Whether a condition that reads a column says which rows; `WHERE 1 = 1` says none."""
+    from sqlglot import exp
+
+    where = node.args.get("where")
+    return where is not None and where.find(exp.Column) is not None
+
+
+def _parsed(text: str, dialect: str, steps: list[int]) -> list[Any] | None:
+    """The trees of the statements; None when one of them cannot be parsed."""
+    from sqlglot.errors import ErrorLevel, SqlglotError
+
+    language, parser = _reader(dialect)
+    try:
+        made = parser(error_level=ErrorLevel.IMMEDIATE, dialect=language)
+        made.left = steps
+        return [
+            tree
+            for tree in made.parse(language.tokenize(text), text)
+            if tree is not None and tree.key != "semicolon"
+        ]
+    except _Beyond:
+        raise
+    except (SqlglotError, ValueError, TypeError, AttributeError, KeyError, IndexError):
+        return None  # what its parser stumbles on is as little understood as what it refuses
+
+
+@cache
+def _reader(dialect: str) -> tuple[Any, Any]:
+    """A dialect, and its parser with its steps counted."""
+    from sqlglot.dialects.dialect import Dialect
+
+    language: Any = Dialect.get_or_raise(dialect)
+    base: Any = language.parser_class
+
+    class Counted(base):  # type: ignore[misc, unused-ignore]
+        left: list[int]
+
+        def _advance(self, times: int = 1) -> None:
+            self.left[0] -= 1
+            if self.left[0] < 0:
+                raise _Beyond
+            super()._advance(times)
+
+        def _warn_unsupported(self) -> None:
+            """What falls back to a mere command needs no line in the log."""
+
+    return language, Counted

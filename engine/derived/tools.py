@@ -1,0 +1,101 @@
+"""Tools by their names: what is declared of a tool, however its name is written.
+
+A name is read as words: `BashTool`, `runBash`, `Execute-Bash`, `mcp__server__run_command` are `bash tool`,
+`run bash`, `execute bash`, `mcp server run command`. A pattern is words too, written in any of these ways,
+and matches where they stand in the name one after another, also glued together (`runcommand`). In a pattern
+
+    *       at the end or beginning of a word stands for the rest of it, alone for any words
+    =read   matches only the tool that is called just this, as in `Read`, `fs.read`, `mcp__fs__read`
+
+Of several declarations the one counts whose pattern says most: a whole name before a part, more letters
+before fewer, then the later one. Knows nothing of calls.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from engine.fields.pattern import Pattern, compile_pattern
+from engine.fields.words import LONGEST_NAME, WORD, words_of
+from engine.model import UNKNOWN_KIND, ToolDeclaration, ToolSet
+
+MOST_REMEMBERED: Final = 4_096
+"""Names of tools whose declarations are remembered."""
+
+_OWNER: Final = re.compile(r"__|[./:]")
+
+UNDECLARED: Final = ToolDeclaration(())
+"""What is known of a tool that nobody declared."""
+
+
+class Tools:
+    """The declarations of an organisation. Never changes; `declared` may be asked from any thread."""
+
+    __slots__ = ("_known", "_patterns", "sets")
+
+    def __init__(self, sets: Iterable[ToolSet] = ()) -> None:
+        self.sets = tuple(sets)
+        patterns = [
+            (_strength(name), number, _pattern(name), name.startswith("="), tool)
+            for number, tool in enumerate(tool for each in self.sets for tool in each.tools)
+            for name in tool.names
+        ]
+        patterns.sort(key=lambda entry: entry[:2], reverse=True)
+        self._patterns = [(pattern, whole, tool) for _, _, pattern, whole, tool in patterns]
+        self._known: dict[str, ToolDeclaration] = {}
+
+    def declared(self, tool_name: str) -> ToolDeclaration:
+        """What is declared of a tool; `UNDECLARED` when nothing is."""
+        found = self._known.get(tool_name)
+        if found is None:
+            found = next(self._matching(tool_name), UNDECLARED)
+            if len(self._known) >= MOST_REMEMBERED:
+                self._known.clear()
+            self._known[tool_name] = found
+        return found
+
+    def _matching(self, tool_name: str) -> Iterator[ToolDeclaration]:
+        words, alone = words_of(tool_name), words_of(_OWNER.split(tool_name[-LONGEST_NAME:])[-1])
+        for pattern, whole, tool in self._patterns:
+            if pattern.search(alone if whole else words) is True:
+                yield tool
+
+
+NO_TOOLS: Final = Tools()
+"""Where nothing is declared."""
+
+
+def kind_of(tool: ToolDeclaration) -> str:
+    """What `tool.kind` shows."""
+    return tool.kind or (UNKNOWN_KIND if tool is UNDECLARED else "other")
+
+
+def check_name(pattern: str) -> str | None:
+    """What is wrong with a name pattern; None when nothing is."""
+    words = words_of(pattern).replace("*", "").split()
+    if not words:
+        return "it has no word in it"
+    return None if len(pattern) <= LONGEST_NAME else f"it is longer than {LONGEST_NAME} characters"
+
+
+def _strength(pattern: str) -> tuple[bool, int]:
+    return pattern.startswith("="), sum(map(str.isalnum, pattern))
+
+
+def _pattern(pattern: str) -> Pattern:
+    """A pattern over the words of a name; linear, however many `*` it has."""
+    body, before = "", None
+    for token in WORD.finditer(pattern):
+        glued = before is not None and before.end() == token.start() and "*" in (before[0], token[0])
+        if token[0] != "*":
+            piece = re.escape(token[0].lower())
+        else:
+            alone = (
+                pattern[token.start() - 1 : token.start()].isalnum() or pattern[token.end() :][:1].isalnum()
+            )
+            piece = "[^ ]*" if alone else ".*"
+        body += piece if glued or before is None else f" ?{piece}"
+        before = token
+    return compile_pattern(f"^{body}$" if pattern.startswith("=") else f"(?:^| ){body}(?: |$)")

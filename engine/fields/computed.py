@@ -1,0 +1,96 @@
+"""The fields that the service works out of a call: names, shapes and what they mean, in one table.
+
+Decides what a condition may name below `tool` and `derived`; how each is worked out is the business of the
+room `derived`. The reference page of fields is made of this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+TOOL: Final = "tool"
+DERIVED: Final = "derived"
+
+UNREADABLE: Final = "unreadable"
+"""The last value of what could be worked out only in part: the call goes beyond a bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A computed field. `kind` is `text`, `number`, `list` (of texts) or `records` (a list of objects), whose
+    keys and kinds are `shape`. In an expression a list is there always, empty where there is nothing;
+    `optional` says of the others that they may be missing. A field condition takes an empty list for
+    missing."""
+
+    kind: str
+    meaning: str
+    shape: Mapping[str, str] = field(default_factory=dict)
+    optional: bool = False
+
+
+MEMBERS: Final[Mapping[str, Mapping[str, Member]]] = {
+    TOOL: {
+        "kind": Member(
+            "text",
+            "kind of the tool by the tool sets, such as `shell` or `mail`; `unknown` if none declares it",
+        ),
+        "effect": Member(
+            "text",
+            "what the tool does: `read`, `write`, `execute`, `send`, `pay` or `delete`; `write` if none"
+            " declares it",
+        ),
+    },
+    DERIVED: {
+        "shellCommands": Member(
+            "list",
+            "every command a shell would run, one text each, with quotes, variables, `$(...)`, base64 and"
+            " wrappers such as `sudo` or `sh -c` undone; the original text is always among them",
+        ),
+        "commands": Member(
+            "records",
+            "the same in parts; `pipedInto` are the programs that get its output, `inCode` says that code in"
+            " another language starts it",
+            {
+                "program": "text",
+                "options": "list",
+                "arguments": "list",
+                "pipedInto": "list",
+                "inCode": "boolean",
+            },
+        ),
+        "reads": Member("list", "paths the call reads, by its arguments and commands, in normal form"),
+        "writes": Member("list", "paths the call writes"),
+        "deletes": Member("list", "paths the call deletes"),
+        "files": Member("list", "all paths the call names: read, written, deleted or only looked for"),
+        "hosts": Member(
+            "list", "hosts the call goes to: lower case, IDNA, no port, one spelling for an address"
+        ),
+        "urls": Member("list", "URLs the call goes to, their hosts so written"),
+        "recipients": Member(
+            "list", "whom the call would send to, wherever and however it is written; addresses in lower case"
+        ),
+        "recipientDomains": Member(
+            "list", "the domains of those recipients that are mail addresses, as IDNA"
+        ),
+        "sql": Member(
+            "records",
+            "one entry a statement; `verb` is `unknown` for what cannot be parsed, `where` says whether a"
+            " condition limits it, `temporary` that it concerns temporary tables alone, `object` what is"
+            " created or dropped",
+            {"verb": "text", "tables": "list", "where": "boolean", "temporary": "boolean", "object": "text"},
+        ),
+        "amount": Member(
+            "number",
+            "the money a tool moves: of several amounts of one kind the sum, of several kinds the greatest",
+            optional=True,
+        ),
+        "currency": Member("text", "its currency, three capitals, or `mixed`", optional=True),
+        "text": Member(
+            "list",
+            "all text of the call as it reads: NFKC, look-alikes as ASCII, no invisible characters, base64"
+            " and URL encoding decoded once",
+        ),
+    },
+}

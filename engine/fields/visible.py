@@ -1,0 +1,61 @@
+"""Text as a reader sees it: NFKC, no invisible characters, look-alikes as the ASCII that they look like.
+
+The table of look-alikes is made of Unicode's data by `make_lookalikes`. Linear: a text is composed piece by
+piece, since composing a long run of accents is not. Knows nothing of calls.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import unicodedata
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+PIECE: Final = 512
+"""Characters that are composed at once."""
+
+_TABLE: Final = Path(__file__).with_name("lookalikes.txt")
+_OTHER_THAN_BLANKS: Final = re.compile(r"[^\x20-\x7e\t\n\r]")
+
+
+def composed(text: str) -> str:
+    """The text in NFKC, without invisible characters."""
+    if text.isascii():
+        return text.translate(_controls()) if _OTHER_THAN_BLANKS.search(text) else text
+    pieces = (text[at : at + PIECE] for at in range(0, len(text), PIECE))
+    return "".join(unicodedata.normalize("NFKC", piece) for piece in pieces).translate(_invisible())
+
+
+def visible(text: str) -> str:
+    """`composed`, with look-alikes as ASCII."""
+    text = composed(text)
+    return text if text.isascii() else text.translate(_lookalikes())
+
+
+@cache
+def _controls() -> Mapping[int, None]:
+    return dict.fromkeys(code for code in (*range(32), 127) if chr(code) not in "\t\n\r")
+
+
+@cache
+def _invisible() -> Mapping[int, None]:
+    """Format characters, fillers, selectors of variants and controls, which show nothing."""
+    fillers = (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0, 0x2800)
+    selectors = (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))
+    formats = (
+        code for code in range(0x80, sys.maxunicode + 1) if unicodedata.category(chr(code)) in ("Cf", "Cc")
+    )
+    return {**_controls(), **dict.fromkeys((*fillers, *selectors, *formats))}
+
+
+@cache
+def _lookalikes() -> Mapping[int, str]:
+    found: dict[int, str] = {}
+    for line in _TABLE.read_text(encoding="utf-8").split("\n"):
+        text, tab, characters = line.partition("\t")
+        if tab and not line.startswith("# "):
+            found.update(dict.fromkeys(map(ord, characters), text))
+    return found

