@@ -3,8 +3,8 @@
 Decides what a member needs: recipients read no shell, and a call is read as shell once for all that ask.
 Members are named in the table of `fields.computed`. Knows nothing of conditions.
 
-INVARIANT: never raises for any JSON document. What goes beyond a bound of a reader is known in part: the value
-ends with `UNREADABLE` (in records, with one all of whose members are that), and `value` says so.
+INVARIANT: never raises for any JSON document. What goes beyond a bound of a reader is known in part: the
+value ends with `UNREADABLE` (in records, with one all of whose members are that), and `value` says so.
 """
 
 from __future__ import annotations
