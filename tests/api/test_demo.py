@@ -16,13 +16,13 @@ import pytest
 from api.demo.play import DemoFailed, play
 from api.demo.session import load_session, posted
 from api.demo.show import Summary
-from engine.documents.policy import load_policy
+from engine.documents.policy import load_policy, policy_as_json
 from engine.matching.decision import decide
 from engine.matching.ruleset import Ruleset
 from engine.model import Policy, ToolCall
-from tests.harness.fixed_policies import FixedPolicies
+from tests.harness.application import PASSWORD
 from tests.harness.places import SHIPPED
-from tests.harness.running_service import PASSWORD, running
+from tests.harness.running_service import Served
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 FOLDER = SHIPPED / "policies"
@@ -231,7 +231,7 @@ def test_event_bodies_keep_the_recorded_facts() -> None:
 
 
 def test_plays_twice_against_the_real_service(tmp_path: Path) -> None:
-    with running(tmp_path, FixedPolicies.of(*shipped())) as service:
+    with Served(tmp_path, map(policy_as_json, shipped())) as service:
         reviewer = service.user("reviewer", "reviewer@corp.example")
         for _ in range(2):
             out = io.StringIO()
@@ -241,8 +241,5 @@ def test_plays_twice_against_the_real_service(tmp_path: Path) -> None:
             assert summary.events == len(load_session().events) - 3
             assert 0.65 <= summary.allowed / summary.calls <= 0.75
             assert min(summary.blocked, summary.approved, summary.rejected) >= 4
-        left = service.request(
-            "GET", "/v1/approvals", params={"status": "pending"}, headers=service.bearer("reviewer")
-        )
-        assert left.json() == []
+        assert service.call("reviewer", "GET", "/v1/approvals?status=pending").json() == []
         assert service.audit("enforcement.gap") == []

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from tests.browser.support import Console, find_chromium, launch, rules
-from tests.harness.running_service import running
+from tests.browser.support import POLICIES, Console, find_chromium, launch
+from tests.harness.running_service import Served
 
 
 @pytest.fixture(scope="package")
@@ -25,7 +25,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def console(browser: Browser, tmp_path: Path) -> Iterator[Console]:
     """A service with agents and reviewers; whatever a page complained of fails the test."""
-    with running(tmp_path, rules()) as service:
+    with Served(tmp_path, POLICIES) as service:
         console = Console(service, browser)
         yield console
         console.close()

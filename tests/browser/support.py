@@ -22,9 +22,8 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Playwright
 
-from engine.documents.policy import policy_from_json
-from tests.harness.fixed_policies import FixedPolicies
-from tests.harness.running_service import PASSWORD, Service
+from tests.harness.application import PASSWORD
+from tests.harness.running_service import Served
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -72,10 +71,6 @@ POLICIES = (
 )
 
 
-def rules() -> FixedPolicies:
-    return FixedPolicies.of(*(policy_from_json(dict(policy)) for policy in POLICIES))
-
-
 def find_chromium() -> str:
     for name in ("chromium", "chromium-browser", "google-chrome"):
         if path := shutil.which(name):
@@ -93,7 +88,7 @@ def launch(playwright: Playwright) -> Browser:
 class Console:
     """The service as agents and reviewers meet it."""
 
-    def __init__(self, service: Service, browser: Browser) -> None:
+    def __init__(self, service: Served, browser: Browser) -> None:
         self.service = service
         self.browser = browser
         self.address = str(service.http.base_url).rstrip("/")
@@ -106,11 +101,11 @@ class Console:
 
     def post(self, event_type: str, metadata: dict[str, Any], *, run: str, agent: str) -> dict[str, Any]:
         number = next(self._numbers)
-        answer = self.service.request(
+        answer = self.service.call(
+            "agent",
             "POST",
             "/v1/events",
-            headers={"X-API-Key": self.service.api_key},
-            json={
+            {
                 "eventId": f"event-{number}",
                 "runId": run,
                 "agentId": agent,
@@ -152,19 +147,17 @@ class Console:
 
     def resolve(self, approval_id: str, verb: str, reason: str | None, role: str = "admin") -> None:
         """Somebody else decides, over HTTP."""
-        answer = self.service.request(
+        answer = self.service.call(
+            role,
             "POST",
             f"/v1/approvals/{approval_id}/{verb}",
-            headers=self.service.bearer(role),
-            json={"reason": reason} if reason else {},
+            {"reason": reason} if reason else {},
         )
         assert answer.status_code == 200, answer.text
 
     def approval(self, approval_id: str) -> dict[str, Any]:
         """As the service has it now."""
-        answer = self.service.request(
-            "GET", f"/v1/approvals/{approval_id}", headers=self.service.bearer("admin")
-        )
+        answer = self.service.call("admin", "GET", f"/v1/approvals/{approval_id}")
         found: dict[str, Any] = answer.json()
         return found
 

@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.support import Console, link, row
+from tests.harness.application import PEOPLE
 
 pytestmark = pytest.mark.browser
 
@@ -233,11 +234,9 @@ def test_an_unknown_approval_is_told_and_the_others_are_at_hand(console: Console
 def test_another_organisations_approval_is_unknown(console: Console) -> None:
     console.expect_trouble("Failed to load resource")
     approval = console.hold()
-    console.service.organisation("other")
-    user = console.service.user("reviewer", organisation="other")
     page = console.page()
     page.goto(link(approval))
-    console.fill_login(page, user["email"])
+    console.fill_login(page, PEOPLE["other reviewer"][1])
     expect(page.get_by_role("heading", name="This approval is not here")).to_be_visible()
     expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
 
@@ -281,12 +280,7 @@ def test_deciding_among_all_shows_how_it_ended(console: Console) -> None:
 def test_a_halted_call_can_be_rejected_but_not_approved(console: Console) -> None:
     console.expect_trouble("Failed to load resource")
     approval = console.hold()
-    halted = console.service.request(
-        "POST",
-        "/v1/halt",
-        headers=console.service.bearer("admin"),
-        json={"scope": "all", "reason": "a fire drill"},
-    )
+    halted = console.service.call("admin", "POST", "/v1/halt", {"scope": "all", "reason": "a fire drill"})
     assert halted.is_success, halted.text
     page = console.reviewer(approval)
     expect(pane(page)).to_contain_text("run-of-clerk")

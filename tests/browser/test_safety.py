@@ -38,12 +38,7 @@ def post_raw(console: Console, payload: str) -> str:
         '"eventType":"tool.called","metadata":{"toolCallId":"raw","toolName":"payments.raw",'
         f'"inputPayload":{payload}}}}}'
     )
-    answer = console.service.request(
-        "POST",
-        "/v1/events",
-        content=body.encode(),
-        headers={"X-API-Key": console.service.api_key, "Content-Type": "application/json"},
-    )
+    answer = console.service.call("agent", "POST", "/v1/events", raw=body)
     assert answer.status_code == 200, answer.text
     return str(answer.json()["approvalId"])
 

@@ -1,10 +1,12 @@
-"""A whole service inside the test process: fake clock, counted ids, people and keys to call it as.
+"""A whole service inside the test process: a clock to move, counted ids, people and keys to call it as.
 
     async with Service(tmp_path, policies=[...]) as service:
         answer = await service.call("agent", "POST", "/v1/events", {...})
 
 Nothing is mocked: the application is the real one over its real database, called through ASGI. Policies are a
-fixed set, or with `live=True` real files in a real folder, which the API may then change.
+fixed set, or with `live=True` real files in a real folder, which the API may then change. The same service on
+a socket is `ServedService`; as processes of its own it is `Node`. All three have the settings, the password
+and the events that are stated here.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import contextlib
 import functools
 import itertools
 import json
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +28,7 @@ from api import policies as policies_
 from api import settings
 from api.app import Application
 from api.auth import passwords
-from api.auth.credentials import key_digest
+from api.auth.credentials import key_digest, key_prefix
 from api.caller import Caller
 from api.clock import iso
 from api.context import Context
@@ -38,6 +41,7 @@ from tests.harness.fixed_policies import FixedPolicies
 
 BASE = "http://service.example"
 PASSWORD = "correct horse battery staple"
+SECRET = "a secret of tests that is as long as the longest digest of any algorithm needs it"
 
 PEOPLE = {
     "admin": ("default", "admin@acme.example", "admin"),
@@ -50,7 +54,7 @@ PEOPLE = {
 }
 """name -> organisation, e-mail, role."""
 
-KEYS = {
+KEYS: Mapping[str, tuple[str, str | None]] = {
     "agent": ("default", None),
     "second agent": ("default", None),
     "bound agent": ("default", "mailer"),
@@ -59,23 +63,37 @@ KEYS = {
 """name -> organisation, the agent that the key is bound to."""
 
 
-class FakeClock:
-    """Stands still until it is moved; starts far ahead of any real time."""
+NO_LAUNCHES = {
+    "policyId": "no-launches",
+    "name": "No launches",
+    "action": "block",
+    "enabled": True,
+    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "launch"}],
+}
+"""The least that a service starts with: a policy that matches nothing other tests send."""
+
+Who = str | Mapping[str, str] | Mapping[str, bytes]
+"""Who calls: somebody of `PEOPLE` or `KEYS`, `nobody`, or the header of a credential."""
+
+
+class Clock:
+    """The time, which tests move. It stands still far ahead of any real time, or `runs` as real time does."""
 
     START = 4_102_444_800.0  # 2100-01-01T00:00:00Z
 
-    def __init__(self, now: float = START) -> None:
-        self.now = now
+    def __init__(self, *, runs: bool = False) -> None:
+        self.runs = runs
+        self.ahead = 0.0
 
     def __call__(self) -> float:
-        return self.now
+        return (time.time() if self.runs else self.START) + self.ahead
 
     def advance(self, seconds: float) -> None:
-        self.now += seconds
+        self.ahead += seconds
 
     @property
     def text(self) -> str:
-        return iso(self.now)
+        return iso(self())
 
 
 class CountedIds:
@@ -119,21 +137,24 @@ def password_hash() -> str:
     return passwords.hashed(PASSWORD)
 
 
-def settings_for(folder: Path, **environment: str) -> Settings:
-    """Settings with everything below one folder and nothing from the real environment."""
-    return settings.load(
-        {
-            "GOVERNANCE_DATA_DIR": str(folder / "data"),
-            "GOVERNANCE_POLICIES_DIR": str(folder / "policies.d"),
-            "GOVERNANCE_JWT_SECRET": "a secret for tests only, 32 bytes or more",
-            "GOVERNANCE_FRONTEND_URL": "https://console.example",
-            **environment,
-        }
-    )
+def environment(folder: Path, **changes: str) -> dict[str, str]:
+    """What a service of tests is told: that everything lies below one folder."""
+    return {
+        "GOVERNANCE_DATA_DIR": str(folder / "data"),
+        "GOVERNANCE_POLICIES_DIR": str(folder / "policies.d"),
+        "GOVERNANCE_JWT_SECRET": SECRET,
+        **changes,
+    }
 
 
-class Service:
-    """See the module. `people` and `keys` name who there is; tokens are issued without logging in."""
+def settings_for(folder: Path, **changes: str) -> Settings:
+    """Settings of these and nothing from the real environment."""
+    frontend = {"GOVERNANCE_FRONTEND_URL": "https://console.example"}
+    return settings.load(environment(folder, **(frontend | changes)))
+
+
+class Installation:
+    """A service with its people and keys, whichever way it is called."""
 
     def __init__(
         self,
@@ -145,7 +166,7 @@ class Service:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.settings = settings_for(folder, **(environment or {}))
-        self.clock = FakeClock()
+        self.clock = Clock()
         self.ids = CountedIds()
         self.open_policies: OpenPolicies = functools.partial(
             policies_.open_policies, clock=self.clock, ids=self.ids
@@ -154,44 +175,25 @@ class Service:
             write_policies(self.settings.policies_dir, policies)
             write_files(self.settings.policies_dir, files or {})
         else:
-            self.open_policies = lambda *_: contextlib.nullcontext(FixedPolicies.of_shapes(policies))
+            fixed = FixedPolicies.of_shapes(policies)
+            self.open_policies = lambda *_: contextlib.nullcontext(fixed)
         self.notices: list[tuple[str, dict[str, Any]]] = []
         """Every webhook event that was committed, and its data."""
         self.credentials: dict[str, dict[str, str]] = {"nobody": {}}
         self.callers: dict[str, Caller] = {}
-        self._resources = contextlib.AsyncExitStack()
+        self.application = Application(self._startup)
 
-    async def __aenter__(self) -> Service:
-        @contextlib.asynccontextmanager
-        async def startup() -> AsyncIterator[Context]:
-            async with open_service(
-                self.settings, self.open_policies, clock=self.clock, ids=self.ids
-            ) as context:
-                self.context = context
-                yield context
-
-        self.application = Application(startup)
-        await self._resources.enter_async_context(lifespan(self.application))
-        self.http = await self._resources.enter_async_context(
-            httpx.AsyncClient(
-                transport=httpx.ASGITransport(self.application, raise_app_exceptions=False),
-                base_url=BASE,
-                timeout=60,
-            )
-        )
-        outbox = self.context.writer.outbox
-        assert outbox is not None
-        self._rows_of, outbox.rows = outbox.rows, self._noticed  # type: ignore[method-assign]
-        writer = self.context.writer
-        self._transact, writer._transact = writer._transact, self._transacted  # type: ignore[method-assign]
-        await self.context.writer.write(self._populate)
-        self.context.credentials.load_keys()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._resources.aclose()
+    @contextlib.asynccontextmanager
+    async def _startup(self) -> AsyncIterator[Context]:
+        opened = open_service(self.settings, self.open_policies, clock=self.clock, ids=self.ids)
+        async with opened as self.context:
+            writer, outbox = self.context.writer, self.context.writer.outbox
+            assert outbox is not None
+            self._rows_of, outbox.rows = outbox.rows, self._noticed  # type: ignore[method-assign]
+            self._transact, writer._transact = writer._transact, self._transacted  # type: ignore[method-assign]
+            await writer.write(self._populate)
+            self.context.credentials.load_keys()
+            yield self.context
 
     def _noticed(
         self, organisation_id: str, event: str, data: dict[str, Any], now: float
@@ -211,24 +213,67 @@ class Service:
         for organisation_id in ("default", "other"):
             accounts.add_organisation(transaction, organisation_id, organisation_id.title(), "test")
         for name, (organisation_id, email, role) in PEOPLE.items():
-            user = accounts.add_user(transaction, organisation_id, email, role, password_hash(), "test")
-            assert user is not None
-            token, _ = self.context.credentials.issue(user, self.clock(), self.ids("jti"))
-            self.credentials[name] = {"Authorization": f"Bearer {token}"}
+            user = self._add_user(transaction, organisation_id, email, role)
+            self.credentials[name] = {"Authorization": f"Bearer {user['token']}"}
             self.callers[name] = Caller(
                 "user", organisation_id, role=role, user_id=user["userId"], email=user["email"]
             )
         for name, (organisation_id, agent_id) in KEYS.items():
             secret = f"agk_of_the_{name.replace(' ', '_')}"
-            key = accounts.add_key(
-                transaction, organisation_id, name, key_digest(secret), "agk_of", "test", agent_id=agent_id
-            )
+            key = self._add_key(transaction, organisation_id, name, secret, agent_id=agent_id)
             self.credentials[name] = {"X-API-Key": secret}
             self.callers[name] = Caller("key", organisation_id, key_id=key["keyId"], agent_id=agent_id)
 
+    def _add_user(
+        self, transaction: Transaction, organisation_id: str, email: str, role: str
+    ) -> dict[str, Any]:
+        """A user with `PASSWORD`, and a `token` that was issued without logging in."""
+        user = accounts.add_user(transaction, organisation_id, email, role, password_hash(), "test")
+        assert user is not None
+        token, _ = self.context.credentials.issue(user, self.clock(), self.ids("jti"))
+        return {**user, "token": token}
+
+    def _add_key(
+        self, transaction: Transaction, organisation_id: str, name: str, secret: str, **binding: Any
+    ) -> dict[str, Any]:
+        made = accounts.add_key(
+            transaction, organisation_id, name, key_digest(secret), key_prefix(secret), "test", **binding
+        )
+        return {**made, "key": secret}
+
+    def _request(
+        self, who: Who, body: Any, raw: str | None, headers: Mapping[str, str] | None
+    ) -> dict[str, Any]:
+        """Options of httpx for a request."""
+        sent = {**(self.credentials[who] if isinstance(who, str) else who), **(headers or {})}
+        if raw is not None:
+            return {"content": raw.encode(), "headers": {"Content-Type": "application/json", **sent}}
+        return {"headers": sent} if body is None else {"headers": sent, "json": body}
+
+
+class Service(Installation):
+    """Called through ASGI, on the event loop of the test."""
+
+    async def __aenter__(self) -> Service:
+        self._resources = contextlib.AsyncExitStack()
+        await self._resources.enter_async_context(lifespan(self.application))
+        self.http = await self._resources.enter_async_context(
+            httpx.AsyncClient(
+                transport=httpx.ASGITransport(self.application, raise_app_exceptions=False),
+                base_url=BASE,
+                timeout=60,
+            )
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._resources.aclose()
+
     async def call(
         self,
-        who: str,
+        who: Who,
         method: str,
         path: str,
         body: Any = None,
@@ -236,14 +281,8 @@ class Service:
         raw: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> httpx.Response:
-        """One request as somebody of `PEOPLE`, `KEYS`, or `nobody`."""
-        sent = {**self.credentials[who], **(headers or {})}
-        if raw is not None:
-            sent.setdefault("Content-Type", "application/json")
-            return await self.http.request(method, path, content=raw.encode(), headers=sent)
-        if body is None:
-            return await self.http.request(method, path, headers=sent)
-        return await self.http.request(method, path, json=body, headers=sent)
+        """One request."""
+        return await self.http.request(method, path, **self._request(who, body, raw, headers))
 
     async def report(self, who: str, number: int | str, event_type: str, **fields: Any) -> httpx.Response:
         """POST one event; see `event`."""

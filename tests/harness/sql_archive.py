@@ -45,6 +45,15 @@ def opened(url: str) -> Database:
     return store
 
 
+def in_transaction(store: Database, job: Any, now: float) -> Any:
+    """Run a job of the store without a writer."""
+    with store.transaction():
+        transaction = Transaction(store, now, random_ids, None)
+        result = job(transaction)
+        transaction.flush()
+    return result
+
+
 def emptied(store: Database) -> Database:
     """The same database with no rows."""
 

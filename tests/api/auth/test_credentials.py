@@ -16,15 +16,16 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from api.auth.credentials import AUDIENCE, ISSUER
 from api.store import login_limits
-from tests.harness.running_service import PASSWORD, SECRET, Service, log_in, me, running
+from tests.harness.application import PASSWORD, SECRET
+from tests.harness.running_service import Served, bearer
 
 WRONG = "the e-mail or the password is wrong"
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running(tmp_path_factory.mktemp("auth")) as running_service:
-        yield running_service
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with Served(tmp_path_factory.mktemp("auth")) as made:
+        yield made
 
 
 # Tokens -------------------------------------------------------------------------------------------
@@ -121,18 +122,16 @@ def forgeries(user: dict[str, Any]) -> dict[str, str]:
 NAMES = tuple(forgeries({"userId": "usr_1", "role": "viewer"}))
 
 
-def test_a_good_token_is_accepted(service: Service) -> None:
+def test_a_good_token_is_accepted(service: Served) -> None:
     user = service.user("viewer")
-    assert me(service, signed(claims(user))).status_code == 200
-    assert me(service, user["token"]).json()["email"] == user["email"]
+    assert service.me(signed(claims(user))).status_code == 200
+    assert service.me(user["token"]).json()["email"] == user["email"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_bad_token_is_401(service: Service, name: str) -> None:
-    if "victim" not in service.tokens:
-        service.tokens["victim"] = json.dumps(service.user("viewer"))
-    token = forgeries(json.loads(service.tokens["victim"]))[name]
-    answer = service.request("GET", "/v1/me", headers={"Authorization": f"Bearer {token}".encode("latin-1")})
+def test_a_bad_token_is_401(service: Served, name: str) -> None:
+    token = forgeries(service.user("viewer"))[name]
+    answer = service.call({"Authorization": f"Bearer {token}".encode("latin-1")}, "GET", "/v1/me")
     assert answer.status_code == 401, answer.text
     assert answer.json()["code"] == "unauthenticated"
     assert answer.headers["WWW-Authenticate"].startswith("Bearer ")
@@ -143,32 +142,32 @@ def test_a_bad_token_is_401(service: Service, name: str) -> None:
     "header",
     ["", "Bearer", "Basic YTpi", "Token abc", "Bearer a b", "null"],
 )
-def test_a_bad_authorization_header_is_401(service: Service, header: str) -> None:
-    answer = service.request("GET", "/v1/me", headers={"Authorization": header})
+def test_a_bad_authorization_header_is_401(service: Served, header: str) -> None:
+    answer = service.call({"Authorization": header}, "GET", "/v1/me")
     assert answer.status_code == 401
     assert "WWW-Authenticate" in answer.headers
 
 
-def test_the_scheme_may_be_in_any_case(service: Service) -> None:
+def test_the_scheme_may_be_in_any_case(service: Served) -> None:
     token = service.user("viewer")["token"]
-    assert service.request("GET", "/v1/me", headers={"authorization": f"bEARER {token}"}).status_code == 200
+    assert service.call({"authorization": f"bEARER {token}"}, "GET", "/v1/me").status_code == 200
 
 
-def test_the_role_of_the_token_claims_nothing(service: Service) -> None:
+def test_the_role_of_the_token_claims_nothing(service: Served) -> None:
     user = service.user("viewer")
     token = signed(claims(user, role="admin"))
-    assert me(service, token).json()["role"] == "viewer"
-    answer = service.request("GET", "/v1/users", headers={"Authorization": f"Bearer {token}"})
+    assert service.me(token).json()["role"] == "viewer"
+    answer = service.call(bearer(token), "GET", "/v1/users")
     assert answer.status_code == 403
 
 
-def test_a_token_of_another_user_table_row_cannot_be_made_from_a_key(service: Service) -> None:
+def test_a_token_of_another_user_table_row_cannot_be_made_from_a_key(service: Served) -> None:
     key = service.key()
-    assert me(service, key["key"]).status_code == 401
-    assert service.request("GET", "/v1/me", headers={"X-API-Key": key["key"]}).status_code == 401
+    assert service.me(key["key"]).status_code == 401
+    assert service.call({"X-API-Key": key["key"]}, "GET", "/v1/me").status_code == 401
     token = service.user("admin")["token"]
-    for headers in ({"Authorization": f"Bearer {token}"}, {"X-API-Key": token}):
-        answer = service.request("POST", "/v1/events", headers=headers, json={})
+    for headers in (bearer(token), {"X-API-Key": token}):
+        answer = service.call(headers, "POST", "/v1/events", {})
         assert answer.status_code == 401
         assert "WWW-Authenticate" in answer.headers
 
@@ -176,77 +175,71 @@ def test_a_token_of_another_user_table_row_cannot_be_made_from_a_key(service: Se
 # What ends a token --------------------------------------------------------------------------------
 
 
-def change(service: Service, user: dict[str, Any], **changes: Any) -> Any:
-    return service.request(
-        "PATCH", f"/v1/users/{user['userId']}", headers=service.bearer("admin"), json=changes
-    )
+def change(service: Served, user: dict[str, Any], **changes: Any) -> Any:
+    return service.call("admin", "PATCH", f"/v1/users/{user['userId']}", changes)
 
 
-def test_disabling_ends_tokens_at_once_and_enabling_revives_none(service: Service) -> None:
+def test_disabling_ends_tokens_at_once_and_enabling_revives_none(service: Served) -> None:
     user = service.user("reviewer")
     assert change(service, user, enabled=False).json()["enabled"] is False
-    assert me(service, user["token"]).status_code == 401
-    assert log_in(service, user["email"], PASSWORD, "192.0.2.20").status_code == 401
+    assert service.me(user["token"]).status_code == 401
+    assert service.log_in(user["email"], PASSWORD, "192.0.2.20").status_code == 401
     assert change(service, user, enabled=True).json()["enabled"] is True
-    assert me(service, user["token"]).status_code == 401
-    assert log_in(service, user["email"], PASSWORD, "192.0.2.21").status_code == 200
+    assert service.me(user["token"]).status_code == 401
+    assert service.log_in(user["email"], PASSWORD, "192.0.2.21").status_code == 200
 
 
-def test_demoting_works_at_once(service: Service) -> None:
+def test_demoting_works_at_once(service: Served) -> None:
     user = service.user("admin")
-    headers = {"Authorization": f"Bearer {user['token']}"}
-    assert service.request("GET", "/v1/users", headers=headers).status_code == 200
+    headers = bearer(user["token"])
+    assert service.call(headers, "GET", "/v1/users").status_code == 200
     assert change(service, user, role="viewer").status_code == 200
-    assert service.request("GET", "/v1/users", headers=headers).status_code == 403
+    assert service.call(headers, "GET", "/v1/users").status_code == 403
 
 
-def test_a_new_password_ends_every_token_even_within_one_second(service: Service) -> None:
+def test_a_new_password_ends_every_token_even_within_one_second(service: Served) -> None:
     user = service.user("viewer", "twice@example.com")
     tokens = [user["token"]]
     for number in range(3):
         password = f"a new password {number}"
         assert change(service, user, password=password).status_code == 200
         for token in tokens:
-            assert me(service, token).status_code == 401
-        answer = log_in(service, user["email"], password, "192.0.2.22")
+            assert service.me(token).status_code == 401
+        answer = service.log_in(user["email"], password, "192.0.2.22")
         assert answer.status_code == 200, answer.text
         tokens.append(answer.json()["accessToken"])
-        assert me(service, tokens[-1]).status_code == 200
-    assert log_in(service, user["email"], PASSWORD, "192.0.2.23").status_code == 401
+        assert service.me(tokens[-1]).status_code == 200
+    assert service.log_in(user["email"], PASSWORD, "192.0.2.23").status_code == 401
 
 
-def test_changing_ones_own_password(service: Service) -> None:
+def test_changing_ones_own_password(service: Served) -> None:
     user = service.user("viewer")
-    headers = {"Authorization": f"Bearer {user['token']}", "X-Forwarded-For": "192.0.2.24"}
+    headers = {**bearer(user["token"]), "X-Forwarded-For": "192.0.2.24"}
 
     def change_mine(current: str, new: str) -> Any:
         body = {"currentPassword": current, "newPassword": new}
-        return service.request("POST", "/v1/password", headers=headers, json=body)
+        return service.call(headers, "POST", "/v1/password", body)
 
     wrong = change_mine("not my password", "another password")
     assert wrong.status_code == 422
     assert wrong.json()["errors"][0]["pointer"] == "/currentPassword"
-    assert me(service, user["token"]).status_code == 200
+    assert service.me(user["token"]).status_code == 200
     short = change_mine(PASSWORD, "short")
     assert short.status_code == 422
     assert short.json()["errors"][0]["pointer"] == "/newPassword"
     done = change_mine(PASSWORD, "another password")
     assert done.status_code == 200, done.text
-    assert me(service, user["token"]).status_code == 401
-    assert me(service, done.json()["accessToken"]).status_code == 200
-    assert log_in(service, user["email"], "another password", "192.0.2.25").status_code == 200
+    assert service.me(user["token"]).status_code == 401
+    assert service.me(done.json()["accessToken"]).status_code == 200
+    assert service.log_in(user["email"], "another password", "192.0.2.25").status_code == 200
 
 
-def test_guessing_the_current_password_with_a_stolen_token_is_limited(service: Service) -> None:
+def test_guessing_the_current_password_with_a_stolen_token_is_limited(service: Served) -> None:
     user = service.user("viewer")
-    headers = {"Authorization": f"Bearer {user['token']}", "X-Forwarded-For": "192.0.2.26"}
+    headers = {**bearer(user["token"]), "X-Forwarded-For": "192.0.2.26"}
+    body = {"newPassword": "another password"}
     answers = [
-        service.request(
-            "POST",
-            "/v1/password",
-            headers=headers,
-            json={"currentPassword": f"guess {number}", "newPassword": "another password"},
-        ).status_code
+        service.call(headers, "POST", "/v1/password", body | {"currentPassword": f"guess {number}"}).status_code
         for number in range(login_limits.PAIR.tries + 1)
     ]
     assert answers == [422] * login_limits.PAIR.tries + [429]
@@ -255,9 +248,9 @@ def test_guessing_the_current_password_with_a_stolen_token_is_limited(service: S
 # Logging in ---------------------------------------------------------------------------------------
 
 
-def test_the_answer_to_a_login(service: Service) -> None:
+def test_the_answer_to_a_login(service: Served) -> None:
     user = service.user("reviewer")
-    answer = log_in(service, f"  {user['email'].upper()} ", PASSWORD, "192.0.2.30")
+    answer = service.log_in(f"  {user['email'].upper()} ", PASSWORD, "192.0.2.30")
     assert answer.status_code == 200
     body = answer.json()
     assert body.keys() == {"accessToken", "tokenType", "expiresIn", "user"}
@@ -270,7 +263,7 @@ def test_the_answer_to_a_login(service: Service) -> None:
     assert jwt.get_unverified_header(body["accessToken"])["alg"] == "HS256"
 
 
-def test_wrong_unknown_and_disabled_get_the_same_answer(service: Service) -> None:
+def test_wrong_unknown_and_disabled_get_the_same_answer(service: Served) -> None:
     user, disabled = service.user("viewer"), service.user("viewer")
     change(service, disabled, enabled=False)
     tries = [
@@ -284,7 +277,7 @@ def test_wrong_unknown_and_disabled_get_the_same_answer(service: Service) -> Non
     ]
     seen = set()
     for number, (email, password) in enumerate(tries):
-        answer = log_in(service, email, password, f"198.51.100.{number}")
+        answer = service.log_in(email, password, f"198.51.100.{number}")
         body = answer.json()
         body.pop("requestId")
         seen.add((answer.status_code, json.dumps(body), answer.headers["WWW-Authenticate"]))
@@ -292,13 +285,13 @@ def test_wrong_unknown_and_disabled_get_the_same_answer(service: Service) -> Non
     assert WRONG in next(iter(seen))[1]
 
 
-def test_an_unknown_email_costs_as_much_as_a_wrong_password(service: Service) -> None:
+def test_an_unknown_email_costs_as_much_as_a_wrong_password(service: Served) -> None:
     user = service.user("viewer")
     times: dict[str, list[float]] = {user["email"]: [], "nobody-at-all@example.com": []}
     for number in range(8):
         for email in times:
             started = time.perf_counter()
-            assert log_in(service, email, "not the password", f"203.0.113.{number}").status_code == 401
+            assert service.log_in(email, "not the password", f"203.0.113.{number}").status_code == 401
             times[email].append(time.perf_counter() - started)
     known, unknown = (statistics.median(values) for values in times.values())
     assert 0.6 < known / unknown < 1.6, (known, unknown)
@@ -319,17 +312,17 @@ def test_an_unknown_email_costs_as_much_as_a_wrong_password(service: Service) ->
         ({"email": "a@b.c", "password": "x", "role": "admin"}, "/role"),
     ],
 )
-def test_a_misshapen_login_is_422(service: Service, body: Any, pointer: str) -> None:
-    answer = service.request("POST", "/auth/login", json=body)
+def test_a_misshapen_login_is_422(service: Served, body: Any, pointer: str) -> None:
+    answer = service.call("nobody", "POST", "/auth/login", body)
     assert answer.status_code == 422, answer.text
     assert answer.json()["errors"][0]["pointer"] == pointer
     assert "xxxx" not in answer.text
 
 
-def test_passwords_are_unicode_and_one_spelling(service: Service) -> None:
+def test_passwords_are_unicode_and_one_spelling(service: Served) -> None:
     composed, decomposed = "pässwörd été 12", "pässwörd été 12"
     body = {"email": "ünï@exämple.com", "password": composed, "role": "viewer"}
-    answer = service.request("POST", "/v1/users", headers=service.bearer("admin"), json=body)
+    answer = service.call("admin", "POST", "/v1/users", body)
     assert answer.status_code == 201, answer.text
-    assert log_in(service, "ÜNÏ@EXÄMPLE.COM", decomposed, "192.0.2.40").status_code == 200
-    assert log_in(service, "ünï@exämple.com", composed, "192.0.2.40").status_code == 200
+    assert service.log_in("ÜNÏ@EXÄMPLE.COM", decomposed, "192.0.2.40").status_code == 200
+    assert service.log_in("ünï@exämple.com", composed, "192.0.2.40").status_code == 200

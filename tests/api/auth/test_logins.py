@@ -14,16 +14,17 @@ import pytest
 
 from api.auth import passwords
 from api.store import accounts, login_limits
-from tests.harness import running_service as running_service_
+from tests.harness import application
+from tests.harness.application import PASSWORD
 from tests.harness.postgres import postgres, postgres_url  # noqa: F401
-from tests.harness.running_service import PASSWORD, Service, log_in, me, running
+from tests.harness.running_service import Served, bearer
 
 
 @pytest.fixture
-def fresh(tmp_path: Path) -> Iterator[Service]:
+def fresh(tmp_path: Path) -> Iterator[Served]:
     """A service of one's own, since these tests count and move the clock."""
-    with running(tmp_path) as running_service:
-        yield running_service
+    with Served(tmp_path) as made:
+        yield made
 
 
 @pytest.fixture
@@ -31,21 +32,21 @@ def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Passwords that cost next to nothing, for tests that try many."""
     hasher = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
     monkeypatch.setattr(passwords, "_hasher", hasher)
-    monkeypatch.setattr(running_service_, "_HASH", [])
+    monkeypatch.setattr(application, "password_hash", lambda: passwords.hashed(PASSWORD))
 
 
-def test_a_token_expires(cheap: None, fresh: Service) -> None:
+def test_a_token_expires(cheap: None, fresh: Served) -> None:
     token = fresh.user("viewer")["token"]
     fresh.clock.ahead = fresh.settings.token_seconds - 5
-    assert me(fresh, token).status_code == 200
+    assert fresh.me(token).status_code == 200
     fresh.clock.ahead = fresh.settings.token_seconds + 1
-    answer = me(fresh, token)
+    answer = fresh.me(token)
     assert answer.status_code == 401
     assert "expired" in answer.json()["detail"]
 
 
 def test_a_password_changed_while_a_login_is_checked_wins(
-    cheap: None, fresh: Service, monkeypatch: Any
+    cheap: None, fresh: Served, monkeypatch: Any
 ) -> None:
     user = fresh.user("viewer")
     hasher = fresh.context.credentials.passwords
@@ -60,14 +61,14 @@ def test_a_password_changed_while_a_login_is_checked_wins(
         return fits
 
     monkeypatch.setattr(hasher, "matches", slow)
-    assert log_in(fresh, user["email"], PASSWORD).status_code == 401
+    assert fresh.log_in(user["email"], PASSWORD).status_code == 401
 
 
-def test_logins_are_on_record_without_what_was_typed(cheap: None, fresh: Service) -> None:
+def test_logins_are_on_record_without_what_was_typed(cheap: None, fresh: Served) -> None:
     user = fresh.user("viewer")
-    log_in(fresh, user["email"], PASSWORD)
-    log_in(fresh, user["email"], "not the password")
-    log_in(fresh, "my-password-in-the-wrong-field@x", "somebody")
+    fresh.log_in(user["email"], PASSWORD)
+    fresh.log_in(user["email"], "not the password")
+    fresh.log_in("my-password-in-the-wrong-field@x", "somebody")
     good, bad = fresh.audit("login"), fresh.audit("login.failed")
     assert [record["actor"] for record in good] == [user["email"]]
     assert [record["actor"] for record in bad] == [user["email"], "nobody"]
@@ -77,64 +78,64 @@ def test_logins_are_on_record_without_what_was_typed(cheap: None, fresh: Service
         assert secret not in text
 
 
-def statuses(service: Service, tries: int, email: str, address: str = "192.0.2.1") -> list[int]:
-    return [log_in(service, email, "not the password", address).status_code for _ in range(tries)]
+def statuses(service: Served, tries: int, email: str, address: str = "192.0.2.1") -> list[int]:
+    return [service.log_in(email, "not the password", address).status_code for _ in range(tries)]
 
 
-def test_after_five_wrong_passwords_from_one_address_the_next_try_waits(cheap: None, fresh: Service) -> None:
+def test_after_five_wrong_passwords_from_one_address_the_next_try_waits(cheap: None, fresh: Served) -> None:
     user = fresh.user("viewer")
     assert statuses(fresh, 6, user["email"]) == [401] * 5 + [429]
-    answer = log_in(fresh, user["email"], PASSWORD)
+    answer = fresh.log_in(user["email"], PASSWORD)
     assert answer.status_code == 429
     assert answer.json()["code"] == "rate_limited"
     assert 0 < int(answer.headers["Retry-After"]) <= login_limits.FIRST_WAIT
-    assert log_in(fresh, user["email"], PASSWORD, "192.0.2.2").status_code == 200
+    assert fresh.log_in(user["email"], PASSWORD, "192.0.2.2").status_code == 200
     fresh.clock.ahead = login_limits.FIRST_WAIT
-    assert log_in(fresh, user["email"], PASSWORD).status_code == 200
+    assert fresh.log_in(user["email"], PASSWORD).status_code == 200
 
 
-def test_wrong_passwords_slow_down_and_never_lock_out(cheap: None, fresh: Service) -> None:
+def test_wrong_passwords_slow_down_and_never_lock_out(cheap: None, fresh: Served) -> None:
     """However often somebody has guessed, the right password waits no longer than half a minute."""
     user = fresh.user("viewer")
     assert statuses(fresh, 5, user["email"]) == [401] * 5
     waits = []
     for _ in range(8):
-        waits.append(int(log_in(fresh, user["email"], "not the password").headers["Retry-After"]))
+        waits.append(int(fresh.log_in(user["email"], "not the password").headers["Retry-After"]))
         fresh.clock.ahead += waits[-1]
         assert statuses(fresh, 1, user["email"]) == [401]
     assert waits[:3] == [4, 8, 16] and set(waits[3:]) == {login_limits.PAIR.longest_wait}
     fresh.clock.ahead += login_limits.PAIR.longest_wait
-    assert log_in(fresh, user["email"], PASSWORD).status_code == 200
+    assert fresh.log_in(user["email"], PASSWORD).status_code == 200
 
 
-def test_an_unknown_email_is_limited_alike(cheap: None, fresh: Service) -> None:
+def test_an_unknown_email_is_limited_alike(cheap: None, fresh: Served) -> None:
     assert statuses(fresh, 6, "nobody@example.com") == [401] * 5 + [429]
 
 
-def test_refused_tries_do_not_prolong_the_wait(cheap: None, fresh: Service) -> None:
+def test_refused_tries_do_not_prolong_the_wait(cheap: None, fresh: Served) -> None:
     user = fresh.user("viewer")
     assert statuses(fresh, 5, user["email"]) == [401] * 5
     assert statuses(fresh, 20, user["email"]) == [429] * 20
     fresh.clock.ahead = login_limits.FIRST_WAIT
-    assert log_in(fresh, user["email"], PASSWORD).status_code == 200
+    assert fresh.log_in(user["email"], PASSWORD).status_code == 200
 
 
-def test_a_right_password_starts_anew(cheap: None, fresh: Service) -> None:
+def test_a_right_password_starts_anew(cheap: None, fresh: Served) -> None:
     user = fresh.user("viewer")
     for _ in range(3):
         assert statuses(fresh, 4, user["email"]) == [401] * 4
-        assert log_in(fresh, user["email"], PASSWORD).status_code == 200
+        assert fresh.log_in(user["email"], PASSWORD).status_code == 200
 
 
-def test_many_emails_from_one_address_are_limited(cheap: None, fresh: Service) -> None:
+def test_many_emails_from_one_address_are_limited(cheap: None, fresh: Served) -> None:
     answers = [
-        log_in(fresh, f"somebody{number}@example.com", "not the password").status_code
+        fresh.log_in(f"somebody{number}@example.com", "not the password").status_code
         for number in range(login_limits.ADDRESS.tries + 1)
     ]
     assert answers == [401] * login_limits.ADDRESS.tries + [429]
 
 
-def test_an_ipv6_network_counts_as_one_address(cheap: None, fresh: Service) -> None:
+def test_an_ipv6_network_counts_as_one_address(cheap: None, fresh: Served) -> None:
     assert login_limits.network("2001:db8:1:2::1") == login_limits.network("2001:db8:1:2:ffff::9")
     assert login_limits.network("2001:db8:1:2::1") != login_limits.network("2001:db8:1:3::1")
     assert login_limits.network("::ffff:192.0.2.1") == login_limits.network("192.0.2.1") == "192.0.2.1"
@@ -142,40 +143,40 @@ def test_an_ipv6_network_counts_as_one_address(cheap: None, fresh: Service) -> N
     assert login_limits.network("fe80::1%eth0")
     user = fresh.user("viewer")
     answers = [
-        log_in(fresh, user["email"], "not the password", f"2001:db8::{number}").status_code
+        fresh.log_in(user["email"], "not the password", f"2001:db8::{number}").status_code
         for number in range(6)
     ]
     assert answers == [401] * 5 + [429]
 
 
-def test_nobody_slows_an_admin_down_in_their_usual_place(cheap: None, fresh: Service) -> None:
+def test_nobody_slows_an_admin_down_in_their_usual_place(cheap: None, fresh: Served) -> None:
     admin = fresh.user("admin")
-    assert log_in(fresh, admin["email"], PASSWORD, "192.0.2.9").status_code == 200
+    assert fresh.log_in(admin["email"], PASSWORD, "192.0.2.9").status_code == 200
     guesses = [
-        log_in(fresh, admin["email"], "not the password", f"198.51.{number}.1").status_code
+        fresh.log_in(admin["email"], "not the password", f"198.51.{number}.1").status_code
         for number in range(login_limits.EMAIL.tries + 2)
     ]
     assert guesses == [401] * login_limits.EMAIL.tries + [429] * 2
-    assert log_in(fresh, admin["email"], PASSWORD, "198.51.200.1").status_code == 429
-    assert log_in(fresh, admin["email"], PASSWORD, "192.0.2.9").status_code == 200
+    assert fresh.log_in(admin["email"], PASSWORD, "198.51.200.1").status_code == 429
+    assert fresh.log_in(admin["email"], PASSWORD, "192.0.2.9").status_code == 200
     # And it passes by itself, for the other places too.
     fresh.clock.ahead = login_limits.FIRST_WAIT
-    assert log_in(fresh, admin["email"], PASSWORD, "198.51.200.1").status_code == 200
+    assert fresh.log_in(admin["email"], PASSWORD, "198.51.200.1").status_code == 200
 
 
-def test_an_operator_can_forget_failures(cheap: None, fresh: Service) -> None:
+def test_an_operator_can_forget_failures(cheap: None, fresh: Served) -> None:
     user = fresh.user("viewer")
     assert statuses(fresh, 6, user["email"])[-1] == 429
     assert fresh.write(lambda transaction: login_limits.forget(transaction, user["email"].upper())) > 0
-    assert log_in(fresh, user["email"], PASSWORD).status_code == 200
+    assert fresh.log_in(user["email"], PASSWORD).status_code == 200
 
 
-def test_tries_at_once_are_no_way_around(fresh: Service) -> None:
+def test_tries_at_once_are_no_way_around(fresh: Served) -> None:
     user = fresh.user("viewer")
     answers: list[int] = []
 
     def guess() -> None:
-        answers.append(log_in(fresh, user["email"], "not the password").status_code)
+        answers.append(fresh.log_in(user["email"], "not the password").status_code)
 
     threads = [threading.Thread(target=guess) for _ in range(20)]
     for thread in threads:
@@ -186,12 +187,12 @@ def test_tries_at_once_are_no_way_around(fresh: Service) -> None:
     assert answers.count(429) == 20 - login_limits.PAIR.tries
 
 
-def test_events_go_on_while_many_log_in(fresh: Service) -> None:
+def test_events_go_on_while_many_log_in(fresh: Served) -> None:
     """Passwords are checked on a thread of their own: a storm of logins does not hold up an event."""
     users = [fresh.user("viewer")["email"] for _ in range(12)]
 
     def storm(number: int) -> None:
-        log_in(fresh, users[number], "not the password", f"203.0.113.{number}")
+        fresh.log_in(users[number], "not the password", f"203.0.113.{number}")
 
     threads = [threading.Thread(target=storm, args=(number,)) for number in range(len(users))]
     for thread in threads:
@@ -206,7 +207,7 @@ def test_events_go_on_while_many_log_in(fresh: Service) -> None:
             "eventType": "custom.ping",
         }
         started = time.perf_counter()
-        answer = fresh.request("POST", "/v1/events", headers={"X-API-Key": fresh.api_key}, json=event)
+        answer = fresh.call("agent", "POST", "/v1/events", event)
         slowest = max(slowest, time.perf_counter() - started)
         assert answer.status_code == 200
     alive = sum(thread.is_alive() for thread in threads)
@@ -216,12 +217,12 @@ def test_events_go_on_while_many_log_in(fresh: Service) -> None:
     assert slowest < 0.5
 
 
-def test_too_many_at_once_are_told_to_come_back(fresh: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_at_once_are_told_to_come_back(fresh: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passwords, "MOST_WAITING", 3)
     answers: list[Any] = []
 
     def storm(number: int) -> None:
-        answers.append(log_in(fresh, f"u{number}@example.com", "not the password", f"203.0.113.{number}"))
+        answers.append(fresh.log_in(f"u{number}@example.com", "not the password", f"203.0.113.{number}"))
 
     threads = [threading.Thread(target=storm, args=(number,)) for number in range(12)]
     for thread in threads:
@@ -231,22 +232,22 @@ def test_too_many_at_once_are_told_to_come_back(fresh: Service, monkeypatch: pyt
     assert {answer.status_code for answer in answers} == {401, 429}
     refused = next(answer for answer in answers if answer.status_code == 429)
     assert (refused.json()["code"], refused.headers["Retry-After"]) == ("rate_limited", "5")
-    assert log_in(fresh, "later@example.com", "not the password", "203.0.113.99").status_code == 401
+    assert fresh.log_in("later@example.com", "not the password", "203.0.113.99").status_code == 401
 
 
-def test_what_a_proxy_says_is_kept_short(cheap: None, fresh: Service) -> None:
-    log_in(fresh, "nobody@example.com", "not the password", "x" * 5_000)
+def test_what_a_proxy_says_is_kept_short(cheap: None, fresh: Served) -> None:
+    fresh.log_in("nobody@example.com", "not the password", "x" * 5_000)
     assert len(fresh.audit("login.failed")[-1]["details"]["address"]) <= 64
 
 
 @pytest.mark.postgres
 def test_logins_and_keys_on_postgres(cheap: None, tmp_path: Path, postgres_url: str) -> None:  # noqa: F811
-    with running(tmp_path, database_url=postgres_url) as service:
+    with Served(tmp_path, GOVERNANCE_DATABASE_URL=postgres_url) as service:
         user = service.user("admin")
         answers: list[int] = []
 
         def guess() -> None:
-            answers.append(log_in(service, user["email"], "not the password").status_code)
+            answers.append(service.log_in(user["email"], "not the password").status_code)
 
         threads = [threading.Thread(target=guess) for _ in range(12)]
         for thread in threads:
@@ -255,18 +256,18 @@ def test_logins_and_keys_on_postgres(cheap: None, tmp_path: Path, postgres_url: 
             thread.join()
         assert answers.count(401) == login_limits.PAIR.tries
         assert service.write(lambda transaction: login_limits.forget(transaction, user["email"])) > 0
-        token = log_in(service, user["email"], PASSWORD).json()["accessToken"]
-        assert me(service, token).status_code == 200
-        headers = {"Authorization": f"Bearer {token}"}
-        first = service.request("GET", "/v1/users?limit=1", headers=headers)
+        token = service.log_in(user["email"], PASSWORD).json()["accessToken"]
+        assert service.me(token).status_code == 200
+        headers = bearer(token)
+        first = service.call(headers, "GET", "/v1/users?limit=1")
         path = first.headers["Link"].partition(">")[0].removeprefix("<")
-        assert service.request("GET", path, headers=headers).json() != first.json()
-        made = service.request("POST", "/v1/api-keys", headers=headers, json={"name": "x"}).json()
+        assert service.call(headers, "GET", path).json() != first.json()
+        made = service.call(headers, "POST", "/v1/api-keys", {"name": "x"}).json()
         key = {"X-API-Key": made["key"]}
-        assert service.request("GET", "/v1/runs", headers=key).status_code == 200
+        assert service.call(key, "GET", "/v1/runs").status_code == 200
         path = f"/v1/api-keys/{made['keyId']}"
-        assert service.request("DELETE", path, headers=headers).status_code == 204
-        assert service.request("GET", "/v1/runs", headers=key).status_code == 401
+        assert service.call(headers, "DELETE", path).status_code == 204
+        assert service.call(key, "GET", "/v1/runs").status_code == 401
         me_path = f"/v1/users/{user['userId']}"
-        assert service.request("PATCH", me_path, headers=headers, json={"enabled": False}).status_code == 200
-        assert me(service, token).status_code == 401
+        assert service.call(headers, "PATCH", me_path, {"enabled": False}).status_code == 200
+        assert service.me(token).status_code == 401

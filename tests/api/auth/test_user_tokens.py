@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from api.auth.user_tokens import LEEWAY, checked_rule, verify_user_token
 from api.http.problems import ApiError
-from tests.harness.running_service import Service, running
+from tests.harness.running_service import Served
 
 SECRET = "the identity provider's secret, shared with the service"
 NOW = 1_900_000_000
@@ -253,16 +253,16 @@ def test_weak_and_confused_rules_are_refused(algorithm: str, key: str, words: st
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running(tmp_path_factory.mktemp("user-tokens")) as running_service:
-        answer = set_rule(running_service, {"algorithm": "HS256", "key": SECRET})
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with Served(tmp_path_factory.mktemp("user-tokens")) as made:
+        answer = set_rule(made, {"algorithm": "HS256", "key": SECRET})
         assert answer.status_code == 200, answer.text
-        yield running_service
+        yield made
 
 
-def set_rule(service: Service, rule: Any) -> Any:
+def set_rule(service: Served, rule: Any) -> Any:
     body = {"name": "Default", "userToken": rule}
-    return service.request("PUT", "/v1/organisation", headers=service.bearer("admin"), json=body)
+    return service.call("admin", "PUT", "/v1/organisation", body)
 
 
 def event(number: str, user_token: Any, **changes: Any) -> dict[str, Any]:
@@ -277,24 +277,23 @@ def event(number: str, user_token: Any, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def post(service: Service, body: Any, key: str = "") -> Any:
-    content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    headers = {"X-API-Key": key or service.api_key, "Content-Type": "application/json"}
-    return service.request("POST", "/v1/events", headers=headers, content=content)
+def post(service: Served, body: Any, key: str = "") -> Any:
+    raw = body if isinstance(body, str) else json.dumps(body)
+    return service.call({"X-API-Key": key or service.api_key}, "POST", "/v1/events", raw=raw)
 
 
 def fresh_token(**claims: Any) -> str:
     return token(exp=int(time.time()) + 600, **claims)
 
 
-def kept(service: Service) -> bytes:
+def kept(service: Served) -> bytes:
     """Every byte of the database, its journal included."""
     return b"".join(
         file.read_bytes() for file in service.settings.data_dir.iterdir() if "sqlite" in file.name
     )
 
 
-def test_a_verified_user_is_on_record_and_their_token_is_not(service: Service) -> None:
+def test_a_verified_user_is_on_record_and_their_token_is_not(service: Served) -> None:
     text = fresh_token(email="ada@example.com", act={"sub": "helper"})
     answer = post(service, event("kept-1", text))
     assert answer.status_code == 200, answer.text
@@ -310,7 +309,7 @@ def test_a_verified_user_is_on_record_and_their_token_is_not(service: Service) -
 
 
 @pytest.mark.parametrize("place", ["twice in metadata", "null at last", "metadata twice"])
-def test_a_token_does_not_hide_behind_a_repeated_key(service: Service, place: str) -> None:
+def test_a_token_does_not_hide_behind_a_repeated_key(service: Served, place: str) -> None:
     text = fresh_token(place=place)
     body = json.dumps(event(f"hidden {place}", text))
     written = json.dumps(text)
@@ -320,11 +319,11 @@ def test_a_token_does_not_hide_behind_a_repeated_key(service: Service, place: st
         body = body.replace(f'"userToken": {written}', f'"userToken": {written}, "userToken": null')
     else:
         body = body.replace('"metadata":', f'"metadata": {{"userToken": {written}}}, "metadata":')
-    assert post(service, body.encode()).status_code == 400
+    assert post(service, body).status_code == 400
     assert text.rsplit(".", 1)[1].encode() not in kept(service)
 
 
-def test_a_repeated_event_is_still_told_from_a_changed_one(service: Service) -> None:
+def test_a_repeated_event_is_still_told_from_a_changed_one(service: Served) -> None:
     text = fresh_token()
     first = post(service, event("again", text))
     again = post(service, event("again", text))
@@ -339,7 +338,7 @@ def test_a_repeated_event_is_still_told_from_a_changed_one(service: Service) -> 
     assert post(service, without).status_code == 409
 
 
-def test_what_is_kept_cannot_be_sent_instead(service: Service) -> None:
+def test_what_is_kept_cannot_be_sent_instead(service: Served) -> None:
     import hashlib
 
     text = fresh_token()
@@ -352,7 +351,7 @@ def test_what_is_kept_cannot_be_sent_instead(service: Service) -> None:
     "user_token",
     ["", "x", "eyJhbGciOiJub25lIn0.e30.", token(key="another secret, of quite another provider")],
 )
-def test_a_token_that_does_not_verify_is_401_and_decides_nothing(service: Service, user_token: str) -> None:
+def test_a_token_that_does_not_verify_is_401_and_decides_nothing(service: Served, user_token: str) -> None:
     before = len(service.audit("decision"))
     answer = post(service, event("refused", user_token))
     assert answer.status_code == 401, answer.text
@@ -360,30 +359,28 @@ def test_a_token_that_does_not_verify_is_401_and_decides_nothing(service: Servic
     assert "WWW-Authenticate" in answer.headers
     assert len(service.audit("decision")) == before
     batch = {"events": [event("refused-in-batch", user_token)]}
-    answer = service.request("POST", "/v1/events/batch", headers={"X-API-Key": service.api_key}, json=batch)
+    answer = service.call("agent", "POST", "/v1/events/batch", batch)
     assert answer.json()["results"][0]["status"] == 401
 
 
-def test_a_rule_holds_for_its_organisation_alone(service: Service) -> None:
-    service.organisation("other")
+def test_a_rule_holds_for_its_organisation_alone(service: Served) -> None:
     key = service.key("other")["key"]
     assert post(service, event("elsewhere", fresh_token()), key).status_code == 401
     body = {"name": "Other", "userToken": {"algorithm": "RS256", "key": RSA_PUBLIC}}
-    headers = service.bearer("admin", "other")
-    assert service.request("PUT", "/v1/organisation", headers=headers, json=body).status_code == 200
+    assert service.call("other admin", "PUT", "/v1/organisation", body).status_code == 200
     good = token("RS256", exp=int(time.time()) + 600)
     assert post(service, event("elsewhere", good), key).status_code == 200
     assert post(service, event("here", good)).status_code == 401
 
 
-def test_a_key_bound_to_a_user_speaks_for_no_other(service: Service) -> None:
+def test_a_key_bound_to_a_user_speaks_for_no_other(service: Served) -> None:
     key = service.key(user_id="u-1")["key"]
     assert post(service, event("bound-1", fresh_token()), key).status_code == 200
     answer = post(service, event("bound-2", fresh_token(sub="u-2")), key)
     assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
 
 
-def test_a_changed_rule_holds_at_once(service: Service) -> None:
+def test_a_changed_rule_holds_at_once(service: Served) -> None:
     text = fresh_token()
     assert set_rule(service, {"algorithm": "ES256", "key": EC_PUBLIC}).status_code == 200
     assert post(service, event("rule-1", text)).status_code == 401

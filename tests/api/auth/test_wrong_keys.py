@@ -7,7 +7,7 @@ from typing import Any
 
 from api.auth.credentials import WRONG_KEYS_AT_ONCE
 from api.auth.throttle import Throttle
-from tests.harness.running_service import Service, running
+from tests.harness.running_service import Served
 
 EVENT = {
     "eventId": "e-1",
@@ -18,15 +18,15 @@ EVENT = {
 }
 
 
-def ask(service: Service, key: str, address: str = "192.0.2.1", path: str = "/v1/runs") -> Any:
+def ask(service: Served, key: str, address: str = "192.0.2.1", path: str = "/v1/runs") -> Any:
     headers = {"X-API-Key": key, "X-Forwarded-For": address}
     if path == "/v1/events":
-        return service.request("POST", path, headers=headers, json=EVENT)
-    return service.request("GET", path, headers=headers)
+        return service.call(headers, "POST", path, EVENT)
+    return service.call(headers, "GET", path)
 
 
 def test_wrong_keys_are_slowed_down_by_address(tmp_path: Path) -> None:
-    with running(tmp_path) as service:
+    with Served(tmp_path) as service:
         wrong = [ask(service, f"agk_{number}") for number in range(300)]
         statuses = [answer.status_code for answer in wrong]
         assert statuses.count(401) <= WRONG_KEYS_AT_ONCE + 10 and statuses[-1] == 429

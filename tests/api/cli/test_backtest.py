@@ -11,16 +11,17 @@ import pytest
 from api import bootstrap
 from api.settings import load
 from tests.harness.command_line import WIRES, Shell
-from tests.harness.running_service import Service, running
+from tests.harness.application import NO_LAUNCHES
+from tests.harness.running_service import Served
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    with running(tmp_path, live=True) as service:
+def service(tmp_path: Path) -> Iterator[Served]:
+    with Served(tmp_path, [NO_LAUNCHES], live=True) as service:
         yield service
 
 
-def record(service: Service, count: int) -> None:
+def record(service: Served, count: int) -> None:
     for number in range(count):
         event = {
             "eventId": f"e{number}",
@@ -34,12 +35,12 @@ def record(service: Service, count: int) -> None:
                 "inputPayload": {"amount": 100 * number},
             },
         }
-        answer = service.http.post("/v1/events", json=event, headers={"X-API-Key": service.api_key})
+        answer = service.http.post("/v1/events", json=event, headers=service.credentials["agent"])
         assert answer.status_code == 200, answer.text
 
 
 def test_backtest_and_simulate_over_a_database_and_a_service(
-    service: Service, shell: Shell, tmp_path: Path
+    service: Served, shell: Shell, tmp_path: Path
 ) -> None:
     record(service, 5)
     draft = tmp_path / "draft.yaml"
@@ -59,7 +60,7 @@ def test_backtest_and_simulate_over_a_database_and_a_service(
     assert github.startswith("::warning file=") and "3 of 5 recorded calls" in github
 
     token = tmp_path / "token"
-    token.write_text(service.bearer("reviewer")["Authorization"].removeprefix("Bearer "))
+    token.write_text(service.credentials["reviewer"]["Authorization"].removeprefix("Bearer "))
     remote = ("--url", str(service.http.base_url), "--token-file", token)
     code, output, error = shell.run("backtest", "--draft", draft, *remote, "--format", "json")
     assert code == 1, error

@@ -23,7 +23,7 @@ from api.database.postgres import Postgres
 from api.database.transaction import Transaction
 from tests.faults.database_faults import HOLD, LIMIT, intact, payment, post, refused, rows
 from tests.harness.application import Service
-from tests.harness.running_service import in_transaction
+from tests.harness.sql_archive import in_transaction
 
 pytestmark = pytest.mark.postgres
 

@@ -10,7 +10,8 @@ import pytest
 
 from api.http.route import Route
 from api.server.routes import ROUTES
-from tests.harness.running_service import Service, running
+from tests.harness.application import NO_LAUNCHES
+from tests.harness.running_service import Served, bearer
 
 ANYONE = {"anyone"}
 AGENT = {"agent"}
@@ -103,32 +104,31 @@ CREDENTIALS = (
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running(tmp_path_factory.mktemp("roles"), live=True) as running_service:
-        running_service.organisation("other")
-        yield running_service
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with Served(tmp_path_factory.mktemp("roles"), [NO_LAUNCHES], live=True) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
-def credentials(service: Service) -> dict[str, dict[str, str]]:
-    admin = service.bearer("admin")
+def credentials(service: Served) -> dict[str, dict[str, str]]:
+    admin = service.credentials["admin"]
     gone, key = service.user("admin"), service.key()
     revoked = service.key()
-    disabled = service.request("PATCH", f"/v1/users/{gone['userId']}", headers=admin, json={"enabled": False})
+    disabled = service.call(admin, "PATCH", f"/v1/users/{gone['userId']}", {"enabled": False})
     assert disabled.status_code == 200
-    ended = service.request("DELETE", f"/v1/api-keys/{revoked['keyId']}", headers=admin)
+    ended = service.call(admin, "DELETE", f"/v1/api-keys/{revoked['keyId']}")
     assert ended.status_code == 204
     return {
         "nobody": {},
         "wrong token": {"Authorization": "Bearer eyJhbGciOiJIUzI1NiJ9.e30.c2lnbmF0dXJl"},
         "wrong key": {"X-API-Key": "agk_" + "0" * 43},
-        "a key as a token": {"Authorization": f"Bearer {key['key']}"},
+        "a key as a token": bearer(key["key"]),
         "a token as a key": {"X-API-Key": admin["Authorization"].removeprefix("Bearer ")},
-        "viewer": service.bearer("viewer"),
-        "reviewer": service.bearer("reviewer"),
+        "viewer": service.credentials["viewer"],
+        "reviewer": service.credentials["reviewer"],
         "admin": admin,
-        "disabled admin": {"Authorization": f"Bearer {gone['token']}"},
-        "admin of another organisation": service.bearer("admin", "other"),
+        "disabled admin": bearer(gone["token"]),
+        "admin of another organisation": service.credentials["other admin"],
         "agent": {"X-API-Key": key["key"]},
         "revoked agent": {"X-API-Key": revoked["key"]},
     }
@@ -138,7 +138,7 @@ def name(route: Route) -> str:
     return f"{route.method} {route.path}"
 
 
-def ask(service: Service, route: Route, headers: dict[str, str]) -> tuple[int, str]:
+def ask(service: Served, route: Route, headers: dict[str, str]) -> tuple[int, str]:
     """Status and code of a call whose ids and body lead to nothing."""
     path = re.sub(r":[A-Za-z]+", "nothing", route.path)
     options: dict[str, Any] = {} if route.body is None else {"json": {"nothing": "of the kind"}}
@@ -169,7 +169,7 @@ def expected(route: Route, credential: str) -> str:
 @pytest.mark.parametrize("credential", CREDENTIALS)
 @pytest.mark.parametrize("route", ROUTES, ids=name)
 def test_role_by_endpoint(
-    service: Service, credentials: dict[str, dict[str, str]], route: Route, credential: str
+    service: Served, credentials: dict[str, dict[str, str]], route: Route, credential: str
 ) -> None:
     status, code = ask(service, route, credentials[credential])
     match expected(route, credential):
@@ -194,18 +194,18 @@ def test_nothing_is_open_by_accident() -> None:
     assert table == CONTRACT | OURS
 
 
-def test_both_credentials_at_once(service: Service, credentials: dict[str, dict[str, str]]) -> None:
+def test_both_credentials_at_once(service: Served, credentials: dict[str, dict[str, str]]) -> None:
     """A token counts where tokens do and a key where keys do; a bad token is not saved by a good key."""
     both = credentials["viewer"] | credentials["agent"]
-    assert service.request("GET", "/v1/me", headers=both).status_code == 200
-    assert service.request("GET", "/v1/users", headers=both).status_code == 403
+    assert service.call(both, "GET", "/v1/me").status_code == 200
+    assert service.call(both, "GET", "/v1/users").status_code == 403
     bad = credentials["wrong token"] | credentials["agent"]
-    assert service.request("GET", "/v1/runs", headers=bad).status_code == 401
+    assert service.call(bad, "GET", "/v1/runs").status_code == 401
 
 
 @pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "TRACE", "PUT"])
-def test_another_method_opens_nothing(service: Service, method: str) -> None:
-    answer = service.request(method, "/v1/users")
+def test_another_method_opens_nothing(service: Served, method: str) -> None:
+    answer = service.call("nobody", method, "/v1/users")
     assert answer.status_code in (401, 405, 501)
     assert "userId" not in answer.text
 
@@ -214,7 +214,7 @@ def test_another_method_opens_nothing(service: Service, method: str) -> None:
     "path",
     ["/v1/users/", "//v1/users", "/v1//users", "/V1/users", "/v1/users/..", "/v1/./users", "/v1/users%2f"],
 )
-def test_another_spelling_of_a_path_opens_nothing(service: Service, path: str) -> None:
-    answer = service.request("GET", path)
+def test_another_spelling_of_a_path_opens_nothing(service: Served, path: str) -> None:
+    answer = service.call("nobody", "GET", path)
     assert answer.status_code in (401, 404, 405)
     assert "userId" not in answer.text

@@ -17,15 +17,14 @@ from uvicorn.server import ServerState
 
 from api.server.wire import BoundedProtocol
 from tests.api.hostile.test_wire import HOST, LOGIN, answers, exchange, refused
-from tests.harness.running_service import Service, running
+from tests.harness.running_service import Served
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running(
-        tmp_path_factory.mktemp("connections"), request_seconds="1", connections="8"
-    ) as running_service:
-        yield running_service
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    few = {"GOVERNANCE_REQUEST_SECONDS": "1", "GOVERNANCE_CONNECTIONS": "8"}
+    with Served(tmp_path_factory.mktemp("connections"), **few) as made:
+        yield made
 
 
 def event(number: str, key: str) -> bytes:
@@ -42,7 +41,7 @@ def event(number: str, key: str) -> bytes:
     return head + key.encode() + b"\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
 
-def connected(service: Service) -> socket.socket:
+def connected(service: Served) -> socket.socket:
     return socket.create_connection(("127.0.0.1", service.http.base_url.port or 0), timeout=5)
 
 
@@ -55,15 +54,15 @@ def rest_of(wire: socket.socket) -> bytes:
     return received
 
 
-CREDENTIALS: dict[str, Callable[[Service], bytes]] = {
+CREDENTIALS: dict[str, Callable[[Served], bytes]] = {
     "an API key": lambda service: b"X-API-Key: " + service.key()["key"].encode(),
-    "a token": lambda service: b"Authorization: " + service.bearer("admin")["Authorization"].encode(),
+    "a token": lambda service: b"Authorization: " + service.credentials["admin"]["Authorization"].encode(),
 }
 
 
 @pytest.mark.parametrize("kind", CREDENTIALS)
 @pytest.mark.parametrize("offer", [b"", b"Connection: Upgrade\r\nUpgrade: h2c\r\n"], ids=["", "upgrade"])
-def test_what_follows_a_body_authenticates_nobody(service: Service, kind: str, offer: bytes) -> None:
+def test_what_follows_a_body_authenticates_nobody(service: Served, kind: str, offer: bytes) -> None:
     credential = CREDENTIALS[kind](service)
     head = b"GET /v1/runs HTTP/1.1\r\n" + HOST + offer
     assert answers(exchange(service, head + credential + b"\r\n\r\n")[0])[0][0] == 200
@@ -71,13 +70,13 @@ def test_what_follows_a_body_authenticates_nobody(service: Service, kind: str, o
     refused(exchange(service, sent)[0], 401, "unauthenticated")
 
 
-def test_a_media_type_behind_the_body_is_none(service: Service) -> None:
+def test_a_media_type_behind_the_body_is_none(service: Served) -> None:
     head = b"POST /auth/login HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n"
     sent = head + b"2\r\n{}\r\n0\r\nContent-Type: application/json\r\n\r\n"
     refused(exchange(service, sent)[0], 415)
 
 
-def test_who_sends_no_more_gets_the_answers(service: Service) -> None:
+def test_who_sends_no_more_gets_the_answers(service: Served) -> None:
     key = service.key()["key"]
     login = LOGIN + b"Content-Length: 2\r\n\r\n{}"
     with connected(service) as wire:
@@ -91,7 +90,7 @@ def test_who_sends_no_more_gets_the_answers(service: Service) -> None:
             assert [answer[0] for answer in answers(rest_of(wire))] == [422 if number == 1 else 200]
 
 
-def test_who_sends_half_a_request_and_no_more_is_let_go(service: Service) -> None:
+def test_who_sends_half_a_request_and_no_more_is_let_go(service: Served) -> None:
     for sent in (b"", LOGIN, LOGIN + b"Content-Length: 2\r\n\r\n{"):
         with connected(service) as wire:
             wire.sendall(sent)
@@ -105,7 +104,7 @@ def test_who_sends_half_a_request_and_no_more_is_let_go(service: Service) -> Non
     "begin", [b"GET /heal", LOGIN, LOGIN + b"Content-Length: 2\r\n\r\n{"], ids=["line", "head", "body"]
 )
 @pytest.mark.parametrize("drips", [False, True], ids=["silent", "dripping"])
-def test_a_request_that_never_ends_is_timed_out(service: Service, begin: bytes, drips: bool) -> None:
+def test_a_request_that_never_ends_is_timed_out(service: Served, begin: bytes, drips: bool) -> None:
     drop = b"" if not drips else b" " if begin.endswith(b"{") else b"X: y\r\n" if b"Host" in begin else b"a"
     body_length = b"2000" if drips else b"2"
     with connected(service) as wire:
@@ -121,7 +120,7 @@ def test_a_request_that_never_ends_is_timed_out(service: Service, begin: bytes, 
         assert 0.9 < time.monotonic() - begun < 3
 
 
-def test_a_connection_that_says_nothing_is_closed(service: Service) -> None:
+def test_a_connection_that_says_nothing_is_closed(service: Served) -> None:
     key = service.key()["key"]
     with connected(service) as wire:
         assert rest_of(wire) == b""
@@ -136,7 +135,7 @@ def test_a_connection_that_says_nothing_is_closed(service: Service) -> None:
         assert wire.recv(65_536).startswith(b"HTTP/1.1 200")
 
 
-def test_idle_connections_make_room(service: Service) -> None:
+def test_idle_connections_make_room(service: Served) -> None:
     wires = [connected(service) for _ in range(40)]
     try:
         for number in range(5):
@@ -149,7 +148,7 @@ def test_idle_connections_make_room(service: Service) -> None:
             wire.close()
 
 
-def test_more_connections_at_work_than_there_may_be_are_refused(service: Service) -> None:
+def test_more_connections_at_work_than_there_may_be_are_refused(service: Served) -> None:
     key = service.key()["key"]
     held = event("busy", key)
     assert answers(exchange(service, held)[0])[0][0] == 200
@@ -181,21 +180,21 @@ def reading_little(address: tuple[str, int]) -> socket.socket:
     return wire
 
 
-def unread(service: Service) -> socket.socket:
+def unread(service: Served) -> socket.socket:
     """A connection that asks for much and has read nothing of it."""
     wire = reading_little(("127.0.0.1", service.http.base_url.port or 0))
     wire.sendall(LARGE * MANY)
     return wire
 
 
-def test_who_reads_no_answers_is_cut_off(service: Service) -> None:
+def test_who_reads_no_answers_is_cut_off(service: Served) -> None:
     whole = len(exchange(service, LARGE)[0])
     with unread(service) as wire:
         time.sleep(3.5)
         assert 0 < len(rest_of(wire)) < whole * MANY
 
 
-def test_who_reads_no_answers_makes_room(service: Service) -> None:
+def test_who_reads_no_answers_makes_room(service: Served) -> None:
     with contextlib.ExitStack() as wires:
         for _ in range(8):
             wires.enter_context(unread(service))

@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 from api.http import bodies
 from api.server.endpoint import PROBLEM
 from api.server.wire import MOST_HEAD, BoundedProtocol
-from tests.harness.running_service import Service, running
+from tests.harness.running_service import Served
 
 HOST = b"Host: service.example\r\n"
 LOGIN = b"POST /auth/login HTTP/1.1\r\n" + HOST + b"Content-Type: application/json\r\n"
@@ -25,12 +25,12 @@ GET = b"GET /v1/me HTTP/1.1\r\n" + HOST
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running(tmp_path_factory.mktemp("wire")) as running_service:
-        yield running_service
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with Served(tmp_path_factory.mktemp("wire")) as made:
+        yield made
 
 
-def exchange(service: Service, *pieces: bytes, seconds: float = 5) -> tuple[bytes, bool]:
+def exchange(service: Served, *pieces: bytes, seconds: float = 5) -> tuple[bytes, bool]:
     """All that comes back until the server closes or falls silent; whether it closed."""
     received = b""
     with socket.create_connection(("127.0.0.1", service.http.base_url.port or 0), timeout=seconds) as wire:
@@ -109,7 +109,7 @@ NOISE = {
 
 
 @pytest.mark.parametrize("kind", NOISE)
-def test_noise_is_answered_once_and_cut_off(service: Service, kind: str) -> None:
+def test_noise_is_answered_once_and_cut_off(service: Served, kind: str) -> None:
     received, closed = exchange(service, NOISE[kind])
     assert closed
     refused(received, 400, "invalid_request")
@@ -131,21 +131,21 @@ def many(line: bytes, times: int = 40) -> Sequence[bytes]:
     ],
     ids=["path", "headers", "one header", "many headers", "trailers", "chunk extension"],
 )
-def test_heads_without_end_are_cut_off(service: Service, pieces: Sequence[bytes]) -> None:
+def test_heads_without_end_are_cut_off(service: Served, pieces: Sequence[bytes]) -> None:
     received, closed = exchange(service, *pieces)
     assert closed
     if received:  # the answer is lost when the sender is in the middle of sending
         refused(received, 400, "invalid_request")
 
 
-def test_usual_heads_are_read(service: Service) -> None:
+def test_usual_heads_are_read(service: Served) -> None:
     received, _ = exchange(service, GET + b"X: " + b"a" * 30_000 + b"\r\n\r\n")
     refused(received, 401)
     pieces = [GET + b"X: " + b"a" * 30_000, b"\r\n\r\n"]
     refused(exchange(service, *pieces)[0], 401)
 
 
-def test_two_megabytes_are_too_much(service: Service) -> None:
+def test_two_megabytes_are_too_much(service: Served) -> None:
     body = b'{"email":"' + b"a" * 2_000_000 + b'"}'
     refused(exchange(service, LOGIN + b"Content-Length: %d\r\n\r\n" % len(body) + body)[0], 413)
     refused(exchange(service, CHUNKED + b"%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n")[0], 413)
@@ -155,14 +155,14 @@ def test_two_megabytes_are_too_much(service: Service) -> None:
     refused(exchange(service, waits)[0], 413)
 
 
-def test_a_connection_is_good_after_a_refusal(service: Service) -> None:
+def test_a_connection_is_good_after_a_refusal(service: Served) -> None:
     body = b"x" * 1_500_000
     large = LOGIN + b"Content-Length: %d\r\n\r\n" % len(body) + body
     received, _ = exchange(service, large, GET + b"\r\n")
     assert [answer[0] for answer in answers(received)] == [413, 401]
 
 
-def test_the_smallest_chunks_are_read(service: Service) -> None:
+def test_the_smallest_chunks_are_read(service: Served) -> None:
     body = b'{"email": "a@b.example", "password": "%b"}' % (b"x" * 1_000)
     pieces = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
     refused(exchange(service, CHUNKED + pieces + b"0\r\n\r\n")[0], 401)
@@ -170,7 +170,7 @@ def test_the_smallest_chunks_are_read(service: Service) -> None:
     refused(exchange(service, *spread)[0], 422)
 
 
-def test_five_hundred_requests_at_once_are_answered_in_order(service: Service) -> None:
+def test_five_hundred_requests_at_once_are_answered_in_order(service: Served) -> None:
     requests = [
         b"GET /%d HTTP/1.1\r\n" % number + HOST + b"X-Request-Id: r%d\r\n\r\n" % number
         for number in range(500)
@@ -180,7 +180,7 @@ def test_five_hundred_requests_at_once_are_answered_in_order(service: Service) -
     assert ids == [b"r%d" % number for number in range(500)]
 
 
-def test_noise_behind_a_request_is_never_taken_for_its_answer(service: Service) -> None:
+def test_noise_behind_a_request_is_never_taken_for_its_answer(service: Served) -> None:
     key = service.key()["key"].encode()
     body = b'{"eventId":"e","runId":"r","agentId":"a","timestamp":"2026-01-01T00:00:00Z",'
     body += b'"eventType":"run.started"}'
@@ -196,7 +196,7 @@ def test_noise_behind_a_request_is_never_taken_for_its_answer(service: Service) 
     assert [answer[0] for answer in answers(received)] == [401, 200, 401]
 
 
-def test_upgrades_are_not_made(service: Service) -> None:
+def test_upgrades_are_not_made(service: Served) -> None:
     websocket = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n\r\n"
     refused(exchange(service, GET + websocket)[0], 401)
     # Some clients offer HTTP/2 with every request; its body is a body all the same.
@@ -211,7 +211,7 @@ def test_upgrades_are_not_made(service: Service) -> None:
     assert [answer[0] for answer in answers(exchange(service, large)[0])] == [413, 401]
 
 
-def test_answers_cannot_be_split(service: Service) -> None:
+def test_answers_cannot_be_split(service: Served) -> None:
     target = b"/v1/%0d%0aSet-Cookie:%20a=b%0d%0a%0d%0aHTTP/1.1%20200%20OK"
     headers = b"X-Request-Id: a%0d%0ab\r\n"
     received, _ = exchange(service, b"GET " + target + b" HTTP/1.1\r\n" + HOST + headers + b"\r\n")
@@ -219,11 +219,11 @@ def test_answers_cannot_be_split(service: Service) -> None:
     assert b"set-cookie" not in answers(received)[0][1]
 
 
-def test_half_requests_leave_nothing_behind(service: Service) -> None:
+def test_half_requests_leave_nothing_behind(service: Served) -> None:
     for _ in range(50):
         with socket.create_connection(("127.0.0.1", service.http.base_url.port or 0)) as wire:
             wire.sendall(LOGIN + b"Content-Length: 1000\r\n\r\n{")
-    assert service.request("GET", "/health").json()["status"] == "ok"
+    assert service.call("nobody", "GET", "/health").json()["status"] == "ok"
 
 
 def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:

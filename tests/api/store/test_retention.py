@@ -52,7 +52,7 @@ def test_old_events_go_and_decisions_stay(tmp_path: Path, database_url: str) -> 
                 await told(service, number, "pay" if number == 3 else "read")
             approval_id = (await service.call("reviewer", "GET", "/v1/approvals")).json()[0]["approvalId"]
             records = count(service, "audit")
-            service.clock.now += 2 * DAY
+            service.clock.advance(2 * DAY)
             for number in range(20, 25):
                 await told(service, number)
             directory, writer, now = service.context.id_index, service.context.writer, service.clock()
@@ -80,7 +80,7 @@ def test_the_newest_event_stays_however_old(tmp_path: Path) -> None:
         async with Service(tmp_path) as service:
             for number in range(3):
                 await told(service, number)
-            service.clock.now += 9 * DAY
+            service.clock.advance(9 * DAY)
             assert await cleaned(service, Retention(1, 0)) == 2
             await told(service, 4)
             run = (await service.call("agent", "GET", "/v1/runs/run-1")).json()
@@ -109,7 +109,7 @@ def test_finished_deliveries_and_spent_counts_go(tmp_path: Path, database_url: s
 
             await service.context.writer.write(owe)
             assert count(service, "rate_hits") == 3
-            service.clock.now += 2 * DAY
+            service.clock.advance(2 * DAY)
             now = service.clock()
             assert store.read_here(expiry.anything, store, now, "", "")
             assert await cleaned(service, Retention(0, 1)) == 3 + 2
@@ -125,7 +125,7 @@ def test_many_old_rows_go_in_small_batches(tmp_path: Path, monkeypatch: pytest.M
     async def scene() -> None:
         async with Service(tmp_path) as service:
             await asyncio.gather(*(told(service, number) for number in range(100)))
-            service.clock.now += 2 * DAY
+            service.clock.advance(2 * DAY)
             cleaning = asyncio.create_task(cleaned(service, Retention(1, 0)))
             slowest = 0.0
             number = 1000
