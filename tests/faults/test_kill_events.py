@@ -23,7 +23,8 @@ import pytest
 
 from tests.faults.ledger import HOOKED, POLICIES, Inbox, Ledger
 from tests.faults.load import Load
-from tests.harness.nodes import ROOT, SECRET, Node, nodes
+from tests.harness.application import SECRET
+from tests.harness.nodes import CLEAN, Node, nodes
 from tests.harness.postgres import Postgres
 
 pytestmark = pytest.mark.slow
@@ -73,10 +74,11 @@ class Scene:
 
 def verified(node: Node, database: str) -> int:
     """The number of records, once the command line has found every link whole."""
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "GOVERNANCE_JWT_SECRET": SECRET}
     command = [sys.executable, "-m", "api.cli", "audit", "verify", "--format", "json"]
     where = ["--database-url", database, "--data-dir", str(node.folder / "data")]
-    done = subprocess.run([*command, *where], cwd=ROOT, env=environment, capture_output=True, timeout=300)
+    done = subprocess.run(
+        [*command, *where], env=CLEAN | {"GOVERNANCE_JWT_SECRET": SECRET}, capture_output=True, timeout=300
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     results = json.loads(done.stdout)
     assert all(result["valid"] for result in results)

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from api.server.guide import names
+from tests.harness.nodes import CLEAN
 from tests.harness.places import ROOT
 
 GUIDE = ROOT / "api" / "guide"
@@ -82,13 +83,12 @@ def same(shown: str, printed: str) -> bool:
 class Shell:
     """One bash in which the blocks of a page run after each other; its processes end with it."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("GOVERNANCE_")}
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self._folder = folder
         self._shell = subprocess.Popen(
             ["bash", "--noprofile", "--norc"],
             cwd=folder,
-            env={**kept, **environment},
+            env=CLEAN | environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -4,100 +4,85 @@
         one.http.post("/v1/events", ...)
 
 Each has a policies folder of its own, as machines have, unless `shared` says that they are processes of one
-machine. `kill` is a `kill -9` of everything below the process.
+machine. `kill` is a `kill -9` of everything below the process. `serve` starts one that is told nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
+from tests.harness.application import NO_LAUNCHES, PASSWORD, environment, event, write_policies
 from tests.harness.places import ROOT
 
 KEY = "agk_of_the_agent_that_tests_nodes"
-SECRET = "a secret of tests that is as long as the longest digest of any algorithm needs it"
-PASSWORD = "correct horse battery staple"
-
-
-def write_policies(folder: Path, policies: Iterable[Mapping[str, Any]]) -> None:
-    place = folder / "policies"
-    place.mkdir(parents=True, exist_ok=True)
-    for policy in policies:
-        document = {"apiVersion": "governance/v1", "kind": "Policy", "enabled": True, **policy}
-        (place / f"{policy['policyId']}.yaml").write_text(json.dumps(document), encoding="utf-8")
+CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("GOVERNANCE_")} | {
+    "PYTHONPATH": str(ROOT)
+}
+"""The environment of whoever runs the tests, without settings of a service."""
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+    with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
 
 
-class Node:
-    """One `governance serve`, alone in its process group."""
+class Process:
+    """One `governance serve`, alone in its process group and told nothing but this."""
 
-    def __init__(
-        self, folder: Path, database: str, policies: Path, environment: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, *words: str, **settings: str) -> None:
         self.folder = folder
-        self.port = free_port()
-        self._environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("GOVERNANCE_")},
-            "PYTHONPATH": str(ROOT),
-            "GOVERNANCE_PORT": str(self.port),
-            "GOVERNANCE_DATA_DIR": str(folder / "data"),
-            "GOVERNANCE_POLICIES_DIR": str(policies),
-            "GOVERNANCE_DATABASE_URL": database,
-            "GOVERNANCE_JWT_SECRET": SECRET,
-            "GOVERNANCE_ADMIN_PASSWORD": PASSWORD,
-            "GOVERNANCE_AUDIT_KEY_FILE": str(folder.parent / "audit-key"),
-            "GOVERNANCE_API_KEY": KEY,
-            **(environment or {}),
-        }
-        self.http = httpx.Client(
-            base_url=f"http://127.0.0.1:{self.port}",
-            timeout=30,
-            trust_env=False,
-            limits=httpx.Limits(max_connections=200),
-        )
-        self._log = folder / f"log-{self.port}"
+        self.http = httpx.Client(timeout=30, trust_env=False, limits=httpx.Limits(max_connections=200))
+        self._words, self._settings = words, settings
+        for said in ("output", "errors"):
+            (folder / said).unlink(missing_ok=True)
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
         self.folder.mkdir(parents=True, exist_ok=True)
-        with self._log.open("ab") as log:
+        with (self.folder / "output").open("ab") as output, (self.folder / "errors").open("ab") as errors:
             return subprocess.Popen(
-                [sys.executable, "-m", "api.cli", "serve"],
-                cwd=ROOT,
-                env=self._environment,
-                stdout=log,
-                stderr=log,
+                [sys.executable, "-m", "api.cli", "serve", *self._words],
+                cwd=self.folder,
+                env=CLEAN | self._settings,
+                stdout=output,
+                stderr=errors,
                 start_new_session=True,
             )
 
-    def ready(self, seconds: float = 60) -> Node:
+    def ready(self, seconds: float = 60) -> Self:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self.process.poll() is None:
-            with contextlib.suppress(httpx.HTTPError):
-                if self.http.get("/health/ready").status_code == 200:
-                    return self
+            if found := re.search(r"service +(\S+)", self.output):
+                self.http.base_url = httpx.URL(found[1])
+                with contextlib.suppress(httpx.HTTPError):
+                    if self.http.get("/health/ready").status_code == 200:
+                        return self
             time.sleep(0.05)
-        raise AssertionError(f"the node did not start:\n{self.log}")
+        raise AssertionError(f"it did not start:\n{self.output}{self.errors}")
+
+    def url(self) -> str:
+        """Where it serves, once it does."""
+        return str(self.ready().http.base_url).rstrip("/")
 
     @property
-    def log(self) -> str:
-        return self._log.read_text(encoding="utf-8", errors="replace")
+    def output(self) -> str:
+        return (self.folder / "output").read_text(encoding="utf-8", errors="replace")
+
+    @property
+    def errors(self) -> str:
+        return (self.folder / "errors").read_text(encoding="utf-8", errors="replace")
 
     def below(self) -> list[int]:
         """The processes that it started."""
@@ -126,21 +111,43 @@ class Node:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGCONT)
 
-    def restart(self) -> Node:
+    def restart(self) -> Self:
         self.process = self._start()
         return self.ready()
 
-    def stop(self) -> int:
+    def stop(self, number: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:
             self.thaw()
-            self.process.send_signal(signal.SIGTERM)
+            self.process.send_signal(number)
             try:
                 self.process.wait(30)
             except subprocess.TimeoutExpired:
                 self.kill()
         return self.process.returncode
 
-    # What tests do with it -------------------------------------------------------------------------
+
+class Node(Process):
+    """One at an address that it keeps, with an admin and a key."""
+
+    def __init__(
+        self, folder: Path, database: str, policies: Path, changes: Mapping[str, str] | None = None
+    ) -> None:
+        self.port = free_port()
+        told = {
+            "GOVERNANCE_PORT": str(self.port),
+            "GOVERNANCE_POLICIES_DIR": str(policies),
+            "GOVERNANCE_DATABASE_URL": database,
+            "GOVERNANCE_ADMIN_PASSWORD": PASSWORD,
+            "GOVERNANCE_AUDIT_KEY_FILE": str(folder.parent / "audit-key"),
+            "GOVERNANCE_API_KEY": KEY,
+            **(changes or {}),
+        }
+        super().__init__(folder, **environment(folder, **told))
+        self.http.base_url = httpx.URL(f"http://127.0.0.1:{self.port}")
+
+    @property
+    def log(self) -> str:
+        return self.output + self.errors
 
     def admin(self) -> dict[str, str]:
         """The header of the first admin."""
@@ -154,14 +161,9 @@ class Node:
 
 
 def called(number: int | str, tool: str = "pay", run: str = "run-1", **payload: Any) -> dict[str, Any]:
-    return {
-        "eventId": f"event-{number}",
-        "runId": run,
-        "agentId": "agent-1",
-        "timestamp": "2026-01-31T09:30:00Z",
-        "eventType": "tool.called",
-        "metadata": {"toolCallId": f"call-{number}", "toolName": tool, "inputPayload": payload},
-    }
+    call = {"toolCallId": f"call-{number}", "toolName": tool, "inputPayload": payload}
+    fields = {"runId": run, "agentId": "agent-1", **call}
+    return event(number, "tool.called", "2026-01-31T09:30:00Z", fields)
 
 
 @contextlib.contextmanager
@@ -190,5 +192,24 @@ def nodes(
         yield made
     finally:
         for node in made:
-            node.http.close()
             node.stop()
+            node.http.close()
+
+
+@contextlib.contextmanager
+def serve(folder: Path, *words: str, **settings: str) -> Iterator[Process]:
+    """One with the least of policies, as a person's first start is."""
+    write_policies(folder / "policies.d", [NO_LAUNCHES])
+    process = Process(folder, *("--port", "0", *words), **settings)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.http.close()
+
+
+def printed(process: Process, name: str) -> str:
+    """What the start printed under a name."""
+    found = re.search(rf"^ +{name} +(\S+)$", process.output, re.MULTILINE)
+    assert found, process.output
+    return found[1]

@@ -31,9 +31,9 @@ class Served(Installation):
     """See the module; a test makes the further users, keys and organisations that it needs."""
 
     def __init__(
-        self, folder: Path, policies: Iterable[Mapping[str, Any]] = (), *, live: bool = False, **environment: str
+        self, folder: Path, policies: Iterable[Mapping[str, Any]] = (), *, live: bool = False, **told: str
     ) -> None:
-        own = {"GOVERNANCE_FRONTEND_URL": "", "GOVERNANCE_PORT": "0", **environment}
+        own = {"GOVERNANCE_FRONTEND_URL": "", "GOVERNANCE_PORT": "0", **told}
         super().__init__(folder, policies, live=live, environment=own)
         self.clock.runs = True
 

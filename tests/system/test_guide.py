@@ -63,7 +63,7 @@ class Place:
 
     def shell(self) -> Shell:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        here = {"PATH": path, "HOME": str(self.folder), "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+        here = {"PATH": path, "HOME": str(self.folder), "COLUMNS": "100"}
         return Shell(self.folder, {**here, **self.git, "GOVERNANCE_PORT": self.ports[PORT]})
 
     def here(self, text: str) -> str:

@@ -21,8 +21,10 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from api.server import openapi
 from api.server.routes import ROUTES
+from tests.harness.application import PASSWORD
 from tests.harness.effort import LONG
-from tests.harness.nodes import KEY, ROOT, Node
+from tests.harness.nodes import KEY, Node, called
+from tests.harness.places import ROOT
 
 ENDLESS = "/v1/stream"
 """Its answer never ends; it is tested in `test_waiting.py`."""
@@ -69,19 +71,15 @@ def _furnished(node: Node) -> Target:
     policy = {"name": "Hold", "action": "require_approval", "enabled": True, "matchConditions": [hold]}
     ids = {"/v1/policies": call("POST", "/v1/policies", policy)["policyId"]}
     call("PATCH", f"/v1/policies/{ids['/v1/policies']}", {"description": "second"})
-    person = {"email": "vera@example.com", "password": "correct horse battery staple", "role": "viewer"}
+    person = {"email": "vera@example.com", "password": PASSWORD, "role": "viewer"}
     ids["/v1/users"] = call("POST", "/v1/users", person)["userId"]
     ids["/v1/api-keys"] = call("POST", "/v1/api-keys", {"name": "another"})["keyId"]
     hook = {"url": "https://127.0.0.1:9/", "events": ["run.failed"]}
     node_hook = {**hook, "url": "https://hooks.example.com/x"}
     ids["/v1/webhooks"] = call("POST", "/v1/webhooks", node_hook)["webhookId"]
     delivery = call("POST", f"/v1/webhooks/{ids['/v1/webhooks']}/test")["deliveryId"]
-    event = {
-        "eventId": "held", "runId": "run-held", "agentId": "agent", "timestamp": "2026-01-31T09:30:00Z",
-        "eventType": "tool.called",
-        "metadata": {"toolCallId": "call", "toolName": "hold_me", "inputPayload": {}},
-    }  # fmt: skip
-    ids["/v1/approvals"] = call("POST", "/v1/events", event, {"X-API-Key": KEY})["approvalId"]
+    held = called("held", "hold_me", "run-held")
+    ids["/v1/approvals"] = call("POST", "/v1/events", held, {"X-API-Key": KEY})["approvalId"]
     ids["/v1/runs"] = "run-held"
     for path in openapi.document(ROUTES)["paths"]:
         for start, identifier in ids.items():

@@ -16,75 +16,61 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.harness.places import ROOT
-from tests.harness.serve_process import CLEAN, secret, served
+from tests.harness.application import PASSWORD, event
+from tests.harness.nodes import CLEAN, KEY, called, printed, serve
+
+ADMIN = {"GOVERNANCE_ADMIN_PASSWORD": PASSWORD}
+AT = "2026-01-31T09:30:00Z"
 
 
 def test_serve_prints_what_one_needs_and_serves(tmp_path: Path) -> None:
-    with served(tmp_path) as service:
+    with serve(tmp_path) as service:
         url = service.url()
-        text = service.said(service.output)
-        email, password, key = (secret(text, name) for name in ("admin", "password", "API key"))
+        text = service.output
+        email, password, key = (printed(service, name) for name in ("admin", "password", "API key"))
         assert "keys add NAME --agent ID" in text, "a key is better bound"
-        with httpx.Client(base_url=url, trust_env=False) as http:
-            login = http.post("/auth/login", json={"email": email, "password": password})
-            assert login.status_code == 200
-            event = {
-                "eventId": "e-1",
-                "runId": "r-1",
-                "agentId": "a-1",
-                "timestamp": "2026-01-31T09:30:00Z",
-                "eventType": "tool.called",
-                "metadata": {"toolCallId": "c-1", "toolName": "launch", "inputPayload": {}},
-            }
-            answer = http.post("/v1/events", headers={"X-API-Key": key}, json=event)
-            assert answer.json()["toolCallStatus"] == "blocked"
-            assert "server" not in answer.headers
-        assert secret(text, "console") == f"{url}/approvals"
+        login = service.http.post("/auth/login", json={"email": email, "password": password})
+        assert login.status_code == 200
+        answer = service.http.post("/v1/events", headers={"X-API-Key": key}, json=called(1, "launch"))
+        assert answer.json()["toolCallStatus"] == "blocked"
+        assert "server" not in answer.headers
+        assert printed(service, "console") == f"{url}/approvals"
         assert service.stop() == 0
-    with served(tmp_path) as again:
+    with serve(tmp_path) as again:
         again.url()
-        text = again.said(again.output)
+        text = again.output
         assert "password  " not in text and "agk_" not in text
         assert re.search(r"\? \S*/governance users password EMAIL$", text, re.MULTILINE)
         assert again.stop(signal.SIGINT) == 0
-        assert "Traceback" not in again.said(again.errors)
+        assert "Traceback" not in again.errors
 
 
 @pytest.mark.parametrize(
     ("proxies", "address"), [("", "127.0.0.1"), ("10.0.0.0/8", "127.0.0.1"), ("127.0.0.1", "192.0.2.7")]
 )
 def test_only_a_proxy_that_is_named_says_who_calls(tmp_path: Path, proxies: str, address: str) -> None:
-    with served(tmp_path, TRUSTED_PROXIES=proxies, ADMIN_PASSWORD="a fine password") as service:
-        with httpx.Client(base_url=service.url(), trust_env=False) as http:
-            login = {"email": "admin@localhost", "password": "a fine password"}
-            token = http.post("/auth/login", json=login, headers={"X-Forwarded-For": "192.0.2.7"})
-            headers = {"Authorization": f"Bearer {token.json()['accessToken']}"}
-            (record,) = http.get("/v1/audit?type=login", headers=headers).json()
+    with serve(tmp_path, GOVERNANCE_TRUSTED_PROXIES=proxies, **ADMIN) as service:
+        login = {"email": "admin@localhost", "password": PASSWORD}
+        http = service.ready().http
+        token = http.post("/auth/login", json=login, headers={"X-Forwarded-For": "192.0.2.7"})
+        headers = {"Authorization": f"Bearer {token.json()['accessToken']}"}
+        (record,) = http.get("/v1/audit?type=login", headers=headers).json()
         assert record["details"] == {"address": address}
 
 
 def test_serve_with_two_workers_shares_keys_and_logins(tmp_path: Path) -> None:
-    with served(tmp_path, "--workers", "2", API_KEY="k" * 24, ADMIN_PASSWORD="a fine password") as service:
+    with serve(tmp_path, "--workers", "2", GOVERNANCE_API_KEY=KEY, **ADMIN) as service:
         url = service.url()
-        text = service.said(service.output)
-        assert "k" * 24 not in text and "a fine password" not in text
+        text = service.output
+        assert KEY not in text and PASSWORD not in text
         answers = []
         for number in range(20):
             # A new connection each time, so that both workers answer some.
-            event = {
-                "eventId": f"e-{number}",
-                "runId": f"r-{number}",
-                "agentId": "a-1",
-                "timestamp": "2026-01-31T09:30:00Z",
-                "eventType": "custom.note",
-            }
-            answer = httpx.post(
-                f"{url}/v1/events", headers={"X-API-Key": "k" * 24}, json=event, trust_env=False
-            )
+            note = event(number, "custom.note", AT, {"runId": f"r-{number}"})
+            answer = httpx.post(f"{url}/v1/events", headers={"X-API-Key": KEY}, json=note, trust_env=False)
             answers.append(answer.status_code)
         assert answers == [200] * 20
-        login = {"email": "admin@localhost", "password": "a fine password"}
+        login = {"email": "admin@localhost", "password": PASSWORD}
         tokens = [httpx.post(f"{url}/auth/login", json=login, trust_env=False).json() for _ in range(4)]
         admin = {"Authorization": f"Bearer {tokens[0]['accessToken']}"}
         made = httpx.post(f"{url}/v1/api-keys", headers=admin, json={"name": "x"}, trust_env=False).json()
@@ -97,7 +83,7 @@ def test_serve_with_two_workers_shares_keys_and_logins(tmp_path: Path) -> None:
         assert reads == [401] * 12
         posts = [
             httpx.post(
-                f"{url}/v1/events", headers=key, json=event | {"eventId": f"x-{number}"}, trust_env=False
+                f"{url}/v1/events", headers=key, json=note | {"eventId": f"x-{number}"}, trust_env=False
             )
             for number in range(12)
         ]
@@ -109,17 +95,11 @@ def test_serve_with_two_workers_shares_keys_and_logins(tmp_path: Path) -> None:
 
 
 def test_a_stop_does_not_wait_for_long_polls(tmp_path: Path) -> None:
-    with served(tmp_path, API_KEY="k" * 24) as service:
+    with serve(tmp_path, GOVERNANCE_API_KEY=KEY) as service:
         url = service.url()
-        key = {"X-API-Key": "k" * 24}
-        event = {
-            "eventId": "e",
-            "runId": "r",
-            "agentId": "a",
-            "timestamp": "2026-01-31T09:30:00Z",
-            "eventType": "run.started",
-        }
-        assert httpx.post(f"{url}/v1/events", headers=key, json=event, trust_env=False).status_code == 200
+        key = {"X-API-Key": KEY}
+        started = event(1, "run.started", AT, {"runId": "r"})
+        assert httpx.post(f"{url}/v1/events", headers=key, json=started, trust_env=False).status_code == 200
         answers: list[int] = []
 
         def wait() -> None:
@@ -129,49 +109,48 @@ def test_a_stop_does_not_wait_for_long_polls(tmp_path: Path) -> None:
         thread = threading.Thread(target=wait)
         thread.start()
         time.sleep(0.5)
-        started = time.monotonic()
+        begun = time.monotonic()
         assert service.stop() == 0
         thread.join()
-        assert time.monotonic() - started < 8
+        assert time.monotonic() - begun < 8
         assert answers == [200]
 
 
 def test_the_demo_brings_its_own_credentials_and_ends_them(tmp_path: Path) -> None:
-    with served(tmp_path) as service:
+    with serve(tmp_path) as service:
         url = service.url()
         words = [sys.executable, "-m", "api.cli"]
         options: dict[str, Any] = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 60}
-        environment = {**CLEAN, "PYTHONPATH": str(ROOT)}
-        played = subprocess.run([*words, "demo", "--url", url], env=environment, **options)
+        played = subprocess.run([*words, "demo", "--url", url], env=CLEAN, **options)
         assert played.returncode == 0, played.stderr
         assert re.search(r"\d{3} events of \d+ runs", played.stdout)
-        again = subprocess.run([*words, "demo", "--url", url], env=environment, **options)
+        again = subprocess.run([*words, "demo", "--url", url], env=CLEAN, **options)
         assert again.returncode == 0, again.stderr
         listed = [*words, "users", "list", "--format", "json"]
-        users = json.loads(subprocess.run(listed, env=environment, **options).stdout)
+        users = json.loads(subprocess.run(listed, env=CLEAN, **options).stdout)
         assert {user["email"]: user["enabled"] for user in users} == {
             "admin@localhost": True,
             "demo-reviewer@localhost": False,
         }
         listed = [*words, "keys", "list", "--format", "json"]
-        keys = json.loads(subprocess.run(listed, env=environment, **options).stdout)
+        keys = json.loads(subprocess.run(listed, env=CLEAN, **options).stdout)
         assert [(key["name"], "revokedAt" in key) for key in keys] == [
             ("demo", True),
             ("demo", True),
             ("first agent key", False),
         ]
-        half = subprocess.run([*words, "demo", "--email", "a@b.c"], env=environment, **options)
+        half = subprocess.run([*words, "demo", "--email", "a@b.c"], env=CLEAN, **options)
         assert half.returncode == 2 and "together" in half.stderr
-    gone = subprocess.run([*words, "demo", "--url", url], env=environment, **options)
+    gone = subprocess.run([*words, "demo", "--url", url], env=CLEAN, **options)
     assert gone.returncode == 1 and "Traceback" not in gone.stderr
     assert "no service answers" in gone.stderr
 
 
 def refused_to_serve(folder: Path, *words: str, **environment: str) -> str:
-    with served(folder, *words, **environment) as service:
-        assert service.process.wait(40) == 2, service.said(service.output)
-        text = service.said(service.errors)
-        assert service.said(service.output) == "", "no address of what does not serve"
+    with serve(folder, *words, **environment) as service:
+        assert service.process.wait(40) == 2, service.output
+        text = service.errors
+        assert service.output == "", "no address of what does not serve"
     assert "Traceback" not in text, text
     assert all(line.startswith("governance: ") for line in text.splitlines()), text
     return text
@@ -190,27 +169,27 @@ def test_serve_refuses_a_port_in_use(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "environment", "message"),
     [
-        ((), {"ENV": "production"}, "GOVERNANCE_JWT_SECRET: must be set"),
+        ((), {"GOVERNANCE_ENV": "production"}, "GOVERNANCE_JWT_SECRET: must be set"),
         (("--workers", "many"), {}, "--workers is `many`"),
         (("--host", "host.invalid"), {}, "`host.invalid` is no address of this machine"),
         (("--host", "192.0.2.1"), {}, "`192.0.2.1` is no address of this machine"),
         (("--policies-dir", "nowhere"), {}, "there is no policies folder `nowhere`"),
-        ((), {"ADMIN_PASSWORD": "short"}, "GOVERNANCE_ADMIN_PASSWORD: a password needs"),
+        ((), {"GOVERNANCE_ADMIN_PASSWORD": "short"}, "GOVERNANCE_ADMIN_PASSWORD: a password needs"),
         (
             (),
-            {"DATABASE_URL": "postgresql://127.0.0.1:1/none"},
+            {"GOVERNANCE_DATABASE_URL": "postgresql://127.0.0.1:1/none"},
             "the database `127.0.0.1:1/none` cannot be used",
         ),
-        ((), {"PROT": "1"}, "did you mean GOVERNANCE_PORT?"),
+        ((), {"GOVERNANCE_PROT": "1"}, "did you mean GOVERNANCE_PORT?"),
         (("--database-url", "sqlite:///nope/x.sqlite"), {}, "there is no folder `nope`"),
     ],
 )
 def test_serve_refuses_in_words(
     tmp_path: Path, words: tuple[str, ...], environment: dict[str, str], message: str
 ) -> None:
-    with served(tmp_path, *words, **environment) as service:
+    with serve(tmp_path, *words, **environment) as service:
         code = service.process.wait(40)
-        text = service.said(service.errors)
+        text = service.errors
     assert message in text
     assert "Traceback" not in text
     assert code == 2
@@ -248,12 +227,12 @@ def test_serve_refuses_broken_policies_naming_every_place(tmp_path: Path, worker
     # Nothing was made that is shown only once: the next start, mended, shows it.
     for file in folder.iterdir():
         file.unlink()
-    with served(tmp_path, "--workers", workers) as mended:
+    with serve(tmp_path, "--workers", workers) as mended:
         mended.url()
-        assert secret(mended.said(mended.output), "API key").startswith("agk_")
+        assert printed(mended, "API key").startswith("agk_")
         assert mended.stop() == 0
     (folder / "broken.yaml").write_text("apiVersion: [\n")
-    with served(tmp_path, "--workers", workers) as later:
+    with serve(tmp_path, "--workers", workers) as later:
         later.url()
         assert later.stop() == 0
-        assert "Traceback" not in later.said(later.errors)
+        assert "Traceback" not in later.errors

@@ -237,11 +237,10 @@ def test_changing_ones_own_password(service: Served) -> None:
 def test_guessing_the_current_password_with_a_stolen_token_is_limited(service: Served) -> None:
     user = service.user("viewer")
     headers = {**bearer(user["token"]), "X-Forwarded-For": "192.0.2.26"}
-    body = {"newPassword": "another password"}
-    answers = [
-        service.call(headers, "POST", "/v1/password", body | {"currentPassword": f"guess {number}"}).status_code
-        for number in range(login_limits.PAIR.tries + 1)
-    ]
+    answers = []
+    for number in range(login_limits.PAIR.tries + 1):
+        body = {"currentPassword": f"guess {number}", "newPassword": "another password"}
+        answers.append(service.call(headers, "POST", "/v1/password", body).status_code)
     assert answers == [422] * login_limits.PAIR.tries + [429]
 
 

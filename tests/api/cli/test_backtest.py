@@ -10,8 +10,8 @@ import pytest
 
 from api import bootstrap
 from api.settings import load
-from tests.harness.command_line import WIRES, Shell
 from tests.harness.application import NO_LAUNCHES
+from tests.harness.command_line import WIRES, Shell
 from tests.harness.running_service import Served
 
 
