@@ -156,8 +156,8 @@ class Console:
         assert answer.status_code == 200, answer.text
 
     def approval(self, approval_id: str) -> dict[str, Any]:
-        """As the service has it now."""
-        answer = self.service.call("admin", "GET", f"/v1/approvals/{approval_id}")
+        """As the service has it now; a key stays good when sessions end."""
+        answer = self.service.call("agent", "GET", f"/v1/approvals/{approval_id}")
         found: dict[str, Any] = answer.json()
         return found
 

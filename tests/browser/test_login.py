@@ -7,6 +7,7 @@ from playwright.sync_api import Page, expect
 
 from api.store import accounts
 from tests.browser.support import Console, line_to, link, row
+from tests.harness.application import PASSWORD
 
 pytestmark = pytest.mark.browser
 
@@ -22,7 +23,7 @@ def test_a_link_leads_through_the_login_to_its_approval(console: Console) -> Non
     expect(page).to_have_title("Log in · Agent Governance")
     page.keyboard.type(str(console.service.user("reviewer", "rita@example.com")["email"]))
     page.keyboard.press("Tab")
-    page.keyboard.type("correct horse battery")
+    page.keyboard.type(PASSWORD)
     page.keyboard.press("Enter")
     expect(page.get_by_role("article").get_by_text("run-of-second")).to_be_visible()
     expect(page).to_have_url(console.address + link(linked))
