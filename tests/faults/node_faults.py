@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
 import subprocess
 import sys
@@ -22,9 +21,10 @@ import psycopg
 
 from tests.faults.ledger import POLICIES, Ledger, called
 from tests.faults.load import Load
+from tests.harness.application import SECRET
 from tests.harness.cluster import DEADLINE, Cluster, cluster
 from tests.harness.effort import LONG
-from tests.harness.nodes import KEY, ROOT, SECRET, Node
+from tests.harness.nodes import CLEAN, KEY, Node
 from tests.harness.postgres import Postgres
 
 LEASE = 8.0
@@ -100,15 +100,11 @@ def scene(folder: Path, server: Postgres, database: str, count: int, **how: Any)
 
 def audit_verify(node: Node, database: str, *words: str) -> tuple[bool, list[dict[str, Any]]]:
     """Whether `governance audit verify` found all well, and what it said."""
-    environment = {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(ROOT),
-        "GOVERNANCE_JWT_SECRET": SECRET,
-        "GOVERNANCE_AUDIT_KEY_FILE": str(node.folder.parent / "audit-key"),
-    }
+    key_file = str(node.folder.parent / "audit-key")
+    told = CLEAN | {"GOVERNANCE_JWT_SECRET": SECRET, "GOVERNANCE_AUDIT_KEY_FILE": key_file}
     command = [sys.executable, "-m", "api.cli", "audit", "verify", "--format", "json", *words]
     where = ["--database-url", database, "--data-dir", str(node.folder / "data")]
-    done = subprocess.run([*command, *where], cwd=ROOT, env=environment, capture_output=True, timeout=300)
+    done = subprocess.run([*command, *where], env=told, capture_output=True, timeout=300)
     assert done.returncode in (0, 1), done.stderr
     return done.returncode == 0, json.loads(done.stdout)
 

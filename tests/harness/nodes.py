@@ -204,7 +204,8 @@ def serve(folder: Path, *words: str, **settings: str) -> Iterator[Process]:
     try:
         yield process
     finally:
-        process.kill()
+        if process.process.poll() is None:
+            process.kill()
         process.http.close()
 
 

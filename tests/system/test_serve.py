@@ -202,15 +202,15 @@ def test_serve_refuses_in_words(
 def test_a_start_that_is_refused_says_nothing_else(
     tmp_path: Path, file: str, content: bytes, message: str
 ) -> None:
-    with served(tmp_path) as service:
+    with serve(tmp_path) as service:
         service.url()
         assert service.stop() == 0
     (path,) = tmp_path.rglob(file)
     path.write_bytes(path.read_bytes()[:4096] * (file != "audit-key") + content)
-    with served(tmp_path) as service:
+    with serve(tmp_path) as service:
         assert service.process.wait(40) == 2
-        assert message in service.said(service.errors)
-        assert service.said(service.output) == ""
+        assert message in service.errors
+        assert service.output == ""
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

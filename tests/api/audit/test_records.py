@@ -14,7 +14,7 @@ from api.database import audit_chain
 from api.database.audit_chain import Chain, Record
 from api.database.connection import Database
 from api.database.transaction import Transaction
-from tests.harness.running_service import in_transaction
+from tests.harness.sql_archive import in_transaction
 
 pytestmark = pytest.mark.postgres
 
