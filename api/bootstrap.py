@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from api.audit.installation_key import FILE
+from api.audit.installation_key import key_file
 from api.audit.rekey import check_key
 from api.auth import passwords
 from api.auth.credentials import key_digest, key_prefix, new_key
 from api.auth.private_file import make_data_folder
+from api.auth.signing_secret import FILE as SECRET_FILE
 from api.auth.signing_secret import open_vault, signing_secret
 from api.clock import Clock, Ids, random_ids, system_clock
 from api.database.connection import Database
@@ -59,12 +60,14 @@ def prepare(
     """
     _need_folder_of_database(settings)
     make_data_folder(settings.data_dir)
-    secret = signing_secret(settings)
     _refuse_lost_database(settings)
+    if settings.jwt_secret or (settings.data_dir / SECRET_FILE).exists():
+        signing_secret(settings)  # refused before anything is made
     store = Database(settings.database)
     try:
         store.migrate()
         store.check_pages()
+        secret = signing_secret(settings)
         check_key(settings, store)
         check(store)
         email, password, hashed = None, None, None
@@ -83,16 +86,18 @@ def prepare(
 
 
 def _refuse_lost_database(settings: Settings) -> None:
-    """The key of the audit log is made after the database: where it lies there was one, and an empty one in
-    its place would have forgotten every halt, limit and approval."""
-    if not settings.database.startswith("sqlite:///") or not (settings.data_dir / FILE).exists():
+    """The key of the audit log and the signing secret are made after the database: where one lies there was
+    one, and an empty one in its place would have forgotten every halt, limit and approval."""
+    if not settings.database.startswith("sqlite:///"):
         return
     path = Path(settings.database.removeprefix("sqlite:///"))
-    if not path.exists() or path.stat().st_size == 0:
+    signs = [each for each in (key_file(settings), settings.data_dir / SECRET_FILE) if each.exists()]
+    if signs and (not path.exists() or path.stat().st_size == 0):
         raise SettingsError(
-            f"the database `{path}` is {'empty' if path.exists() else 'gone'}, but `{FILE}` lies in "
-            f"`{settings.data_dir}`, so there was one: put it, or a backup of it, in its place. To begin "
-            "anew, move the data folder away"
+            f"the database `{path}` is {'empty' if path.exists() else 'gone'}, but `{signs[0]}` is there, so "
+            "there was one: put it, or a backup of it, in its place. To begin anew, move "
+            + " and ".join(f"`{each}`" for each in signs)
+            + " away"
         )
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from hashlib import sha256
+from time import monotonic
 from typing import Final
 
 import msgspec
@@ -33,6 +34,8 @@ log = logging.getLogger("governance")
 
 FIRST: Final = "0" * 64
 EVERY_SECONDS: Final = 1.0
+LATE_SECONDS: Final = 10.0
+"""Records that are not signed after so long are told of."""
 PAGE: Final = 1_000
 
 Tips = dict[ChainName, Tip]
@@ -99,10 +102,19 @@ class Checkpointer:
         """Whether this node has the key that the checkpoints are signed with."""
         self.signed_at: str | None = None
         """When the newest checkpoint known here was made."""
+        self._grown_since: float | None = None
+        """When something new was first seen that is not signed yet, by the clock that never leaps."""
 
     def anything_new(self, store: Database) -> bool:
         """A cheap read: whether a chain has grown since the last checkpoint known here."""
-        return tips(store) != self._signed
+        new = tips(store) != self._signed
+        self._grown_since = (self._grown_since or monotonic()) if new else None
+        return new
+
+    @property
+    def lags(self) -> bool:
+        """Whether records wait for their signature for longer than they should."""
+        return self._grown_since is not None and monotonic() - self._grown_since > LATE_SECONDS
 
     def sign(self, transaction: Transaction) -> Checkpoint | None:
         """A job of the writer: one checkpoint, unless another process has just made one. Raises
@@ -116,7 +128,8 @@ class Checkpointer:
             if body is None or body.signer_after != self._key.public.text:
                 raise KeyDiffers
             before, number, previous, at = self._followed(store), last.number, last.digest, body.at
-            if transaction.now - seconds(at) < EVERY_SECONDS or now == before:
+            # One that was made while the clock was ahead holds up nothing.
+            if 0 <= transaction.now - seconds(at) < EVERY_SECONDS or now == before:
                 transaction.after_commit(lambda: self._keep(number, previous, before, at))
                 return None
         elif number:
@@ -146,6 +159,8 @@ class Checkpointer:
         return found
 
     def _keep(self, number: int, digest: str, signed: Tips, at: str) -> None:
+        if signed != self._signed:
+            self._grown_since = None
         self._number, self._digest, self._signed, self.signed_at = number, digest, signed, at
 
 

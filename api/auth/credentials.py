@@ -55,6 +55,12 @@ def key_prefix(key: str) -> str:
     return key[:8] if key.startswith(KEY_PREFIX) and len(key) >= 40 else key[:3]
 
 
+def _generation(claims: Mapping[str, Any]) -> int:
+    """A number that grows with each password of the user, and when they are disabled."""
+    number = str(claims["jti"]).rpartition(".")[2]
+    return int(number) if number.isascii() and number.isdigit() else 0
+
+
 def unauthenticated(detail: str, scheme: str = "Bearer") -> ApiError:
     challenge = f'{scheme} realm="governance"'
     return ApiError("unauthenticated", detail, headers={"WWW-Authenticate": challenge})
@@ -96,12 +102,12 @@ class Credentials:
         claims = {
             "sub": user["userId"],
             "role": user["role"],
-            # Tokens of before a password change are refused by `iat`; this one comes after it.
-            "iat": max(int(now), user["tokensValidFrom"]),
+            "iat": int(now),
             "exp": int(now) + self._token_seconds,
             "iss": ISSUER,
             "aud": AUDIENCE,
-            "jti": token_id,
+            # No time tells which tokens are older than a password: clocks go back.
+            "jti": f"{token_id}.{user['tokenGeneration']}",
         }
         return jwt.encode(claims, self._secret, algorithm="HS256"), self._token_seconds
 
@@ -109,7 +115,7 @@ class Credentials:
         """The user of an access token; raises `unauthenticated`."""
         claims = self._claims(token)
         user = await self._store.read(accounts.find_user, claims["sub"])
-        if user is None or not user["enabled"] or claims["iat"] < user["tokensValidFrom"]:
+        if user is None or not user["enabled"] or _generation(claims) != user["tokenGeneration"]:
             raise unauthenticated("the access token is not valid any more; log in again")
         return Caller(
             kind="user",

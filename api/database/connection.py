@@ -28,13 +28,22 @@ from playhouse.migrations import Runner
 from api.database.errors import DatabaseUnavailable, translated
 from api.database.postgres import Postgres, Rows, Statement
 from api.database.secrets_at_rest import close_to_others
+from api.database.sqlite.files import SqliteFile
+from api.database.sqlite.wal_checkpoints import Checkpoints
 from api.database.table import database
-from api.database.wal_checkpoints import PAGE, Checkpoints
 from api.database.write_lock import FileLock, ServerLock
 
 log = logging.getLogger("governance")
 
 T = TypeVar("T")
+
+_UNAVAILABLE = tuple(
+    getattr(family, name)
+    for family in (peewee, sqlite3)
+    for name in ("OperationalError", "InterfaceError", "InternalError")
+)
+_DAMAGED = peewee.DatabaseError, sqlite3.DatabaseError
+"""A damaged file has no class of its own. While rows are fetched the driver's exceptions come as they are."""
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 
@@ -78,36 +87,16 @@ class Database:
         self.is_sqlite = scheme == "sqlite"
         self._file_lock: FileLock | None = None
         self._server_lock: ServerLock | None = None
-        self._made = False
-        """The tables are there, so from now on there is a file."""
-        self._opened = threading.local()
-        self._file: tuple[int, int] | None = None
-        """The file that was found last, by any thread."""
+        self._sqlite: SqliteFile | None = None
         self.lost = 0
         """How many connections have failed: behind a new one there may be another database than before."""
         if self.is_sqlite:
             self.path = Path(url.removeprefix("sqlite:///"))
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.checkpoints = Checkpoints(self.path)
+            self.peewee: peewee.Database = (file := SqliteFile(self.path, self._give_up))
+            self._sqlite = file
+            self.checkpoints = Checkpoints(file)
             self._file_lock = FileLock(self.path)
-            self.peewee: peewee.Database = peewee.SqliteDatabase(
-                str(self.path),
-                pragmas={
-                    # Measured: smaller pages cost more writes, larger ones more bytes for each index entry.
-                    # Holds for new databases.
-                    "page_size": PAGE,
-                    "journal_mode": "wal",
-                    "synchronous": "full",
-                    "foreign_keys": 0,
-                    "busy_timeout": 10_000,
-                    "cache_size": -65_536,
-                    # The commit that reaches it copies so many pages, which others wait for; it should not
-                    # come to that, see `wal_checkpoints.py`.
-                    "wal_autocheckpoint": 2_000,
-                    "journal_size_limit": 67_108_864,
-                },
-                isolation_level=None,
-            )
         else:
             self.peewee = Postgres(url.replace("postgres://", "postgresql://", 1))
             self._server_lock = ServerLock(self.peewee, url)
@@ -126,7 +115,8 @@ class Database:
         lock = self._server_lock.over_transactions() if self._server_lock else self.write_lock()
         with self.guarded(), lock:
             Runner(self.peewee, str(MIGRATIONS)).up()
-        self._made = True
+        if self._sqlite is not None:
+            self._sqlite.made = True
 
     def check_pages(self) -> None:
         """Refuse a file with damaged pages (SQLite), as far as that shows within some seconds: the tables are
@@ -185,15 +175,12 @@ class Database:
     def guarded(self) -> Iterator[None]:
         """Turn driver failures into DatabaseUnavailable and drop the broken connection."""
         try:
-            self._same_file()
+            if self._sqlite is not None:
+                self._sqlite.check()
             yield
-        except (peewee.OperationalError, peewee.InterfaceError, peewee.InternalError) as error:
-            self._give_up()
-            raise translated(error, self.url) from error
-        except peewee.DatabaseError as error:
-            if type(error) is not peewee.DatabaseError:
+        except (*_UNAVAILABLE, *_DAMAGED) as error:
+            if type(error) not in _DAMAGED and not isinstance(error, _UNAVAILABLE):
                 raise  # the statement's own fault
-            # A damaged file has no class of its own.
             self._give_up()
             raise translated(error, self.url) from error
         except OSError as error:
@@ -204,30 +191,6 @@ class Database:
         self.lost += 1
         with contextlib.suppress(Exception):
             self.peewee.close()
-
-    def _same_file(self) -> None:
-        """Leave a connection whose file was taken away or replaced under it.
-
-        INVARIANT: nothing is written to a file that nobody will find again.
-        """
-        if not self.is_sqlite:
-            return
-        try:
-            found = self.path.stat()
-        except FileNotFoundError:
-            if not self._made:
-                return  # about to be made
-            self._give_up()
-            raise DatabaseUnavailable("the database file is gone; put it back") from None
-        identity = (found.st_dev, found.st_ino)
-        if self._file not in (None, identity):
-            self.lost += 1  # also for a thread that has no connection to lose
-        self._file = identity
-        if self.peewee.is_closed():
-            self._opened.file = identity
-        elif getattr(self._opened, "file", identity) != identity:
-            self._give_up()
-            self._opened.file = identity
 
     @contextlib.contextmanager
     def transaction(
@@ -256,9 +219,9 @@ class Database:
     def _never_wait(self) -> None:
         """From now on this thread's connection fails at once where it would wait for another process."""
         connection = self.peewee.connection()
-        if getattr(self._opened, "hasty", None) is not connection:
+        if not connection.hasty:
             self.peewee.execute_sql("PRAGMA busy_timeout = 0")
-            self._opened.hasty = connection
+            connection.hasty = True
 
     def insert_many(
         self,
@@ -389,9 +352,9 @@ class Database:
         self._readers.shutdown(wait=True)
         if self.is_sqlite:
             self.checkpoints.close()
-            if self._made:
+            if self._sqlite is not None and self._sqlite.made:
                 # So that the file alone is the whole database while nothing runs.
-                with contextlib.suppress(peewee.PeeweeException):
+                with contextlib.suppress(peewee.PeeweeException, DatabaseUnavailable):
                     self.peewee.execute_sql("PRAGMA wal_checkpoint(TRUNCATE)")
         self.leave()
         if self._file_lock is not None:

@@ -58,7 +58,13 @@ def operator_message(made: DatabaseUnavailable, error: BaseException, url: str) 
                 f"there is no room left for the database `{path}`; free disk space, and the service goes on "
                 f"by itself (`{_first_line(error)}`)"
             )
-        return f"the database `{path}` cannot be used: {_first_line(error)}"
+        reason = _first_line(error)
+        if "disk i/o error" in reason.lower():
+            reason += (
+                f"; if `{path}-wal` or `{path}-shm` was removed or replaced while the service ran, stop the "
+                "service, delete both, and start it again; else look at the disk"
+            )
+        return f"the database `{path}` cannot be used: {reason}"
     place, secrets = _postgres_place(url)
     reason = _first_line(error)
     for secret in secrets:

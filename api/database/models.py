@@ -66,6 +66,7 @@ class User(Table):
     password_hash = TextField()
     enabled = BooleanField(default=True)
     tokens_valid_from = IntegerField(default=0)
+    """The generation of tokens that are valid: it grows, and is compared with nothing but theirs."""
     """Tokens issued before this time (seconds) are refused; moved on by a password change or disabling."""
     created_at = TextField()
 

@@ -33,7 +33,11 @@ async def health(caller: Caller, values: Values, context: Context) -> Reply:
         "version": VERSION,
         "database": "connected" if why is None else "disconnected",
         "policies": _policies(context),
-        "audit": {"signing": context.checkpointer.signs, "signedAt": context.checkpointer.signed_at},
+        "audit": {
+            "signing": context.checkpointer.signs,
+            "signedAt": context.checkpointer.signed_at,
+            "lagging": context.checkpointer.lags,
+        },
     }
     return _reply(body, why)
 

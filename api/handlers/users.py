@@ -16,7 +16,7 @@ from api.store import accounts, emails, login_limits
 
 def shape(user: dict[str, Any]) -> dict[str, Any]:
     """The user as people see them."""
-    return {name: value for name, value in user.items() if name != "tokensValidFrom"}
+    return {name: value for name, value in user.items() if name != "tokenGeneration"}
 
 
 async def create_user(caller: Caller, values: Values, context: Context) -> Reply:

@@ -29,7 +29,7 @@ _USER = {
     "role": "role",
     "enabled": "enabled",
     "createdAt": "created_at",
-    "tokensValidFrom": "tokens_valid_from",
+    "tokenGeneration": "tokens_valid_from",
 }
 """Member of a user's record -> column."""
 
@@ -154,7 +154,7 @@ def change_user(
     if len(details) == 2:
         return _user(row)
     if enabled is False or password_hash is not None:
-        # Moved on by one at least, so that a second change in the same second ends the tokens in between.
+        # The time as well, so that in a database put back from a copy it does not come to a number of before.
         row.tokens_valid_from = max(int(transaction.now), row.tokens_valid_from) + 1
     row.save()
     transaction.audit(organisation_id, "user.updated", actor=actor, details=details)

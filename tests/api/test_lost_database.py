@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import stat
 from pathlib import Path
@@ -33,7 +34,34 @@ def test_a_lost_database_is_not_made_anew(tmp_path: Path, empty: bool) -> None:
     with pytest.raises(SettingsError, match="empty, but" if empty else "gone, but") as refused:
         bootstrap.prepare(settings)
     assert "a backup of it" in str(refused.value)
+    # The signing secret is sign enough.
     (settings.data_dir / "audit-key").unlink()
+    with pytest.raises(SettingsError, match="jwt-secret"):
+        bootstrap.prepare(settings)
+    (settings.data_dir / "jwt-secret").unlink()
+    bootstrap.prepare(settings)
+
+
+def test_a_key_that_lies_elsewhere_is_a_sign_too(tmp_path: Path) -> None:
+    key = tmp_path / "keys" / "audit"
+    settings = load(
+        {}, data_dir=str(tmp_path / "data"), audit_key_file=str(key), jwt_secret="0123456789abcdef" * 3
+    )
+    bootstrap.prepare(settings)
+    installation_key(settings)
+    shutil.rmtree(settings.data_dir)
+    with pytest.raises(SettingsError, match=f"gone, but `{key}`"):
+        bootstrap.prepare(settings)
+    assert not (settings.data_dir / "governance.sqlite").exists()
+
+
+def test_a_first_start_that_fails_is_no_lost_database(tmp_path: Path) -> None:
+    """Nothing that would be a sign is made before the database."""
+    settings = load({}, data_dir=str(tmp_path / "data"))
+    (tmp_path / "data" / "governance.sqlite").mkdir(parents=True)
+    with pytest.raises(DatabaseUnavailable, match="is a folder"):
+        bootstrap.prepare(settings)
+    (tmp_path / "data" / "governance.sqlite").rmdir()
     bootstrap.prepare(settings)
 
 

@@ -13,6 +13,8 @@ from api.cli.local_store import add_place, settings_of
 from api.cli.terminal import USAGE, CommandError, Subparsers
 
 PAGES_AT_ONCE = 4_096
+BESIDE = ("-wal", "-shm", "-journal", ".lock", ".senders")
+"""What SQLite and the service keep beside the database."""
 
 
 def register(commands: Subparsers) -> None:
@@ -30,12 +32,20 @@ def register(commands: Subparsers) -> None:
 
 
 def _backup(arguments: argparse.Namespace) -> int:
-    database = settings_of(arguments).database
+    from api.audit import installation_key
+    from api.auth import signing_secret
+
+    settings = settings_of(arguments)
+    database = settings.database
     if not database.startswith("sqlite:///"):
         raise CommandError("this is for the embedded database; copy PostgreSQL with `pg_dump`", USAGE)
     source, target = Path(database.removeprefix("sqlite:///")), arguments.file
     if not source.is_file():
         raise CommandError(f"there is no database `{source}`; say where it is with --data-dir", USAGE)
+    own = [source, *(Path(f"{source}{ending}") for ending in BESIDE)]
+    keys = [settings.data_dir / signing_secret.FILE, installation_key.key_file(settings)]
+    if os.path.realpath(target) in {os.path.realpath(path) for path in (*own, *keys)}:
+        raise CommandError(f"`{target}` is a file of the service itself; give the copy another name", USAGE)
     if target.exists() and not arguments.force:
         raise CommandError(f"`{target}` exists; give --force to replace it")
     aside = target.with_name(f".{target.name}-{secrets.token_hex(6)}")

@@ -35,6 +35,21 @@ def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(application, "password_hash", lambda: passwords.hashed(PASSWORD))
 
 
+def test_a_password_that_was_changed_while_the_clock_was_ahead_locks_nobody_out(
+    cheap: None, fresh: Served
+) -> None:
+    user = fresh.user("viewer")
+    fresh.clock.ahead = 86_400 / 4
+    stolen = fresh.log_in(user["email"]).json()["accessToken"]
+    new = {"password": "another long password"}
+    assert fresh.call("admin", "PATCH", f"/v1/users/{user['userId']}", new).status_code == 200
+    fresh.clock.ahead = 0
+    token = fresh.log_in(user["email"], "another long password").json()["accessToken"]
+    assert fresh.me(token).status_code == 200
+    fresh.clock.ahead = 86_400 / 4 + 1
+    assert fresh.me(stolen).status_code == 401, "of before the change, when its time comes again"
+
+
 def test_a_token_expires(cheap: None, fresh: Served) -> None:
     token = fresh.user("viewer")["token"]
     fresh.clock.ahead = fresh.settings.token_seconds - 5

@@ -33,7 +33,7 @@ def test_users_from_first_to_last(data_shell: DataShell) -> None:
     assert passwords.matches(stored_password(data_shell.data, "ada@example.com"), password)
     users = {user["email"]: user for user in data_shell.json("users", "list")}
     assert users.keys() == {"ada@example.com", "admin@localhost"}
-    assert "tokensValidFrom" not in users["ada@example.com"]
+    assert "tokenGeneration" not in users["ada@example.com"]
     assert data_shell.json("users", "role", "ada@example.com", "viewer")[0]["role"] == "viewer"
     assert data_shell.json("users", "disable", "ADA@example.com")[0]["enabled"] is False
     assert data_shell.json("users", "enable", "ada@example.com")[0]["enabled"] is True

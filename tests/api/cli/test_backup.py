@@ -54,6 +54,23 @@ def test_a_backup_is_whole_closed_and_never_in_the_way(data_shell: DataShell, tm
     assert sorted(file.name for file in tmp_path.iterdir()) == ["copy.sqlite", "data"]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"governance.sqlite{ending}" for ending in ("", "-wal", "-shm", ".lock", ".senders")),
+        "jwt-secret",
+        "audit-key",
+    ],
+)
+def test_a_backup_never_replaces_a_file_of_the_service(data_shell: DataShell, name: str) -> None:
+    data_shell.run("keys", "add", "one")
+    target = data_shell.data / name
+    before = target.read_bytes() if target.exists() else None
+    said = data_shell.refused("backup", str(target), "--force", code=2)
+    assert "is a file of the service itself" in said
+    assert (target.read_bytes() if target.exists() else None) == before
+
+
 _WRITES = """
 import sqlite3, sys, time
 database = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=10)

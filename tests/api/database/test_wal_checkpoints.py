@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from api.clock import random_ids, system_clock
-from api.database import wal_checkpoints
 from api.database.connection import Database
+from api.database.sqlite import wal_checkpoints
+from api.database.sqlite.wal_checkpoints import FileGrowth
 from api.database.transaction import Transaction
-from api.database.wal_checkpoints import FileGrowth
 from api.database.writer import Writer
 from tests.harness.sql_archive import opened
 

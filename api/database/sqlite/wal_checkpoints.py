@@ -4,7 +4,7 @@ A commit appends pages to the log, and from time to time somebody must copy them
 the disk: with SQLite's own rule, the commit that finds the log too long, and everybody behind it. Here a
 thread does it while commits go on. What comes meanwhile is copied in another round, until a round finds
 nothing more, which is when the next commit begins the log anew. Should it never catch up, or fail, SQLite's
-own rule still holds, at a longer log (`connection.py`).
+own rule still holds, at a longer log (`files.py`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import threading
 from pathlib import Path
 from typing import Final
 
+from api.database.sqlite.files import PAGE, Identity, SqliteFile
+
 log = logging.getLogger("governance")
 
 PAGES: Final = 1_000
 """Written since the last time, by a guess: from here on it is worth the waiting for the disk."""
-PAGE: Final = 8_192
-"""Bytes of one, in a new database."""
 PAGES_OF_A_COMMIT: Final = 8
 ROWS_ON_A_PAGE: Final = 4
 """Of what events leave, on average, unless they are large; with what else a commit touches it makes the
@@ -30,16 +30,13 @@ guess."""
 ROUNDS: Final = 6
 
 
-_Identity = tuple[int, int]
-"""Device and inode."""
-
-
 class Checkpoints:
     """One per process with SQLite. `written` may be called from any thread; the thread starts with the first
     work and ends with `close`."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+        self._path = path = file.path
         self._growth = FileGrowth(path)
         self._pages = 0
         self._wanted = threading.Event()
@@ -84,6 +81,8 @@ class Checkpoints:
                 log.debug("the log of the database was not copied: %s", error)
 
     def _copy(self) -> None:
+        if self._file.log_is_lost():
+            return  # what lies in its place is none of ours
         place = f"{self._path.absolute().as_uri()}?mode=rw"  # one that was taken away is not made anew
         with contextlib.closing(
             sqlite3.connect(place, uri=True, isolation_level=None, timeout=0)
@@ -111,7 +110,7 @@ class FileGrowth:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: int | None = None
-        self._identity: _Identity | None = None
+        self._identity: Identity | None = None
         self._size = 0
 
     def drop_page_cache(self) -> None:

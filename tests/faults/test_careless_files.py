@@ -1,0 +1,122 @@
+"""Files that somebody takes away, overwrites or damages under a running service."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.harness.nodes import CLEAN, KEY, serve
+from tests.harness.places import ROOT
+
+AGENT = {"X-API-Key": KEY}
+
+
+def event(number: int) -> dict[str, object]:
+    return {
+        "eventId": f"e-{number}",
+        "runId": f"r-{number}",
+        "agentId": "a-1",
+        "timestamp": "2026-01-31T09:30:00Z",
+        "eventType": "custom.note",
+    }
+
+
+def send(http: httpx.Client, number: int) -> int:
+    return http.post("/v1/events", headers=AGENT, json=event(number)).status_code
+
+
+def governance(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "api.cli", *words],
+        cwd=folder,
+        env={**CLEAN, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def until_ill(http: httpx.Client) -> str:
+    """The reason that `/health` comes to give."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        answer = http.get("/health")
+        if answer.status_code == 503:
+            return str(answer.json()["reason"])
+        time.sleep(0.1)
+    raise AssertionError("it is well all the same")
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_nothing_is_lost_when_the_log_is_taken_away(tmp_path: Path, replaced: bool, workers: int) -> None:
+    database = tmp_path / "data" / "governance.sqlite"
+    wal = Path(f"{database}-wal")
+    with serve(tmp_path, "--workers", str(workers), GOVERNANCE_API_KEY=KEY) as service:
+        http = service.ready().http
+        assert [send(http, number) for number in range(20)] == [200] * 20
+        if replaced:
+            shutil.copy(database, tmp_path / "copy")
+            (tmp_path / "copy").replace(wal)
+        else:
+            wal.unlink()
+        known = set(range(20)) | {number for number in range(20, 40) if send(http, number) == 200}
+        assert "the log of the database was taken away" in until_ill(http)
+        assert send(http, 40) == 503
+        service.kill()
+        errors = service.errors
+        assert "was removed or replaced while the service ran" in errors and "Traceback" not in errors
+    for path in database.parent.glob("governance.sqlite-*"):
+        path.unlink()
+    with sqlite3.connect(database) as outside:
+        found = {int(name[2:]) for (name,) in outside.execute("SELECT event_id FROM events")}
+        assert outside.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    outside.close()
+    assert found >= known
+
+
+def ruin(database: Path, table: str, how: bytes) -> None:
+    """Overwrite the root page of a table in place."""
+    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as outside:
+        (page,) = outside.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+        (size,) = outside.execute("PRAGMA page_size").fetchone()
+    outside.close()
+    with database.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(how * size)
+
+
+def test_damage_is_told_once_and_never_as_a_fault_of_ours(tmp_path: Path) -> None:
+    """Also where it shows only while rows are fetched."""
+    database = tmp_path / "data" / "governance.sqlite"
+    with serve(tmp_path, GOVERNANCE_API_KEY=KEY) as service:
+        http = service.ready().http
+        assert send(http, 1) == 200
+        assert service.stop() == 0
+    shutil.copy(database, tmp_path / "whole")
+    with serve(tmp_path) as service:
+        http = service.ready().http
+        for table in ("audit", "events", "tool_calls", "runs"):
+            ruin(database, table, b"\xff")
+        statuses = {send(http, number) for number in range(2, 12)}
+        assert until_ill(http) == "the database is damaged"
+        assert statuses <= {200, 503} and send(http, 20) == 503
+        service.kill()
+        errors = service.errors
+        assert "Traceback" not in errors, errors
+        assert errors.count("a copy that `governance backup FILE` made") <= 3, errors
+    Path(f"{database}-wal").unlink(missing_ok=True)
+    Path(f"{database}-shm").unlink(missing_ok=True)
+    for words in (("audit", "verify"), ("serve",)):
+        shutil.copy(tmp_path / "whole", database)
+        ruin(database, "audit", b"\xff")
+        done = governance(tmp_path, *words)
+        assert done.returncode in (1, 2) and "Traceback" not in done.stderr, done.stderr
+        assert "is no database or is damaged" in done.stderr
