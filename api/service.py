@@ -62,7 +62,7 @@ async def open_service(
         secret = signing_secret(settings)
         credentials = Credentials(store, secret, settings.token_seconds, clock)
         await asyncio.to_thread(credentials.load_keys)
-        writer = Writer(store, clock, ids, outbox=outbox, publish=hub.publish)
+        writer = Writer(store, clock, ids, outbox=outbox, publish=hub.publish, lanes=settings.lanes)
         writer.on_bump["keys"] = partial(_keys_changed, credentials, hub)
         writer.start()
         async with contextlib.AsyncExitStack() as stack:

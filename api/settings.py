@@ -150,6 +150,13 @@ TABLE: tuple[Setting, ...] = (
     Setting("GOVERNANCE_PORT", "8700", "port to listen on", _whole(0, 65535)),
     Setting("GOVERNANCE_WORKERS", "1", "server processes on this machine", _whole(1, 64)),
     Setting(
+        "GOVERNANCE_LANES",
+        "8",
+        "connections that each server process writes events by side by side (PostgreSQL), beside the one "
+        "that writes everything else; 0: that one writes all",
+        _whole(0, 64),
+    ),
+    Setting(
         "GOVERNANCE_ENV",
         "development",
         "`production` refuses to start without a configured `GOVERNANCE_JWT_SECRET`",
@@ -285,6 +292,7 @@ class Settings:
     host: str
     port: int
     workers: int
+    lanes: int
     env: str
     data_dir: Path
     policies_dir: Path

@@ -1,11 +1,8 @@
 """The database: opening, migrating, transactions, and reads on worker threads.
 
 SQLite runs in WAL mode with `synchronous=FULL`, so that a committed transaction survives a power cut; a file
-lock beside the database keeps several processes in line, so that nobody waits in SQLITE_BUSY retries. On
-PostgreSQL an advisory lock does the same for several nodes.
-
-INVARIANT: there is one writing transaction at a time over all processes. The audit chain, rate counts,
-duplicate checks and policy revisions rely on it.
+lock beside the database keeps several processes in line, so that nobody waits in SQLITE_BUSY retries: there
+is one writing transaction at a time. On PostgreSQL events are written side by side, see `lanes/`.
 """
 
 from __future__ import annotations
@@ -26,12 +23,14 @@ import peewee
 from playhouse.migrations import Runner
 
 from api.database.errors import DatabaseUnavailable, translated
-from api.database.postgres import Postgres, Rows, Statement
+from api.database.lanes.locks import ServerLock
+from api.database.lanes.session import Rows, Statement
+from api.database.postgres import Postgres
 from api.database.secrets_at_rest import close_to_others
 from api.database.sqlite.files import SqliteFile
 from api.database.sqlite.wal_checkpoints import Checkpoints
 from api.database.table import database
-from api.database.write_lock import FileLock, ServerLock
+from api.database.write_lock import FileLock
 
 log = logging.getLogger("governance")
 
@@ -194,20 +193,21 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(
-        self, *, wait: bool = True, size: int = 0, first: Sequence[Statement] = ()
+        self, *, wait: bool = True, size: int = 0, first: Sequence[Statement] = (), shared: bool = False
     ) -> Iterator[list[Rows]]:
-        """The one writing transaction: commits at the end, rolls back on any error. `size`: bytes of the
-        events that it takes in.
+        """A writing transaction: commits at the end, rolls back on any error. `size`: bytes of the events
+        that it takes in.
 
-        With `wait=False` (SQLite) it fails at once where it would wait for another process. The rows of the
-        `first` statements come with the lock (PostgreSQL; SQLite is asked when they are needed).
+        With `wait=False` (SQLite) it fails at once where it would wait for another process. On PostgreSQL one
+        of events is `shared`, and the rows of the `first` statements come with its lock.
         """
         with self.guarded(), self.write_lock(wait=wait):
             if self.peewee.is_closed():
                 self.peewee.connect()
             if isinstance(self.peewee, Postgres) and self._server_lock is not None:
-                with self.peewee.gathering(), self.peewee.atomic():
-                    yield self._server_lock.take(first)
+                lock = self._server_lock
+                with lock.watched(), self.peewee.gathering(), self.peewee.atomic():
+                    yield lock.take(first, shared=shared)
             else:
                 if not wait:
                     self._never_wait()
@@ -310,6 +310,16 @@ class Database:
             self.peewee.later(statement, parameters)
         else:
             self.peewee.execute_sql(statement, parameters)
+
+    def exclude_events(self) -> None:
+        """Part of a transaction: see `lanes/locks.py`. SQLite has one writer anyway."""
+        if self._server_lock is not None:
+            self._server_lock.exclude_events()
+
+    def collecting(self) -> contextlib.AbstractContextManager[list[Statement]]:
+        """See `postgres.py`."""
+        assert isinstance(self.peewee, Postgres)
+        return self.peewee.collecting()
 
     def push(self) -> None:
         """Let PostgreSQL begin with what was left for later."""

@@ -23,6 +23,19 @@ class DatabaseFull(DatabaseUnavailable):
     """The disk or the database has no room left; nothing of the transaction was kept."""
 
 
+class Conflict(Exception):
+    """Another transaction stood in the way; made again, this one finds what that one has left. `state` is the
+    SQLSTATE."""
+
+    def __init__(self, state: str) -> None:
+        super().__init__(state)
+        self.state = state
+
+
+class NeedsAnswer(Exception):
+    """Something was asked of the database where nobody can wait for it."""
+
+
 def translated(error: BaseException, url: str = "") -> DatabaseUnavailable:
     """The error to raise for a driver's failure."""
     made = _translated(error)

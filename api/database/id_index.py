@@ -1,4 +1,5 @@
-"""Which row has an id: an index of events and tool calls, made like a log-structured merge tree.
+"""Which row has an id, on SQLite: an index of events and tool calls, made like a log-structured merge tree.
+For PostgreSQL see `lanes/keys.py`.
 
 An index that every new row enters at once costs a page of its own per row, since ids are random: more than
 all the rest of a commit. So new entries stay in a memtable at first. When it is full it is closed, and
@@ -36,7 +37,8 @@ import msgspec
 from peewee import SQL, Expression
 
 from api.database.bloom_filter import BEGINNING, BloomFilter, Key
-from api.database.connection import Database
+from api.database.connection import Database, marks
+from api.database.lanes.keys import KeyTable
 from api.database.models import CallTable
 from api.database.transaction import Transaction
 
@@ -109,6 +111,8 @@ class IdIndex:
 
     def __init__(self, store: Database) -> None:
         self._store = store
+        self.keys = KeyTable()
+        """What takes its place on PostgreSQL."""
         self._memtable: _Memtable | None = None
         self._bloom_filter = BloomFilter()
         self._lost = -1
@@ -152,6 +156,8 @@ class IdIndex:
         INVARIANT: it never picks a call of another run. What is in memory follows the database only when
         something is written, so there may be another one behind a reader's connection, with other numbers.
         """
+        if not self._store.is_sqlite:
+            return self.keys.calls_of(runs)
         memtable = self._memtable if self._lost == self._store.lost else None
         seen = memtable.seen if memtable is not None else 0
         numbers: list[int] = []
@@ -159,21 +165,16 @@ class IdIndex:
             for generation in (memtable.new, memtable.old):
                 for run_no in runs:
                     numbers += list(generation.get(run_no, _NONE).values())
-        param = self._store.peewee.param
-        listed = f"SELECT value FROM json_each({param})"
-        if not self._store.is_sqlite:
-            listed = f"SELECT value::bigint FROM json_array_elements_text({param}::json)"
-        chosen = ", ".join([param] * len(runs))
-        later = "MAX" if self._store.is_sqlite else "GREATEST"
+        chosen = marks(runs)
         flushed = f"COALESCE((SELECT value FROM counters WHERE name = '{_FLUSHED}'), 0)"
         numbered = Expression(
             CallTable.call_no,
             "IN",
             SQL(
                 f"(SELECT no FROM directory WHERE owner IN ({chosen})"
-                f" UNION ALL {listed}"
+                f" UNION ALL SELECT value FROM json_each(?)"
                 f" UNION ALL SELECT call_no FROM tool_calls"
-                f" WHERE call_no > {later}({param}, {flushed}) AND run_no IN ({chosen}))",
+                f" WHERE call_no > MAX(?, {flushed}) AND run_no IN ({chosen}))",
                 [*runs, msgspec.json.encode(numbers).decode(), seen, *runs],
             ),
         )

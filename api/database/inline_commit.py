@@ -3,8 +3,8 @@
 To hand an event to the writer's thread and its answer back costs more than a good disk lets one wait. So the
 loop commits what it has read since it last looked, as one group, while the thread is idle. Whatever is
 unusual is left to the thread: the database held by another process, a cache out of date, an event that was
-reported before, much to read, and for a while everything when commits are slow. PostgreSQL, at the other end
-of a network, is all the thread's.
+reported before, much to read, and for a while everything when commits are slow. For PostgreSQL, at the other
+end of a network, see `lanes/dispatch.py`.
 
 INVARIANT: an event is in one place at a time - here, in the thread's queue, or in a transaction - and events
 leave in the order in which they came.
@@ -90,6 +90,9 @@ class Arrivals:
     def connected(self) -> None:
         """Somebody has connected."""
         self._connected = True
+
+    def close(self) -> None:
+        """What is here is left to the thread at the next look."""
 
     def wake(self) -> None:
         """The thread has written; called after it has let go of `Writer.writing`."""

@@ -22,6 +22,7 @@ from peewee import (
     IntegerField,
     SqliteDatabase,
     TextField,
+    UUIDField,
 )
 
 from api.database import policy_models as policy_models
@@ -185,6 +186,32 @@ class Directory(Table):
     class Meta:
         table_name = "directory"
         primary_key = CompositeKey("owner", "hash")
+
+
+class Id(Table):
+    """The same on PostgreSQL; see `api/database/lanes/keys.py`."""
+
+    organisation_id = TextField()
+    key = UUIDField()
+    no = BigIntegerField()
+
+    class Meta:
+        table_name = "ids"
+        primary_key = CompositeKey("organisation_id", "key")
+
+
+class LaneRow(Table):
+    """The lanes, on PostgreSQL; see `api/database/lanes/lease.py`."""
+
+    lane_no = BigIntegerField(primary_key=True)
+    epoch = BigIntegerField()
+    version = BigIntegerField()
+    next_no = BigIntegerField()
+    owner = TextField()
+    expires_at = DoubleField()
+
+    class Meta:
+        table_name = "lanes"
 
 
 class Approval(Table):
@@ -352,9 +379,15 @@ class Node(Table):
 
 def make_tables(db: Database, tables: Sequence[type[Table]] | None = None) -> None:
     """Those that are not there yet. SQLite keeps `directory` in the order of its key."""
-    Directory._meta.without_rowid = isinstance(db, SqliteDatabase)
-    db.create_tables(TABLES if tables is None else tables)
+    is_sqlite = isinstance(db, SqliteDatabase)
+    Directory._meta.without_rowid = is_sqlite
+    others = OF_LANES if is_sqlite else OF_SQLITE
+    db.create_tables(tables or [each for each in TABLES if each not in others])
 
 
 TABLES: tuple[type[Table], ...] = tuple(Table.__subclasses__())
 """In the order of their definition, those of `policy_models.py` first."""
+
+OF_LANES: tuple[type[Table], ...] = (ChainTip, Id, LaneRow)
+"""Those that only PostgreSQL needs."""
+OF_SQLITE: tuple[type[Table], ...] = (Directory,)

@@ -14,33 +14,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain, count
+from itertools import chain
 from typing import Any
 
 import peewee
-from psycopg import Connection, Error, OperationalError
-from psycopg.abc import PQGen
-from psycopg.adapt import PyFormat, Transformer
-from psycopg.errors import error_from_result
-from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
-from psycopg.pq.abc import PGconn, PGresult
-from psycopg.waiting import Ready, Wait
+from psycopg import Error
+from psycopg.adapt import Transformer
+from psycopg.pq import TransactionStatus
+from psycopg.pq.abc import PGresult
 
+from api.database.errors import NeedsAnswer
+from api.database.lanes.session import Rows, Session, Statement
 from api.database.models import TABLES
-
-Statement = tuple[str, Sequence[Any]]
-"""Written with `?` marks."""
-Rows = list[tuple[Any, ...]]
 
 MOST_ROWS = 1_000
 """In one pipeline; more go in by `COPY`, which needs no memory for all."""
 MOST_TOGETHER = 32
 """Rows of one statement. Measured: with more the server gains no more."""
-MOST_PREPARED = 300
-"""Statements of a connection; others are not prepared."""
-MOST_MARKS = 32
-"""In a statement that is prepared, save inserts: with more it is a list, and the next one is longer."""
-
 _TYPES = {
     "AUTO": "integer",
     "BIGAUTO": "bigint",
@@ -50,7 +40,15 @@ _TYPES = {
     "DOUBLE": "double precision",
     "INT": "integer",
     "TEXT": "text",
+    "UUID": "uuid",
 }
+REACHED: dict[str, Any] = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 5,
+    "tcp_user_timeout": 20_000,
+}
+"""How long a connection waits for a server out of reach."""
 
 
 class Postgres(peewee.PostgresqlDatabase):
@@ -60,7 +58,7 @@ class Postgres(peewee.PostgresqlDatabase):
         self._own = _Own()
         self._inserts: dict[tuple[str, tuple[str, ...], int, str], str] = {}
         self._kinds: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-        super().__init__(url, prefer_psycopg3=True, autoconnect=True, connect_timeout=5)
+        super().__init__(url, prefer_psycopg3=True, autoconnect=True, **REACHED)
 
     @contextmanager
     def gathering(self) -> Iterator[None]:
@@ -72,6 +70,19 @@ class Postgres(peewee.PostgresqlDatabase):
         finally:
             own.gathers = before
             own.waiting.clear()
+
+    @contextmanager
+    def collecting(self) -> Iterator[list[Statement]]:
+        """Gather on this thread what somebody else will send; whoever would wait for an answer gets
+        NeedsAnswer."""
+        own = self._own
+        own.collects, own.gathers = True, True
+        own.waiting = []
+        try:
+            yield own.waiting
+        finally:
+            own.collects = own.gathers = False
+            own.waiting = []
 
     @property
     def gathers(self) -> bool:
@@ -85,6 +96,8 @@ class Postgres(peewee.PostgresqlDatabase):
 
     def push(self) -> None:
         """Let the server begin with what was gathered; how it went shows with the next answer."""
+        if self._own.collects:
+            return
         session = self._session()
         sent = list(self._own.waiting)
         self._own.waiting.clear()
@@ -93,6 +106,8 @@ class Postgres(peewee.PostgresqlDatabase):
 
     def send(self) -> None:
         """Run what was gathered."""
+        if self._own.collects:
+            return
         session = self._own.session
         if self._own.waiting or (session is not None and session.open):
             self._run([])
@@ -103,17 +118,22 @@ class Postgres(peewee.PostgresqlDatabase):
         return [self._rows(result) for result in results[len(results) - len(statements) :]]
 
     def _run(self, statements: Iterable[Statement]) -> list[PGresult]:
+        self._refuse_to_wait()
         session = self._session()
         sent = [*self._own.waiting, *statements]
         self._own.waiting.clear()
         with peewee.__exception_wrapper__:  # type: ignore[attr-defined]
             return session.run(sent)
 
-    def _session(self) -> _Session:
+    def _refuse_to_wait(self) -> None:
+        if self._own.collects:
+            raise NeedsAnswer
+
+    def _session(self) -> Session:
         """Of this thread's connection."""
         own, connection = self._own, self.connection()
         if own.session is None or own.session.connection is not connection:
-            own.session = _Session(connection)
+            own.session = Session(connection)
         return own.session
 
     def _rows(self, result: PGresult) -> Rows:
@@ -124,12 +144,14 @@ class Postgres(peewee.PostgresqlDatabase):
     # What peewee runs -----------------------------------------------------------------------------
 
     def execute_sql(self, sql: str, params: Any = None) -> Any:
+        self._refuse_to_wait()
         if sql.startswith("ROLLBACK TO "):
             self._own.waiting.clear()  # it came after the savepoint, which was sent at once
         return super().execute_sql(sql, params)
 
     def cursor(self, named_cursor: Any = None) -> Any:
         """Whoever takes one is about to run a statement."""
+        self._refuse_to_wait()
         self.send()
         return super().cursor(named_cursor)
 
@@ -207,131 +229,14 @@ class Postgres(peewee.PostgresqlDatabase):
                 copy.write_row(row)
 
 
-class _Session:
-    """Pipelines on one connection. Statements are prepared when they are first run.
-
-    The driver could do both; it would wait for the socket once for each statement, and each time it might
-    have to wait for the interpreter too, which the event loop holds.
-    """
-
-    def __init__(self, connection: Connection[Any]) -> None:
-        self.connection = connection
-        # Its way to forget what it has prepared would take away what we have.
-        connection.prepare_threshold = None
-        self.open = False
-        """Something was pushed whose results are to come."""
-        self._prepared: dict[tuple[str, tuple[int, ...]], bytes] = {}
-        self._fresh: dict[tuple[str, tuple[int, ...]], bytes] = {}
-        """Prepared in the open pipeline."""
-        self._kept: list[bool] = []
-        """Of the results to come, whether they are a statement's, not its preparation's."""
-        self._numbers = count()
-
-    def push(self, statements: Sequence[Statement]) -> None:
-        """Send statements, or what the socket takes of them, and wait for nothing."""
-        writer = Transformer(self.connection)
-        dumped = []
-        for sql, parameters in statements:
-            values = writer.dump_sequence(parameters, [PyFormat.AUTO] * len(parameters))
-            dumped.append((sql, values, writer.types or (), writer.formats))
-        with self._closed_if_it_fails():
-            if not self.open:
-                self.connection.pgconn.enter_pipeline_mode()
-                self.open = True
-            for each in dumped:
-                self._send(*each)
-            self.connection.pgconn.flush()
-
-    def _send(self, sql: str, values: Any, types: tuple[int, ...], formats: Any) -> None:
-        wire, key = self.connection.pgconn, (sql, types)
-        name = self._prepared.get(key) or self._fresh.get(key)
-        room = len(self._prepared) + len(self._fresh) < MOST_PREPARED
-        if name is None and room and (len(values) <= MOST_MARKS or sql.startswith("INSERT")):
-            name = self._fresh[key] = b"governance_%d" % next(self._numbers)
-            wire.send_prepare(name, _numbered(sql), types)
-            self._kept.append(False)
-        if name is None:
-            wire.send_query_params(_numbered(sql), values, types, formats)
-        else:
-            wire.send_query_prepared(name, values, formats)
-        self._kept.append(True)
-
-    def run(self, statements: Sequence[Statement]) -> list[PGresult]:
-        """Run what was pushed and these, up to the end of the pipeline; raises the first error."""
-        self.push(statements)
-        wire = self.connection.pgconn
-        with self._closed_if_it_fails():
-            wire.pipeline_sync()
-            results = self.connection.wait(_results(wire))
-            if wire.status == ConnStatus.OK:
-                wire.exit_pipeline_mode()
-        fresh, kept = self._fresh, self._kept
-        self.open, self._fresh, self._kept = False, {}, []
-        for result in results:
-            if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
-                self._prepared.clear()
-                raise error_from_result(result, self.connection.info.encoding)
-        if len(results) != len(kept):
-            self.connection.close()
-            raise OperationalError(f"{len(kept)} statements had {len(results)} results")
-        self._prepared |= fresh
-        return [result for result, wanted in zip(results, kept, strict=True) if wanted]
-
-    @contextmanager
-    def _closed_if_it_fails(self) -> Iterator[None]:
-        """Nobody would know what is still under way."""
-        try:
-            yield
-        except BaseException:
-            self.open = False
-            self.connection.close()
-            raise
-
-
-def _numbered(sql: str) -> bytes:
-    """A statement with `$1`, `$2` and so on for its marks."""
-    first, *others = sql.split("?")
-    return (first + "".join(f"${number}{part}" for number, part in enumerate(others, 1))).encode()
-
-
-def _results(wire: PGconn) -> PQGen[list[PGresult]]:
-    """Send what is not sent yet, and wait for what comes up to the end of the pipeline."""
-    results: list[PGresult] = []
-    unsent = wire.flush()
-    while True:
-        ready = yield Wait.RW if unsent else Wait.R
-        if ready & Ready.R:
-            try:
-                wire.consume_input()
-            except OperationalError:
-                if results and results[-1].status == ExecStatus.FATAL_ERROR:
-                    return results  # why the server has hung up
-                raise
-        if unsent:
-            unsent = wire.flush()
-        nothing = False
-        while not wire.is_busy():
-            result = wire.get_result()
-            if result is None:  # between two statements, or there is no more for now
-                if nothing:
-                    break
-                nothing = True
-                continue
-            nothing = False
-            if result.status == ExecStatus.PIPELINE_SYNC:
-                return results
-            results.append(result)
-        if wire.status != ConnStatus.OK:
-            raise OperationalError("the connection is lost")
-
-
 class _Own(threading.local):
     """What one thread has."""
 
     def __init__(self) -> None:
         self.gathers = False
+        self.collects = False
         self.waiting: list[Statement] = []
-        self.session: _Session | None = None
+        self.session: Session | None = None
 
 
 def _as_sent(type: str, values: Sequence[Any]) -> Sequence[Any]:

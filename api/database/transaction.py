@@ -5,7 +5,7 @@ INVARIANT: what is published, delivered or run afterwards is gathered here and g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -14,7 +14,10 @@ from api.clock import Ids, iso
 from api.database import audit_chain
 from api.database import change_hints as hints
 from api.database.connection import Database
-from api.database.postgres import Rows, Statement
+from api.database.lanes import guards
+from api.database.lanes.guards import Assumed
+from api.database.lanes.lease import Lane
+from api.database.lanes.session import Rows, Statement
 
 
 class NotRepeatable(Exception):
@@ -55,11 +58,17 @@ WORTH_A_HINT = frozenset({"approval", "halt", "policy", "webhook"})
 """Topics that other processes are told of at once. Decisions and events come too often for that."""
 
 
+WATCHED = frozenset(guards.COUNTERS)
+"""Counters that events are decided by."""
+
+
 class Outbox(Protocol):
     """Turns a webhook event into delivery rows: one per subscribed webhook (`store/webhooks.py`)."""
 
     columns: tuple[str, ...]
     """The first is `webhook_id`."""
+    version: int
+    """Of the subscriptions."""
 
     def refresh(self, version: int) -> None:
         """At the start of a transaction: read the subscriptions again if their counter has moved."""
@@ -73,6 +82,7 @@ class Outbox(Protocol):
         not raise."""
 
 
+COUNTERS: Statement = ("SELECT name, value FROM counters", ())
 _STATE = (
     "SELECT name, value FROM counters"
     " UNION ALL SELECT '#runs', MAX(run_no) FROM runs"
@@ -93,30 +103,37 @@ class Transaction:
         now: float,
         ids: Ids,
         outbox: Outbox | None,
-        begun: Sequence[Rows] = (),
+        lane: Lane | None = None,
+        numbers: int = 0,
+        counters: Rows | None = None,
+        assumed: Assumed | None = None,
     ) -> None:
-        """`begun` has what `beginning` asks for, if that was read already."""
+        """On PostgreSQL in a `lane`, with so many `numbers` reserved; `counters` if they were read already;
+        `assumed`: nothing is read, and what is relied on is noted there."""
         self.store = store
         self.now = now
         self.at = iso(now)
         self.ids = ids
         self.decided: list[Decided] = []
         self._changes: list[Change] = []
-        (state,) = begun or [store.rows(_STATE)]
+        state = counters if counters is not None else store.rows(_STATE)
         self._state: dict[str, int] = {name: int(value or 0) for name, value in state}
+        self.looked_up: list[Rows] = []
+        """What was asked about the events, see `Ingest.look_ups`."""
+        self.lane = lane
+        self.assumed = assumed
+        self._numbers = numbers
         self._outbox = outbox
         if outbox is not None:
             outbox.refresh(self.counter("webhooks"))
-        self._audit = audit_chain.Chain(store, ids, self.at)
+        if lane is None:
+            self._audit = audit_chain.Chain(store, ids, self.at)
+        else:
+            self._audit = audit_chain.Chain(store, ids, self.at, lane.number, lane.tips)
         self.append = self._audit.append
         self._deliveries: list[tuple[Any, ...]] = []
         self._after: list[Callable[[], None]] = []
         self.bumped: set[str] = set()
-
-    @staticmethod
-    def beginning() -> list[Statement]:
-        """What a transaction asks at first."""
-        return [(_STATE, ())]
 
     def audit(self, organisation_id: str, type: str, **fields: Any) -> str:
         """Append one record to the organisation's hash chain; returns its `auditId`. See `audit_chain.py`."""
@@ -155,8 +172,15 @@ class Transaction:
         return self._state.get(name, 0)
 
     def highest(self, table: str) -> int:
-        """The highest number of `runs` or `events` when the transaction began; 0: there is none."""
+        """The highest number of `runs` or `events` when the transaction began (SQLite); 0: there is none."""
         return self._state[f"#{table}"]
+
+    def next_numbers(self, events: int) -> tuple[int, int]:
+        """Where those of new runs begin, and those of new events, of which there are so many at most."""
+        if self.lane is None:
+            return self.highest("runs") + 1, self.highest("events") + 1
+        assert self._numbers >= 2 * events
+        return self.lane.first, self.lane.first + events
 
     def tip(self, organisation_id: str) -> audit_chain.Tip:
         """The end of an organisation's audit chain, as of now inside the transaction."""
@@ -194,6 +218,8 @@ class Transaction:
     def flush(self) -> None:
         """Write what was gathered; called once, before the commit."""
         self._audit.flush()
+        if self.bumped & WATCHED:
+            self.store.exclude_events()
         if self.bumped or any(change.topic in WORTH_A_HINT for change in self._changes):
             hints.send(self.store)
         if self._deliveries and self._outbox is not None:
@@ -205,6 +231,8 @@ class Transaction:
         return self._audit.spans
 
     def committed(self) -> None:
+        if self.lane is not None:
+            self.lane.moved(self._numbers, self._audit.tips)
         if self._deliveries and self._outbox is not None:
             self._outbox.wake_sender(row[0] for row in self._deliveries)
         after, self._after = self._after, []  # they refer to the transaction: leave no cycle behind

@@ -1,4 +1,4 @@
-"""The one writer of a process: drains what is queued into one transaction (group commit).
+"""The writer of a process: drains what is queued into one transaction (group commit).
 
 Whoever changes the database hands in a job - a function of the open `Transaction` - and waits for its result,
 which arrives only after the commit. While one commit waits for the disk, the next jobs queue up and share the
@@ -6,7 +6,8 @@ next commit; there is no fixed window, so an idle service answers at once and a 
 many. Events are jobs too, but are handed over together, so that their rows go in by `executemany`.
 
 The writer is a thread, since a job may take long, and other processes, the network or the disk may keep it
-waiting. Events that need none of that are committed on the event loop, see `inline_commit.py`.
+waiting. Events that need none of that are committed on the event loop: on SQLite by `inline_commit.py`, on
+PostgreSQL, where several connections write side by side, by `lanes/dispatch.py`.
 
 INVARIANT: a result is delivered only after its transaction is committed, and a failed commit fails every job
 in it; nothing is ever half done. A job that raises is undone alone, by its savepoint.
@@ -18,6 +19,7 @@ import asyncio
 import contextlib
 import logging
 import queue
+import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -32,9 +34,14 @@ from api import metrics
 from api.clock import Clock, Ids
 from api.database import audit_chain
 from api.database.connection import Database
-from api.database.errors import DatabaseUnavailable
+from api.database.errors import Conflict, DatabaseUnavailable
 from api.database.inline_commit import Arrivals, Entry
-from api.database.transaction import Change, Job, NotRepeatable, Outbox, Transaction
+from api.database.lanes.dispatch import Assembled, Lanes
+from api.database.lanes.guards import Assumed
+from api.database.lanes.lease import LANE, Lane, lease, release
+from api.database.lanes.loop_lane import LoopLane
+from api.database.lanes.session import Statement
+from api.database.transaction import COUNTERS, Change, Job, NotRepeatable, Outbox, Transaction
 from api.loops import call_on
 
 log = logging.getLogger("governance")
@@ -42,6 +49,8 @@ log = logging.getLogger("governance")
 T = TypeVar("T")
 MOST_IN_ONE_COMMIT = 512
 MOST_BYTES_IN_ONE_COMMIT = 32 * 2**20
+MOST_TRIES = 5
+"""Of a transaction that others stand in the way of; then each of its jobs and events is tried alone."""
 MOST_WAITING = 10_000
 MOST_BYTES_WAITING = 256 * 2**20
 """Beyond either, a newcomer is refused for now: a disk that cannot keep up must not fill the memory."""
@@ -69,6 +78,15 @@ class Ingest(Protocol):
         """Inside the lock: one result per event, an answer or an exception. A repeatable transaction may
         raise `NotRepeatable`."""
 
+    def look_ups(self, events: Sequence[Any]) -> list[Statement]:
+        """What PostgreSQL is asked about them, together with the lock."""
+
+    def is_usual(self, event: Any) -> bool:
+        """Whether it may be decided by what is in memory."""
+
+    def versions(self) -> dict[str, int]:
+        """Of what is in memory: those of `lanes/guards.py` that it decides by."""
+
 
 class Writer:
     """See the module. `start` makes the thread; `close` finishes what is queued and stops it."""
@@ -82,7 +100,9 @@ class Writer:
         ingest: Ingest | None = None,
         outbox: Outbox | None = None,
         publish: Callable[[Iterable[Change]], None] | None = None,
+        lanes: int = 0,
     ) -> None:
+        """`lanes`: how many the event loop writes by, on PostgreSQL."""
         self.store = store
         self.clock = clock
         self.ids = ids
@@ -97,7 +117,11 @@ class Writer:
         anybody gets an answer."""
         self.writing = threading.Lock()
         """Held by whoever writes: the thread, or the event loop."""
-        self.arrivals = Arrivals(self)
+        self.arrivals: Arrivals | Lanes = Arrivals(self) if store.is_sqlite else Lanes(self, lanes)
+        self._name = f"{secrets.token_hex(8)}:"
+        """Of this process among the owners of lanes."""
+        self._lane: Lane | None = None
+        """The thread's."""
         self._queue: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
         self._bytes_waiting = self._handed_over = 0
         self._counting = threading.Lock()
@@ -112,6 +136,7 @@ class Writer:
     def close(self) -> None:
         if self._thread is not None:
             self._closed = True
+            self.arrivals.close()
             self._queue.put(None)
             self._thread.join()
             self._thread = None
@@ -161,12 +186,9 @@ class Writer:
         """Hand over one event; `settle` gets its answer, or an exception, on the loop once committed."""
         entry = Entry(None, event, loop, settle, len(event.raw))
         self._refuse_if_full()
-        if self.store.is_sqlite:
-            self.arrivals.add(entry, loop)
-        else:
-            self._queue_up(entry)
+        self.arrivals.add(entry, loop)
 
-    # For `inline_commit.py` ----------------------------------------------------------------------------
+    # For `inline_commit.py` and `lanes/dispatch.py` ---------------------------------------------------
 
     @property
     def is_idle(self) -> bool:
@@ -180,6 +202,52 @@ class Writer:
             return
         for entry in entries:
             self._queue_up(entry)
+
+    def lane_owner(self) -> str:
+        """The name of another lane of this process."""
+        return f"{self._name}{secrets.token_hex(4)}"
+
+    def is_usual(self, event: Any) -> bool:
+        return self.ingest is not None and self.ingest.is_usual(event)
+
+    def assemble(self, batch: Sequence[Entry], lane: LoopLane) -> Assembled:
+        """Decide events by what is in memory, and gather what is to be written. Raises NeedsAnswer or
+        NotRepeatable for what takes more."""
+        assert self.ingest is not None and self.outbox is not None
+        begun = perf_counter()
+        events = [entry.event for entry in batch]
+        numbers = 2 * len(events)
+        # INVARIANT: they are read before anything is decided by what they stand for.
+        assumed = Assumed(self.ingest.versions() | {"webhooks": self.outbox.version})
+        self.ingest.prepare(events)
+        with self.store.collecting() as statements:
+            transaction = Transaction(
+                self.store,
+                self.clock(),
+                self.ids,
+                self.outbox,
+                lane.lane,
+                numbers,
+                list(assumed.counters.items()),
+                assumed,
+            )
+            results = self.ingest.apply(transaction, events, repeatable=True)
+            transaction.flush()
+        if self.follower is not None:
+            self.follower.about_to_commit(transaction.audited)
+        return Assembled([*assumed.guarded(lane.lane, numbers), *statements], results, transaction, begun)
+
+    def assembled_ended(self, batch: Sequence[Entry], assembled: Assembled, *, committed: bool) -> None:
+        transaction = assembled.transaction
+        if not committed:
+            if self.follower is not None:
+                self.follower.rolled_back(transaction.audited)
+            return
+        self._committed(transaction)
+        self.on_events(None)
+        settled = zip(batch, assembled.results, strict=True)
+        _settle_all([(entry.settle, result) for entry, result in settled])
+        self._report(batch, transaction, assembled.begun)
 
     def commit_at_once(self, batch: list[Entry]) -> bool:
         """Commit events on this thread, without waiting for other processes; False: nothing was done.
@@ -217,7 +285,8 @@ class Writer:
                     batch.append(following)
                     size += following.size
             with self.writing:
-                self._commit(batch)
+                for part in self._parts(batch):
+                    self._commit(part)
                 self._weigh(0, -len(batch))
             self.arrivals.wake()
             if stop:
@@ -229,18 +298,23 @@ class Writer:
                 if late is not None:
                     self._deliver([late], [_stopping()])
         with contextlib.suppress(Exception):
+            if not self.store.is_sqlite:
+                release(self.store.rows_changed, self._name)
             self.store.leave()
+
+    def _parts(self, batch: list[Entry]) -> list[list[Entry]]:
+        """What goes into one transaction. On PostgreSQL events and jobs wait for different locks."""
+        if self.store.is_sqlite:
+            return [batch]
+        events = [entry for entry in batch if entry.job is None]
+        jobs = [entry for entry in batch if entry.job is not None]
+        return [part for part in (events, jobs) if part]
 
     def _commit(self, batch: list[Entry]) -> None:
         begun = perf_counter()
         transaction = None
         try:
-            try:
-                results, transaction = self._transact(
-                    batch, repeatable=all(entry.job is None for entry in batch)
-                )
-            except NotRepeatable:
-                results, transaction = self._transact(batch, repeatable=False)
+            results, transaction = self._settled(batch)
         except DatabaseUnavailable as error:
             metrics.commit_failed()
             results = [error] * len(batch)
@@ -257,6 +331,21 @@ class Writer:
         self._deliver(batch, results)
         if transaction is not None:
             self._report(batch, transaction, begun)
+
+    def _settled(self, batch: list[Entry]) -> tuple[list[Any], Transaction]:
+        """One transaction, made again when another one was in its way."""
+        repeatable = all(entry.job is None for entry in batch)
+        for _ in range(MOST_TRIES):
+            try:
+                return self._transact(batch, repeatable=repeatable)
+            except NotRepeatable:
+                repeatable = False
+            except Conflict:
+                pass
+            except peewee.IntegrityError:
+                if self.store.is_sqlite or batch[0].job is not None:
+                    raise
+        return self._transact(batch, repeatable=False)
 
     def _report(self, batch: Sequence[Entry], transaction: Transaction, begun: float) -> None:
         """Report to those who only watch. INVARIANT: nothing in here undoes or repeats a commit."""
@@ -278,13 +367,20 @@ class Writer:
         if events and self.ingest is not None:
             self.ingest.prepare(events)
         audited: audit_chain.Spans = {}
+        lane, numbers, first = None, 2 * len(events), []
+        if not self.store.is_sqlite:
+            lane = self._lane = self._lane or self._leased()
+            first = [lane.advance(numbers), COUNTERS]
+            if events and self.ingest is not None:
+                first += self.ingest.look_ups(events)
         try:
-            first = []
-            if not self.store.is_sqlite:
-                first = Transaction.beginning()
             size = sum(entry.size for entry in batch)
-            with self.store.transaction(wait=wait, size=size, first=first) as begun:
-                transaction = Transaction(self.store, self.clock(), self.ids, self.outbox, begun)
+            with self.store.transaction(wait=wait, size=size, first=first, shared=bool(events)) as begun:
+                counters = begun[1] if begun else None
+                transaction = Transaction(
+                    self.store, self.clock(), self.ids, self.outbox, lane, numbers, counters
+                )
+                transaction.looked_up = begun[2:]
                 # INVARIANT: events come first: caches never learn what a job of the same transaction changed.
                 answered: Iterator[Any] = iter(())
                 if events:
@@ -298,14 +394,21 @@ class Writer:
                 if self.follower is not None:
                     audited = transaction.audited
                     self.follower.about_to_commit(audited)
-        except BaseException:
+        except BaseException as error:
             if self.follower is not None and audited:
                 self.follower.rolled_back(audited)
+            if not (isinstance(error, Conflict) and error.state != LANE):
+                self._lane = None  # what has become of it shows when it is leased again
             raise
         self._committed(transaction)
         if events:
             self.on_events(None)
         return results, transaction
+
+    def _leased(self) -> Lane:
+        """A lane for this thread. Raises DatabaseUnavailable."""
+        with self.store.guarded(), self.store.peewee.atomic():
+            return lease(self.store.rows, self._name)
 
     def _committed(self, transaction: Transaction) -> None:
         """What follows a commit. INVARIANT: no failure in here makes the commit look failed."""

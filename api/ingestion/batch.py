@@ -1,53 +1,36 @@
 """Everything that one batch of events reads and writes: runs, tool calls, known events, and the new rows.
 
-`Batch.open` reads in a few statements what the whole batch may need; deciding then happens in memory; `write`
-puts all rows in by `executemany`. It decides nothing.
+`Batch.open` finds what the whole batch may need (`lookups.py`); deciding then happens in memory; `write` puts
+all rows in. It decides nothing.
 
-INVARIANT: it lives inside one writing transaction, and those are one at a time over all processes, so what it
-has read stays true and the numbers it gives out are nobody else's.
+INVARIANT: it lives inside one writing transaction, in which what it has found stays true: on SQLite those are
+one at a time, on PostgreSQL rows are locked, or guards fail what is not true any more. The numbers that it
+gives out are nobody else's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import msgspec
 from msgspec.structs import astuple
 
 from api.database.audit_chain import Position
-from api.database.bloom_filter import Key
 from api.database.connection import Database
 from api.database.id_index import EVENTS, IdIndex, IndexEntry
+from api.database.lanes.guards import lock_buckets
+from api.database.lanes.keys import KeyRow
 from api.database.transaction import Transaction
 from api.ingestion.event import Incoming
 from api.ingestion.known_runs import KnownRun, KnownRuns
-from api.ingestion.rows import ApprovalRow, CallRow, EventRow, RateHitRow, RunRow, TableRow, columns
+from api.ingestion.lookups import KnownEvent, answered, looked_up, remembered
+from api.ingestion.rows import ApprovalRow, CallRow, EventRow, RateHitRow, RunRow, TableRow
+from engine.matching.rate_limit import is_over, window_start
+from engine.model import RateLimit
 
-_RUNS = (
-    f"SELECT {columns(RunRow, 't')} FROM {{keys}} CROSS JOIN runs AS t"
-    " WHERE t.organisation_id = w.column1 AND t.run_id = w.column2"
-)
-_CALLS = (
-    f"SELECT {columns(CallRow, 't')} FROM {{keys}} CROSS JOIN tool_calls AS t WHERE t.call_no = w.column1"
-)
-_KNOWN = (
-    "SELECT t.id_hash, t.organisation_id, t.event_id, t.body, t.receipt"
-    " FROM {keys} CROSS JOIN events AS t WHERE t.event_no = w.column1"
-)
 _CHANGING = ("status", "task", "model", "reason", "agent_context", "ended_at")
 """The columns of a run that change."""
 _UPDATE_RUN = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE run_no = ?"
-
-
-class KnownEvent(msgspec.Struct):
-    """An event that was recorded before, or earlier in this batch."""
-
-    organisation_id: str
-    event_id: str
-    body: bytes
-    receipt: bytes
-    """The answer as sent; empty where it follows from the event's call."""
 
 
 @dataclass(slots=True)
@@ -75,7 +58,9 @@ class Batch:
     statuses: list[str] = field(default_factory=list)
     """Of the calls decided for the first time."""
     entries: list[IndexEntry] = field(default_factory=list)
-    """Of the directory, for the new rows."""
+    """Of the directory, for the new rows (SQLite)."""
+    keys: list[KeyRow] = field(default_factory=list)
+    """The same for PostgreSQL's table of ids."""
     event_rows: list[EventRow] = field(default_factory=list)
     call_rows: list[CallRow] = field(default_factory=list)
     approval_rows: list[ApprovalRow] = field(default_factory=list)
@@ -90,23 +75,25 @@ class Batch:
         known_runs: KnownRuns,
         id_index: IdIndex,
     ) -> Batch:
-        """Read what the events may need."""
-        wanted = {(event.caller.organisation_id, event.body.runId) for event in events}
-        runs = known_runs.take(transaction, wanted)
-        learnt = [KnownRun(*row) for row in store.found(_RUNS, wanted - runs.keys())]
-        runs |= {(run.organisation_id, run.run_id): run for run in learnt}
-        found = id_index.find(transaction, _keys(runs, events))
+        """Find what the events may need."""
+        if store.is_sqlite:
+            found = looked_up(store, transaction, events, known_runs, id_index)
+        elif transaction.assumed is not None:
+            found = remembered(transaction, events, known_runs)
+        else:
+            found = answered(transaction.looked_up)
+        next_run, next_event = transaction.next_numbers(len(events))
         return cls(
             store,
             transaction,
             id_index,
-            {organisation_id for organisation_id, _ in wanted},
-            learnt=learnt,
-            known=_known(store, [number for (owner, _), number in found.items() if owner == EVENTS]),
-            runs=runs,
-            calls=_calls(store, [number for (owner, _), number in found.items() if owner != EVENTS]),
-            next_run=transaction.highest("runs") + 1,
-            next_event=transaction.highest("events") + 1,
+            {event.caller.organisation_id for event in events},
+            found.runs,
+            found.learnt,
+            found.calls,
+            found.known,
+            next_run,
+            next_event,
         )
 
     def new_run(self, event: Incoming) -> KnownRun:
@@ -140,11 +127,14 @@ class Batch:
         assert position is not None
         return position
 
-    def add_call(self, call: CallRow) -> None:
+    def add_call(self, event: Incoming, call: CallRow) -> None:
         """A call that was decided for the first time."""
         self.calls[(call.run_no, call.call_hash)] = call
         self.call_rows.append(call)
-        self.entries.append((call.run_no, call.call_hash, call.call_no))
+        if self.store.is_sqlite:
+            self.entries.append((call.run_no, call.call_hash, call.call_no))
+        else:
+            self.keys.append((call.organisation_id, event.call_key, call.call_no))
         self.statuses.append(call.status)
 
     def add_event(
@@ -154,7 +144,10 @@ class Batch:
         batch finds it."""
         organisation_id, body = event.caller.organisation_id, event.body
         self.event_types.append(body.eventType)
-        self.entries.append((EVENTS, event.event_hash, event_no))
+        if self.store.is_sqlite:
+            self.entries.append((EVENTS, event.event_hash, event_no))
+        else:
+            self.keys.append((organisation_id, event.key, event_no))
         self.event_rows.append(
             EventRow(
                 event_no,
@@ -170,18 +163,29 @@ class Batch:
         )
         self.known[event.event_hash] = KnownEvent(organisation_id, body.eventId, event.raw, answer)
 
-    def count(self, bucket: str, since: float) -> int:
-        """How many calls count in a rate-limit bucket after `since`, with those of this batch."""
+    def is_over(self, bucket: str, limit: RateLimit) -> bool:
+        """Whether a call lies beyond a rate limit, with those of this batch."""
+        since = window_start(limit, self.transaction.now)
         counted = self.counts.get(bucket)
         if counted is None:
-            rows = self.store.rows(
-                "SELECT COUNT(*) FROM rate_hits WHERE bucket = ? AND at > ?", (bucket, since)
-            )
-            counted = self.counts[bucket] = int(rows[0][0])
-        return counted
+            counted = self.counts[bucket] = self._counted(bucket, since)
+        over = is_over(limit, counted)
+        if not over and self.transaction.assumed is not None:
+            # Counted is what this batch adds; so many may be there already.
+            self.transaction.assumed.limits[bucket] = (since, limit.limit - 1 - counted)
+        return over
+
+    def _counted(self, bucket: str, since: float) -> int:
+        if self.transaction.assumed is not None:
+            return 0
+        if not self.store.is_sqlite:
+            # Known before, as a rule, and locked with all others: then this is nothing new.
+            self.store.rows(*lock_buckets([bucket]))
+        rows = self.store.rows("SELECT COUNT(*) FROM rate_hits WHERE bucket = ? AND at > ?", (bucket, since))
+        return int(rows[0][0])
 
     def hit(self, bucket: str, expires_at: float) -> None:
-        """One more call counts in a bucket that `count` was asked of."""
+        """One more call counts in a bucket that `is_over` was asked of."""
         self.counts[bucket] += 1
         self.hit_rows.append(RateHitRow(bucket, self.transaction.now, expires_at))
 
@@ -222,41 +226,25 @@ class Batch:
         self.flush_calls()
 
     def write(self) -> None:
-        """Write all that is left."""
+        """Write all that is left. INVARIANT: runs in the order of their ids, then ids in theirs, so that no
+        two transactions wait for each other."""
         self.changed = [run for run in self.runs.values() if run.new or run.dirty]
-        self._insert(RunRow, [run.row() for run in self.changed if run.new])
+        new = sorted((run for run in self.changed if run.new), key=lambda run: run.run_id)
+        self._insert(RunRow, [run.row() for run in new])
         for run in self.changed:
             if not run.new:
                 values = [getattr(run, name) for name in _CHANGING]
                 self.store.change(_UPDATE_RUN, (*values, run.run_no))
+        if self.store.is_sqlite:
+            self.id_index.enter(self.transaction, self.entries, self.next_event - 1)
+        else:
+            self.id_index.keys.enter(self.transaction, self.keys)
+        if (assumed := self.transaction.assumed) is not None:
+            assumed.held = bool(self.approval_rows)
+            assumed.new_runs = [(run.organisation_id, run.run_id) for run in new]
         self.flush_events()
         self._insert(RateHitRow, self.hit_rows)
-        self.id_index.enter(self.transaction, self.entries, self.next_event - 1)
 
     def _insert(self, kind: type[TableRow], rows: Sequence[TableRow]) -> None:
         if rows:
             self.store.insert_many(kind.table, kind.__struct_fields__, [astuple(row) for row in rows])
-
-
-def _keys(runs: Mapping[tuple[str, str], KnownRun], events: Iterable[Incoming]) -> list[Key]:
-    """What the events, and the calls that they are about, are found by."""
-    keys: list[Key] = []
-    for event in events:
-        keys.append((EVENTS, event.event_hash))
-        if "toolCallId" in event.metadata:
-            run = runs.get((event.caller.organisation_id, event.body.runId))
-            if run is not None:
-                keys.append((run.run_no, event.call_hash))
-    return keys
-
-
-def _known(store: Database, numbers: Iterable[int]) -> dict[int, KnownEvent]:
-    """By the hash of the event's id."""
-    rows = store.found(_KNOWN, [(number,) for number in numbers])
-    return {row[0]: KnownEvent(row[1], row[2], bytes(row[3]), bytes(row[4])) for row in rows}
-
-
-def _calls(store: Database, numbers: Iterable[int]) -> dict[tuple[int, int], CallRow]:
-    """By run and hash of the call's id."""
-    calls = [CallRow(*row) for row in store.found(_CALLS, [(number,) for number in numbers])]
-    return {(call.run_no, call.call_hash): call for call in calls}

@@ -13,7 +13,7 @@ import msgspec
 from api.ingestion.batch import Batch
 from api.ingestion.event import Evaluated
 from engine.matching import decision as engine_decision
-from engine.matching.rate_limit import bucket, is_over, window_start
+from engine.matching.rate_limit import bucket
 from engine.matching.ruleset import Ruleset
 from engine.model import Decision, Evaluation, Policy, ToolCall
 
@@ -58,7 +58,7 @@ def halted(halt: Mapping[str, Any]) -> str:
 def _is_over(batch: Batch, policy: Policy, call: ToolCall) -> bool:
     limit = policy.rate_limit
     assert limit is not None
-    return is_over(limit, batch.count(bucket(policy, call), window_start(limit, batch.transaction.now)))
+    return batch.is_over(bucket(policy, call), limit)
 
 
 def count(batch: Batch, outcome: DecidedCall) -> None:
@@ -69,6 +69,4 @@ def count(batch: Batch, outcome: DecidedCall) -> None:
     for policy in outcome.decision.counted:
         limit = policy.rate_limit
         assert limit is not None
-        name = bucket(policy, outcome.evaluated.call)
-        batch.count(name, window_start(limit, now))
-        batch.hit(name, now + limit.window_seconds)
+        batch.hit(bucket(policy, outcome.evaluated.call), now + limit.window_seconds)

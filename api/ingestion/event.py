@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 from api.caller import Caller
 from api.database.audit_chain import FIRST_CHAIN
 from api.database.id_index import hash64
+from api.database.lanes.keys import call_key, event_key
 from api.store.call_facts import ASSERTED
 from engine.canonical_json import canonical_json
 from engine.matching.ruleset import Ruleset
@@ -78,6 +79,16 @@ class Incoming(msgspec.Struct):
         tool_call_id = self.metadata.get("toolCallId")
         if tool_call_id is not None:
             self.call_hash = hash64("", tool_call_id)
+
+    @property
+    def key(self) -> str:
+        """What PostgreSQL finds the event by."""
+        return event_key(self.caller.organisation_id, self.body.eventId)
+
+    @property
+    def call_key(self) -> str:
+        """The same of its tool call."""
+        return call_key(self.caller.organisation_id, self.body.runId, self.metadata["toolCallId"])
 
     def origin(self) -> dict[str, str]:
         """What every record of an event says of it, so that nobody can exchange the kept body."""

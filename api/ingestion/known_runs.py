@@ -33,6 +33,12 @@ class KnownRun(RunRow):
         """Characters of what it tells of itself."""
         return sum(len(text) for text in (self.task, self.model, self.reason, self.agent_context) if text)
 
+    @property
+    def state(self) -> int:
+        """All of it that may change; see `guards.RUN_STATE`."""
+        unknown = self.task is self.model is self.reason is self.agent_context is None
+        return (self.ended_at is not None) + 2 * (not unknown)
+
     def facts(self) -> dict[str, Any] | None:
         """The `run` root of a tool call document. Once there is one, it does not change."""
         if self.known_facts is not None or self.task is self.model is self.agent_context is None:
@@ -44,9 +50,10 @@ class KnownRun(RunRow):
 class KnownRuns:
     """See the module.
 
-    INVARIANT: runs change only by batches of events, and each leaves audit records. So while the chain of an
-    organisation ends where our last commit left it, its runs here are those of the database. From the moment
-    a transaction may change one until it is committed, none is certain.
+    INVARIANT (SQLite): runs change only by batches of events, and each leaves audit records. So while the
+    chain of an organisation ends where our last commit left it, its runs here are those of the database. From
+    the moment a transaction may change one until it is committed, none is certain. On PostgreSQL none is ever
+    certain, and guards check what was `remembered`.
     """
 
     def __init__(self) -> None:
@@ -59,6 +66,19 @@ class KnownRuns:
         """The facts of the run as it was last seen; for any thread."""
         run = self._runs.get(organisation_id, _NO_RUNS).get(run_id)
         return None if run is None else run.known_facts
+
+    def knows(self, organisation_id: str, run_id: str) -> bool:
+        return run_id in self._runs.get(organisation_id, _NO_RUNS)
+
+    def remembered(self, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], KnownRun]:
+        """The wanted runs as they were seen last (PostgreSQL); whoever takes them checks that they are still
+        so, and changes none."""
+        found = {}
+        for organisation_id, run_id in wanted:
+            run = self._runs.get(organisation_id, _NO_RUNS).get(run_id)
+            if run is not None:
+                found[organisation_id, run_id] = run
+        return found
 
     def take(
         self, transaction: Transaction, wanted: Iterable[tuple[str, str]]
@@ -81,15 +101,15 @@ class KnownRuns:
 
     def keep(self, learnt: Sequence[KnownRun], changed: Sequence[KnownRun], tips: Mapping[str, Tip]) -> None:
         """After the commit: the runs read or made, those written, and where the chains end now."""
+        for run in changed:
+            run.new = run.dirty = False
+            run.facts()
         for run in (*learnt, *changed):
-            runs, length = self._runs[run.organisation_id], run.length()
+            runs, length = self._runs.setdefault(run.organisation_id, {}), run.length()
             all_of_them = self._lengths.get(run.organisation_id, 0) + length
             if len(runs) >= MOST_REMEMBERED or all_of_them > MOST_CHARACTERS:
                 runs.clear()
                 all_of_them = length
             runs[run.run_id] = run
             self._lengths[run.organisation_id] = all_of_them
-        for run in changed:
-            run.new = run.dirty = False
-            run.facts()
         self._tips.update(tips)

@@ -27,15 +27,18 @@ from api.caller import Caller
 from api.clock import Clock
 from api.database.audit_chain import Position
 from api.database.connection import Database
+from api.database.errors import NeedsAnswer
 from api.database.id_index import IdIndex
+from api.database.lanes.session import Statement
 from api.database.transaction import NotRepeatable, Transaction
 from api.ingestion import refused
-from api.ingestion.batch import Batch, KnownEvent
+from api.ingestion.batch import Batch
 from api.ingestion.dear_calls import SLOW, DearCalls
 from api.ingestion.decide import decide, evaluate, halted
 from api.ingestion.event import Answer, Evaluated, EventRefused, Incoming, Receipt, same_body
 from api.ingestion.known_runs import KnownRun, KnownRuns
 from api.ingestion.lifecycle import report
+from api.ingestion.lookups import KnownEvent, asked
 from api.ingestion.record import record_call, record_doubt, record_repeat
 from api.ingestion.rows import CallRow
 from api.ingestion.validation import admitted, event_for_user, event_of
@@ -121,6 +124,25 @@ class Ingestion:
             evaluated = event.evaluated = evaluate(ruleset, event.call, run_facts)
         return evaluated
 
+    # For the writer -------------------------------------------------------------------------------
+
+    def look_ups(self, events: Sequence[Incoming]) -> list[Statement]:
+        return asked(events)
+
+    def is_usual(self, event: Incoming) -> bool:
+        """A call, or the start of a run that is new: all that they need is in memory."""
+        if event.call is not None:
+            return True
+        is_known = self._known_runs.knows(event.caller.organisation_id, event.body.runId)
+        return event.body.eventType == "run.started" and not is_known
+
+    def versions(self) -> dict[str, int]:
+        return {
+            "policies": self._rules_revision(),
+            "keys": self._keys_version(),
+            "halts": self._halts.version,
+        }
+
     # Commit: inside the lock ----------------------------------------------------------------------
 
     def apply(
@@ -129,7 +151,8 @@ class Ingestion:
         self._refresh(transaction, repeatable)
         batch = Batch.open(self._store, transaction, events, self._known_runs, self._id_index)
         answers: list[Answer | Exception] = []
-        part = len(events) if self._store.is_sqlite else PART
+        together = self._store.is_sqlite or transaction.assumed is not None
+        part = len(events) if together else PART
         for start in range(0, len(events), part):
             if start:
                 # While these are decided, PostgreSQL writes those before.
@@ -150,7 +173,9 @@ class Ingestion:
         self._store.change("DELETE FROM counters WHERE name = ?", ("#rehearsal",))
 
     def _committed(self, transaction: Transaction, batch: Batch) -> None:
-        tips = {each: transaction.tip(each) for each in batch.organisations}
+        tips = {}
+        if self._store.is_sqlite:
+            tips = {each: transaction.tip(each) for each in batch.organisations}
         self._known_runs.keep(batch.learnt, batch.changed, tips)
         metrics.recorded(batch.event_types, batch.statuses)
 
@@ -191,6 +216,8 @@ class Ingestion:
         batch.next_event += 1
         follows = False
         if event.call is None:
+            if batch.transaction.assumed is not None and not run.new:
+                raise NeedsAnswer  # INVARIANT: a run that others may see is not changed
             receipt = report(batch, event, run, self._rules_revision(), self._halts)
         elif call is not None:
             receipt = self._repeated(batch, event, run, call)

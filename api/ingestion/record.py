@@ -76,7 +76,7 @@ def record_call(batch: Batch, event: Incoming, run: KnownRun, event_no: int, out
         _recorded_facts(event.caller, outcome.evaluated.call),
         _list(flags),
     )
-    batch.add_call(call)
+    batch.add_call(event, call)
     if decision.counted:
         count(batch, outcome)
     if approval_id is not None:

@@ -10,9 +10,14 @@ from typing import Any
 
 from api.database.connection import Database, marks
 from api.database.id_index import EVENTS, IdIndex
+from api.database.models import numbers_of
 from api.database.transaction import Transaction
 
-_OLD_EVENTS = "SELECT event_no, received_at, id_hash FROM events ORDER BY event_no LIMIT ?"
+_OLD_EVENTS = (
+    "SELECT event_no, received_at, id_hash, organisation_id, event_id FROM events"
+    " WHERE event_no > ? ORDER BY event_no LIMIT ?"
+)
+"""Of one lane, from its first number on."""
 _OLD_DELIVERIES = "SELECT delivery_no, created_at, status FROM deliveries ORDER BY delivery_no LIMIT ?"
 _PASSED_OVER = 500
 """So many that are still pending may stand before finished ones."""
@@ -23,28 +28,44 @@ def anything(store: Database, now: float, events_before: str, deliveries_before:
     """Whether there is anything to delete: a cheap read. An empty time: nothing is too old."""
     if store.rows(_SPENT, (now, 1)):
         return True
-    oldest = store.rows(_OLD_EVENTS, (1,)) if events_before else []
-    if oldest and oldest[0][1] < events_before:
+    if events_before and _old_events(store, events_before, 1):
         return True
     return bool(deliveries_before and _finished(store, deliveries_before, 1))
 
 
 def events(transaction: Transaction, id_index: IdIndex, before: str, most: int) -> int:
-    """Events received before a time (ISO 8601 UTC); the newest event stays, since it holds the numbering.
+    """Events received before a time (ISO 8601 UTC). On SQLite the newest event stays, since it holds the
+    numbering.
 
     INVARIANT: what goes is filed, and goes from the directory, too: no id leads to nothing.
     """
-    store, newest = transaction.store, transaction.highest("events")
-    rows = [row for row in store.rows(_OLD_EVENTS, (most,)) if row[1] < before and row[0] != newest]
-    if rows and rows[-1][0] > id_index.flushed(transaction):
-        id_index.flush(transaction)
-    rows = [row for row in rows if row[0] <= id_index.flushed(transaction)]
-    hashes = [row[2] for row in rows]
-    if hashes:
-        store.rows_changed(
-            f"DELETE FROM directory WHERE owner = {EVENTS} AND hash IN ({marks(hashes)})", hashes
-        )
+    store, rows = transaction.store, _old_events(transaction.store, before, most)
+    if store.is_sqlite:
+        newest = transaction.highest("events")
+        rows = [row for row in rows if row[0] != newest]
+        if rows and rows[-1][0] > id_index.flushed(transaction):
+            id_index.flush(transaction)
+        rows = [row for row in rows if row[0] <= id_index.flushed(transaction)]
+        hashes = [row[2] for row in rows]
+        if hashes:
+            store.rows_changed(
+                f"DELETE FROM directory WHERE owner = {EVENTS} AND hash IN ({marks(hashes)})", hashes
+            )
+    else:
+        id_index.keys.forget_events(transaction, [(row[3], row[4]) for row in rows])
     return _delete(store, "events", "event_no", [row[0] for row in rows])
+
+
+def _old_events(store: Database, before: str, most: int) -> list[tuple[Any, ...]]:
+    """The oldest events, if they were received before that time: of each lane the first ones."""
+    lanes = [0] if store.is_sqlite else [0, *(int(row[0]) for row in store.rows("SELECT lane_no FROM lanes"))]
+    found: list[tuple[Any, ...]] = []
+    for lane in lanes:
+        rows = store.rows(_OLD_EVENTS, (numbers_of(lane) - 1, most - len(found)))
+        found += [row for row in rows if row[1] < before and row[0] < numbers_of(lane + 1)]
+        if len(found) >= most:
+            break
+    return found
 
 
 def deliveries(transaction: Transaction, before: str, most: int) -> int:

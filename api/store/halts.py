@@ -39,15 +39,15 @@ class HaltBook:
     """The halts in force, in memory; read again whenever the `halts` counter has moved."""
 
     def __init__(self) -> None:
-        self._version = -1
+        self.version = -1
         self._halts: dict[tuple[str, str, str], dict[str, Any]] = {}
 
     def refresh(self, version: int) -> None:
-        if version == self._version:
+        if version == self.version:
             return
         rows = Halt.select().where(Halt.ended_at.is_null()).order_by(Halt.halt_id.desc())
         self._halts = {(row.organisation_id, row.kind, row.target): _halt(row) for row in rows}
-        self._version = version
+        self.version = version
 
     def covering(self, organisation_id: str, agent_id: str, run_id: str) -> dict[str, Any] | None:
         """The halt that stops this run, if any; the widest first, of these the oldest."""

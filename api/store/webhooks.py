@@ -92,13 +92,13 @@ class WebhookOutbox:
         self._store = store
         self._ids = ids
         self._first_delay = first_delay
-        self._version = -1
+        self.version = -1
         self._subscribed: Mapping[tuple[str, str], Sequence[str]] = {}
 
     def refresh(self, version: int) -> None:
-        if version != self._version:
+        if version != self.version:
             self._subscribed = subscriptions()
-            self._version = version
+            self.version = version
 
     def rows(
         self, organisation_id: str, event: str, data: dict[str, Any], now: float

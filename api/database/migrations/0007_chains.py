@@ -10,7 +10,8 @@ from api.database.models import ChainTip, make_tables
 
 
 def up(migrator, db):  # type: ignore[no-untyped-def]
-    make_tables(db, [ChainTip])
+    if not isinstance(db, SqliteDatabase):
+        make_tables(db, [ChainTip])
     if not any(column.name == "chain" for column in db.get_columns("audit")):
         db.execute_sql("ALTER TABLE audit ADD COLUMN chain BIGINT NOT NULL DEFAULT 0")
         if not isinstance(db, SqliteDatabase):

@@ -29,13 +29,13 @@ TABLES = ("events", "tool_calls", "directory", "counters")
 
 
 @pytest.fixture
-def store(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     monkeypatch.setattr(id_index, "MEMTABLE_ENTRIES", 60)
     monkeypatch.setattr(id_index, "FLUSHED_AT_ONCE", 12)
     monkeypatch.setattr(id_index, "LEARNT_AT_ONCE", 7)
     monkeypatch.setattr(bloom_filter, "LEAST", 2)
     monkeypatch.setattr(bloom_filter, "MOST", 256)
-    made = opened(database_url)
+    made = opened(f"sqlite:///{tmp_path / 'governance.sqlite'}")
     yield made
     made.close()
 

@@ -13,10 +13,9 @@ import peewee
 import psycopg
 import pytest
 
-from api.database import postgres
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
-from api.database.id_index import IdIndex
+from api.database.lanes.session import Session
 from api.database.models import Organisation
 from api.database.policy_models import Blob, PolicyVersion
 from api.database.postgres import Postgres
@@ -42,6 +41,11 @@ def store(postgres_url: str) -> Iterator[Database]:
 def database(store: Database) -> Postgres:
     assert isinstance(store.peewee, Postgres)
     return store.peewee
+
+
+def by_thread(url: str) -> dict[str, str]:
+    """Without lanes of the event loop: all events are the writer's thread's."""
+    return {"GOVERNANCE_DATABASE_URL": url, "GOVERNANCE_LANES": "0"}
 
 
 class Waits:
@@ -83,17 +87,12 @@ async def together(running: Service, events: list[dict[str, Any]], then: Callabl
 def test_a_group_of_events_waits_for_the_server_a_few_times(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a run that is new and a directory that has entries in its table."""
+    """With a run that is new."""
 
     async def play() -> None:
-        async with Service(
-            tmp_path, [HOLD], environment={"GOVERNANCE_DATABASE_URL": postgres_url}
-        ) as running:
-            writer = running.context.writer
+        async with Service(tmp_path, [HOLD], environment=by_thread(postgres_url)) as running:
             for number in range(3):
                 assert (await post(running, payment(number))).status_code == 200
-            directory = IdIndex(running.context.store)
-            await writer.write(directory.flush)
             waits = Waits(monkeypatch)
             for group, expected in (("a", MOST_WAITS), ("b", MOST_WAITS - 1)):
                 events = [payment(f"{group}{number}") | {"runId": "run-0"} for number in range(GROUP)]
@@ -262,7 +261,7 @@ class Faults:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
         self.left: int | None = None
-        push = postgres._Session.push
+        push = Session.push
 
         def faulty(session: Any, statements: Any) -> None:
             made = []
@@ -274,7 +273,7 @@ class Faults:
                 made.append(statement)
             push(session, made)
 
-        monkeypatch.setattr(postgres._Session, "push", faulty)
+        monkeypatch.setattr(Session, "push", faulty)
 
 
 @pytest.mark.parametrize("kind", FAULTS)
@@ -285,7 +284,7 @@ def test_a_fault_at_every_statement_on_the_server_leaves_nothing(
     faults = Faults(monkeypatch, text)
 
     async def play() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": postgres_url}
+        environment = by_thread(postgres_url)
         async with Service(tmp_path, [HOLD, LIMIT], environment=environment) as running:
             assert (await post(running, payment("first"))).status_code == 200
             for step in range(100):
@@ -320,7 +319,7 @@ def test_a_fault_while_a_group_is_written_in_parts_leaves_nothing(
     limit = LIMIT | {"rateLimit": {"limit": 100_000, "windowSeconds": 60}}
 
     async def play() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": postgres_url}
+        environment = by_thread(postgres_url)
         async with Service(tmp_path, [HOLD, limit], environment=environment) as running:
 
             async def batch(step: int, at: int | None) -> set[int]:

@@ -1,0 +1,294 @@
+"""Events on PostgreSQL: the event loop writes the usual ones by its lanes, in one way to the server each.
+
+A lane that is free takes all that waits. What it has decided rests on what is in memory, and guards fail the
+transaction where that is not so any more; it then goes to the writer's thread, which looks up and locks
+first. So does whatever is unusual: an outcome, the end of a run, an event that was reported before.
+
+INVARIANT: events of one run keep their order: one that is the thread's waits for those on the loop's lanes,
+and no event overtakes those of its run that the thread has, or that make the run.
+INVARIANT: an event is in one place at a time - here, on a lane, or the thread's - and is decided again only
+when nothing of it is committed, or by look-ups that find what is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
+
+from psycopg import Error
+
+from api.database.connection import Database
+from api.database.errors import Conflict, NeedsAnswer
+from api.database.inline_commit import Entry
+from api.database.lanes.lease import LANE
+from api.database.lanes.loop_lane import LoopLane, opened
+from api.database.lanes.session import Statement
+from api.database.transaction import NotRepeatable, Transaction
+from api.loops import call_on
+
+log = logging.getLogger("governance")
+
+MOST: Final = 256
+"""Events of one transaction."""
+MOST_BYTES: Final = 2 * 2**20
+AGAIN_SECONDS: Final = 1.0
+"""Between two attempts to open lanes."""
+CLOSE_SECONDS: Final = 20.0
+
+Place = tuple[str, str]
+"""Organisation and run."""
+
+
+class Assembled(NamedTuple):
+    """A transaction to send: what was decided, and what is to be written."""
+
+    statements: list[Statement]
+    results: list[Any]
+    transaction: Transaction
+    begun: float
+
+
+class Thread(Protocol):
+    """What the lanes ask of the writer (`writer.py`)."""
+
+    store: Database
+
+    def take(self, entries: Iterable[Entry]) -> None: ...
+
+    def lane_owner(self) -> str: ...
+
+    def is_usual(self, event: Any) -> bool: ...
+
+    def assemble(self, batch: Sequence[Entry], lane: LoopLane) -> Assembled: ...
+
+    def assembled_ended(self, batch: Sequence[Entry], assembled: Assembled, *, committed: bool) -> None: ...
+
+
+class Lanes:
+    """One per writer, used on one event loop; `close` is called by another thread."""
+
+    def __init__(self, writer: Thread, count: int) -> None:
+        self._writer = writer
+        self._count = count
+        self._entries: list[Entry] = []
+        self.size = 0
+        """Bytes of the events that are here."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._looks = False
+        self._idle: list[LoopLane] = []
+        self._open = 0
+        """Lanes that are idle or have something under way."""
+        self._opening = False
+        self._flying: Counter[Place] = Counter()
+        """Runs with events on lanes."""
+        self._made: set[Place] = set()
+        """Those of them that are new."""
+        self._away: Counter[Place] = Counter()
+        """Runs with events on the thread."""
+        self._closing: threading.Event | None = None
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, entry: Entry, loop: asyncio.AbstractEventLoop) -> None:
+        self._entries.append(entry)
+        self.size += entry.size
+        self._loop = loop
+        self._look_soon()
+
+    def connected(self) -> None:
+        """Somebody has connected; a lane waits for nobody."""
+
+    def wake(self) -> None:
+        """The thread has written; each of its answers is told for itself."""
+
+    def close(self) -> None:
+        """Finish what is under way and close the lanes; what comes later is the thread's."""
+        loop = self._loop
+        if loop is None or not loop.is_running():
+            return
+        closing = threading.Event()
+        call_on(loop, self._close, closing)
+        with contextlib.suppress(RuntimeError):
+            if asyncio.get_running_loop() is loop:
+                return
+        closing.wait(CLOSE_SECONDS)
+
+    def _close(self, closing: threading.Event) -> None:
+        self._closing = closing
+        self._look()
+
+    # Taking ---------------------------------------------------------------------------------------
+
+    def _look_soon(self) -> None:
+        if not self._looks and self._loop is not None:
+            self._looks = True
+            self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._looks = False
+        if self._closing is not None or not self._open:
+            # With no lane everything is the thread's.
+            self._to_thread(self._off(set(range(len(self._entries)))))
+        if self._closing is not None:
+            self._close_lanes(self._closing)
+            return
+        if self._open < self._count:
+            self._open_lanes()
+        while self._idle and self._entries:
+            usual, unusual = self._chosen()
+            if unusual:
+                self._to_thread(self._off(unusual))
+            elif usual:
+                self._send(self._idle.pop(), self._off(usual))
+            else:
+                break
+
+    def _chosen(self) -> tuple[set[int], set[int]]:
+        """Which entries a lane may take now, else which ones the thread; in either case the others wait."""
+        usual: set[int] = set()
+        unusual: set[int] = set()
+        waiting: set[Place] = set()
+        size = 0
+        for number, entry in enumerate(self._entries):
+            place = _place(entry)
+            if place in waiting or self._away[place] or place in self._made:
+                waiting.add(place)
+            elif self._writer.is_usual(entry.event):
+                usual.add(number)
+                size += entry.size
+                if len(usual) == MOST or size > MOST_BYTES:
+                    break
+            else:
+                waiting.add(place)
+                if not self._flying[place] and not usual:
+                    unusual.add(number)
+        return (set(), unusual) if unusual else (usual, set())
+
+    def _off(self, numbers: set[int]) -> list[Entry]:
+        """Take these off."""
+        if len(numbers) == len(self._entries):
+            taken, self._entries, self.size = self._entries, [], 0
+            return taken
+        taken = [entry for number, entry in enumerate(self._entries) if number in numbers]
+        self._entries = [entry for number, entry in enumerate(self._entries) if number not in numbers]
+        self.size -= sum(entry.size for entry in taken)
+        return taken
+
+    # The lanes ------------------------------------------------------------------------------------
+
+    def _send(self, lane: LoopLane, batch: list[Entry]) -> None:
+        try:
+            assembled = self._writer.assemble(batch, lane)
+        except (NeedsAnswer, NotRepeatable):
+            self._idle.append(lane)
+            self._to_thread(batch)
+            return
+        except Exception:
+            log.exception("events could not be written together; they are tried again")
+            self._idle.append(lane)
+            self._to_thread(batch)
+            return
+        places = [_place(entry) for entry in batch]
+        self._flying.update(places)
+        assumed = assembled.transaction.assumed
+        new = set() if assumed is None else set(assumed.new_runs) & set(places)
+        self._made |= new
+        lane.run(assembled.statements, partial(self._ended, lane, batch, assembled, new))
+
+    def _ended(
+        self,
+        lane: LoopLane,
+        batch: list[Entry],
+        assembled: Assembled,
+        new: set[Place],
+        error: Exception | None,
+    ) -> None:
+        self._flying.subtract(_place(entry) for entry in batch)
+        self._flying += Counter()  # what has come to nothing goes
+        self._made -= new
+        try:
+            self._writer.assembled_ended(batch, assembled, committed=error is None)
+        finally:
+            if lane.closed or (isinstance(error, Conflict) and error.state == LANE):
+                lane.close()
+                self._open -= 1
+            else:
+                self._idle.append(lane)
+            if error is not None:
+                self._to_thread(batch)
+            self._look_soon()
+
+    def _open_lanes(self) -> None:
+        if self._opening or self._loop is None:
+            return
+        self._opening = True
+        threading.Thread(
+            target=self._open_there, args=(self._loop, self._count - self._open), name="lanes", daemon=True
+        ).start()
+
+    def _open_there(self, loop: asyncio.AbstractEventLoop, count: int) -> None:
+        made: list[LoopLane] = []
+        try:
+            for _ in range(count):
+                made.append(opened(self._writer.store.url, self._writer.lane_owner()))
+        except (Error, OSError) as error:
+            log.debug("a lane could not be opened: %s", error)
+        call_on(loop, self._opened, made)
+
+    def _opened(self, lanes: list[LoopLane]) -> None:
+        assert self._loop is not None
+        for lane in lanes:
+            lane.attach(self._loop)
+            lane.on_loss = self._lost
+            self._idle.append(lane)
+        self._open += len(lanes)
+        if self._open < self._count:
+            self._loop.call_later(AGAIN_SECONDS, self._may_open_again)
+        else:
+            self._opening = False
+        self._look_soon()
+
+    def _may_open_again(self) -> None:
+        self._opening = False
+
+    def _lost(self, lane: LoopLane) -> None:
+        if lane in self._idle:
+            self._idle.remove(lane)
+            self._open -= 1
+
+    def _close_lanes(self, closing: threading.Event) -> None:
+        while self._idle:
+            self._idle.pop().close()
+            self._open -= 1
+        if not self._open:
+            closing.set()
+
+    # The thread -----------------------------------------------------------------------------------
+
+    def _to_thread(self, batch: list[Entry]) -> None:
+        if not batch:
+            return
+        self._away.update(_place(entry) for entry in batch)
+        self._writer.take(
+            [Entry(None, entry.event, self._loop, partial(self._back, entry), entry.size) for entry in batch]
+        )
+
+    def _back(self, entry: Entry, result: Any) -> None:
+        place = _place(entry)
+        self._away[place] -= 1
+        if self._away[place] <= 0:
+            del self._away[place]
+        if self._entries or self._closing is not None:
+            self._look_soon()
+        entry.settle(result)
+
+
+def _place(entry: Entry) -> Place:
+    return entry.event.caller.organisation_id, entry.event.body.runId

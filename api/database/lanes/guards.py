@@ -1,0 +1,93 @@
+"""A transaction in one way to the server: what was assumed in memory is checked by statements that go along.
+
+A guard that does not hold fails the transaction with an SQLSTATE of its own, and nothing behind it is run.
+INVARIANT: the lock comes first and each guard is a statement behind it, so that it sees every change that was
+committed before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from api.database.lanes.lease import LANE, MOVE, Lane
+from api.database.lanes.locks import EVENTS, LOCK_BUCKETS, LOCK_SECONDS, SHARED, bucket_hash
+from api.database.lanes.session import Statement
+
+STATE: Final = "GV002"
+"""Policies, keys, halts or webhooks are others than those that were decided by."""
+RUN: Final = "GV003"
+"""A run has changed."""
+LIMIT: Final = "GV004"
+"""More calls count against a rate limit than fit."""
+COUNTERS: Final = ("policies", "keys", "halts", "webhooks")
+
+RUN_STATE: Final = (
+    "(CASE WHEN r.ended_at IS NULL THEN 0 ELSE 1 END"
+    " + CASE WHEN COALESCE(r.task, r.model, r.reason, r.agent_context) IS NULL THEN 0 ELSE 2 END)"
+)
+"""All of a run that may change, and only once each: whether it has ended, and whether its facts are known."""
+_RUNS = (
+    f"SELECT COUNT(*) FROM unnest(?::bigint[], ?::bigint[]) AS w(no, state)"
+    f" JOIN runs AS r ON r.run_no = w.no WHERE w.state = {RUN_STATE}"
+)
+_CHANGED = (
+    "SELECT 1 FROM counters WHERE value <> CASE name"
+    + "".join(f" WHEN '{name}' THEN ?::bigint" for name in COUNTERS)
+    + " ELSE value END AND (name <> 'policies' OR value > ?::bigint)"
+)
+"""A set of policies that is newer than the database says is about to be recorded there."""
+_GUARD = (
+    f"WITH moved AS ({MOVE}) SELECT governance_guard((SELECT COUNT(*) FROM moved) = 1, '{LANE}'),"
+    f" governance_guard(NOT EXISTS ({_CHANGED}), '{STATE}'),"
+    f" governance_guard(({_RUNS}) = ?::bigint, '{RUN}')"
+)
+_HOLD_RUNS = "SELECT 1 FROM runs WHERE run_no = ANY (?::bigint[]) ORDER BY run_no FOR SHARE"
+_LIMITS = (
+    "SELECT governance_guard(NOT EXISTS (SELECT 1"
+    " FROM unnest(?::text[], ?::double precision[], ?::bigint[]) AS w(bucket, since, most)"
+    " WHERE (SELECT COUNT(*) FROM rate_hits AS h WHERE h.bucket = w.bucket AND h.at > w.since) > w.most),"
+    f" '{LIMIT}')"
+)
+
+
+@dataclass(slots=True)
+class Assumed:
+    """What the decisions of a transaction rely on."""
+
+    counters: dict[str, int]
+    runs: dict[int, int] = field(default_factory=dict)
+    """Number of a run to its state, see `RUN_STATE`."""
+    new_runs: list[tuple[str, str]] = field(default_factory=list)
+    """Organisation and id of runs that are thought to be new."""
+    held: bool = False
+    """A call waits for a person, and its run must not end meanwhile."""
+    limits: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """Rate count to the beginning of its window, and how many may count there already."""
+
+    def guarded(self, lane: Lane, numbers: int) -> list[Statement]:
+        """What goes before the rows."""
+        statements: list[Statement] = [(SHARED, (f"{LOCK_SECONDS:.0f}s", str(EVENTS)))]
+        if self.limits:
+            statements.append(lock_buckets(self.limits))
+        if self.held and self.runs:
+            statements.append((_HOLD_RUNS, (_array(sorted(self.runs)),)))
+        counters = [str(self.counters[name]) for name in (*COUNTERS, "policies")]
+        runs = [_array(self.runs.keys()), _array(self.runs.values()), str(len(self.runs))]
+        statements.append((_GUARD, [*lane.moving(numbers), *counters, *runs]))
+        if self.limits:
+            names, windows = list(self.limits), list(self.limits.values())
+            since, most = [since for since, _ in windows], [most for _, most in windows]
+            statements.append((_LIMITS, (names, _array(since), _array(most))))
+        return statements
+
+
+def lock_buckets(names: Iterable[str]) -> Statement:
+    """Who counts these has them for itself, up to the end of the transaction."""
+    return LOCK_BUCKETS, (_array(sorted({bucket_hash(name) for name in names})),)
+
+
+def _array(numbers: Iterable[float]) -> str:
+    """A list as a text: the driver would give it a type by the size of its numbers."""
+    return "{" + ",".join(map(repr, numbers)) + "}"

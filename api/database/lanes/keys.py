@@ -1,0 +1,56 @@
+"""Which row has an id, on PostgreSQL: a table of ids, each unique by its index whoever writes.
+
+An id is kept as 128 bits of a hash, with the organisation before it, so that no number need be known before
+it is written, and the tables of events may be divided by time. For SQLite see `id_index.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from typing import Any
+
+from peewee import Expression
+
+from api.database.models import CallTable
+from api.database.transaction import Transaction
+
+COLUMNS = ("organisation_id", "key", "no")
+
+KeyRow = tuple[str, str, int]
+"""Organisation, key and number."""
+
+
+def event_key(organisation_id: str, event_id: str) -> str:
+    return _key("event", organisation_id, event_id)
+
+
+def call_key(organisation_id: str, run_id: str, tool_call_id: str) -> str:
+    return _key("call", organisation_id, run_id, tool_call_id)
+
+
+def _key(*parts: str) -> str:
+    """128 bits in hexadecimal."""
+    return sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+class KeyTable:
+    """One per process; see the module."""
+
+    def enter(self, transaction: Transaction, rows: Iterable[KeyRow]) -> None:
+        """INVARIANT: in the order of the keys, so that two transactions with the same ids do not wait for
+        each other; and plainly, so that of those one fails."""
+        transaction.store.insert_many("ids", COLUMNS, sorted(rows))
+
+    def calls_of(self, runs: Sequence[int]) -> Expression:
+        """The condition that picks the calls of some runs."""
+        return CallTable.run_no.in_(runs)
+
+    def forget_events(self, transaction: Transaction, events: Iterable[tuple[Any, ...]]) -> None:
+        """Events, as `(organisation_id, event_id)`, are about to go."""
+        keys = [(name, event_key(name, event_id)) for name, event_id in events]
+        transaction.store.change(
+            "DELETE FROM ids USING unnest(?::text[], ?::text[]::uuid[]) AS w(name, key)"
+            " WHERE ids.organisation_id = w.name AND ids.key = w.key",
+            [list(part) for part in zip(*keys, strict=True)] if keys else [[], []],
+        )

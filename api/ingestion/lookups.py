@@ -1,0 +1,167 @@
+"""What is there already of the events of a batch: their runs, the events themselves, and the calls they name.
+
+On SQLite it is looked up inside the transaction; on PostgreSQL it is asked together with the lock (`asked`,
+`answered`), or taken from memory and checked by guards (`remembered`). It decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from api.database.bloom_filter import Key
+from api.database.connection import Database
+from api.database.id_index import EVENTS, IdIndex
+from api.database.lanes.guards import lock_buckets
+from api.database.lanes.session import Rows, Statement
+from api.database.transaction import Transaction
+from api.ingestion.event import Incoming
+from api.ingestion.known_runs import KnownRun, KnownRuns
+from api.ingestion.rows import CallRow, RunRow, columns
+from engine.matching.rate_limit import bucket
+
+_RUNS = (
+    f"SELECT {columns(RunRow, 't')} FROM {{keys}} CROSS JOIN runs AS t"
+    " WHERE t.organisation_id = w.column1 AND t.run_id = w.column2"
+)
+_CALLS = (
+    f"SELECT {columns(CallRow, 't')} FROM {{keys}} CROSS JOIN tool_calls AS t WHERE t.call_no = w.column1"
+)
+_KNOWN_COLUMNS = "t.id_hash, t.organisation_id, t.event_id, t.body, t.receipt"
+_KNOWN = f"SELECT {_KNOWN_COLUMNS} FROM {{keys}} CROSS JOIN events AS t WHERE t.event_no = w.column1"
+
+_ASK_RUNS = (
+    f"SELECT {columns(RunRow, 't')} FROM unnest(?::text[], ?::text[]) AS w(name, run_id) JOIN runs AS t"
+    " ON t.organisation_id = w.name AND t.run_id = w.run_id ORDER BY t.run_no FOR {lock} OF t"
+)
+_BY_KEY = (
+    "FROM unnest(?::text[], ?::text[]::uuid[]) AS w(name, key)"
+    " JOIN ids AS i ON i.organisation_id = w.name AND i.key = w.key"
+)
+_ASK_EVENTS = f"SELECT {_KNOWN_COLUMNS} {_BY_KEY} JOIN events AS t ON t.event_no = i.no"
+_ASK_CALLS = (
+    f"SELECT {columns(CallRow, 't')} {_BY_KEY} JOIN tool_calls AS t ON t.call_no = i.no"
+    " ORDER BY t.call_no FOR {lock} OF t"
+)
+
+Place = tuple[str, str]
+"""Organisation and run id."""
+
+
+class KnownEvent(msgspec.Struct):
+    """An event that was recorded before, or earlier in this batch."""
+
+    organisation_id: str
+    event_id: str
+    body: bytes
+    receipt: bytes
+    """The answer as sent; empty where it follows from the event's call."""
+
+
+@dataclass(slots=True)
+class Found:
+    """What is known of the events of a batch."""
+
+    runs: dict[Place, KnownRun]
+    learnt: list[KnownRun] = field(default_factory=list)
+    """Those that were not known before."""
+    calls: dict[tuple[int, int], CallRow] = field(default_factory=dict)
+    """By run and hash of the call's id."""
+    known: dict[int, KnownEvent] = field(default_factory=dict)
+    """By the hash of the event's id."""
+
+
+def looked_up(
+    store: Database,
+    transaction: Transaction,
+    events: Sequence[Incoming],
+    known_runs: KnownRuns,
+    id_index: IdIndex,
+) -> Found:
+    """By the index of ids of SQLite."""
+    wanted = _places(events)
+    runs = known_runs.take(transaction, wanted)
+    learnt = [KnownRun(*row) for row in store.found(_RUNS, wanted - runs.keys())]
+    runs |= {(run.organisation_id, run.run_id): run for run in learnt}
+    found = id_index.find(transaction, _keys(runs, events))
+    known = [(number,) for (owner, _), number in found.items() if owner == EVENTS]
+    calls = [(number,) for (owner, _), number in found.items() if owner != EVENTS]
+    return Found(runs, learnt, _calls(store.found(_CALLS, calls)), _known(store.found(_KNOWN, known)))
+
+
+def asked(events: Sequence[Incoming]) -> list[Statement]:
+    """By the keys of PostgreSQL, together with the lock; rate counts are locked before any row."""
+    places = sorted(_places(events))
+    changing = any(event.call is None for event in events)
+    lock = "NO KEY UPDATE" if changing else "SHARE"
+    calls = [event for event in events if "toolCallId" in event.metadata]
+    return [
+        lock_buckets(_buckets(events)),
+        (_ASK_RUNS.format(lock=lock), _parts(places)),
+        (_ASK_EVENTS, _parts([(event.caller.organisation_id, event.key) for event in events])),
+        (
+            _ASK_CALLS.format(lock=lock),
+            _parts([(each.caller.organisation_id, each.call_key) for each in calls]),
+        ),
+    ]
+
+
+def answered(rows: Sequence[Rows]) -> Found:
+    """What came of it."""
+    _, runs, known, calls = rows
+    learnt = [KnownRun(*row) for row in runs]
+    places = {(run.organisation_id, run.run_id): run for run in learnt}
+    return Found(places, learnt, _calls(calls), _known(known))
+
+
+def remembered(transaction: Transaction, events: Sequence[Incoming], known_runs: KnownRuns) -> Found:
+    """Nothing but the runs in memory, which are as they were seen last: events and calls are new until an
+    index says otherwise."""
+    assert transaction.assumed is not None
+    runs = known_runs.remembered(_places(events))
+    transaction.assumed.runs = {run.run_no: run.state for run in runs.values()}
+    return Found(runs)
+
+
+def _places(events: Iterable[Incoming]) -> set[Place]:
+    return {(event.caller.organisation_id, event.body.runId) for event in events}
+
+
+def _buckets(events: Iterable[Incoming]) -> set[str]:
+    """The rate counts that the events may be held against."""
+    found: set[str] = set()
+    for event in events:
+        if (evaluated := event.evaluated) is not None:
+            matches = (*evaluated.evaluation.matches, *evaluated.evaluation.shadow)
+            policies = [match.policy for match in matches if match.policy.rate_limit is not None]
+            found.update(bucket(policy, evaluated.call) for policy in policies)
+    return found
+
+
+def _parts(keys: Sequence[Place]) -> list[list[str]]:
+    return [[first for first, _ in keys], [second for _, second in keys]]
+
+
+def _keys(runs: Mapping[Place, KnownRun], events: Iterable[Incoming]) -> list[Key]:
+    """What the events, and the calls that they are about, are found by."""
+    keys: list[Key] = []
+    for event in events:
+        keys.append((EVENTS, event.event_hash))
+        if "toolCallId" in event.metadata:
+            run = runs.get((event.caller.organisation_id, event.body.runId))
+            if run is not None:
+                keys.append((run.run_no, event.call_hash))
+    return keys
+
+
+def _known(rows: Rows) -> dict[int, KnownEvent]:
+    """By the hash of the event's id."""
+    return {row[0]: KnownEvent(row[1], row[2], bytes(row[3]), bytes(row[4])) for row in rows}
+
+
+def _calls(rows: Rows) -> dict[tuple[int, int], CallRow]:
+    """By run and hash of the call's id."""
+    calls = [CallRow(*row) for row in rows]
+    return {(call.run_no, call.call_hash): call for call in calls}
