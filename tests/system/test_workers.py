@@ -15,7 +15,7 @@ import httpx
 import psycopg
 import pytest
 
-from api.database.write_lock import ADVISORY_LOCK, LOCK_SECONDS, SILENT_SECONDS
+from api.database.lanes.locks import EVENTS, LOCK_SECONDS, SILENT_SECONDS
 from tests.harness.nodes import KEY, Node, called, nodes
 from tests.harness.postgres import Postgres
 
@@ -138,7 +138,7 @@ def lock_is_held(database_url: str) -> bool:
             os.close(handle)
         return False
     with psycopg.connect(database_url, autocommit=True) as connection:
-        found = connection.execute("SELECT pg_try_advisory_xact_lock(%s)", (ADVISORY_LOCK,)).fetchone()
+        found = connection.execute("SELECT pg_try_advisory_xact_lock(%s)", (EVENTS,)).fetchone()
         return found == (False,)
 
 

@@ -1,0 +1,188 @@
+"""Lanes of the event loop: what they write and what they leave, and that nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from api.database.writer import Writer
+from tests.faults.database_faults import HOLD, intact, payment, rows
+from tests.harness.application import Service, event
+
+pytestmark = pytest.mark.postgres
+AT = "2026-01-31T09:30:00Z"
+FEW = HOLD | {"name": "Few looks", "action": "block", "rateLimit": {"limit": 5, "windowSeconds": 60}}
+FEW["matchConditions"] = [{"field": "toolName", "operator": "equals", "value": "look"}]
+
+
+class Lanes:
+    """Counts events by how they were written."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.committed = self.failed = 0
+        ended = Writer.assembled_ended
+
+        def counted(writer: Any, batch: Any, assembled: Any, *, committed: bool) -> None:
+            if committed:
+                self.committed += len(batch)
+            else:
+                self.failed += len(batch)
+            ended(writer, batch, assembled, committed=committed)
+
+        monkeypatch.setattr(Writer, "assembled_ended", counted)
+
+
+@pytest.fixture
+def lanes(monkeypatch: pytest.MonkeyPatch) -> Lanes:
+    return Lanes(monkeypatch)
+
+
+def look(number: int | str, run: str = "run-1", **others: Any) -> dict[str, Any]:
+    fields = {"toolCallId": f"c{number}", "toolName": "see", "inputPayload": {}, **others}
+    return event(number, "tool.called", AT, {**fields, "runId": run})
+
+
+async def opened(running: Service) -> None:
+    """Lanes open with the first event."""
+    assert (await post(running, look("first", "run-0"))).status_code == 200
+    for _ in range(200):
+        if running.context.writer.arrivals._open:  # type: ignore[union-attr]
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("no lane was opened")
+
+
+async def post(running: Service, body: dict[str, Any]) -> httpx.Response:
+    return await running.call("agent", "POST", "/v1/events", body)
+
+
+def played(folder: Path, url: str, steps: Any, *policies: dict[str, Any]) -> None:
+    async def play() -> None:
+        environment = {"GOVERNANCE_DATABASE_URL": url, "GOVERNANCE_LANES": "3"}
+        async with Service(folder, list(policies), environment=environment) as running:
+            await opened(running)
+            await steps(running)
+            await intact(running)
+
+    asyncio.run(play())
+
+
+def test_usual_events_are_written_by_lanes(tmp_path: Path, postgres_url: str, lanes: Lanes) -> None:
+    async def steps(running: Service) -> None:
+        answers = await asyncio.gather(*(post(running, look(n, f"run-{n % 7}")) for n in range(60)))
+        assert {answer.status_code for answer in answers} == {200}
+        assert lanes.committed == 60 and lanes.failed == 0
+        answers = await asyncio.gather(*(post(running, payment(f"p{n}")) for n in range(5)))
+        assert {answer.json()["toolCallStatus"] for answer in answers} == {"awaiting_approval"}
+        assert lanes.committed == 65 and lanes.failed == 0
+
+    played(tmp_path, postgres_url, steps, HOLD)
+
+
+def test_a_repeated_event_gets_the_recorded_answer(tmp_path: Path, postgres_url: str, lanes: Lanes) -> None:
+    async def steps(running: Service) -> None:
+        first = await post(running, look(1))
+        again = await asyncio.gather(*(post(running, look(1)) for _ in range(5)))
+        assert {answer.content for answer in again} == {first.content}
+        assert {answer.headers.get("idempotent-replay") for answer in again} == {"true"}
+        together = await asyncio.gather(*(post(running, look(2)) for _ in range(8)))
+        assert len({answer.content for answer in together}) == 1
+        assert (await rows(running))["events"] == 3
+
+    played(tmp_path, postgres_url, steps)
+
+
+def test_a_run_keeps_its_order(tmp_path: Path, postgres_url: str) -> None:
+    async def steps(running: Service) -> None:
+        for number in range(5):
+            run = f"run-a{number}"
+            events = [
+                event(f"s{number}", "run.started", AT, {"runId": run, "task": "t"}),
+                look(f"a{number}", run),
+                look(f"b{number}", run),
+                event(f"d{number}", "tool.completed", AT, {"runId": run, "toolCallId": f"ca{number}"}),
+                event(f"e{number}", "run.completed", AT, {"runId": run}),
+                look(f"f{number}", run),
+            ]
+            answer = await running.call("agent", "POST", "/v1/events/batch", {"events": events})
+            assert {result["status"] for result in answer.json()["results"]} == {200}, answer.text
+            found = (await running.call("admin", "GET", f"/v1/runs/{run}")).json()
+            assert [call["flags"] for call in found["toolCalls"]] == [[], [], ["after_run_ended"]]
+            assert found["status"] == "completed" and found["task"] == "t"
+
+    played(tmp_path, postgres_url, steps)
+
+
+def test_a_halt_counts_at_once(tmp_path: Path, postgres_url: str, lanes: Lanes) -> None:
+    async def steps(running: Service) -> None:
+        assert (await post(running, look(1))).json()["toolCallStatus"] == "allowed"
+        await running.call("admin", "POST", "/v1/halt", {"reason": "stop"})
+        answers = await asyncio.gather(*(post(running, look(n)) for n in range(2, 9)))
+        assert {answer.json()["toolCallStatus"] for answer in answers} == {"blocked"}
+        assert lanes.failed, "the guard told"
+        lanes.failed = 0
+        assert (await post(running, look(9))).json()["toolCallStatus"] == "blocked"
+        assert not lanes.failed, "and it is known from then on"
+
+    played(tmp_path, postgres_url, steps)
+
+
+def test_a_limit_is_exact(tmp_path: Path, postgres_url: str, lanes: Lanes) -> None:
+    async def steps(running: Service) -> None:
+        answers = await asyncio.gather(
+            *(post(running, look(n, f"run-{n % 9}", toolName="look")) for n in range(50))
+        )
+        statuses = [answer.json()["toolCallStatus"] for answer in answers]
+        assert statuses.count("allowed") == 5 and statuses.count("blocked") == 45
+        assert (await rows(running))["rate_hits"] == 5
+
+    played(tmp_path, postgres_url, steps, FEW)
+
+
+def test_connections_that_end_lose_nothing(tmp_path: Path, postgres_url: str, lanes: Lanes) -> None:
+    async def steps(running: Service) -> None:
+        def end_all() -> None:
+            with psycopg.connect(postgres_url, autocommit=True) as connection:
+                connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
+
+        acknowledged = 1
+        for turn in range(6):
+            posting = [
+                asyncio.create_task(post(running, look(f"{turn}-{n}", f"run-{n % 5}"))) for n in range(40)
+            ]
+            await asyncio.sleep(0.01 * turn)
+            await asyncio.to_thread(end_all)
+            answers = await asyncio.gather(*posting)
+            assert {answer.status_code for answer in answers} <= {200, 503}
+            for number, answer in enumerate(answers):
+                if answer.status_code != 200:
+                    while (
+                        await post(running, look(f"{turn}-{number}", f"run-{number % 5}"))
+                    ).status_code != 200:
+                        await asyncio.sleep(0.05)
+            acknowledged += 40
+            assert (await rows(running))["events"] == acknowledged
+
+    played(tmp_path, postgres_url, steps)
+
+
+def test_a_lane_that_another_node_has_taken_is_given_up(
+    tmp_path: Path, postgres_url: str, lanes: Lanes
+) -> None:
+    async def steps(running: Service) -> None:
+        await asyncio.gather(*(post(running, look(n)) for n in range(20)))
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute("UPDATE lanes SET epoch = epoch + 1, owner = 'another'")
+        answers = await asyncio.gather(*(post(running, look(n)) for n in range(20, 60)))
+        assert {answer.status_code for answer in answers} == {200}
+        assert (await rows(running))["events"] == 61
+
+    played(tmp_path, postgres_url, steps)
