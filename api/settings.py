@@ -149,13 +149,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("GOVERNANCE_HOST", "127.0.0.1", "address to listen on", str),
     Setting("GOVERNANCE_PORT", "8700", "port to listen on", _whole(0, 65535)),
     Setting("GOVERNANCE_WORKERS", "1", "server processes on this machine", _whole(1, 64)),
-    Setting(
-        "GOVERNANCE_LANES",
-        "8",
-        "connections that each server process writes events by side by side (PostgreSQL), beside the one "
-        "that writes everything else; 0: that one writes all",
-        _whole(0, 64),
-    ),
+    Setting("GOVERNANCE_LANES", "8", "connections a process writes events by (PostgreSQL)", _whole(0, 64)),
     Setting(
         "GOVERNANCE_ENV",
         "development",

@@ -86,6 +86,7 @@ SETTINGS = [
     "HOST",
     "PORT",
     "WORKERS",
+    "LANES",
     "ENV",
     "DATA_DIR",
     "POLICIES_DIR",

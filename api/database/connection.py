@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 import sqlite3
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
@@ -28,9 +27,10 @@ from api.database.lanes.session import Rows, Statement
 from api.database.postgres import Postgres
 from api.database.secrets_at_rest import close_to_others
 from api.database.sqlite.files import SqliteFile
+from api.database.sqlite.pages import are_damaged
 from api.database.sqlite.wal_checkpoints import Checkpoints
+from api.database.sqlite.write_lock import FileLock
 from api.database.table import database
-from api.database.write_lock import FileLock
 
 log = logging.getLogger("governance")
 
@@ -47,14 +47,6 @@ _DAMAGED = peewee.DatabaseError, sqlite3.DatabaseError
 MIGRATIONS = Path(__file__).parent / "migrations"
 
 SQLITE_START = b"SQLite format 3\0"
-
-CHECK_SECONDS = 2.0
-"""For looking at the pages of an SQLite database at the start."""
-_BY_GROWTH = (
-    "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
-    " ORDER BY name IN ('runs', 'audit', 'tool_calls', 'events', 'deliveries'), name"
-)
-"""Those that grow with every event come last."""
 
 TOGETHER = 32
 """Rows that one statement puts into SQLite, where there are so many. More gain little."""
@@ -123,19 +115,7 @@ class Database:
         if not self.is_sqlite:
             return
         with self.guarded():
-            tables = [str(name) for (name,) in self.rows(_BY_GROWTH)]
-            over = threading.Timer(CHECK_SECONDS, self.peewee.connection().interrupt)
-            over.start()
-            try:
-                found = [self.rows(f'PRAGMA quick_check("{name}")') for name in tables]
-            except peewee.OperationalError as error:
-                if "interrupted" not in str(error):
-                    raise
-                found = []
-            finally:
-                over.cancel()
-                over.join()
-            if any(rows != [("ok",)] for rows in found):
+            if are_damaged(self.peewee):
                 raise peewee.DatabaseError("database disk image is malformed")
 
     def write_lock(self, *, wait: bool = True) -> contextlib.AbstractContextManager[None]:

@@ -36,10 +36,10 @@ from typing import Final
 import msgspec
 from peewee import SQL, Expression
 
-from api.database.bloom_filter import BEGINNING, BloomFilter, Key
 from api.database.connection import Database, marks
 from api.database.lanes.keys import KeyTable
 from api.database.models import CallTable
+from api.database.sqlite.bloom_filter import BEGINNING, BloomFilter, Key
 from api.database.transaction import Transaction
 
 IndexEntry = tuple[int, int, int]

@@ -23,10 +23,9 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import peewee
 
@@ -35,14 +34,22 @@ from api.clock import Clock, Ids
 from api.database import audit_chain
 from api.database.connection import Database
 from api.database.errors import Conflict, DatabaseUnavailable
+from api.database.hand_over import (
+    Failure,
+    Follower,
+    Ingest,
+    Overloaded,
+    deliver,
+    settle,
+    settle_all,
+    stopping,
+)
 from api.database.inline_commit import Arrivals, Entry
 from api.database.lanes.dispatch import Assembled, Lanes
 from api.database.lanes.guards import Assumed
 from api.database.lanes.lease import LANE, Lane, lease, release
 from api.database.lanes.loop_lane import LoopLane
-from api.database.lanes.session import Statement
 from api.database.transaction import COUNTERS, Change, Job, NotRepeatable, Outbox, Transaction
-from api.loops import call_on
 
 log = logging.getLogger("governance")
 
@@ -54,38 +61,6 @@ MOST_TRIES = 5
 MOST_WAITING = 10_000
 MOST_BYTES_WAITING = 256 * 2**20
 """Beyond either, a newcomer is refused for now: a disk that cannot keep up must not fill the memory."""
-
-
-class Overloaded(DatabaseUnavailable):
-    """Too much waits for the disk already; nothing was changed."""
-
-
-class Follower(Protocol):
-    """Follows what other processes commit (`api/updates/feed.py`), and must know what is ours."""
-
-    def about_to_commit(self, spans: audit_chain.Spans) -> None: ...
-
-    def rolled_back(self, spans: audit_chain.Spans) -> None: ...
-
-
-class Ingest(Protocol):
-    """Decides and records many events at once (`api/ingestion/pipeline.py`)."""
-
-    def prepare(self, events: Sequence[Any]) -> None:
-        """What can be done outside the lock."""
-
-    def apply(self, transaction: Transaction, events: Sequence[Any], *, repeatable: bool) -> list[Any]:
-        """Inside the lock: one result per event, an answer or an exception. A repeatable transaction may
-        raise `NotRepeatable`."""
-
-    def look_ups(self, events: Sequence[Any]) -> list[Statement]:
-        """What PostgreSQL is asked about them, together with the lock."""
-
-    def is_usual(self, event: Any) -> bool:
-        """Whether it may be decided by what is in memory."""
-
-    def versions(self) -> dict[str, int]:
-        """Of what is in memory: those of `lanes/guards.py` that it decides by."""
 
 
 class Writer:
@@ -147,7 +122,7 @@ class Writer:
 
     def _refuse_if_full(self) -> None:
         if self._closed:
-            raise _stopping()
+            raise stopping()
         waiting = self._queue.qsize() + len(self.arrivals)
         if waiting >= MOST_WAITING or self._bytes_waiting + self.arrivals.size > MOST_BYTES_WAITING:
             raise Overloaded("too many requests wait for the disk; try again shortly")
@@ -165,7 +140,7 @@ class Writer:
         """Run a job in the next transaction; returns its result once committed."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._put(Entry(job, None, loop, partial(_settle, future)))
+        self._put(Entry(job, None, loop, partial(settle, future)))
         return await future
 
     def write_here(self, job: Callable[[Transaction], T]) -> T:
@@ -173,13 +148,13 @@ class Writer:
         if self._thread is threading.current_thread():
             raise RuntimeError("a job must not wait for another job")
         future: Future[T] = Future()
-        self._put(Entry(job, None, None, partial(_settle, future)))
+        self._put(Entry(job, None, None, partial(settle, future)))
         return future.result()
 
     def ingested(self, event: Any, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
         """Hand over one event; the future holds its answer once committed."""
         future: asyncio.Future[Any] = loop.create_future()
-        self.ingest_then(event, loop, partial(_settle, future))
+        self.ingest_then(event, loop, partial(settle, future))
         return future
 
     def ingest_then(self, event: Any, loop: asyncio.AbstractEventLoop, settle: Callable[[Any], None]) -> None:
@@ -198,7 +173,7 @@ class Writer:
     def take(self, entries: Iterable[Entry]) -> None:
         """Events that the loop has not written."""
         if self._closed:
-            _settle_all([(entry.settle, _stopping()) for entry in entries])
+            settle_all([(entry.settle, stopping()) for entry in entries])
             return
         for entry in entries:
             self._queue_up(entry)
@@ -211,8 +186,7 @@ class Writer:
         return self.ingest is not None and self.ingest.is_usual(event)
 
     def assemble(self, batch: Sequence[Entry], lane: LoopLane) -> Assembled:
-        """Decide events by what is in memory, and gather what is to be written. Raises NeedsAnswer or
-        NotRepeatable for what takes more."""
+        """Decide events by what is in memory, and gather what is to be written; see `dispatch.py`."""
         assert self.ingest is not None and self.outbox is not None
         begun = perf_counter()
         events = [entry.event for entry in batch]
@@ -221,16 +195,9 @@ class Writer:
         assumed = Assumed(self.ingest.versions() | {"webhooks": self.outbox.version})
         self.ingest.prepare(events)
         with self.store.collecting() as statements:
-            transaction = Transaction(
-                self.store,
-                self.clock(),
-                self.ids,
-                self.outbox,
-                lane.lane,
-                numbers,
-                list(assumed.counters.items()),
-                assumed,
-            )
+            counters = list(assumed.counters.items())
+            fixed = (self.store, self.clock(), self.ids, self.outbox, lane.lane)
+            transaction = Transaction(*fixed, numbers, counters, assumed)
             results = self.ingest.apply(transaction, events, repeatable=True)
             transaction.flush()
         if self.follower is not None:
@@ -245,8 +212,7 @@ class Writer:
             return
         self._committed(transaction)
         self.on_events(None)
-        settled = zip(batch, assembled.results, strict=True)
-        _settle_all([(entry.settle, result) for entry, result in settled])
+        settle_all([(e.settle, result) for e, result in zip(batch, assembled.results, strict=True)])
         self._report(batch, transaction, assembled.begun)
 
     def commit_at_once(self, batch: list[Entry]) -> bool:
@@ -262,7 +228,7 @@ class Writer:
         except Exception:
             log.exception("events could not be written together; they are tried again")
             return False
-        _settle_all([(entry.settle, result) for entry, result in zip(batch, results, strict=True)])
+        settle_all([(entry.settle, result) for entry, result in zip(batch, results, strict=True)])
         self._report(batch, transaction, begun)
         return True
 
@@ -296,7 +262,7 @@ class Writer:
             while True:
                 late = self._queue.get_nowait()
                 if late is not None:
-                    self._deliver([late], [_stopping()])
+                    self._deliver([late], [stopping()])
         with contextlib.suppress(Exception):
             if not self.store.is_sqlite:
                 release(self.store.rows_changed, self._name)
@@ -377,9 +343,8 @@ class Writer:
             size = sum(entry.size for entry in batch)
             with self.store.transaction(wait=wait, size=size, first=first, shared=bool(events)) as begun:
                 counters = begun[1] if begun else None
-                transaction = Transaction(
-                    self.store, self.clock(), self.ids, self.outbox, lane, numbers, counters
-                )
+                fixed = (self.store, self.clock(), self.ids, self.outbox, lane)
+                transaction = Transaction(*fixed, numbers, counters)
                 transaction.looked_up = begun[2:]
                 # INVARIANT: events come first: caches never learn what a job of the same transaction changed.
                 answered: Iterator[Any] = iter(())
@@ -406,7 +371,6 @@ class Writer:
         return results, transaction
 
     def _leased(self) -> Lane:
-        """A lane for this thread. Raises DatabaseUnavailable."""
         with self.store.guarded(), self.store.peewee.atomic():
             return lease(self.store.rows, self._name)
 
@@ -429,43 +393,8 @@ class Writer:
             raise
         except Exception as error:
             transaction.undo(mark)
-            return _Failure(error)
+            return Failure(error)
 
     def _deliver(self, batch: list[Entry], results: list[Any]) -> None:
         self._weigh(-sum(entry.size for entry in batch), 0)
-        loops: dict[asyncio.AbstractEventLoop, list[tuple[Callable[[Any], None], Any]]] = {}
-        for entry, result in zip(batch, results, strict=True):
-            if entry.loop is None:
-                entry.settle(result)
-            else:
-                loops.setdefault(entry.loop, []).append((entry.settle, result))
-        for loop, settled in loops.items():
-            call_on(loop, _settle_all, settled)
-
-
-def _stopping() -> DatabaseUnavailable:
-    return DatabaseUnavailable("the service is stopping; try again shortly")
-
-
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    error: Exception
-
-
-def _settle(future: Future[Any] | asyncio.Future[Any], result: Any) -> None:
-    if future.done():
-        return
-    if isinstance(result, _Failure):
-        future.set_exception(result.error)
-    elif isinstance(result, BaseException):
-        future.set_exception(result)
-    else:
-        future.set_result(result)
-
-
-def _settle_all(settled: list[tuple[Callable[[Any], None], Any]]) -> None:
-    for settle, result in settled:
-        try:
-            settle(result)
-        except Exception:
-            log.exception("an answer could not be given")
+        deliver(batch, results)

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from api.database.bloom_filter import Key
 from api.database.connection import Database
 from api.database.id_index import EVENTS, IdIndex
 from api.database.lanes.guards import lock_buckets
 from api.database.lanes.session import Rows, Statement
+from api.database.sqlite.bloom_filter import Key
 from api.database.transaction import Transaction
 from api.ingestion.event import Incoming
 from api.ingestion.known_runs import KnownRun, KnownRuns

@@ -14,13 +14,8 @@ import peewee
 import pytest
 
 from api.auth.credentials import key_digest
-from api.clock import random_ids
 from api.database.connection import Database
-from api.database.errors import DatabaseUnavailable
 from api.database.id_index import IdIndex
-from api.database.lanes.keys import call_key, event_key
-from api.database.models import CallTable, Event, Run
-from api.database.transaction import Transaction
 from api.ingestion import event as event_
 from api.ingestion.pipeline import Ingestion
 from api.ingestion.validation import checked
@@ -327,85 +322,3 @@ def store(database_url: str) -> Iterator[Database]:
     made = opened(database_url)
     yield made
     made.close()
-
-
-def test_a_database_of_before_gets_the_directory(store: Database) -> None:
-    names = [f"call-{number}" for number in range(25)]
-    call = {
-        "organisation_id": "default",
-        "event_no": 1,
-        "tool_name": "mail",
-        "payload_digest": "d",
-        "status": "allowed",
-        "action": "allow",
-        "reason": "",
-        "matched": "[]",
-        "shadow": "[]",
-        "policy_revision": 1,
-        "policy_digest": "d",
-        "decided_at": "",
-        "audit_id": "a",
-        "facts": "{}",
-    }
-    event_row = {
-        "organisation_id": "default",
-        "event_type": "t",
-        "received_at": "",
-        "body": b"{}",
-        "receipt": b"",
-    }
-    with store.transaction():
-        run = Run.create(
-            organisation_id="default", run_id="r", agent_id="a", status="running", started_at="", key_id="k"
-        )
-        for number, name in enumerate(names):
-            Event.create(**event_row, event_id=name, id_hash=-number, run_no=run.run_no)
-            CallTable.create(**call, run_no=run.run_no, tool_call_id=name, call_hash=number)
-        store.rows_changed("DROP TABLE IF EXISTS directory")
-        store.rows_changed("DROP TABLE IF EXISTS ids")
-        store.rows_changed("ALTER TABLE events RENAME COLUMN id_hash TO event_hash")
-        store.rows_changed("ALTER TABLE events RENAME COLUMN receipt TO answer")
-        store.rows_changed('CREATE INDEX "by_time" ON "approvals" ("organisation_id", "requested_at")')
-        store.rows_changed('CREATE INDEX "open" ON "approvals" ("expires_at")')
-        store.rows_changed('DROP INDEX "approvals_expiring"')
-        store.rows_changed('CREATE UNIQUE INDEX "events_event_hash" ON "events" ("event_hash")')
-        store.rows_changed('ALTER TABLE "tool_calls" DROP COLUMN "call_hash"')
-        store.rows_changed('CREATE INDEX "approvals_run_no" ON "approvals" ("run_no")')
-        store.rows_changed('CREATE UNIQUE INDEX "old" ON "tool_calls" ("run_no", "tool_call_id")')
-        store.rows_changed('CREATE UNIQUE INDEX "older" ON "audit" ("audit_id")')
-        store.rows_changed("DELETE FROM schema_migration WHERE name > ?", ("0002",))
-    store.migrate()
-    hashes = dict(store.rows("SELECT tool_call_id, call_hash FROM tool_calls"))
-    assert hashes == {name: event_.hash64("", name) for name in names}
-    if store.is_sqlite:
-        filed = {(owner, key): no for owner, key, no in store.rows("SELECT owner, hash, no FROM directory")}
-        assert filed == {
-            **{(0, -number): number + 1 for number in range(25)},
-            **{(run.run_no, hashes[name]): number + 1 for number, name in enumerate(names)},
-        }
-    else:
-        kept = store.rows("SELECT replace(key::text, '-', ''), no FROM ids WHERE organisation_id = 'default'")
-        assert sorted(kept) == sorted(
-            [
-                (key_of, number + 1)
-                for number, name in enumerate(names)
-                for key_of in (event_key("default", name), call_key("default", "r", name))
-            ]
-        )
-    for table, column in (("events", "id_hash"), ("audit", "audit_id"), ("approvals", "run_no")):
-        assert not [index for index in store.peewee.get_indexes(table) if column in index.columns]
-    assert {index.name for index in store.peewee.get_indexes("approvals")} & {
-        *("by_time", "open", "approvals_expiring"),
-    } == {"approvals_expiring"}
-    assert store.rows("SELECT DISTINCT receipt FROM events")
-    if store.is_sqlite:
-        with store.transaction():
-            transaction = Transaction(store, 0.0, random_ids, None)
-            assert IdIndex(store).find(transaction, [*filed]) == filed
-            assert IdIndex.flushed(transaction) == 25
-    store.migrate()
-
-
-def test_a_process_of_before_cannot_write(store: Database) -> None:
-    with pytest.raises((DatabaseUnavailable, peewee.ProgrammingError)), store.transaction():
-        store.insert_many("events", ("event_no", "event_hash"), [(1, 1)])
