@@ -6,6 +6,7 @@ Knows nothing of paths, calls or what the operators do; only what each wants for
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
@@ -172,11 +173,18 @@ def _refuse(message: str) -> ConditionError:
 
 # ---- for a reviewer's eyes ---------------------------------------------------------------------------
 
+_QUOTED: Final = re.compile(r'(\\*)("|\Z)')
+"""A quote or the end, and the backslashes before it, which are doubled so that no text seems to end early."""
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[1] * 2 + ('\\"' if found[2] else "")
+
 
 def show(value: Json) -> str:
     """A value on one line, about 80 characters at most, never a whole payload."""
     if isinstance(value, str):
-        return '"' + shorten(value).replace('"', '\\"') + '"'
+        return '"' + _QUOTED.sub(_escaped, shorten(value)) + '"'
     if value is MISSING:
         return "missing"
     if isinstance(value, dict):

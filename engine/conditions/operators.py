@@ -196,7 +196,7 @@ def _on_numbers(name: str, compare: Callable[[Any, Any], bool], above: bool, wor
 
 def _not_a_number(view: View) -> Fault:
     for end in view.ends:
-        for value in end if isinstance(end, list) else (end,):
+        for value in end if isinstance(end, list) and end else (end,):
             if number_of(value) is None:
                 return Fault(f"`{view.path}` is {show(value)}, which is not a number")
     return Fault(f"`{view.path}` is not a number")

@@ -121,7 +121,7 @@ class View(msgspec.Struct, eq=False):
 
     def numbers(self) -> tuple[tuple[int | float, ...], bool]:
         """The numbers (numeric text counts; of an array its elements), and whether a value that is not a
-        number is there too."""
+        number is there too, such as an array of none."""
         found = self._numbers
         if found is None:
             ends = self.ends
@@ -236,7 +236,7 @@ def _numbers(ends: tuple[Json, ...]) -> tuple[tuple[int | float, ...], bool]:
     numbers: list[int | float] = []
     others = False
     for end in ends:
-        for value in end if isinstance(end, list) else (end,):
+        for value in end if isinstance(end, list) and end else (end,):
             number = number_of(value)
             if number is None:
                 others = True

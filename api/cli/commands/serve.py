@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import errno
 import logging
+import math
 import os
 import shlex
 import signal
@@ -17,6 +18,7 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
@@ -296,16 +298,43 @@ class Said(logging.Filter):
         return not any(words in record.getMessage() for words in self.WORDS)
 
 
+class Repeats(logging.Filter):
+    """Tells of requests that are no HTTP once a minute, with their count: nobody needs a key to send one."""
+
+    WORDS: Final = "Invalid HTTP request"
+    EVERY_SECONDS: Final = 60.0
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._next = -math.inf
+        self._left_out = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if self.WORDS not in record.getMessage():
+            return True
+        if self._clock() < self._next:
+            self._left_out += 1
+            return False
+        if self._left_out:
+            record.msg = f"{record.msg} (and {self._left_out:,} since this was said last)"
+        self._next, self._left_out = self._clock() + self.EVERY_SECONDS, 0
+        return True
+
+
 LOGGING: Final[dict[str, Any]] = {
     "version": 1,
     "disable_existing_loggers": False,
-    "filters": {"said": {"()": "api.cli.commands.serve.Said"}},
+    "filters": {
+        "said": {"()": "api.cli.commands.serve.Said"},
+        "repeats": {"()": "api.cli.commands.serve.Repeats"},
+    },
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"errors": {"class": "logging.StreamHandler", "formatter": "line"}},
     "loggers": {
         "governance": {"handlers": ["errors"], "level": "INFO", "propagate": False},
         "uvicorn": {"handlers": ["errors"], "level": "WARNING", "propagate": False},
-        "uvicorn.error": {"level": "WARNING", "filters": ["said"]},
+        "uvicorn.error": {"level": "WARNING", "filters": ["said", "repeats"]},
     },
     "root": {"handlers": ["errors"], "level": "WARNING"},
 }
