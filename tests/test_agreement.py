@@ -22,6 +22,7 @@ from engine.matching.decision import decide
 from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
 from engine.model import ACTIONS, STRENGTH, Condition, Policy, ToolCall
+from tests.bench.near_misses import NearMisses
 from tests.bench.workload import Company
 from tests.engine.fields.test_required_literals import patterns
 from tests.harness.effort import examples
@@ -310,15 +311,15 @@ def test_adding_a_policy_that_does_not_allow_never_loosens(
 
 
 @often(0.02)
-@given(st.integers(0, 2**32), st.integers(1, 400))
+@given(st.integers(0, 2**32), st.integers(1, 400), st.sampled_from([Company, NearMisses]))
 @in_both_sizes
-def test_index_equals_scan_on_many_policies(seed: int, size: int) -> None:
-    """Fewer traps, but sets large enough for real buckets, and many calls that match."""
-    company = Company(size, seed)
+def test_index_equals_scan_on_many_policies(seed: int, size: int, kind: type[Company]) -> None:
+    """Fewer traps, but sets large enough for real buckets, and many calls that match or nearly do."""
+    company = kind(size, seed)
     ruleset = Ruleset.build(company.policies)
     for call in company.calls(20, matching=0.7):
         same(ruleset, call)
-    extra = Company(30, seed + 1)
+    extra = kind(30, seed + 1)
     ruleset = ruleset.changed({policy.policy_id: policy for policy in extra.policies}, 1)
     for call in [*company.calls(10, matching=0.7), *extra.calls(10, matching=0.7)]:
         same(ruleset, call)

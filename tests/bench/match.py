@@ -29,6 +29,7 @@ from pathlib import Path
 
 from engine.matching.ruleset import Ruleset
 from engine.model import ToolCall
+from tests.bench import match_workloads
 from tests.bench.peers import Peer, installed
 from tests.bench.workload import Company
 
@@ -317,6 +318,8 @@ def main() -> None:
             peers.append(peer)
     for size in sizes:
         measure(size, 500 if options.quick else 2_000, 0.5 if options.quick else 4.0, peers, report)
+    progress("the workload of near misses")
+    beside = match_workloads.table([size for size in sizes if size >= 1_000], 500 if options.quick else 2_000)
     progress("")
     command = "python -m tests.bench.match " + " ".join(sys.argv[1:])
     parts = [
@@ -329,6 +332,8 @@ def main() -> None:
         + ".",
         summary(report),
         table(report),
+        match_workloads.HEADING,
+        beside,
         NOTES.strip(),
     ]
     if report.missing:

@@ -18,6 +18,7 @@ from engine.matching.matcher import CompiledPolicy, Matcher
 from engine.matching.overlay import OverlayMapping
 from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Json, Policy, ToolCall
+from tests.bench.near_misses import NearMisses
 from tests.bench.workload import WORDS, Company
 from tests.harness.effort import examples
 from tests.test_agreement import calls, policies
@@ -49,13 +50,26 @@ def test_evaluate_never_scans(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(ruleset.evaluate(call).matches for call in company.calls(20))
 
 
-def test_candidates_stay_few_however_many_policies() -> None:
+@pytest.mark.parametrize("kind", [Company, NearMisses])
+def test_candidates_stay_few_however_many_policies(kind: type[Company]) -> None:
     for size in (1_000, 10_000):
-        company = Company(size)
+        company = kind(size)
         ruleset = Ruleset.build(company.policies)
         asked = company.calls(200)
         assert sum(candidates(ruleset, call) for call in asked) / len(asked) < 10
-        assert ruleset.stats()["unindexed"] == []
+        assert kind is NearMisses or ruleset.stats()["unindexed"] == []
+
+
+def test_near_misses_are_the_same_each_time_and_say_what_they_promise() -> None:
+    one, two = NearMisses(2_000), NearMisses(2_000)
+    assert (one.policies, one.calls(50)) == (two.policies, two.calls(50))
+    patterns = {
+        condition.value
+        for policy in one.policies
+        for condition in policy.conditions
+        if condition.operator == "matches"
+    }
+    assert 0.2 < len(patterns) / 2_000 < 0.3
 
 
 @pytest.mark.parametrize(
