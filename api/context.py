@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from api.database.connection import Database
     from api.database.id_index import IdIndex
     from api.database.writer import Writer
-    from api.ingestion.dear_calls import DearCalls
-    from api.ingestion.quotas import Quotas
+    from api.ingestion.intake import Intake
     from api.readiness import Readiness
+    from api.reads import Reads
     from api.settings import Settings
     from api.store.refusals import Refusals
     from api.updates.hub import Hub
+    from api.updates.waits import Waits
     from engine.live import LivePolicies
     from engine.repository.repository import Repository
     from engine.repository.snapshot import Snapshot
@@ -49,8 +50,9 @@ class Context:
     audit_key: InstallationKey
     checkpointer: Checkpointer
     readiness: Readiness
-    dear_calls: DearCalls
-    quotas: Quotas
+    intake: Intake
+    reads: Reads
+    waits: Waits
     refusals: Refusals
 
     async def newest(self) -> Snapshot:

@@ -24,9 +24,11 @@ from api.database.id_index import IdIndex
 from api.database.outage import Outage
 from api.database.table import counter
 from api.database.writer import Writer
+from api.ingestion.intake import Intake
 from api.ingestion.pipeline import Ingestion
-from api.ingestion.quotas import Quotas
+from api.ingestion.quotas import ProcessorTime, Quotas
 from api.readiness import STUCK_SECONDS, Readiness, keep_probing, probe
+from api.reads import Reads
 from api.retention import Retention, keep_clean
 from api.settings import Settings
 from api.store import approvals
@@ -34,6 +36,7 @@ from api.store.refusals import Refusals
 from api.store.webhooks import WebhookOutbox
 from api.updates.feed import Feed
 from api.updates.hub import Hub
+from api.updates.waits import Waits
 from api.webhooks.worker import DeliveryWorker
 from engine.live import LivePolicies
 
@@ -73,6 +76,7 @@ async def open_service(
             opening = open_policies(settings, store, writer)
             live = await asyncio.to_thread(opening.__enter__)
             stack.push_async_callback(asyncio.to_thread, opening.__exit__, None, None, None)
+            processor_time = ProcessorTime()
             ingestion = writer.ingest = Ingestion(
                 store,
                 id_index,
@@ -82,10 +86,15 @@ async def open_service(
                 keys_version=lambda: credentials.keys_version,
                 load_keys=partial(credentials.load_keys, certain=True),
                 key_is_active=credentials.is_active,
+                processor_time=processor_time,
                 frontend=settings.frontend,
                 only_bound_keys=settings.require_bound_keys,
             )
-            stack.push_async_callback(asyncio.to_thread, ingestion.dear_calls.close)
+            quotas = Quotas(settings.key_events_per_minute, settings.key_bytes_per_day)
+            intake = Intake(store, writer, clock, quotas, processor_time, ingestion.evaluator)
+            stack.push_async_callback(asyncio.to_thread, intake.close)
+            reads = Reads(store, quotas, processor_time, settings.most_connections)
+            stack.push_async_callback(asyncio.to_thread, reads.close)
             feed = Feed(store, hub, lambda: _catch_up(store, live))
             await asyncio.to_thread(feed.start)
             stack.push_async_callback(asyncio.to_thread, feed.close)
@@ -109,8 +118,9 @@ async def open_service(
                 audit_key,
                 checkpointer,
                 readiness,
-                ingestion.dear_calls,
-                Quotas(settings.key_events_per_minute, settings.key_bytes_per_day),
+                intake,
+                reads,
+                Waits(settings.most_connections),
                 refusals,
             )
             with contextlib.suppress(TimeoutError):

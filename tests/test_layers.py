@@ -33,7 +33,7 @@ ROOMS = (
     ("api.ingestion",),
     ("api.webhooks",),
     ("api.updates",),
-    ("api.policies", "api.readiness"),
+    ("api.policies", "api.readiness", "api.reads"),
     ("api.context",),
     ("api.retention", "api.bootstrap"),
     ("api.handlers",),

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import jwt
 
+from api.auth.login_draw import LoginDraw
 from api.auth.passwords import PasswordHasher
 from api.auth.throttle import Throttle
 from api.auth.user_tokens import verify_user_token
@@ -85,6 +86,7 @@ class Credentials:
         self, store: Database, secret: bytes, token_seconds: int, clock: Clock = system_clock
     ) -> None:
         self.passwords = PasswordHasher()
+        self.login_draw = LoginDraw()
         self._store = store
         self._secret = secret
         self._token_seconds = token_seconds

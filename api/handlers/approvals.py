@@ -43,24 +43,31 @@ async def get_approval(caller: Caller, values: Values, context: Context) -> Repl
     """GET /v1/approvals/:id; with `wait`, answers when it is no longer pending, or after the wait."""
     approval_id = values.path["id"]
     deadline = asyncio.get_running_loop().time() + values.query["wait"]
-    while True:
-        # INVARIANT: listening begins before reading, so that no change falls between the two.
-        with context.hub.listening(caller.organisation_id, "approval", approval_id) as changed:
-            approval = await context.store.read(approvals.find_approval, caller, approval_id)
-            if approval is None:
-                raise not_found("approval", approval_id)
-            left = deadline - asyncio.get_running_loop().time()
-            if approval["status"] != "pending" or left <= 0 or context.hub.closed:
-                break
-            await asyncio.wait([changed], timeout=min(left, WAIT_CHECK))
-        await context.credentials.recheck(caller)
+    read = context.reads.read
+    with context.waits.place(caller, values.query["wait"]) as ended:
+        while True:
+            # INVARIANT: listening begins before reading, so that no change falls between the two.
+            with context.hub.listening(caller.organisation_id, "approval", approval_id) as changed:
+                name = ("approval", approval_id)
+                approval = await read(caller, approvals.find_approval, caller, approval_id, name=name)
+                if approval is None:
+                    raise not_found("approval", approval_id)
+                left = deadline - asyncio.get_running_loop().time()
+                if approval["status"] != "pending" or left <= 0 or context.hub.closed or ended.done():
+                    break
+                await asyncio.wait(
+                    [changed, ended],
+                    timeout=min(left, WAIT_CHECK),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+            await context.credentials.recheck(caller)
     if caller.kind == "key" and approval["status"] != "pending":
-        why = await context.store.read(stored_decision.doubt_of, caller.organisation_id, approval_id)
+        why = await read(caller, stored_decision.doubt_of, caller.organisation_id, approval_id)
         if why is not None:
             raise ApiError(
                 "conflict", f"{why}; do not act on it: an admin must run `governance audit verify`"
             )
-    return Reply(await context.store.read(_described, caller, approval_id))
+    return Reply(await read(caller, _described, caller, approval_id, name=("described", approval_id)))
 
 
 def _described(caller: Caller, approval_id: str) -> dict[str, Any] | None:

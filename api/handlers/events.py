@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -17,38 +18,40 @@ from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, as_api_error
 from api.http.route import AGENT, Route
 from api.ingestion.event import Answer
-from api.ingestion.pipeline import validate
 from api.ingestion.quotas import OverQuota
 from api.ingestion.validation import split_batch
 
 log = logging.getLogger("governance")
 
 BATCH = "POST /v1/events/batch"
+MOST_WORDED: Final = 20
+"""Events of a batch that are told all that is wrong with them; the others are told to come again."""
+SLICE: Final = 0.005
+"""Seconds of a batch after which the event loop goes on with others."""
 
 
 async def create_event(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/events, unless `server/event_fast_path.py` has answered it: decided and durable on return."""
     begun = perf_counter()
-    answer: Answer = await (await _handed_over(caller, values.body, context))
+    answer = await context.intake.answer(await context.intake.event(caller, values.body))
     metrics.answered(perf_counter() - begun)
     return Reply(answer.content, headers={"Idempotent-Replay": "true"} if answer.replayed else {})
 
 
 async def create_events(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/events/batch: answers in order, each with its own result; one bad event spoils no other."""
-    waiting: list[asyncio.Future[Any] | Exception] = []
-    for raw in split_batch(values.body):
-        try:
-            waiting.append(await _handed_over(caller, raw, context))
-        except (ApiError, DatabaseUnavailable, OverQuota) as error:
-            waiting.append(error)
+    intake, raw = context.intake, values.body
+    if intake.is_dear(caller.key_id, len(raw)):
+        events = await intake.turns.run(caller.key_id, partial(split_batch, raw), size=len(raw))
+    else:
+        events = split_batch(raw)
     results: list[dict[str, Any]] = []
-    for entry in waiting:
+    for entry in await _handed_over(caller, events, context):
         try:
             if isinstance(entry, Exception):
                 raise entry
-            answer: Answer = await entry
-            result: dict[str, Any] = {"status": 200, "answer": msgspec.json.decode(answer.content)}
+            answer = await intake.answer_of(entry)
+            result: dict[str, Any] = {"status": 200, "answer": msgspec.Raw(answer.content)}
             if answer.replayed:
                 result["replayed"] = True
         except Exception as error:
@@ -62,13 +65,35 @@ async def create_events(caller: Caller, values: Values, context: Context) -> Rep
     return Reply({"results": results})
 
 
-async def _handed_over(caller: Caller, raw: bytes, context: Context) -> asyncio.Future[Any]:
-    """One event, checked and evaluated where that is dear: its answer to come."""
-    context.quotas.take(caller.key_id, len(raw))
-    event = await validate(caller, raw, context.store, context.clock)
-    if event.call is not None and context.dear_calls.is_dear(caller.key_id, len(raw)):
-        await context.dear_calls.evaluated(event)
-    return context.writer.ingested(event, asyncio.get_running_loop())
+async def _handed_over(
+    caller: Caller, events: list[bytes], context: Context
+) -> list[asyncio.Future[Answer] | Exception]:
+    """The answers of a batch to come, and what was refused. Its calls are evaluated here and not with others,
+    the loop going on after each `SLICE`."""
+    intake = context.intake
+    found: list[asyncio.Future[Answer] | Exception] = []
+    refused = 0
+    changed: set[str] = set()
+    """Runs of which the batch says something that policies look at: it is recorded before their calls are
+    evaluated."""
+    begun = perf_counter()
+    for raw in events:
+        try:
+            event = await intake.event(caller, raw, worded=refused < MOST_WORDED)
+            if event.body.runId in changed and event.call is not None:
+                await asyncio.wait([each for each in found if isinstance(each, asyncio.Future)])
+                changed.clear()
+            intake.evaluate(event)
+            found.append(intake.handed_over(event))
+            if event.body.eventType == "run.started":
+                changed.add(event.body.runId)
+        except (ApiError, DatabaseUnavailable, OverQuota) as error:
+            refused += 1
+            found.append(error)
+        if perf_counter() - begun > SLICE:
+            await asyncio.sleep(0)
+            begun = perf_counter()
+    return found
 
 
 ROUTES = (
@@ -97,6 +122,7 @@ ROUTES = (
         body="event-batch",
         body_as_sent=True,
         reply="event-batch-answer",
-        description="Answers in order; one bad event spoils no other.",
+        description="Answers in order; one bad event spoils no other. Beyond the first 20 that are refused, "
+        "the problems of an event are not told singly.",
     ),
 )

@@ -90,10 +90,16 @@ async def _verified(email: str, password: str, client: str, context: Context) ->
     """The user (with `passwordHash`) when the password is theirs; raises 429."""
     # A proxy may say anything; what goes on record is short.
     address = client[:64]
-    with context.credentials.passwords.login_slot():
+    credentials = context.credentials
+    with credentials.passwords.login_slot():
         # Checked by a reader before it is counted, so that tries which have to wait cost the writer nothing.
         looked = login_limits.Attempt.of(email, address, context.clock())
-        await context.store.read(login_limits.check, context.store, looked)
+        slowed = await context.store.read(login_limits.check, context.store, looked)
+        if slowed is None:
+            return await _tried(email, password, address, context)
+    if not await credentials.login_draw.drawn(slowed, password):
+        raise login_limits.TooManyTries(login_limits.FIRST_WAIT)
+    with credentials.passwords.login_slot():
         return await _tried(email, password, address, context)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta
 
 from api.audit import stored_decision
@@ -16,6 +17,7 @@ from api.http.route import AGENT, PAGE_HEADERS, VIEWER, WAIT, Query, Route, page
 from api.ingestion.decide import halted
 from api.store import halts, runs
 
+_encode = msgspec.json.encode
 _Cursor = Annotated[int, Meta(ge=1, le=2**62)]
 
 WAIT_CHECK = 30.0
@@ -25,8 +27,9 @@ WAIT_CHECK = 30.0
 async def list_runs(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/runs"""
     before = decode_cursor(values.query.get("cursor"), _Cursor)
-    items, total, position = await context.store.read(
-        runs.list_runs,
+    items, total, position = await context.reads.read(
+        caller,
+        _listed,
         context.id_index,
         caller,
         values.query.get("status"),
@@ -44,23 +47,36 @@ async def get_run(caller: Caller, values: Values, context: Context) -> Reply:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + values.query["wait"]
     seen = values.query.get("after")
-    while True:
-        # INVARIANT: listening begins before reading, so that no change falls between the two.
-        with context.hub.listening(caller.organisation_id, "run", run_id) as changed:
-            now = await context.store.read(runs.revision, context.id_index, caller, run_id)
-            if now is None:
-                raise not_found("run", run_id)
-            seen = seen or now
-            left = deadline - loop.time()
-            if now != seen or left <= 0 or context.hub.closed:
-                break
-            await asyncio.wait([changed], timeout=min(left, WAIT_CHECK))
-        await context.credentials.recheck(caller)
-    return Reply(await context.store.read(_found, context, caller, run_id))
+    read = context.reads.read
+    with context.waits.place(caller, values.query["wait"]) as ended:
+        while True:
+            # INVARIANT: listening begins before reading, so that no change falls between the two.
+            with context.hub.listening(caller.organisation_id, "run", run_id) as changed:
+                name = ("revision", run_id)
+                now = await read(caller, runs.revision, context.id_index, caller, run_id, name=name)
+                if now is None:
+                    raise not_found("run", run_id)
+                seen = seen or now
+                left = deadline - loop.time()
+                if now != seen or left <= 0 or context.hub.closed or ended.done():
+                    break
+                await _first_of(changed, ended, min(left, WAIT_CHECK))
+            await context.credentials.recheck(caller)
+    return Reply(await read(caller, _found, context, caller, run_id, name=("run", run_id)))
 
 
-def _found(context: Context, caller: Caller, run_id: str) -> dict[str, Any] | None:
-    """The run; for an agent, which acts on it, with every approval held against the record."""
+async def _first_of(changed: asyncio.Future[None], ended: asyncio.Future[None], seconds: float) -> None:
+    await asyncio.wait([changed, ended], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+
+
+def _listed(*arguments: Any) -> tuple[bytes, int, int | None]:
+    """A page of runs as it is sent: to write it may take long, too."""
+    items, total, position = runs.list_runs(*arguments)
+    return _encode(items), total, position
+
+
+def _found(context: Context, caller: Caller, run_id: str) -> bytes:
+    """The run as it is sent; for an agent, which acts on it, with every approval held against the record."""
     run = runs.find_run(context.id_index, caller, run_id)
     halt = None if run is None else halts.in_force(caller.organisation_id, run["agentId"], run_id)
     if run is not None and halt is not None:
@@ -72,7 +88,7 @@ def _found(context: Context, caller: Caller, run_id: str) -> dict[str, Any] | No
             why = stored_decision.doubt_of(caller.organisation_id, call["approvalId"])
             if why is not None:
                 call["status"], call["blockedReason"] = "blocked", why
-    return run
+    return _encode(run)
 
 
 ROUTES = (

@@ -27,6 +27,11 @@ _MANY_DIGITS = b"0" * 16
 """What every fraction that is too exact contains then, and few bodies do."""
 MOST_VALUES = 20_000
 """Keys and values of what policies look at in one event; it keeps the longest evaluation bounded."""
+MOST_KEPT = 100_000
+"""The same of an event that no policy looks at."""
+MOST_DIGITS = 1_000
+"""Digits of a whole number in a large body: to read and write them takes time in their square."""
+_WHOLE = re.compile(rb"[0-9]{%d}" % MOST_DIGITS)
 _SURROGATES = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.",
     re.DOTALL,
@@ -91,9 +96,9 @@ def check_depth(raw: bytes, value: Any) -> None:
         raise too_deep()
 
 
-def check_count(raw: bytes, value: Any, pointer: str) -> None:
-    """Refuse a value with more than `MOST_VALUES` keys and values; next to free for a body with few."""
-    few = MOST_VALUES // 2
+def check_count(raw: bytes, value: Any, pointer: str, most: int = MOST_VALUES) -> None:
+    """Refuse a value with more keys and values than that; next to free for a body with few."""
+    few = most // 2
     if len(raw) <= few or raw.count(b",") + raw.count(b"[") + raw.count(b"{") <= few:
         return
     count, pending = 0, [value]
@@ -101,9 +106,22 @@ def check_count(raw: bytes, value: Any, pointer: str) -> None:
         item = pending.pop()
         members = item.values() if isinstance(item, dict) else item
         count += len(item) * (2 if isinstance(item, dict) else 1)
-        if count > MOST_VALUES:
+        if count > most:
+            raise invalid(pointer, f"more than {most:,} keys and values; send what the tool needs only")
+        pending += [member for member in members if isinstance(member, (dict, list))]
+
+
+def check_whole_numbers(raw: bytes, value: Any) -> None:
+    """Refuse a whole number of more than `MOST_DIGITS` digits, where there may be many of them."""
+    if len(raw) <= 16 * MOST_DIGITS or _WHOLE.search(raw) is None:
+        return
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        members = item.values() if isinstance(item, dict) else item
+        if any(isinstance(each, int) and abs(each) >= 10**MOST_DIGITS for each in members):
             raise invalid(
-                pointer, f"more than {MOST_VALUES:,} keys and values; send what the tool needs only"
+                "/metadata", f"a whole number has more than {MOST_DIGITS:,} digits; send it as text"
             )
         pending += [member for member in members if isinstance(member, (dict, list))]
 

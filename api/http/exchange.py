@@ -61,8 +61,8 @@ def decode_cursor(text: str | None, shape: type) -> Any:
         raise invalid("/cursor", message) from None
 
 
-def page(items: list[Any], total: int, next_cursor: str | None, values: Values) -> Reply:
-    """A list reply: the array, `X-Total-Count`, and `Link` (RFC 8288) to the next page."""
+def page(items: list[Any] | bytes, total: int, next_cursor: str | None, values: Values) -> Reply:
+    """A list reply: the array (bytes: as written), `X-Total-Count`, `Link` (RFC 8288) to the next page."""
     headers = {"X-Total-Count": str(total)}
     if next_cursor is not None:
         from urllib.parse import parse_qsl, urlencode, urlsplit

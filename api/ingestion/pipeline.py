@@ -1,9 +1,8 @@
 """The life of an event, from its body to its answer; every step is a line of this file.
 
-1. `validate`: the checks of the contract, and of who may send it; what refuses it here leaves no trace.
+1. `intake.py`: the checks of the contract, and of who may send it; what refuses it here leaves no trace.
    The event is then handed to the writer (`database/writer.py`), which takes it along in its next commit.
-2. `prepare` evaluates, before the write lock: the policies are asked what matches, of many calls in a row,
-   which keeps what they need in the processor's caches.
+2. `prepare` evaluates, before the write lock: the policies are asked what matches (`evaluation.py`).
 3. `apply` commits, inside the lock: brings policies, keys and halts to what the database says, and per event
    (`_answer`) finds what is known of it, decides (`decide.py`), records (`record.py`, `lifecycle.py`) and
    answers. `Batch` reads what all of them need, and writes all their rows, together.
@@ -15,8 +14,7 @@ the recorded decision, never a second one; only a halt outweighs an old yes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from time import perf_counter, thread_time
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import UNSET
@@ -24,7 +22,6 @@ from msgspec import UNSET
 from api import metrics
 from api.audit.stored_decision import Checked, check
 from api.caller import Caller
-from api.clock import Clock
 from api.database.audit_chain import Position
 from api.database.connection import Database
 from api.database.errors import NeedsAnswer
@@ -33,16 +30,15 @@ from api.database.lanes.session import Statement
 from api.database.transaction import NotRepeatable, Transaction
 from api.ingestion import refused
 from api.ingestion.batch import Batch
-from api.ingestion.dear_calls import SLOW, DearCalls
-from api.ingestion.decide import decide, evaluate, halted
-from api.ingestion.event import Answer, Evaluated, EventRefused, Incoming, Receipt, same_body
+from api.ingestion.decide import decide, halted
+from api.ingestion.evaluation import Evaluator, PutOff
+from api.ingestion.event import Answer, EventRefused, Incoming, Receipt, same_body
 from api.ingestion.known_runs import KnownRun, KnownRuns
 from api.ingestion.lifecycle import report
 from api.ingestion.lookups import KnownEvent, asked
+from api.ingestion.quotas import ProcessorTime
 from api.ingestion.record import record_call, record_doubt, record_repeat
 from api.ingestion.rows import CallRow
-from api.ingestion.validation import admitted, event_for_user, event_of
-from api.store import accounts
 from api.store.halts import HaltBook
 from engine.matching.ruleset import Ruleset
 from engine.model import ToolCall
@@ -53,15 +49,6 @@ _REHEARSED: Final = ToolCall.of(toolName="governance.rehearsal")
 
 PART: Final = 12
 """Events that PostgreSQL is given at once."""
-
-
-async def validate(caller: Caller, raw: bytes, store: Database, clock: Clock) -> Incoming:
-    """The checked event of a body, ready for the writer; raises 4xx."""
-    body, metadata = admitted(caller, raw)
-    if "userToken" not in metadata:
-        return event_of(caller, raw, body, metadata)
-    rule = await store.read(accounts.user_token_rule, caller.organisation_id)
-    return event_for_user(caller, raw, body, metadata, rule, clock())
 
 
 class Ingestion:
@@ -80,6 +67,7 @@ class Ingestion:
         keys_version: Callable[[], int],
         load_keys: Callable[[], None],
         key_is_active: Callable[[Caller], bool],
+        processor_time: ProcessorTime,
         frontend: str,
         only_bound_keys: bool = False,
     ) -> None:
@@ -94,35 +82,9 @@ class Ingestion:
         self._only_bound_keys = only_bound_keys
         self._halts = HaltBook()
         self._known_runs = KnownRuns()
-        self.dear_calls = DearCalls(self._prepare)
+        self.evaluator = Evaluator(rules, self._known_runs, processor_time)
+        self.prepare = self.evaluator.prepare
         self._approvals_page = f"{frontend}/approvals?approvalId="
-
-    # Evaluate: before the lock --------------------------------------------------------------------
-
-    def prepare(self, events: Sequence[Incoming]) -> None:
-        begun, computed = perf_counter(), thread_time()
-        started = begun
-        for event in events:
-            if event.call is not None:
-                self._prepare(event)
-                ended = perf_counter()
-                if ended - started > SLOW:
-                    # By the processor's time, of which those before it cannot have had more than the clock's.
-                    took = thread_time() - computed - (started - begun)
-                    self.dear_calls.took(event.caller.key_id, took)
-                started = ended
-
-    def _prepare(self, event: Incoming) -> None:
-        organisation_id, run_id = event.caller.organisation_id, event.body.runId
-        self._evaluated(event, self._known_runs.last_facts(organisation_id, run_id))
-
-    def _evaluated(self, event: Incoming, run_facts: dict[str, Any] | None) -> Evaluated:
-        """What the newest policies say of a call in a run of these facts; asked once as long as both stay."""
-        assert event.call is not None
-        ruleset, evaluated = self._rules(event.caller.organisation_id), event.evaluated
-        if evaluated is None or evaluated.ruleset is not ruleset or evaluated.run_facts != run_facts:
-            evaluated = event.evaluated = evaluate(ruleset, event.call, run_facts)
-        return evaluated
 
     # For the writer -------------------------------------------------------------------------------
 
@@ -193,8 +155,9 @@ class Ingestion:
             self._load_keys()
         self._halts.refresh(transaction.counter("halts"))
 
-    def _answer(self, batch: Batch, event: Incoming) -> Answer | EventRefused:
-        """One event: refused, known, or decided and recorded. INVARIANT: what is refused changes nothing."""
+    def _answer(self, batch: Batch, event: Incoming) -> Answer | EventRefused | PutOff:
+        """One event: refused, known, put off, or decided and recorded. INVARIANT: what is refused or put
+        off changes nothing."""
         if not self._key_is_active(event.caller):
             return EventRefused("unauthenticated", "the API key is not valid any more")
         if self._only_bound_keys and event.caller.agent_id is None:
@@ -210,20 +173,25 @@ class Ingestion:
         call = batch.call(run, event) if run is not None and event.call is not None else None
         if call is not None and not _is_same_call(event, call):
             return refused.another_call(event)
+        evaluated = None
+        if event.call is not None and call is None:
+            evaluated = self.evaluator.of_commit(event, None if run is None else run.facts())
+            if evaluated is None:
+                return PutOff(event)
         if run is None:
             run = batch.new_run(event)
         event_no = batch.next_event
         batch.next_event += 1
         follows = False
-        if event.call is None:
+        if call is not None:
+            receipt = self._repeated(batch, event, run, call)
+        elif evaluated is None:
             if batch.transaction.assumed is not None and not run.new:
                 raise NeedsAnswer  # INVARIANT: a run that others may see is not changed
             receipt = report(batch, event, run, self._rules_revision(), self._halts)
-        elif call is not None:
-            receipt = self._repeated(batch, event, run, call)
         else:
             halt = self._halts.covering(run.organisation_id, run.agent_id, run.run_id)
-            outcome = decide(batch, self._evaluated(event, run.facts()), halt)
+            outcome = decide(batch, evaluated, halt)
             call = record_call(batch, event, run, event_no, outcome)
             receipt = self._receipt(event, call, batch.position(call.audit_id))
             follows = call.approval_id is None

@@ -1,18 +1,38 @@
-"""How much one API key may send: events in a minute, and bytes to be kept in a day.
+"""How much one API key may send and take: events in a minute, bytes to be kept in a day, processor time.
 
 Each is a bucket that empties steadily, so a key that was quiet may send a whole minute's events at once. It
 is counted in each process for itself, since it guards the process; limits of policies are exact instead.
+
+While its time is spent, a key's requests are checked, evaluated and read beside the event loop, where the
+keys take turns (`turns.py`): what it sends then costs the others next to nothing, however it is spelt. Time
+is that of the processor, never that of the clock, so that a busy machine makes no key dear.
 """
 
 from __future__ import annotations
 
 import math
+import threading
+import time
 from collections.abc import Callable
-from time import monotonic
-from typing import Final
+from time import monotonic, thread_time
+from typing import Final, TypeVar
+
+T = TypeVar("T")
 
 MINUTE: Final = 60.0
 DAY: Final = 86_400.0
+
+ORDINARY: Final = 0.000_25
+"""Seconds that one check, evaluation or read may take without being counted; how many of them there are is
+bounded by the quota of events."""
+MOST_AT_ONCE: Final = 0.25
+"""Seconds that a key may take at once."""
+PER_SECOND: Final = 0.1
+"""Seconds of each second that it may take in the long run."""
+LONGEST_DEBT: Final = 30.0
+"""Seconds after which a key that sends nothing more is like any other."""
+MOST_OF_A_GROUP: Final = 0.02
+"""Seconds that the calls of one key may take in one commit; those beyond are put off."""
 
 
 class OverQuota(Exception):
@@ -50,3 +70,33 @@ class Quotas:
         if kept - now > DAY:
             raise OverQuota("this API key has sent as many bytes as it may in a day", kept - now - DAY)
         self._full[key_id] = (events, kept)
+
+
+class ProcessorTime:
+    """What each key has taken lately, beyond what belongs to every event. One per process, for any thread."""
+
+    def __init__(self) -> None:
+        self._even: dict[str, float] = {}
+        """Key to the time at which its bucket will be empty."""
+        self._guard = threading.Lock()
+
+    def took(self, key_id: str, seconds: float) -> None:
+        """Something that was done for a key took so long."""
+        if seconds > ORDINARY:
+            now = time.monotonic()
+            with self._guard:
+                even = max(self._even.get(key_id, now), now) + seconds / PER_SECOND
+                self._even[key_id] = min(even, now + LONGEST_DEBT)
+
+    def is_spent(self, key_id: str) -> bool:
+        """Whether the key has taken more than it may."""
+        even = self._even.get(key_id)
+        return even is not None and even - time.monotonic() > MOST_AT_ONCE / PER_SECOND
+
+    def timed(self, key_id: str, work: Callable[[], T]) -> T:
+        """The result of some work of this thread, which is counted, also when it fails."""
+        begun = thread_time()
+        try:
+            return work()
+        finally:
+            self.took(key_id, thread_time() - begun)

@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -26,6 +27,7 @@ from api.http import bodies
 from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, as_api_error
 from api.http.route import Route
+from api.ingestion.turns import LARGE
 
 log = logging.getLogger("governance")
 
@@ -205,7 +207,7 @@ def check_media_type(headers: Mapping[str, str]) -> None:
         raise ApiError("unsupported_media_type", "send the body as it is, without `Content-Encoding`")
 
 
-async def _body(route: Route, request: Request, context: Context) -> Any:
+async def _body(route: Route, request: Request, caller: Caller, context: Context) -> Any:
     if route.body is None:
         if route.method != "GET":
             # A body that nobody asked for is read (and bounded), so that the connection stays usable.
@@ -217,8 +219,16 @@ async def _body(route: Route, request: Request, context: Context) -> Any:
     check_media_type(request.headers)
     if route.body_as_sent:
         return raw
+    if len(raw) <= LARGE:
+        return _checked(route.body, raw)
+    # Who is not known yet takes turns by address.
+    who = caller.key_id or caller.user_id or f"address {_address(request)}"
+    return await context.intake.turns.run(who, partial(_checked, route.body, raw), size=len(raw))
+
+
+def _checked(schema: str, raw: bytes) -> Any:
     value = bodies.decode_unique(raw)
-    bodies.validate(route.body, value)
+    bodies.validate(schema, value)
     return value
 
 
@@ -233,6 +243,8 @@ def endpoint(route: Route, context: Context) -> Callable[[Request], Awaitable[Re
             address = _address(request)
             caller = await authenticate(route, request.headers, address, context)
             authorise(route, caller)
+            if route.method == "GET":
+                context.reads.count(caller)
             path = {name: text.replace(SLASH, "/") for name, text in request.path_params.items()}
             for name, text in path.items():
                 if "\0" in text or len(text) > 300:
@@ -240,13 +252,13 @@ def endpoint(route: Route, context: Context) -> Callable[[Request], Awaitable[Re
             values = Values(
                 path=path,
                 query=parse_query(route, request),
-                body=await _body(route, request, context),
+                body=await _body(route, request, caller, context),
                 headers=request.headers,
                 client=address,
                 request_id=request_id,
                 url=_url(request),
             )
-            reply = await route.handler(caller, values, context)
+            reply = context.reads.bounded(caller, await route.handler(caller, values, context))
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception as error:

@@ -33,6 +33,7 @@ from api.auth.credentials import key_digest
 from api.caller import NOBODY
 from api.context import Context
 from api.database.errors import DatabaseUnavailable
+from api.ingestion.evaluation import PutOff
 from api.ingestion.event import Answer, EventRefused, Incoming
 from api.ingestion.quotas import OverQuota
 from api.ingestion.validation import checked
@@ -94,6 +95,7 @@ class _Exchange(msgspec.Struct, eq=False, weakref=True):
     response_complete: bool = False
     disconnected: bool = False
     more_body: bool = True
+    comes_again: bool = False
 
     message_event = NullEvent()
     __repr__ = object.__repr__  # the default of a dataclass would show the key
@@ -158,6 +160,10 @@ class EventProtocol(BoundedProtocol):
             self.most_connections = context.settings.most_connections
             context.writer.arrivals.connected()
         super().connection_made(transport)
+
+    def _end_a_wait(self) -> bool:
+        context: Context | None = self.app_state.get(STATE)
+        return context is not None and context.waits.make_room()
 
     def data_received(self, data: bytes) -> None:
         between = self._between
@@ -236,7 +242,7 @@ class EventProtocol(BoundedProtocol):
         if event is None:
             return False
         try:
-            context.quotas.take(event.caller.key_id, len(exchange.body))
+            context.intake.quotas.take(event.caller.key_id, len(exchange.body))
             context.writer.ingest_then(event, self.loop, partial(self._reply, exchange, context, begun))
         except (DatabaseUnavailable, OverQuota):
             return False
@@ -251,13 +257,23 @@ class EventProtocol(BoundedProtocol):
         caller = context.credentials.known(self._digest)
         if caller is None or len(raw) > context.settings.max_body_bytes:
             return None
-        if context.dear_calls.is_dear(caller.key_id, len(raw)):
+        if context.intake.is_dear(caller.key_id, len(raw)):
             return None
         try:
             return checked(caller, raw)
         except Exception:
             # The endpoint comes to the same, and finds the words for it.
             return None
+
+    async def _come_again(self, exchange: _Exchange, context: Context, begun: float, put_off: PutOff) -> None:
+        """The event's commit had enough to do for its key."""
+        try:
+            event = await context.intake.evaluated_in_turn(put_off.event)
+            answer = await context.intake.answer(event)
+        except Exception as error:
+            self._reply(exchange, context, begun, error)
+        else:
+            self._reply(exchange, context, begun, answer)
 
     def _note(self, exchange: _Exchange, context: Context, refused: EventRefused) -> None:
         """Put on record what was refused only when it was to be committed."""
@@ -271,6 +287,12 @@ class EventProtocol(BoundedProtocol):
 
     def _reply(self, exchange: _Exchange, context: Context, begun: float, result: Answer | Exception) -> None:
         """On the event loop, once the event is committed or refused."""
+        if isinstance(result, PutOff) and not exchange.comes_again:
+            exchange.comes_again = True
+            task = self.loop.create_task(self._come_again(exchange, context, begun, result))
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
+            return
         if isinstance(result, EventRefused):
             self._note(exchange, context, result)
         if exchange.disconnected or self.transport.is_closing():

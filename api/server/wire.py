@@ -25,6 +25,8 @@ MOST_HEAD: Final = 65_536
 """Bytes of one request that are no body, beside those that arrive together with its beginning."""
 CHUNK_OVERHEAD: Final = 8
 """Bytes that may frame each byte of a body sent in the smallest chunks."""
+RESERVED: Final = 32
+"""Connections beyond the bound, until those that were answered early can be closed."""
 STREAM: Final = "/v1/stream"
 HALF_CLOSED_SECONDS: Final = 10.0
 """For the answer to a client that sends no more: it may wait for it, or be gone."""
@@ -61,13 +63,18 @@ class BoundedProtocol(HttpToolsProtocol):
             self._make_room()
 
     def _make_room(self) -> None:
-        """Close the connection that has been waited for the longest; this one, if all others are at work."""
+        """Close the connection that has been waited for the longest. If all others are at work, one that only
+        waits for news is answered, and this one kept; if none is, this one is refused."""
         others: list[Any] = [other for other in self.connections if other is not self]
         idle = [other for other in others if other._due is not None]
         if idle:
             min(idle, key=lambda other: other._due)._make_way()
-        else:
+        elif len(others) >= self.most_connections + RESERVED or not self._end_a_wait():
             self._cut_off(ApiError("unavailable", "too many connections are open; try again"))
+
+    def _end_a_wait(self) -> bool:
+        """Have a request that waits for news answered; False when there is none."""
+        return False
 
     @property
     def _due(self) -> float | None:

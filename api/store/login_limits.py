@@ -4,7 +4,8 @@ Failures slow down what follows and never lock anybody out: beyond a limit each 
 each failure up to a bound that a person can wait for, also in the middle of an incident.
 
 A try is counted before its password is checked, so that a thousand tries at once are no way around; a right
-password takes its try back. Refused tries are not counted, so they prolong nothing.
+password takes its try back. Refused tries are not counted, so they prolong nothing. When a wait is over, the
+next try is drawn by lot (`api/auth/login_draw.py`), so that who guesses without a pause keeps nobody out.
 
 - `pair`, one e-mail from one address: the limit on guessing one password.
 - `address`, any e-mail from one address: the limit on trying many e-mails.
@@ -109,11 +110,12 @@ class Attempt:
         }
 
 
-def check(store: Database, attempt: Attempt) -> None:
-    """Raises TooManyTries when the try may not be made. Alone it is a cheap look ahead that takes no lock."""
+def check(store: Database, attempt: Attempt) -> str | None:
+    """Raises TooManyTries when the try may not be made; else the widest bucket that it is slowed by, if any:
+    tries of one such bucket compete. Alone it is a cheap look ahead that takes no lock."""
     now = attempt.counted_at
     known = store.rows("SELECT 1 FROM rate_hits WHERE bucket = ? AND expires_at > ?", (attempt.known, now))
-    wait = 0.0
+    wait, slowed = 0.0, None
     for bucket, limit in attempt.limits.items():
         if known and bucket != attempt.pair:
             continue
@@ -122,10 +124,13 @@ def check(store: Database, attempt: Attempt) -> None:
             f" ORDER BY at DESC LIMIT {limit.tries + MOST_DOUBLED}",
             (bucket, now - limit.seconds),
         )
+        if len(times) >= limit.tries:
+            slowed = bucket
         if times:
             wait = max(wait, times[0][0] + limit.wait(len(times)) - now)
     if wait > 0:
         raise TooManyTries(math.ceil(wait))
+    return slowed
 
 
 def begin(transaction: Transaction, email: str, address: str) -> Attempt:

@@ -16,10 +16,13 @@ from api.auth.credentials import key_digest, unauthenticated
 from api.caller import Caller
 from api.database.errors import DatabaseUnavailable
 from api.ingestion.event import Answer
+from api.ingestion.intake import Intake
+from api.ingestion.quotas import ProcessorTime, Quotas
 from api.server import event_fast_path
 from api.server.endpoint import SecurityHeaders, endpoint
 from api.server.event_fast_path import PATH, STATE, EventProtocol
 from api.server.routes import ROUTES
+from api.updates.waits import Waits
 from tests.harness.nodes import called
 
 KEY = "agk_of_an_agent_that_says_the_same_again"
@@ -108,9 +111,18 @@ class Service:
             ids=lambda prefix: f"{prefix}_new",
             clock=lambda: 0.0,
             refusals=self,
-            dear_calls=SimpleNamespace(is_dear=lambda key_id, size: False),
-            quotas=SimpleNamespace(take=lambda key_id, size: None),
+            intake=Intake(
+                None,  # type: ignore[arg-type]
+                self,  # type: ignore[arg-type]
+                lambda: 0.0,
+                Quotas(0, 0),
+                ProcessorTime(),
+                SimpleNamespace(evaluate=lambda event: None),  # type: ignore[arg-type]
+            ),
+            reads=SimpleNamespace(count=lambda caller: None, bounded=lambda caller, reply: reply),
+            waits=Waits(100),
         )
+        self.context.intake.is_dear = lambda key_id, size: False
         self.arrivals = SimpleNamespace(connected=lambda: None)
 
     def known(self, digest: str) -> Caller | None:

@@ -18,6 +18,7 @@ from api.database.connection import Database
 from api.database.id_index import IdIndex
 from api.ingestion import event as event_
 from api.ingestion.pipeline import Ingestion
+from api.ingestion.quotas import ProcessorTime
 from api.ingestion.validation import checked
 from api.server import event_fast_path
 from engine.matching.ruleset import Ruleset
@@ -51,6 +52,7 @@ def another_process(service: Service) -> Ingestion:
         keys_version=lambda: context.credentials.keys_version,
         load_keys=context.credentials.load_keys,
         key_is_active=context.credentials.is_active,
+        processor_time=ProcessorTime(),
         frontend="",
     )
 
@@ -248,11 +250,11 @@ def test_what_was_asked_before_does_not_decide_once_the_policies_have_changed(tm
         fields = {"toolCallId": "c-1", "toolName": "wire"}
         ready = checked(caller, msgspec.json.encode(event(1, "tool.called", service.clock.text, fields)))
         lax = Ruleset.build([])
-        strict = ingest._rules("default")
+        strict = ingest.evaluator._rules("default")
         assert ready is not None
-        ingest._rules = lambda _: lax
+        ingest.evaluator._rules = lambda _: lax
         ingest.prepare([ready])
-        ingest._rules = lambda _: strict
+        ingest.evaluator._rules = lambda _: strict
         answer = await writer.ingested(ready, asyncio.get_running_loop())
         assert msgspec.json.decode(answer.content)["toolCallStatus"] == "blocked"
 

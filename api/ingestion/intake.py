@@ -1,0 +1,102 @@
+"""How an event gets in: counted, checked, and handed to the writer; what is dear is done in turns.
+
+A large body, and all of a key that has taken much of the processor's time, is checked and evaluated beside
+the event loop. The rest is checked on the loop, which is quicker, and evaluated with its neighbours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from api.caller import Caller
+from api.clock import Clock
+from api.database.connection import Database
+from api.database.writer import Writer
+from api.ingestion.evaluation import Evaluator, PutOff
+from api.ingestion.event import Answer, Incoming
+from api.ingestion.quotas import ProcessorTime, Quotas
+from api.ingestion.turns import LARGE, Turns
+from api.ingestion.validation import admitted, event_for_user, event_of
+from api.store import accounts
+
+MOST_ROUNDS = 3
+"""An event is put off so many times, then refused."""
+
+
+class Intake:
+    """One per process."""
+
+    def __init__(
+        self,
+        store: Database,
+        writer: Writer,
+        clock: Clock,
+        quotas: Quotas,
+        processor_time: ProcessorTime,
+        evaluator: Evaluator,
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._clock = clock
+        self._evaluator = evaluator
+        self.quotas = quotas
+        self.processor_time = processor_time
+        self.turns = Turns("turns", 1, processor_time)
+
+    def is_dear(self, key_id: str, size: int) -> bool:
+        """Whether what this key sends, with so many bytes, is better looked at beside the event loop."""
+        return size > LARGE or self.processor_time.is_spent(key_id)
+
+    async def event(self, caller: Caller, raw: bytes, *, worded: bool = True) -> Incoming:
+        """The checked event of a body; raises 4xx. With `worded` False nobody finds the words for what is
+        wrong with it. A dear one is evaluated, too."""
+        key_id, size = caller.key_id, len(raw)
+        self.quotas.take(key_id, size)
+        dear = self.is_dear(key_id, size)
+        check = partial(admitted, caller, raw, worded=worded)
+        if dear:
+            body, metadata = await self.turns.run(key_id, check, size=size)
+        else:
+            body, metadata = self.processor_time.timed(key_id, check)
+        if "userToken" in metadata:
+            rule = await self._store.read(accounts.user_token_rule, caller.organisation_id)
+            make = partial(event_for_user, caller, raw, body, metadata, rule, self._clock())
+        else:
+            make = partial(event_of, caller, raw, body, metadata)
+        if not dear:
+            return make()
+        return await self.turns.run(key_id, lambda: self._evaluated(make()), size=size)
+
+    def evaluate(self, event: Incoming) -> None:
+        """Evaluate a call on this thread, as what its key has taken."""
+        self.processor_time.timed(event.caller.key_id, partial(self._evaluator.evaluate, event))
+
+    def _evaluated(self, event: Incoming) -> Incoming:
+        self._evaluator.evaluate(event)
+        return event
+
+    def handed_over(self, event: Incoming) -> asyncio.Future[Answer]:
+        """Its answer to come, or PutOff: see `answer_of`."""
+        return self._writer.ingested(event, asyncio.get_running_loop())
+
+    async def answer(self, event: Incoming) -> Answer:
+        """What is recorded of an event, once it is."""
+        return await self.answer_of(self.handed_over(event))
+
+    async def answer_of(self, handed_over: asyncio.Future[Answer]) -> Answer:
+        """The answer of an event that was handed over: as often as it is put off, it is evaluated in turn
+        and comes again."""
+        for _ in range(MOST_ROUNDS):
+            try:
+                return await handed_over
+            except PutOff as put_off:
+                handed_over = self.handed_over(await self.evaluated_in_turn(put_off.event))
+        return await handed_over
+
+    async def evaluated_in_turn(self, event: Incoming) -> Incoming:
+        work = partial(self._evaluated, event)
+        return await self.turns.run(event.caller.key_id, work, size=len(event.raw))
+
+    def close(self) -> None:
+        self.turns.close()

@@ -1,0 +1,170 @@
+"""Work beside the event loop, the API keys taking turns: what is large, and all of a key that has taken much.
+
+One key has one piece of work under way at a time, whatever it sends, and goes behind the others then. While
+its time is spent (`quotas.py`), it rests after each piece for longer than that took, so that the
+event loop and the writer get on meanwhile; a rest of one key holds up no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from api.ingestion.quotas import OverQuota, ProcessorTime
+
+T = TypeVar("T")
+
+LARGE: Final = 16 * 2**10
+"""Bytes of a body from which it is read here."""
+MOST_OF_A_KEY: Final = 64
+MOST_BYTES_OF_A_KEY: Final = 32 * 2**20
+"""Of one key's work that waits here; it is told to come back beyond."""
+RESTS: Final = 3.0
+"""A rest is so many times as long as the work before it."""
+LONGEST_REST: Final = 0.3
+OFTEN: Final = 0.0002
+"""Seconds after which work here hands the interpreter to whoever waits for it."""
+
+_USUAL: Final = sys.getswitchinterval()
+_at_work: set[object] = set()
+_switching = threading.Lock()
+
+
+@dataclass(slots=True, eq=False)
+class _Work:
+    function: Callable[[], Any]
+    size: int
+    name: Hashable
+    futures: list[Future[Any]] = field(default_factory=list)
+    """Of those who wait for it."""
+
+
+class Turns:
+    """So many threads; `run` may be called on any event loop. `most_of_a_key` waits of one key."""
+
+    def __init__(
+        self, name: str, threads: int, spent: ProcessorTime, most_of_a_key: int = MOST_OF_A_KEY
+    ) -> None:
+        self._name, self._most_threads = name, threads
+        self._spent = spent
+        self._most_of_a_key = most_of_a_key
+        self._changed = threading.Condition()
+        self._waiting: dict[str, deque[_Work]] = {}
+        """By key; the first key is the next whose turn it is, unless it is at work or rests."""
+        self._busy: set[str] = set()
+        self._rests: dict[str, float] = {}
+        """Key to the end of its rest."""
+        self._threads: list[threading.Thread] = []
+        self._closed = False
+
+    async def run(self, key_id: str, function: Callable[[], T], *, size: int = 0, name: Hashable = None) -> T:
+        """The result of a function, called when it is the key's turn. Raises OverQuota when too much of the
+        key waits. Work of one name that has not begun is done once for all who wait for it."""
+        future: Future[T] = Future()
+        with self._changed:
+            waiting = self._waiting.setdefault(key_id, deque())
+            same = next((work for work in waiting if name is not None and work.name == name), None)
+            if same is not None:
+                same.futures.append(future)
+            else:
+                self._refuse_too_much(waiting, size)
+                waiting.append(_Work(function, size, name, [future]))
+            self._start_thread()
+            self._changed.notify()
+        return await asyncio.wrap_future(future)
+
+    def _refuse_too_much(self, waiting: deque[_Work], size: int) -> None:
+        bytes_waiting = sum(work.size for work in waiting) + size
+        if waiting and (len(waiting) >= self._most_of_a_key or bytes_waiting > MOST_BYTES_OF_A_KEY):
+            raise OverQuota("too many requests of this API key wait for their turn already", 1.0)
+
+    def _start_thread(self) -> None:
+        if len(self._threads) < self._most_threads and not self._closed:
+            name = f"{self._name}-{len(self._threads)}"
+            thread = threading.Thread(target=self._serve, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            with self._changed:
+                found = self._next()
+                while found is None and not self._closed:
+                    self._changed.wait(self._longest_wait())
+                    found = self._next()
+                if found is None or self._closed:
+                    return
+            key_id, work = found
+            begun = time.thread_time()
+            _do(work)
+            took = time.thread_time() - begun
+            self._spent.took(key_id, took)
+            with self._changed:
+                self._busy.discard(key_id)
+                if self._spent.is_spent(key_id):
+                    self._rests[key_id] = time.monotonic() + min(RESTS * took, LONGEST_REST)
+                self._changed.notify_all()
+
+    def _next(self) -> tuple[str, _Work] | None:
+        """The first work of the first key that neither is at work nor rests."""
+        now = time.monotonic()
+        for key_id in self._waiting:
+            if key_id not in self._busy and self._rests.get(key_id, now) <= now:
+                waiting = self._waiting.pop(key_id)
+                work = waiting.popleft()
+                self._rests.pop(key_id, None)
+                self._busy.add(key_id)
+                if waiting:
+                    self._waiting[key_id] = waiting  # behind the others
+                return key_id, work
+        return None
+
+    def _longest_wait(self) -> float | None:
+        """Seconds until the first rest of a key that waits is over."""
+        ends = [self._rests[key_id] for key_id in self._waiting if key_id in self._rests]
+        return max(0.001, min(ends) - time.monotonic()) if ends else None
+
+    def close(self) -> None:
+        """Wait for what has begun; the rest is cancelled."""
+        with self._changed:
+            self._closed = True
+            left = [
+                future for waiting in self._waiting.values() for work in waiting for future in work.futures
+            ]
+            self._waiting.clear()
+            self._changed.notify_all()
+        for future in left:
+            future.cancel()
+        for thread in self._threads:
+            thread.join()
+
+
+def _do(work: _Work) -> None:
+    futures = [future for future in work.futures if future.set_running_or_notify_cancel()]
+    if not futures:
+        return  # whoever asked has gone
+    _hurry(work, True)
+    try:
+        result = work.function()
+    except BaseException as error:
+        for future in futures:
+            future.set_exception(error)
+    else:
+        for future in futures:
+            future.set_result(result)
+    finally:
+        _hurry(work, False)
+
+
+def _hurry(work: _Work, begins: bool) -> None:
+    """The interpreter changes hands often while any work is done."""
+    with _switching:
+        (_at_work.add if begins else _at_work.discard)(work)
+        sys.setswitchinterval(OFTEN if _at_work else _USUAL)
