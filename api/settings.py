@@ -241,7 +241,8 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "GOVERNANCE_KEY_EVENTS_PER_MINUTE",
         "600000",
-        "events that one API key may send a minute to one server process; more are 429; 0: any number",
+        "events and requests to read that one API key may send a minute to one server process; more are 429; "
+        "0: any number",
         _whole(0, 10**9),
     ),
     Setting(

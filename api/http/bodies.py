@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -30,8 +31,9 @@ MOST_VALUES = 20_000
 MOST_KEPT = 100_000
 """The same of an event that no policy looks at."""
 MOST_DIGITS = 1_000
-"""Digits of a whole number in a large body: to read and write them takes time in their square."""
-_WHOLE = re.compile(rb"[0-9]{%d}" % MOST_DIGITS)
+"""Of a number; to read and write longer ones takes time in the square of their length."""
+_LONG_NUMBER = re.compile(rb"[\[,:]\s*-?[0-9]{%d}" % MOST_DIGITS)
+MOST_LONG_NUMBERS = 16
 _SURROGATES = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.",
     re.DOTALL,
@@ -111,19 +113,14 @@ def check_count(raw: bytes, value: Any, pointer: str, most: int = MOST_VALUES) -
         pending += [member for member in members if isinstance(member, (dict, list))]
 
 
-def check_whole_numbers(raw: bytes, value: Any) -> None:
-    """Refuse a whole number of more than `MOST_DIGITS` digits, where there may be many of them."""
-    if len(raw) <= 16 * MOST_DIGITS or _WHOLE.search(raw) is None:
+def check_long_numbers(raw: bytes) -> None:
+    """Refuse more than `MOST_LONG_NUMBERS` numbers of `MOST_DIGITS` digits and more, before they are read."""
+    if len(raw) <= MOST_DIGITS * MOST_LONG_NUMBERS:
         return
-    pending = [value]
-    while pending:
-        item = pending.pop()
-        members = item.values() if isinstance(item, dict) else item
-        if any(isinstance(each, int) and abs(each) >= 10**MOST_DIGITS for each in members):
-            raise invalid(
-                "/metadata", f"a whole number has more than {MOST_DIGITS:,} digits; send it as text"
-            )
-        pending += [member for member in members if isinstance(member, (dict, list))]
+    found = islice(_LONG_NUMBER.finditer(raw), MOST_LONG_NUMBERS, None)
+    if next(found, None) is not None:
+        message = f"there are more than {MOST_LONG_NUMBERS} numbers of over {MOST_DIGITS:,} digits"
+        raise invalid("/metadata", f"{message}; send them as text")
 
 
 def check_digits(raw: bytes) -> None:

@@ -91,6 +91,7 @@ def split_batch(raw: bytes) -> list[bytes]:
 def read_event(raw: bytes, *, worded: bool = True) -> tuple[EventBody, dict[str, Any]]:
     """The event of a body, and its metadata without nulls; raises 400 or 422 naming every problem, or only
     saying that there are some with `worded` False, which costs next to nothing."""
+    bodies.check_long_numbers(raw)
     try:
         body = _decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -113,7 +114,6 @@ def read_event(raw: bytes, *, worded: bool = True) -> tuple[EventBody, dict[str,
         bodies.check_depth(raw, [metadata])
     if not same:
         bodies.check_digits(raw)
-    bodies.check_whole_numbers(raw, metadata)
     if not _well_formed(body, metadata):
         if not worded:
             raise _unworded()

@@ -12,7 +12,7 @@ from typing import Any
 import argon2
 import pytest
 
-from api.auth import passwords
+from api.auth import login_draw, passwords
 from api.store import accounts, login_limits
 from tests.harness import application
 from tests.harness.application import PASSWORD
@@ -33,6 +33,7 @@ def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     hasher = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
     monkeypatch.setattr(passwords, "_hasher", hasher)
     monkeypatch.setattr(application, "password_hash", lambda: passwords.hashed(PASSWORD))
+    monkeypatch.setattr(login_draw, "SECONDS", 0.02)
 
 
 def test_a_password_that_was_changed_while_the_clock_was_ahead_locks_nobody_out(

@@ -149,19 +149,40 @@ def test_idle_connections_make_room(service: Served) -> None:
 
 
 def test_more_connections_at_work_than_there_may_be_are_refused(service: Served) -> None:
-    key = service.key()["key"]
-    held = event("busy", key)
-    assert answers(exchange(service, held)[0])[0][0] == 200
-    waiting = b"GET /v1/runs/run-busy?wait=5 HTTP/1.1\r\n" + HOST + b"X-API-Key: " + key.encode()
+    token = service.credentials["reviewer"]["Authorization"].encode()
+    stream = b"GET /v1/stream HTTP/1.1\r\n" + HOST + b"Authorization: " + token + b"\r\n\r\n"
     wires = []
     try:
         for _ in range(8):
             wires.append(connected(service))
-            wires[-1].sendall(waiting + b"\r\n\r\n")
+            wires[-1].sendall(stream)
         time.sleep(0.2)
         received, closed = exchange(service, b"")
         refused(received, 503, "unavailable")
         assert closed
+    finally:
+        for wire in wires:
+            wire.close()
+
+
+def test_requests_that_wait_for_news_leave_room(service: Served) -> None:
+    """One key asks for more waits than there are connections: the oldest are answered early with the present
+    state, and everybody else gets in."""
+    key = service.key()["key"]
+    assert answers(exchange(service, event("busy", key))[0])[0][0] == 200
+    waiting = b"GET /v1/runs/run-busy?wait=60 HTTP/1.1\r\n" + HOST + b"X-API-Key: " + key.encode()
+    wires = []
+    try:
+        for _ in range(40):
+            wires.append(connected(service))
+            wires[-1].sendall(waiting + b"\r\n\r\n")
+            time.sleep(0.01)
+        for number in range(5):
+            with connected(service) as wire:
+                wire.sendall(b"GET /health HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n")
+                assert rest_of(wire).startswith(b"HTTP/1.1 200"), number
+        wires[0].settimeout(5)
+        assert wires[0].recv(65_536).startswith(b"HTTP/1.1 200")
     finally:
         for wire in wires:
             wire.close()

@@ -312,7 +312,7 @@ def test_mistakes_count_in_the_quota(tmp_path: Path) -> None:
 
 def test_large_bodies_of_any_type_are_read_in_turn(tmp_path: Path) -> None:
     wide = "[" + ",".join(["[" * 40 + "]" * 40] * 9_000) + "]"
-    digits = "[" + ",".join(["9" * 4_000] * 9) + "]"
+    digits = "[" + ",".join(["9" * 4_000] * 19) + "]"
 
     async def play() -> None:
         async with Service(tmp_path) as service:

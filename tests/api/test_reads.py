@@ -1,0 +1,145 @@
+"""What one API key reads: in turns, counted, once for all who wait for the same, no more than it takes in;
+and what waits for news gives way."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api import reads
+from api.caller import Caller
+from api.http.exchange import Reply
+from api.ingestion.quotas import OverQuota
+from api.store import runs
+from api.updates.waits import Waits
+from tests.harness.application import Service, event
+from tests.harness.conversation import check_shape
+
+KEY = Caller("key", "default", key_id="k")
+CALL = {"toolCallId": "c1", "toolName": "look", "inputPayload": {}, "runId": "r"}
+
+
+def played(tmp_path: Path, steps: Callable[[Service], Any]) -> None:
+    async def play() -> None:
+        async with Service(tmp_path) as service:
+            await service.call(
+                "agent", "POST", "/v1/events", event(1, "tool.called", service.clock.text, CALL)
+            )
+            await steps(service)
+
+    asyncio.run(play())
+
+
+def test_reads_of_a_key_hold_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = threading.Event()
+    find = runs.find_run
+
+    def slowly(*arguments: Any) -> Any:
+        if threading.current_thread().name.startswith("reads"):
+            go.wait(10)
+        return find(*arguments)
+
+    monkeypatch.setattr(runs, "find_run", slowly)
+
+    async def steps(service: Service) -> None:
+        held = [asyncio.create_task(service.call("agent", "GET", "/v1/runs/r")) for _ in range(40)]
+        await asyncio.sleep(0.1)
+        try:
+            answer = await service.call("admin", "POST", "/v1/halt", {"agentId": "q"})
+            assert answer.is_success
+            for who, path in (("viewer", "/v1/runs/r"), ("second agent", "/v1/runs")):
+                assert (await service.call(who, "GET", path)).status_code == 200
+            assert not any(task.done() for task in held)
+        finally:
+            go.set()
+        assert {answer.status_code for answer in await asyncio.gather(*held)} == {200}
+
+    played(tmp_path, steps)
+
+
+def test_a_change_that_many_wait_for_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    find = runs.find_run
+
+    def noted(*arguments: Any) -> Any:
+        looked.append(threading.current_thread().name)
+        return find(*arguments)
+
+    monkeypatch.setattr(runs, "find_run", noted)
+
+    async def steps(service: Service) -> None:
+        waits = [asyncio.create_task(service.call("agent", "GET", "/v1/runs/r?wait=60")) for _ in range(30)]
+        await asyncio.sleep(0.3)
+        another = event(2, "tool.called", service.clock.text, {**CALL, "toolCallId": "c2"})
+        await service.call("agent", "POST", "/v1/events", another)
+        for answer in await asyncio.gather(*waits):
+            assert [call["toolCallId"] for call in answer.json()["toolCalls"]] == ["c1", "c2"]
+            check_shape("GET", "/v1/runs/:id", answer)
+        assert len(looked) < 15 and all(name.startswith("reads") for name in looked)
+
+    played(tmp_path, steps)
+
+
+def test_a_key_that_reads_nothing_of_its_answers_gets_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reads, "LARGE_ANSWER", 100)
+    monkeypatch.setattr(reads, "PIECE", 64)
+    monkeypatch.setattr(reads, "MOST_UNREAD", 1_000)
+
+    async def steps(service: Service) -> None:
+        bounded = service.context.reads.bounded
+        small = Reply(b"x" * 100)
+        assert bounded(KEY, small) is small
+        streams = [bounded(KEY, Reply(b"x" * 600)).stream for _ in range(2)]
+        first, second = streams
+        assert first is not None and second is not None
+        assert len(await anext(first)) == 64
+        with pytest.raises(OverQuota):
+            bounded(KEY, Reply(b"x" * 600))
+        assert bounded(Caller("key", "default", key_id="other"), Reply(b"x" * 600)).stream is not None
+        assert len([piece async for piece in first]) == 9
+        assert bounded(KEY, Reply(b"x" * 600)).stream is not None
+        assert len(b"".join([piece async for piece in second])) == 600
+        assert not service.context.reads._unread
+        answer = await service.call("agent", "GET", "/v1/runs/r")
+        assert int(answer.headers["content-length"]) == len(answer.content) > 100
+        assert answer.json()["runId"] == "r" and answer.headers["content-type"] == "application/json"
+
+    played(tmp_path, steps)
+
+
+def test_the_oldest_wait_of_a_key_gives_way() -> None:
+    async def play() -> None:
+        waits = Waits(8)
+        person = Caller("user", "default", user_id="u")
+        assert not waits.make_room()
+        with waits.place(person, 60) as theirs:
+            places = [waits.place(KEY, 60) for _ in range(6)]
+            ended = [place.__enter__() for place in places]
+            assert [each.done() for each in ended] == [True] * 2 + [False] * 4
+            with waits.place(KEY, 0) as none:  # who does not wait takes no place
+                assert not none.done() and not ended[2].done()
+            assert waits.make_room() and ended[2].done() and not theirs.done()
+            for place in places:
+                place.__exit__(None, None, None)
+            assert waits.make_room() and theirs.done()
+        assert not waits._waiting
+
+    asyncio.run(play())
+
+
+def test_a_wait_that_gives_way_is_answered_with_the_present_state(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        wait = asyncio.create_task(service.call("agent", "GET", "/v1/runs/r?wait=200"))
+        await asyncio.sleep(0.2)
+        assert not wait.done() and service.context.waits.make_room()
+        answer = await asyncio.wait_for(wait, 20)
+        assert answer.status_code == 200 and answer.json()["toolCalls"][0]["toolCallId"] == "c1"
+
+    played(tmp_path, steps)
