@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from typing import IO
 
 from engine.documents.policy import policy_as_json
 from tests.bench.workload import Company
+from tests.harness.nodes import descendants, free_port
 from tests.harness.places import ROOT
 
 KEY = "agk_of_the_benchmark_only_0123456789"
@@ -40,12 +40,6 @@ def write_policies(folder: Path, count: int) -> Path:
         document = {"apiVersion": "governance/v1", "kind": "Policy", **body}
         (target / f"{policy.policy_id}.yaml").write_text(json.dumps(document, indent=1), encoding="utf-8")
     return place
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Server:
@@ -82,15 +76,7 @@ class Server:
 
     def processes(self) -> list[int]:
         """The process and all below it."""
-        found, fresh = [], [self.process.pid]
-        while fresh:
-            found += fresh
-            below: list[int] = []
-            for pid in fresh:
-                for task in Path(f"/proc/{pid}/task").glob("*/children"):
-                    below += map(int, task.read_text().split())
-            fresh = below
-        return found
+        return [self.process.pid, *descendants(self.process.pid)]
 
     def cpu(self) -> float:
         """Seconds of CPU time used so far by all its processes."""

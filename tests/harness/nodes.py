@@ -38,6 +38,21 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def descendants(pid: int) -> list[int]:
+    """The processes that a process started."""
+    found: list[int] = []
+    fresh = [pid]
+    while fresh:
+        below = []
+        for each in fresh:
+            for task in Path(f"/proc/{each}/task").glob("*/children"):
+                with contextlib.suppress(OSError):
+                    below += map(int, task.read_text().split())
+        found += below
+        fresh = below
+    return found
+
+
 class Process:
     """One `governance serve`, alone in its process group and told nothing but this."""
 
@@ -86,17 +101,7 @@ class Process:
 
     def below(self) -> list[int]:
         """The processes that it started."""
-        found: list[int] = []
-        fresh = [self.process.pid]
-        while fresh:
-            below = []
-            for pid in fresh:
-                for task in Path(f"/proc/{pid}/task").glob("*/children"):
-                    with contextlib.suppress(OSError):
-                        below += map(int, task.read_text().split())
-            found += below
-            fresh = below
-        return found
+        return descendants(self.process.pid)
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
