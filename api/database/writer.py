@@ -182,9 +182,6 @@ class Writer:
         """The name of another lane of this process."""
         return f"{self._name}{secrets.token_hex(4)}"
 
-    def is_usual(self, event: Any) -> bool:
-        return self.ingest is not None and self.ingest.is_usual(event)
-
     def assemble(self, batch: Sequence[Entry], lane: LoopLane) -> Assembled:
         """Decide events by what is in memory, and gather what is to be written; see `dispatch.py`."""
         assert self.ingest is not None and self.outbox is not None
@@ -193,7 +190,6 @@ class Writer:
         numbers = 2 * len(events)
         # INVARIANT: they are read before anything is decided by what they stand for.
         assumed = Assumed(self.ingest.versions() | {"webhooks": self.outbox.version})
-        self.ingest.prepare(events)
         with self.store.collecting() as statements:
             counters = list(assumed.counters.items())
             fixed = (self.store, self.clock(), self.ids, self.outbox, lane.lane)

@@ -90,6 +90,13 @@ class Incoming(msgspec.Struct):
         """The same of its tool call."""
         return call_key(self.caller.organisation_id, self.body.runId, self.metadata["toolCallId"])
 
+    def is_limited(self) -> bool:
+        """Whether a policy with a rate limit matches it, by what it was evaluated to."""
+        if self.evaluated is None:
+            return False
+        found = self.evaluated.evaluation
+        return any(match.policy.rate_limit is not None for match in (*found.matches, *found.shadow))
+
     def origin(self) -> dict[str, str]:
         """What every record of an event says of it, so that nobody can exchange the kept body."""
         return {"eventId": self.body.eventId, "bodyDigest": sha256(self.raw).hexdigest()}

@@ -98,6 +98,10 @@ class Ingestion:
         is_known = self._known_runs.knows(event.caller.organisation_id, event.body.runId)
         return event.body.eventType == "run.started" and not is_known
 
+    def limited(self, events: Sequence[Incoming]) -> list[bool]:
+        self.prepare(events)
+        return [event.is_limited() for event in events]
+
     def versions(self) -> dict[str, int]:
         return {
             "policies": self._rules_revision(),

@@ -19,13 +19,16 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
+from time import perf_counter
 from typing import Any, Final, NamedTuple, Protocol
 
 from psycopg import Error
 
 from api.database.connection import Database
 from api.database.errors import Conflict, NeedsAnswer
+from api.database.hand_over import Ingest
 from api.database.inline_commit import Entry
+from api.database.lanes.guards import LIMIT
 from api.database.lanes.lease import LANE
 from api.database.lanes.loop_lane import LoopLane, opened
 from api.database.lanes.session import Statement
@@ -37,6 +40,12 @@ log = logging.getLogger("governance")
 MOST: Final = 256
 """Events of one transaction."""
 MOST_BYTES: Final = 2 * 2**20
+GROUPS: Final = 4
+"""That are under way at even distances."""
+ENOUGH: Final = 64
+"""Events that need not wait for others."""
+LIMIT_SECONDS: Final = 1.0
+"""For which a limit that was reached is taken to be so."""
 AGAIN_SECONDS: Final = 1.0
 """Between two attempts to open lanes."""
 CLOSE_SECONDS: Final = 20.0
@@ -58,12 +67,11 @@ class Thread(Protocol):
     """What the lanes ask of the writer (`writer.py`)."""
 
     store: Database
+    ingest: Ingest | None
 
     def take(self, entries: Iterable[Entry]) -> None: ...
 
     def lane_owner(self) -> str: ...
-
-    def is_usual(self, event: Any) -> bool: ...
 
     def assemble(self, batch: Sequence[Entry], lane: LoopLane) -> Assembled: ...
 
@@ -92,6 +100,14 @@ class Lanes:
         self._away: Counter[Place] = Counter()
         """Runs with events on the thread."""
         self._closing: threading.Event | None = None
+        self._sent = self._trip = self._limits_until = 0.0
+        """When the last group was sent, how long one is under way on average, and until when limits are known
+        to be reached."""
+
+    @property
+    def _ingest(self) -> Ingest:
+        assert self._writer.ingest is not None
+        return self._writer.ingest
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -142,13 +158,46 @@ class Lanes:
         if self._open < self._count:
             self._open_lanes()
         while self._idle and self._entries:
+            if (pause := self._pause()) > 0:
+                self._look_later(pause)
+                break
             usual, unusual = self._chosen()
             if unusual:
                 self._to_thread(self._off(unusual))
             elif usual:
-                self._send(self._idle.pop(), self._off(usual))
+                self._take(self._off(usual))
             else:
                 break
+
+    def _pause(self) -> float:
+        """Seconds until the next group. Groups under way follow each other at even distances: a large one
+        costs little more than a small one, and waits hardly longer."""
+        if not self._flying or len(self._entries) >= ENOUGH:
+            return 0.0
+        return self._sent + self._trip / GROUPS - perf_counter()
+
+    def _look_later(self, pause: float) -> None:
+        if not self._looks and self._loop is not None:
+            self._looks = True
+            self._loop.call_later(pause, self._look)
+
+    def _take(self, batch: list[Entry]) -> None:
+        """Calls that a rate limit matches go apart, since its guard may fail them; while it does, they are
+        the thread's at once."""
+        try:
+            limited = self._ingest.limited([entry.event for entry in batch])
+        except Exception:
+            log.exception("events could not be evaluated together; they are tried again")
+            self._to_thread(batch)
+            return
+        apart = [entry for entry, is_limited in zip(batch, limited, strict=True) if is_limited]
+        rest = [entry for entry, is_limited in zip(batch, limited, strict=True) if not is_limited]
+        if rest:
+            self._send(self._idle.pop(), rest)
+        if apart and (not self._idle or perf_counter() < self._limits_until):
+            self._to_thread(apart)
+        elif apart:
+            self._send(self._idle.pop(), apart)
 
     def _chosen(self) -> tuple[set[int], set[int]]:
         """Which entries a lane may take now, else which ones the thread; in either case the others wait."""
@@ -160,7 +209,7 @@ class Lanes:
             place = _place(entry)
             if place in waiting or self._away[place] or place in self._made:
                 waiting.add(place)
-            elif self._writer.is_usual(entry.event):
+            elif self._ingest.is_usual(entry.event):
                 usual.add(number)
                 size += entry.size
                 if len(usual) == MOST or size > MOST_BYTES:
@@ -195,6 +244,7 @@ class Lanes:
             self._idle.append(lane)
             self._to_thread(batch)
             return
+        self._sent = perf_counter()
         places = [_place(entry) for entry in batch]
         self._flying.update(places)
         assumed = assembled.transaction.assumed
@@ -210,12 +260,15 @@ class Lanes:
         new: set[Place],
         error: Exception | None,
     ) -> None:
+        self._trip += (perf_counter() - assembled.begun - self._trip) / 8
         self._flying.subtract(_place(entry) for entry in batch)
         self._flying += Counter()  # what has come to nothing goes
         self._made -= new
         try:
             self._writer.assembled_ended(batch, assembled, committed=error is None)
         finally:
+            if isinstance(error, Conflict) and error.state == LIMIT:
+                self._limits_until = perf_counter() + LIMIT_SECONDS
             if lane.closed or (isinstance(error, Conflict) and error.state == LANE):
                 lane.close()
                 self._open -= 1
