@@ -1,8 +1,9 @@
 """A hostile key beside a normal one: `python -m tests.bench.hostile`.
 
 The normal key sends ten small events a second; the hostile one sends, on so many connections and without a
-pause, either 800 kB commands of escapes or lists of 9,000 elements for eight policies of nested macros. Each
-row has the normal key's median and 95th percentile, and the ratio of its median to that without the other.
+pause, 800 kB commands of escapes, lists of 9,000 elements for eight policies of nested macros, small commands
+that take some milliseconds each, or requests to read a run of 6,000 calls. Each row has the normal key's median
+and 95th percentile, and the ratio of its median to that without the other.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from tests.harness.places import ROOT
 SECONDS = 8.0
 PAUSE = 0.1
 CONNECTIONS = (1, 4, 16)
+SMALL = "a;" * 400
+CALLS = 6_000
 ESCAPES = "echo $'" + "\\x72" * 200_000 + "'"
 LIST = list(range(9_000))
 NESTED = "inputPayload.l.all(a, inputPayload.l.all(b, a + b >= 0))"
@@ -42,7 +45,10 @@ def event(tool: str, payload: dict[str, Any]) -> bytes:
 
 
 async def post(http: httpx.AsyncClient, key: str, body: bytes) -> int:
+    """The status of an event's answer; without a body, of that to reading the run of many calls."""
     headers = {"X-API-Key": key, "Content-Type": "application/json"}
+    if not body:
+        return (await http.get("/v1/runs/run-many", headers={"X-API-Key": key})).status_code
     return (await http.post("/v1/events", content=body, headers=headers)).status_code
 
 
@@ -92,6 +98,19 @@ def second_key(server: Server) -> str:
     return str(answer.get("key") or answer["apiKey"])
 
 
+def write_many(server: Server, key: str) -> None:
+    """A run of many calls, of the hostile key."""
+    for _ in range(CALLS // 1_000):
+        batch = [event("many", {}) for _ in range(1_000)]
+        sent = httpx.post(
+            f"http://127.0.0.1:{server.port}/v1/events/batch",
+            content=b'{"events":[' + b",".join(batch) + b"]}",
+            headers={"X-API-Key": key, "Content-Type": "application/json"},
+            timeout=120,
+        )
+        assert sent.status_code == 200
+
+
 def policies(folder: Path) -> Path:
     place = folder / "policies"
     shutil.copytree(ROOT / "policies.d", place)
@@ -114,7 +133,10 @@ def rows(server: Server) -> Iterator[str]:
     kinds: dict[str, Callable[[], bytes]] = {
         "escapes": lambda: event("bash", {"command": ESCAPES}),
         "macros": lambda: event("lists", {"l": LIST}),
+        "commands": lambda: event("bash", {"command": f"{SMALL}{next(_numbers)}"}),
+        "reads": lambda: b"",
     }
+    write_many(server, key)
     for kind, connections in itertools.product(kinds, CONNECTIONS):
         times, answered = asyncio.run(beside(server, key, kinds[kind], connections))
         middle, late = statistics.median(times), statistics.quantiles(times, n=20)[-1]
