@@ -2,8 +2,8 @@
 
 The normal key sends ten small events a second; the hostile one sends, on so many connections and without a
 pause, 800 kB commands of escapes, lists of 9,000 elements for eight policies of nested macros, small commands
-that take some milliseconds each, or requests to read a run of 6,000 calls. Each row has the normal key's median
-and 95th percentile, and the ratio of its median to that without the other.
+that take some milliseconds each, or requests to read a run of 6,000 calls. Each row has the normal key's
+median and 95th percentile, and the ratio of its median to that without the other.
 """
 
 from __future__ import annotations
