@@ -21,7 +21,7 @@ from engine.matching import index, lookups, matcher, multi_search, selectivity
 from engine.matching.decision import decide
 from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
-from engine.model import ACTIONS, STRENGTH, Condition, Policy, ToolCall
+from engine.model import ACTIONS, STRENGTH, Condition, Policy, ToolCall, ToolDeclaration, ToolSet
 from tests.bench.near_misses import NearMisses
 from tests.bench.workload import Company
 from tests.engine.fields.test_required_literals import patterns
@@ -82,12 +82,26 @@ FIELDS = (
     "user.scopes",
     "run.task",
     "derived.shellCommands",
+    "derived.commands.program",
+    "derived.commands.0.pipedInto",
+    "derived.deletes",
+    "derived.files",
+    "derived.hosts",
+    "derived.recipients",
+    "derived.recipientDomains",
+    "derived.sql.verb",
+    "derived.sql.where",
+    "derived.amount",
+    "derived.text",
+    "tool.kind",
+    "tool.effect",
 )
 WORDS = (
     *("wire", "Wire", "WIRE", "rm -rf /", "k", "K", "\u212a", "s", "S", "\u017f", "ß", "ẞ", "ss", "SS"),
     *("İ", "i̇", "ı", "σ", "ς", "Σ", "ﬁ", "fi", "a\0b", "a\nb", "\x1f", "", " ", "é", "e\u0301", "😀"),
     *("aa", "aaa", "ab", "ba", "100", "1e2", "1.0", "1", "-0", "0", "0x10", " 1", "١", "1_0", "true"),
     *("null", "NaN", "inf", "1e400", "9" * 30),
+    *('{"a": "k\\u006b rm -rf /"}', '["wire", {"to": "k@s.example"}]', "a@b, k", "drop table k", "shell"),
     *("r''m -rf /", "k=wire; $k | s", "sudo k", "echo wire | sh", "unreadable", "eval " * 20),
 )
 NUMBERS = (
@@ -140,6 +154,11 @@ EXPRESSIONS = (
     'has(inputPayload.b) && inputPayload.b.exists(x, x == "k")',
     'agentId == "k" || toolName == "s"',
     'agentId.contains("s")',
+    'tool.kind == "shell"',
+    'tool.kind in ["shell", "mail"] && derived.recipients.exists(r, r.contains("k"))',
+    'tool.kind != "unknown" && derived.commands.exists(c, c.program == "rm" && "-rf" in c.options)',
+    'toolName == "wire" && has(derived.amount) && derived.amount >= 1',
+    'size(derived.files) > 0 && tool.effect == "write"',
 )  # fmt: skip
 
 
@@ -171,6 +190,13 @@ conditions = st.one_of(
 )
 
 
+TOOLS = (
+    ToolSet(
+        "t", "T", (ToolDeclaration(("wire",), "shell", "execute"), ToolDeclaration(("k",), "mail", "send"))
+    ),
+)
+
+
 def compiles(policy: Policy) -> bool:
     try:
         CompiledPolicy.of(policy)
@@ -192,7 +218,8 @@ policies = st.builds(
 ).filter(compiles)
 policy_sets = st.lists(policies, min_size=1, max_size=12)
 
-payloads = st.dictionaries(st.sampled_from(["a", "b", "0", "x.y"]), values, max_size=4)
+keys = st.sampled_from(["a", "b", "0", "x.y", "a", "b", "command", "to", "path", "url", "query", "amount"])
+payloads = st.dictionaries(keys, values, max_size=4)
 calls = st.builds(
     ToolCall.of,
     toolName=words | st.sampled_from(["wire", "k"]),
@@ -240,7 +267,7 @@ def block(*found: Condition) -> list[Policy]:
 @example(block(Condition("inputPayload.a", "greater_than", 5)), [ToolCall.of(inputPayload={"a": ["x"]})])
 @in_both_sizes
 def test_index_equals_scan(found: list[Policy], asked: list[ToolCall]) -> None:
-    ruleset = Ruleset.build(found)
+    ruleset = Ruleset.build(found, tools=TOOLS)
     for call in asked:
         same(ruleset, call)
 
@@ -259,7 +286,7 @@ changes = st.one_of(
 def test_index_equals_scan_after_changes(
     found: list[Policy], sequence: list[tuple[str, Any]], asked: list[ToolCall]
 ) -> None:
-    ruleset = Ruleset.build(found)
+    ruleset = Ruleset.build(found, tools=TOOLS)
     plain = {policy.policy_id: policy for policy in found}
     for revision, (kind, what) in enumerate(sequence, 1):
         before, answers = ruleset, [ruleset.evaluate(call) for call in asked]
@@ -279,7 +306,7 @@ def test_index_equals_scan_after_changes(
         for call in asked:
             same(ruleset, call)
         assert dict(ruleset.policies) == plain and len(ruleset.policies) == len(plain)
-        assert ruleset.digest == Ruleset.build(plain.values()).digest
+        assert ruleset.digest == Ruleset.build(plain.values(), tools=TOOLS).digest
         assert [before.evaluate(call) for call in asked] == answers, "an old snapshot changed"
 
 

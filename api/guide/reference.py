@@ -26,6 +26,8 @@ from api.settings import TABLE
 from api.store.webhooks import EVENTS
 from engine.conditions import operands
 from engine.conditions.operators import OPERATORS
+from engine.fields import computed
+from engine.model import TOOL_KINDS, UNKNOWN_KIND
 
 FOLDER: Final = Path(__file__).parent / "reference"
 NOTE: Final = "<!-- Made by `make guide` from the tables in the code; change those, not this page. -->"
@@ -229,6 +231,37 @@ def policies() -> str:
     )
 
 
+def fields() -> str:
+    """What the service works out of a call, by the table of it."""
+    rows: list[tuple[str, str, str, str]] = []
+    for root, members in computed.MEMBERS.items():
+        for name, member in members.items():
+            lacking = "may be missing: guard it with `has()`" if member.optional else "always there"
+            rows.append((code(f"{root}.{name}"), KINDS[member.kind], lacking, member.meaning))
+            for key, kind in member.shape.items():
+                rows.append((code(f"{root}.{name}.{key}"), KINDS[kind], "of each entry", ""))
+    return page(
+        "Computed fields",
+        "Worked out of the call by the service, only when a policy that may concern the call asks; never sent by "
+        "a caller. For field conditions and for expressions. A field condition takes an empty list for missing; "
+        "in an expression the list is there and empty.",
+        table(("Field", "What it is", "In expressions", "What it has"), rows),
+        "A call that goes beyond what can be read of it in bounded time is an ERROR for conditions on what was "
+        "read only in part, unless what was read proves them. Its last entry is `unreadable`.",
+        "## Tools",
+        "`tool.kind` is one of " + ", ".join(map(code, (*TOOL_KINDS, UNKNOWN_KIND))) + ".",
+    )
+
+
+KINDS: Final = {
+    "text": "text",
+    "number": "number",
+    "boolean": "true or false",
+    "list": "list of texts",
+    "records": "list of objects",
+}
+
+
 def _subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -289,6 +322,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "events": events,
     "errors": errors,
     "policies": policies,
+    "fields": fields,
     "settings": settings,
     "commands": commands,
     "metrics": metrics,

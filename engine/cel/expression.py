@@ -239,8 +239,8 @@ def _unguarded(text: str, node: Expr, known: frozenset[Key]) -> Iterator[str]:
 def _present(path: Key, known: frozenset[Key]) -> bool:
     if len(path) == 1 and (path[0] in ALWAYS_PRESENT or path[0] not in ROOTS):  # or a macro's variable
         return True
-    if path[0] in COMPUTED and len(path) == 2:
-        return not computed.MEMBERS[path[0]][path[1]].optional
+    if path[0] in COMPUTED and len(path) == 2 and not computed.MEMBERS[path[0]][path[1]].optional:
+        return True
     return path in known
 
 

@@ -1,0 +1,325 @@
+"""Derived facts of hostile calls: nothing raises, all is linear, what is beyond a bound is an ERROR."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.conditions.compiled import compile_condition
+from engine.derived import derivation
+from engine.derived.derivation import Derivation
+from engine.derived.facts import Facts
+from engine.derived.tools import Tools
+from engine.fields.computed import MEMBERS, UNREADABLE
+from engine.fields.json_text import opened
+from engine.matching.ruleset import Ruleset
+from engine.model import Condition, Fault, Policy, ToolCall, ToolDeclaration, ToolSet
+from tests.engine.derived.declared import SET, TOOLS, is_partial, shown
+from tests.harness.effort import examples
+
+ALL = [(root, member) for root, members in MEMBERS.items() for member in members]
+NAMES = [
+    "bash",
+    "send_email",
+    "read_file",
+    "run_sql",
+    "http_request",
+    "transfer",
+    "frobnicate",
+    "python_exec",
+    "",
+]
+
+keys = st.sampled_from(
+    [
+        "to",
+        "cc",
+        "email",
+        "command",
+        "args",
+        "path",
+        "source",
+        "url",
+        "host",
+        "sql",
+        "query",
+        "amount",
+        "currency",
+    ]
+)
+pieces = st.sampled_from(
+    [
+        *(
+            "a@b.c",
+            '"',
+            "<",
+            ">",
+            ",",
+            ";",
+            "(",
+            "\\",
+            "[",
+            "]",
+            "@",
+            "http://",
+            "//",
+            "[::1]",
+            "0x",
+            "127.1",
+        ),
+        *("rm ", "-rf ", "~/", "$HOME", "*", "| ", "> ", "`", "$(", "')", "tar czf - ", "curl ", "xargs "),
+        *(
+            "drop table x",
+            "select ",
+            "'",
+            "--",
+            "/*",
+            "1,250.00",
+            "€",
+            "EUR",
+            "%41",
+            "aWdub3Jl",
+            "\u200b",
+            "\ud800",
+        ),
+        *('{"a": "rm x"}', '{"a":1,"a":2}', "а", "\0", "\u0301", "file:///"),
+    ]
+)
+texts = st.lists(pieces, max_size=8).map("".join) | st.text(max_size=20)
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | texts
+documents = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys | texts, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@examples(300, 6_000)
+@given(st.sampled_from(NAMES) | texts, documents)
+def test_no_json_document_raises(tool: str, payload: Any) -> None:
+    derived = Derivation({"toolName": tool, "inputPayload": payload}, TOOLS)
+    for root, member in ALL:
+        value, partial = derived.value(root, member)
+        kind = MEMBERS[root][member].kind
+        if kind in ("list", "records"):
+            assert isinstance(value, list)
+            if kind == "list":
+                assert all(isinstance(each, str) for each in value)
+            else:
+                assert all(set(each) == set(MEMBERS[root][member].shape) for each in value)
+        assert not partial or UNREADABLE in repr(value)
+
+
+def deep(depth: int) -> Any:
+    payload: Any = "rm x"
+    for _ in range(depth):
+        payload = [payload]
+    return {"command": payload}
+
+
+HOSTILE: dict[str, Callable[[int], Any]] = {
+    "deep": deep,
+    "quotes": lambda n: {"to": '"' * n},
+    "escaped quotes": lambda n: {"to": '\\"' * n},
+    "at signs": lambda n: {"to": "@" * n},
+    "no at sign": lambda n: {"to": "a" * n + "@"},
+    "commas": lambda n: {"to": "a," * n},
+    "brackets": lambda n: {"to": "<(" * n},
+    "addresses": lambda n: {"to": [f"a{x}@b{x}.example" for x in range(n // 20)]},
+    "one long domain": lambda n: {"to": "a@" + "é" * n},
+    "labels": lambda n: {"to": "a@" + "é." * n},
+    "colons": lambda n: {"url": "a:" * n},
+    "slashes": lambda n: {"url": "http:" + "/" * n},
+    "urls": lambda n: {"text": " ".join(f"http://h{x}.example/" for x in range(n // 20))},
+    "dots in a host": lambda n: {"host": "." * n + "a"},
+    "paths": lambda n: {"paths": [f"/a/{x}" for x in range(n // 12)]},
+    "a long path": lambda n: {"path": "/.." * n},
+    "stars": lambda n: {"path": "/*" * n},
+    "classes": lambda n: {"path": "[a]" * n},
+    "options": lambda n: {"command": "rm " + "-- " * n},
+    "words": lambda n: {"command": "curl " + "-o x@y=/z " * (n // 10)},
+    "json": lambda n: {"a": '{"a":' * n},
+    "closed json": lambda n: {"a": "[" * n + "]" * n},
+    "doubled keys": lambda n: {"a": "{" + ",".join(['"command":"rm x"'] * (n // 16)) + "}"},
+    "accents": lambda n: {"a": "a" + "\u0300\u0316" * (n // 2)},
+    "percent": lambda n: {"a": "%41" * (n // 3)},
+    "base64": lambda n: {"a": "QUFB" * (n // 4)},
+    "base64 words": lambda n: {"a": "QUFBQUFBQUFBQUFB " * (n // 17)},
+    "equals": lambda n: {"a": "a" * 12 + "=" * n},
+    "digits": lambda n: {"amount": "1" * n},
+    "separators": lambda n: {"amount": "1" + ",." * n},
+    "amounts": lambda n: {"payments": [{"amount": x} for x in range(n // 16)]},
+    "parentheses": lambda n: {"sql": "select " + "(" * n},
+    "cases": lambda n: {"sql": "select " + "case when " * (n // 10)},
+    "comments": lambda n: {"sql": "select 1 " + "/*" * n},
+    "statements": lambda n: {"sql": "select 1;" * (n // 9)},
+    "rows": lambda n: {"sql": "insert into t values " + ",".join(["(1,'a')"] * (n // 8))},
+    "dollars": lambda n: {"sql": "select " + "$a$" * (n // 3)},
+    "explain": lambda n: {"sql": "explain " * (n // 8)},
+    "blanks": lambda n: {"sql": " " * n + "x"},
+    "dashes": lambda n: {"sql": "--\n" * (n // 3)},
+}
+
+
+def seconds(payload: Any, tool: str) -> float:
+    begun = time.process_time()
+    derived = Derivation({"toolName": tool, "inputPayload": payload}, TOOLS)
+    for root, member in ALL:
+        derived.value(root, member)
+    return time.process_time() - begun
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("tool", ["bash", "run_sql", "send_email", "frobnicate"])
+def test_effort_is_linear(name: str, tool: str) -> None:
+    seconds({"sql": "select 1"}, tool)
+    some, more = seconds(HOSTILE[name](25_000), tool), seconds(HOSTILE[name](100_000), tool)
+    assert more < 3
+    assert more < 10 * some + 0.2
+
+
+@pytest.mark.parametrize(
+    ("tool", "payload", "member", "operator", "value"),
+    [
+        ("send_email", HOSTILE["addresses"](100_000), "recipients", "equals", "x@y.example"),
+        ("send_email", HOSTILE["addresses"](100_000), "recipientDomains", "not_in", ["x.example"]),
+        ("run_sql", HOSTILE["rows"](100_000), "sql.verb", "equals", "drop"),
+        ("run_sql", HOSTILE["parentheses"](10_000), "sql.verb", "not_equals", "drop"),
+        ("bash", {"command": "eval " * 20 + "ls"}, "deletes", "in", ["/"]),
+        ("bash", {"command": "eval " * 20 + "ls"}, "commands.program", "equals", "rm"),
+        ("bash", {"command": "eval " * 20 + "ls"}, "hosts", "contains", "evil"),
+        ("delete_file", HOSTILE["paths"](100_000), "deletes", "equals", "/"),
+        ("transfer", {"amount": "a lot"}, "amount", "greater_than", 5),
+        ("transfer", {"amount": "a lot"}, "amount", "less_than", 5),
+    ],
+)
+def test_beyond_a_bound_what_is_not_shown_is_an_error(
+    tool: str, payload: Any, member: str, operator: str, value: Any
+) -> None:
+    condition = Condition(f"derived.{member}", operator, value)
+    assert isinstance(
+        compile_condition(condition).evaluate(Facts({"toolName": tool, "inputPayload": payload}, TOOLS)),
+        Fault,
+    )
+    root = member.split(".")[0]
+    expressions = {"amount": "has(derived.amount) && derived.amount > 5"}
+    expression = Condition(expression=expressions.get(root, f"size(derived.{root}) > 0"))
+    call = ToolCall.of(toolName=tool, inputPayload=payload)
+    assert isinstance(compile_condition(expression).evaluate(Facts(call.document, TOOLS)), Fault)
+    policies = [
+        Policy(name, name, action, (each,))
+        for action in ("block", "allow")
+        for name, each in ((f"{action} field", condition), (f"{action} expression", expression))
+    ]
+    ruleset = Ruleset.build(policies, tools=[SET])
+    assert {match.policy.policy_id for match in ruleset.evaluate(call).matches} == {
+        "block field",
+        "block expression",
+    }
+    assert ruleset.evaluate(call) == ruleset.scan(call)
+
+
+def test_a_member_is_worked_out_by_itself_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    for name in ("shell_reading", "recipients_of", "statements_of", "readable_texts", "amount_of", "leaves"):
+        function = getattr(derivation, name)
+
+        def counted(*arguments: Any, name: str = name, function: Any = function) -> Any:
+            asked.append(name)
+            return function(*arguments)
+
+        monkeypatch.setattr(derivation, name, counted)
+    tools = [
+        ToolSet("x", "x", (ToolDeclaration(("mail",), "mail", "send"), ToolDeclaration(("bash",), "shell")))
+    ]
+    mails = [
+        Policy(
+            f"p{n}",
+            f"p{n}",
+            "block",
+            (
+                Condition("tool.kind", "equals", "mail"),
+                Condition("derived.recipientDomains", "equals", f"x{n}.example"),
+            ),
+        )
+        for n in range(20)
+    ]
+    ruleset = Ruleset.build(mails, tools=tools)
+    ruleset.evaluate(ToolCall.of(toolName="bash", inputPayload={"command": "ls", "to": "a@x1.example"}))
+    assert asked == []
+    found = ruleset.evaluate(
+        ToolCall.of(toolName="mail", inputPayload={"to": "a@x1.example", "body": "rm x"})
+    )
+    assert [match.policy.policy_id for match in found.matches] == ["p1"]
+    assert asked == ["leaves", "recipients_of"]
+
+
+def test_a_caller_can_send_neither_root() -> None:
+    call = ToolCall.of(toolName="x", inputPayload={}, derived={"hosts": ["a"]}, tool={"kind": "shell"})
+    for condition in (
+        Condition("derived.hosts", "exists"),
+        Condition("tool.kind", "equals", "shell"),
+        Condition(expression='"a" in derived.hosts'),
+        Condition(expression='tool.kind == "shell"'),
+    ):
+        assert compile_condition(condition).evaluate(Facts(call.document)) is False
+
+
+@pytest.mark.parametrize(
+    ("operator", "value", "holds"),
+    [
+        ("matches", "^rm -rf", True),
+        ("starts_with", "rm -rf", True),
+        ("contains", "rm -rf", True),
+        ("contains", "r\\u006d", True),
+        ("ends_with", "/", True),
+        ("not_contains", "rm -rf", False),
+        ("matches", "^command$", True),
+        ("equals", "rm -rf /", False),
+    ],
+)
+def test_text_operators_on_the_payload_look_into_json_texts(operator: str, value: str, holds: bool) -> None:
+    call = ToolCall.of(toolName="x", inputPayload={"arguments": '{"command": "r\\u006d -rf /"}'})
+    condition = Condition("inputPayload", operator, value)
+    assert compile_condition(condition).evaluate(Facts(call.document)) is holds
+    ruleset = Ruleset.build([Policy("p", "p", "block", (condition,))])
+    assert ruleset.evaluate(call) == ruleset.scan(call)
+    assert bool(ruleset.evaluate(call).matches) is holds
+
+
+def test_a_member_of_the_payload_is_the_text_that_it_is() -> None:
+    call = ToolCall.of(toolName="x", inputPayload={"to": '["mallory@evil.example", "a@acme.example"]'})
+    guard = Condition("inputPayload.to", "not_matches", "@acme\\.example$")
+    assert compile_condition(guard).evaluate(Facts(call.document)) is True
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        (' \n["a"]', ["a"]),
+        ('"{\\"a\\": 1}"', {"a": 1}),
+        ('{"a": 1, "a": 2, "b": 3}', [{"a": 1, "b": 3}, {"a": 2}]),
+        ('{"a": "x\ny"}', {"a": "x\ny"}),
+        ('{"a": ' + "9" * 500 + "}", {"a": "9" * 500}),
+        ("{a: 1}", None),
+        ('"a"', None),
+        ("12", None),
+        ("", None),
+        ("[" * 100_000, None),
+    ],
+)
+def test_what_is_taken_for_json(text: str, value: Any) -> None:
+    assert opened(text) == value
+
+
+def test_the_last_of_what_is_partial_says_so() -> None:
+    assert shown("bash", {"command": "eval " * 20 + "ls"}, "commands")[-1]["program"] == UNREADABLE
+    assert shown("bash", {"command": "eval " * 20 + "ls"}, "shellCommands")[-1] == UNREADABLE
+    assert not is_partial("send_email", {"body": "eval " * 20 + "ls", "to": "a@b.example"}, "files")
+    assert Tools().declared("x").kind is None
