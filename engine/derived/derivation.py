@@ -22,7 +22,7 @@ from engine.derived.recipients import domains_of, recipients_of
 from engine.derived.shell_commands import shell_reading
 from engine.derived.sql import sql_texts, statements_of
 from engine.derived.text import readable_texts
-from engine.derived.tools import Tools, kind_of
+from engine.derived.tools import Tools, of_tool
 from engine.fields.computed import DERIVED, MEMBERS, TOOL, UNREADABLE
 from engine.fields.json_text import opened
 from engine.fields.scalars import text_of
@@ -37,8 +37,8 @@ class Derivation:
     """The computed members of one call."""
 
     def __init__(self, document: Mapping[str, Json], tools: Tools) -> None:
-        self._document = document
-        self._tools = tools
+        self.document = document
+        self.tools = tools
         self._values: dict[tuple[str, str], Value] = {}
 
     def value(self, root: str, member: str) -> Value:
@@ -53,20 +53,20 @@ class Derivation:
 
     @cached_property
     def tool_name(self) -> str:
-        name = self._document.get("toolName")
+        name = self.document.get("toolName")
         return name if isinstance(name, str) else ""
 
     @cached_property
     def tool(self) -> ToolDeclaration:
-        return self._tools.declared(self.tool_name)
+        return self.tools.declared(self.tool_name)
 
     @cached_property
     def leaves(self) -> list[Leaf]:
-        return leaves(self._document)
+        return leaves(self.document)
 
     @cached_property
     def shell(self) -> ShellReading:
-        return shell_reading(self._document)
+        return shell_reading(self.document)
 
     @cached_property
     def shell_is_partial(self) -> bool:
@@ -119,7 +119,7 @@ class Derivation:
         return _records("sql", statements, partial or (self.runs and self.shell_is_partial))
 
     def text(self) -> Value:
-        return readable_texts(_all_texts(self._document.get("inputPayload"))), False
+        return readable_texts(_all_texts(self.document.get("inputPayload"))), False
 
 
 def _texts(texts: list[str], partial: bool) -> Value:
@@ -158,8 +158,8 @@ def _all_texts(payload: Json) -> list[str]:
 
 
 _MEMBERS: Final[Mapping[tuple[str, str], Callable[[Derivation], Value]]] = {
-    (TOOL, "kind"): lambda of: (kind_of(of.tool), False),
-    (TOOL, "effect"): lambda of: (of.tool.effect, False),
+    (TOOL, "kind"): lambda of: (of_tool(of.tools, of.document, "kind"), False),
+    (TOOL, "effect"): lambda of: (of_tool(of.tools, of.document, "effect"), False),
     (DERIVED, "shellCommands"): Derivation.shell_commands,
     (DERIVED, "commands"): Derivation.structured,
     (DERIVED, "reads"): lambda of: _texts(*of.files.texts("reads")),

@@ -15,8 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from engine.derived.derivation import Derivation
-from engine.derived.tools import NO_TOOLS, Tools
-from engine.fields.computed import MEMBERS
+from engine.derived.tools import NO_TOOLS, Tools, of_tool
+from engine.fields.computed import MEMBERS, TOOL
 from engine.fields.json_text import opened
 from engine.fields.paths import Path
 from engine.fields.scalars import keys_of, number_of, text_of, value_keys, whole
@@ -161,8 +161,13 @@ class Facts(msgspec.Struct, eq=False):
         """What the call shows at a path."""
         view = self._views.get(path.text)
         if view is None:
-            document = self.document if path.root not in MEMBERS else self._shown(path)
-            view = self._views[path.text] = View(path, resolve(document, path))
+            if path.root not in MEMBERS:
+                ends = resolve(self.document, path)
+            elif path.root == TOOL:  # which the index asks of every call
+                ends = (of_tool(self.tools, self.document, path.segments[0]),)
+            else:
+                ends = resolve(self._shown(path), path)
+            view = self._views[path.text] = View(path, ends)
         return view
 
     def is_partial(self, root: str, member: str) -> bool:

@@ -14,12 +14,12 @@ before fewer, then the later one. Knows nothing of calls.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from engine.fields.pattern import Pattern, compile_pattern
 from engine.fields.words import LONGEST_NAME, WORD, words_of
-from engine.model import UNKNOWN_KIND, ToolDeclaration, ToolSet
+from engine.model import UNKNOWN_KIND, Json, ToolDeclaration, ToolSet
 
 MOST_REMEMBERED: Final = 4_096
 """Names of tools whose declarations are remembered."""
@@ -67,8 +67,12 @@ NO_TOOLS: Final = Tools()
 """Where nothing is declared."""
 
 
-def kind_of(tool: ToolDeclaration) -> str:
-    """What `tool.kind` shows."""
+def of_tool(tools: Tools, document: Mapping[str, Json], member: str) -> str:
+    """What `tool.kind` and `tool.effect` show."""
+    name = document.get("toolName")
+    tool = tools.declared(name) if isinstance(name, str) else UNDECLARED
+    if member == "effect":
+        return tool.effect
     return tool.kind or (UNKNOWN_KIND if tool is UNDECLARED else "other")
 
 
