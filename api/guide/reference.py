@@ -242,9 +242,9 @@ def fields() -> str:
                 rows.append((code(f"{root}.{name}.{key}"), KINDS[kind], "of each entry", ""))
     return page(
         "Computed fields",
-        "Worked out of the call by the service, only when a policy that may concern the call asks; never sent "
-        "by a caller. For field conditions and for expressions. A field condition takes an empty list for "
-        "missing; in an expression the list is there and empty.",
+        "Worked out of the call by the service, only when a policy that may concern the call asks; never "
+        "sent by a caller. For field conditions and for expressions. A field condition takes an empty list "
+        "for missing; in an expression the list is there and empty.",
         table(("Field", "What it is", "In expressions", "What it has"), rows),
         "A call that goes beyond what can be read of it in bounded time is an ERROR for conditions on what "
         "was read only in part, unless what was read proves them. Its last entry is `unreadable`.",
