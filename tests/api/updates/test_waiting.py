@@ -1,24 +1,18 @@
-"""Long polls and event streams: who waits is woken, what ends ends, and nobody costs the others anything."""
+"""Long polls: who waits is woken, what ends ends, and nobody costs the others anything."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
-from api.database.transaction import Change
 from api.handlers import approvals as approval_handlers
-from api.handlers import stream as stream_handler
-from api.store import accounts
-from api.updates.hub import MOST_QUEUED
 from tests.harness.application import PEOPLE, Service
 
 HOLD = {
@@ -77,177 +71,6 @@ def test_what_is_halted_does_not_read_as_free_to_act(tmp_path: Path) -> None:
         run = (await service.call("agent", "GET", "/v1/runs/run-1")).json()
         assert not any("halted" in call for call in run["toolCalls"])
         assert "halted" not in (await service.call("agent", "GET", path)).json()
-
-    played(tmp_path, scene)
-
-
-class Stream:
-    """One open GET /v1/stream, read as it arrives."""
-
-    def __init__(self, received: asyncio.Queue[dict[str, Any]]) -> None:
-        self._received = received
-        self.start: dict[str, Any] = {}
-        self._text = ""
-
-    async def block(self) -> str | None:
-        """The next event or comment, None at the end of the stream."""
-        while "\n\n" not in self._text:
-            message = await asyncio.wait_for(self._received.get(), 10)
-            self._text += message.get("body", b"").decode()
-            if not message.get("more_body", False):
-                return None
-        block, _, self._text = self._text.partition("\n\n")
-        return block
-
-    async def event(self) -> tuple[str, dict[str, Any]]:
-        block = await self.block()
-        assert block is not None
-        name, data = block.split("\n")
-        return name.removeprefix("event: "), msgspec.json.decode(data.removeprefix("data: "))
-
-
-@contextlib.asynccontextmanager
-async def streaming(service: Service, who: str, query: str = "") -> AsyncIterator[Stream]:
-    received: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-    gone = asyncio.Event()
-    requests = iter([{"type": "http.request", "body": b"", "more_body": False}])
-
-    async def receive() -> dict[str, Any]:
-        for message in requests:
-            return message
-        await gone.wait()
-        return {"type": "http.disconnect"}
-
-    headers = [(name.lower().encode(), value.encode()) for name, value in service.credentials[who].items()]
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": "1.1",
-        "method": "GET",
-        "path": "/v1/stream",
-        "raw_path": b"/v1/stream",
-        "query_string": query.encode(),
-        "root_path": "",
-        "scheme": "http",
-        "headers": headers,
-        "client": ("127.0.0.1", 1),
-        "server": ("service.example", 80),
-    }
-    running = asyncio.create_task(service.application(scope, receive, received.put))
-    stream = Stream(received)
-    stream.start = await asyncio.wait_for(received.get(), 10)
-    try:
-        yield stream
-    finally:
-        gone.set()
-        await asyncio.wait_for(running, 10)
-
-
-def test_a_stream_tells_what_happens_in_its_organisation(tmp_path: Path) -> None:
-    async def scene(service: Service) -> None:
-        async with streaming(service, "reviewer") as stream, streaming(service, "other reviewer") as other:
-            assert stream.start["status"] == 200
-            headers = dict(stream.start["headers"])
-            assert headers[b"content-type"].startswith(b"text/event-stream")
-            assert headers[b"x-accel-buffering"] == b"no"
-            assert await stream.block() == "retry: 2000\n: connected"
-            approval_id = await held(service)
-            name, data = await stream.event()
-            assert (name, data) == (
-                "approval",
-                {"approvalId": approval_id, "status": "pending", "runId": "run-1"},
-            )
-            name, data = await stream.event()
-            assert (name, data["toolCallId"], data["toolCallStatus"]) == (
-                "decision",
-                "call-1",
-                "awaiting_approval",
-            )
-            await service.call("reviewer", "POST", f"/v1/approvals/{approval_id}/reject")
-            name, data = await stream.event()
-            assert (name, data["status"]) == ("approval", "rejected")
-            await service.call("admin", "POST", "/v1/halt", {"scope": "all", "reason": "x"})
-            name, data = await stream.event()
-            assert (name, data["active"]) == ("halt", True)
-            await service.call("other admin", "POST", "/v1/halt", {"scope": "all", "reason": "x"})
-            assert await other.block() == "retry: 2000\n: connected"
-            name, _ = await other.event()
-            assert name == "halt"
-        assert not service.context.hub._streams
-
-    played(tmp_path, scene)
-
-
-def test_a_stream_may_be_of_some_events_only(tmp_path: Path) -> None:
-    async def scene(service: Service) -> None:
-        async with streaming(service, "reviewer", "events=approval,halt") as stream:
-            await stream.block()
-            await held(service, 1)
-            await held(service, 2)
-            assert [(await stream.event())[0] for _ in range(2)] == ["approval", "approval"]
-        answer = await service.call("reviewer", "GET", "/v1/stream?events=approval,runs")
-        assert answer.status_code == 422 and "`runs`" in answer.json()["detail"]
-
-    played(tmp_path, scene)
-
-
-def test_only_reviewers_and_admins_may_stream(tmp_path: Path) -> None:
-    async def scene(service: Service) -> None:
-        for who, status in (("viewer", 403), ("agent", 401), ("nobody", 401)):
-            assert (await service.call(who, "GET", "/v1/stream")).status_code == status
-
-    played(tmp_path, scene)
-
-
-def test_a_quiet_stream_is_kept_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_handler, "KEEP_ALIVE", 0.05)
-
-    async def scene(service: Service) -> None:
-        async with streaming(service, "admin") as stream:
-            blocks = [await stream.block() for _ in range(4)]
-            assert blocks == ["retry: 2000\n: connected", *[": keep-alive"] * 3]
-
-    played(tmp_path, scene)
-
-
-@pytest.mark.parametrize("cause", ["disabled", "demoted", "expired"])
-def test_a_stream_ends_when_its_token_would_be_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: str
-) -> None:
-    monkeypatch.setattr(stream_handler, "KEEP_ALIVE", 0.05)
-
-    async def scene(service: Service) -> None:
-        user_id = service.callers["reviewer"].user_id
-        assert user_id is not None
-        async with streaming(service, "reviewer") as stream:
-            assert await stream.block() is not None
-            if cause == "expired":
-                service.clock.advance(service.settings.token_seconds + 1)
-            else:
-                change: dict[str, Any] = {"enabled": False} if cause == "disabled" else {"role": "viewer"}
-                await service.context.writer.write(
-                    lambda transaction: accounts.change_user(
-                        transaction, "default", user_id, "test", **change
-                    )
-                )
-            for _ in range(100):
-                if await stream.block() is None:
-                    return
-            raise AssertionError("the stream goes on")
-
-    played(tmp_path, scene)
-
-
-def test_a_reader_that_falls_behind_is_cut_off(tmp_path: Path) -> None:
-    async def scene(service: Service) -> None:
-        hub = service.context.hub
-        changes = hub.stream("default", ("decision",))
-        first = asyncio.ensure_future(anext(changes))
-        await asyncio.sleep(0)
-        hub.publish([Change("default", "decision", str(number)) for number in range(MOST_QUEUED + 10)])
-        with pytest.raises(StopAsyncIteration):
-            await first
-        assert not hub._streams
 
     played(tmp_path, scene)
 
