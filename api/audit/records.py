@@ -14,12 +14,12 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
-from peewee import SqliteDatabase, fn
+from peewee import fn
 
 from api import clock
 from api.database.audit_chain import FIRST_CHAIN, MOST_READ
 from api.database.models import Audit, ChainTip
-from api.database.table import database
+from api.database.table import is_sqlite
 
 TIME_OF_ID = len("aud_") + 12
 """Characters of an `auditId` up to the end of its time, in milliseconds."""
@@ -103,7 +103,7 @@ def up_to_now(chosen: Filter) -> Filter:
     """The same records without those that are still to come."""
     if chosen.ends is not None:
         return chosen
-    if _is_sqlite():
+    if is_sqlite():
         own = (Audit.organisation_id == chosen.organisation_id) & (Audit.chain == FIRST_CHAIN)
         return replace(
             chosen, ends={FIRST_CHAIN: Audit.select(fn.MAX(Audit.sequence)).where(own).scalar() or 0}
@@ -168,7 +168,7 @@ def find_record(organisation_id: str, audit_id: str) -> dict[str, Any] | None:
 def find_near(organisation_id: str, audit_id: str, at: str | None = None) -> dict[str, Any] | None:
     """The record with this id, written `at` this moment if that is known. Ids have no index, which every
     event would pay for; they begin with the time, so a record is looked for where the log reaches it."""
-    if _is_sqlite():
+    if is_sqlite():
         begin = audit_id[:TIME_OF_ID]
         near = _from(organisation_id, Audit.audit_id, lambda found: found[:TIME_OF_ID] < begin)
     else:
@@ -178,7 +178,7 @@ def find_near(organisation_id: str, audit_id: str, at: str | None = None) -> dic
 
 def at_time(organisation_id: str, at: str, type: str) -> Iterator[dict[str, Any]]:
     """The records of this type that were written at this moment."""
-    if _is_sqlite():
+    if is_sqlite():
         near = _from(organisation_id, Audit.at, lambda found: found < at)
     else:
         near = _own(organisation_id)
@@ -227,10 +227,6 @@ def _records(query: Any) -> Iterator[dict[str, Any]]:
 
 def _member(name: str) -> Any:
     """A member of the record that has no column of its own."""
-    if _is_sqlite():
+    if is_sqlite():
         return fn.json_extract(Audit.record, f"$.{name}")
     return fn.json_extract_path_text(Audit.record.cast("json"), name)
-
-
-def _is_sqlite() -> bool:
-    return isinstance(database.obj, SqliteDatabase)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from peewee import DatabaseProxy, Model
+from peewee import DatabaseProxy, Model, SqliteDatabase
 
 database = DatabaseProxy()
 
@@ -11,6 +11,10 @@ class Table(Model):
     class Meta:
         database = database
         legacy_table_names = False
+
+
+def is_sqlite() -> bool:
+    return isinstance(database.obj, SqliteDatabase)
 
 
 def counter(name: str) -> int:

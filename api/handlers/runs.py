@@ -18,7 +18,7 @@ from api.ingestion.decide import halted
 from api.store import halts, runs
 
 _encode = msgspec.json.encode
-_Cursor = Annotated[int, Meta(ge=1, le=2**62)]
+_Cursor: Any = tuple[str, Annotated[int, Meta(ge=1, le=2**62)]]
 
 WAIT_CHECK = 30.0
 """Seconds between looks at the database while waiting, should a wake-up by another process be lost."""
@@ -69,7 +69,7 @@ async def _first_of(changed: asyncio.Future[None], ended: asyncio.Future[None], 
     await asyncio.wait([changed, ended], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
 
-def _listed(*arguments: Any) -> tuple[bytes, int, int | None]:
+def _listed(*arguments: Any) -> tuple[bytes, int, runs.Position | None]:
     """A page of runs as it is sent: to write it may take long, too."""
     items, total, position = runs.list_runs(*arguments)
     return _encode(items), total, position

@@ -10,7 +10,7 @@ from typing import Any
 
 from api.database.connection import Database, marks
 from api.database.id_index import EVENTS, IdIndex
-from api.database.models import numbers_of
+from api.database.lanes.lease import spans
 from api.database.transaction import Transaction
 
 _OLD_EVENTS = (
@@ -58,11 +58,10 @@ def events(transaction: Transaction, id_index: IdIndex, before: str, most: int) 
 
 def _old_events(store: Database, before: str, most: int) -> list[tuple[Any, ...]]:
     """The oldest events, if they were received before that time: of each lane the first ones."""
-    lanes = [0] if store.is_sqlite else [0, *(int(row[0]) for row in store.rows("SELECT lane_no FROM lanes"))]
     found: list[tuple[Any, ...]] = []
-    for lane in lanes:
-        rows = store.rows(_OLD_EVENTS, (numbers_of(lane) - 1, most - len(found)))
-        found += [row for row in rows if row[1] < before and row[0] < numbers_of(lane + 1)]
+    for first, last in spans(store):
+        rows = store.rows(_OLD_EVENTS, (first - 1, most - len(found)))
+        found += [row for row in rows if row[1] < before and row[0] <= last]
         if len(found) >= most:
             break
     return found

@@ -9,6 +9,7 @@ import msgspec
 
 from api import clock
 from api.database.connection import Database, marks
+from api.database.lanes.lease import spans
 from api.store.call_facts import facts_of_run, refers, whole
 from engine.analysis.backtest import Recorded
 from engine.model import ToolCall
@@ -34,8 +35,7 @@ def recorded(
     limit: int = 10_000,
 ) -> list[Recorded]:
     """The most recent calls of an organisation, oldest first; times are ISO 8601 UTC as stored."""
-    where, parameters = _between(organisation_id, since, until)
-    return _calls(store, f"{_COLUMNS}{where} ORDER BY c.call_no DESC LIMIT ?", [*parameters, limit])[::-1]
+    return list(each_recorded(store, organisation_id, since=since, until=until, limit=limit))
 
 
 def each_recorded(
@@ -47,18 +47,26 @@ def each_recorded(
     limit: int = 10_000,
 ) -> Iterator[Recorded]:
     """The same some at a time, so that large payloads do not fill the memory."""
-    where, parameters = _between(organisation_id, since, until)
-    newest = f"SELECT c.call_no FROM tool_calls c WHERE c.organisation_id = ?{where}"
-    numbers = [
-        row[0]
-        for row in store.read_here(
-            store.rows, f"{newest} ORDER BY c.call_no DESC LIMIT ?", [*parameters, limit]
-        )
-    ][::-1]
+    numbers = store.read_here(_newest, store, organisation_id, since, until, limit)
     for start in range(0, len(numbers), AT_ONCE):
-        first, last = numbers[start], numbers[min(start + AT_ONCE, len(numbers)) - 1]
-        page = f"{_COLUMNS}{where} AND c.call_no BETWEEN ? AND ? ORDER BY c.call_no"
-        yield from store.read_here(_calls, store, page, [*parameters, first, last])
+        some = numbers[start : start + AT_ONCE]
+        page = f"{_COLUMNS} AND c.call_no IN ({marks(some)}) ORDER BY c.decided_at, c.call_no"
+        yield from store.read_here(_calls, store, page, [organisation_id, *some])
+
+
+def _newest(
+    store: Database, organisation_id: str, since: str | None, until: str | None, limit: int
+) -> list[int]:
+    """The numbers of the most recent calls, oldest first: of each lane its last ones, merged by time."""
+    where, parameters = _between(organisation_id, since, until)
+    statement = (
+        f"SELECT c.decided_at, c.call_no FROM tool_calls c WHERE c.organisation_id = ?{where}"
+        " AND c.call_no BETWEEN ? AND ? ORDER BY c.call_no DESC LIMIT ?"
+    )
+    found: list[tuple[str, int]] = []
+    for first, last in spans(store):
+        found += [(at, number) for at, number in store.rows(statement, [*parameters, first, last, limit])]
+    return [number for _, number in sorted(found)[-limit:]] if limit else []
 
 
 def _between(organisation_id: str, since: str | None, until: str | None) -> tuple[str, list[Any]]:

@@ -10,11 +10,12 @@ from hashlib import sha256
 from typing import Any
 
 import msgspec
-from peewee import JOIN, Case, fn
+from peewee import JOIN, Case, Tuple, fn
 
 from api.caller import Caller
 from api.database.id_index import IdIndex
 from api.database.models import CallTable, Event, Run
+from api.database.table import is_sqlite
 from api.store.approvals import input_payload, is_own
 from api.store.call_facts import ASSERTED
 
@@ -53,14 +54,18 @@ class _Facts(msgspec.Struct):
 _facts_of_call = msgspec.json.Decoder(_Facts).decode
 
 
+Position = tuple[str, int]
+"""Where a page ends: when its last run began, and the run's number."""
+
+
 def list_runs(
     id_index: IdIndex,
     caller: Caller,
     status: str | None,
     agent_id: str | None,
     limit: int,
-    before: int | None,
-) -> tuple[list[dict[str, Any]], int, int | None]:
+    before: Position | None,
+) -> tuple[list[dict[str, Any]], int, Position | None]:
     """One page of run summaries, newest first; how many there are in all; where the next page begins."""
     chosen = Run.organisation_id == caller.organisation_id
     if caller.kind == "key":
@@ -73,14 +78,16 @@ def list_runs(
     if agent_id is not None:
         chosen &= Run.agent_id == agent_id
     total = Run.select().where(chosen).count()
+    # Numbers grow with time on SQLite; on PostgreSQL they do in each lane for itself.
+    keys = (Run.run_no,) if is_sqlite() else (Run.started_at, Run.run_no)
     if before is not None:
-        chosen &= Run.run_no < before
-    rows = list(_bounded().where(chosen).order_by(Run.run_no.desc()).limit(limit + 1))
+        chosen &= Tuple(*keys) < Tuple(*before[-len(keys) :])
+    rows = list(_bounded().where(chosen).order_by(*(key.desc() for key in keys)).limit(limit + 1))
     more = len(rows) > limit
     rows = rows[:limit]
     counts = _counts(id_index, [row.run_no for row in rows])
     summaries = [{**_facts(row), "toolCallCounts": counts[row.run_no]} for row in rows]
-    return summaries, int(total), rows[-1].run_no if more else None
+    return summaries, int(total), (rows[-1].started_at, rows[-1].run_no) if more else None
 
 
 def _bounded() -> Any:
@@ -153,7 +160,7 @@ def find_run(id_index: IdIndex, caller: Caller, run_id: str) -> dict[str, Any] |
         CallTable.select(CallTable, Event.body)
         .join(Event, JOIN.LEFT_OUTER, on=(Event.event_no == CallTable.event_no))
         .where(id_index.calls_of([row.run_no]))
-        .order_by(CallTable.call_no)
+        .order_by(CallTable.decided_at, CallTable.call_no)
         .objects()
     )
     found, size = [], 0

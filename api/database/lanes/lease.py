@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from api.database.audit_chain import Tip
+from api.database.connection import Database
 from api.database.lanes.session import Rows, Statement
 from api.database.models import numbers_of
 
@@ -84,6 +85,13 @@ def lease(ask: Ask, owner: str) -> Lane:
     number, epoch, version, next_no = found[0]
     tips = {name: (int(sequence), digest) for name, sequence, digest in ask(_TIPS, (number,))}
     return Lane(int(number), int(epoch), int(version), int(next_no), tips)
+
+
+def spans(store: Database) -> list[tuple[int, int]]:
+    """The first and the last number of each lane, 0 being that of SQLite and of databases of before: rows are
+    in order of time within each."""
+    lanes = [] if store.is_sqlite else [int(row[0]) for row in store.rows("SELECT lane_no FROM lanes")]
+    return [(numbers_of(lane), numbers_of(lane + 1) - 1) for lane in [0, *sorted(lanes)]]
 
 
 def release(ask: Callable[[str, Sequence[Any]], Any], process: str) -> None:

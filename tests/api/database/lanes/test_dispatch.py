@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from api.database.writer import Writer
+from api.store.recorded_calls import recorded
 from tests.faults.database_faults import HOLD, intact, payment, rows
 from tests.harness.application import Service, event
 
@@ -184,5 +185,24 @@ def test_a_lane_that_another_node_has_taken_is_given_up(
         answers = await asyncio.gather(*(post(running, look(n)) for n in range(20, 60)))
         assert {answer.status_code for answer in answers} == {200}
         assert (await rows(running))["events"] == 61
+
+    played(tmp_path, postgres_url, steps)
+
+
+def test_lists_are_in_order_of_time_whichever_lane_wrote(tmp_path: Path, postgres_url: str) -> None:
+    async def steps(running: Service) -> None:
+        for turn in range(4):
+            await asyncio.gather(*(post(running, look(f"{turn}{n}", f"run-{turn}{n}")) for n in range(5)))
+            running.clock.advance(1)
+        found, path = [], "/v1/runs?limit=3"
+        while path:
+            answer = await running.call("admin", "GET", path)
+            found += [(run["startedAt"], run["runId"]) for run in answer.json()]
+            path = answer.headers.get("link", "").partition("<")[2].partition(">")[0]
+        assert len({run for _, run in found}) == len(found) == 21
+        assert [at for at, _ in found] == sorted((at for at, _ in found), reverse=True)
+        calls = recorded(running.context.store, "default", limit=15)
+        assert [call.at for call in calls] == sorted(call.at for call in calls)
+        assert {call.key[:5] for call in calls} == {"run-1", "run-2", "run-3"}
 
     played(tmp_path, postgres_url, steps)
