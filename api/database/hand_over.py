@@ -50,6 +50,9 @@ class Ingest(Protocol):
     def limited(self, events: Sequence[Any]) -> list[bool]:
         """Prepare them; of each, whether a rate limit matches it."""
 
+    def catch_up(self) -> None:
+        """Bring what is in memory to what the database says, outside of a transaction."""
+
     def versions(self) -> dict[str, int]:
         """Of what is in memory: those of `lanes/guards.py` that it decides by."""
 

@@ -110,8 +110,8 @@ class Writer:
 
     def close(self) -> None:
         if self._thread is not None:
-            self._closed = True
             self.arrivals.close()
+            self._closed = True
             self._queue.put(None)
             self._thread.join()
             self._thread = None
@@ -301,7 +301,10 @@ class Writer:
             try:
                 return self._transact(batch, repeatable=repeatable)
             except NotRepeatable:
-                repeatable = False
+                if self.store.is_sqlite or self.ingest is None:
+                    repeatable = False
+                else:
+                    self.ingest.catch_up()  # it may take long, and a lock that others want is not held for it
             except Conflict:
                 pass
             except peewee.IntegrityError:

@@ -27,6 +27,7 @@ from api.database.connection import Database
 from api.database.errors import NeedsAnswer
 from api.database.id_index import IdIndex
 from api.database.lanes.session import Statement
+from api.database.table import counter
 from api.database.transaction import NotRepeatable, Transaction
 from api.ingestion import refused
 from api.ingestion.batch import Batch
@@ -101,6 +102,13 @@ class Ingestion:
     def limited(self, events: Sequence[Incoming]) -> list[bool]:
         self.prepare(events)
         return [event.is_limited() for event in events]
+
+    def catch_up(self) -> None:
+        revision = self._store.read_here(counter, "policies")
+        if revision > self._rules_revision():
+            self._catch_up(revision)
+        if self._store.read_here(counter, "keys") != self._keys_version():
+            self._load_keys()
 
     def versions(self) -> dict[str, int]:
         return {

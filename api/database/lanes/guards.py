@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from api.database.lanes.lease import LANE, MOVE, Lane
-from api.database.lanes.locks import EVENTS, LOCK_BUCKETS, LOCK_SECONDS, SHARED, bucket_hash
+from api.database.lanes.locks import EVENTS, LOCK_BUCKETS, SHARED, bucket_hash
 from api.database.lanes.session import Statement
 
 STATE: Final = "GV002"
@@ -21,6 +21,8 @@ RUN: Final = "GV003"
 """A run has changed."""
 LIMIT: Final = "GV004"
 """More calls count against a rate limit than fit."""
+LOCK_TIMEOUT: Final = "4s"
+"""Then the thread waits, which does so for longer."""
 COUNTERS: Final = ("policies", "keys", "halts", "webhooks")
 
 RUN_STATE: Final = (
@@ -68,7 +70,7 @@ class Assumed:
 
     def guarded(self, lane: Lane, numbers: int) -> list[Statement]:
         """What goes before the rows."""
-        statements: list[Statement] = [(SHARED, (f"{LOCK_SECONDS:.0f}s", str(EVENTS)))]
+        statements: list[Statement] = [(SHARED, (LOCK_TIMEOUT, str(EVENTS)))]
         if self.limits:
             statements.append(lock_buckets(self.limits))
         if self.held and self.runs:

@@ -23,8 +23,8 @@ from api.database.lanes.lease import Lane, lease
 from api.database.lanes.session import Rows, Session, Statement
 from api.database.postgres import REACHED
 
-SECONDS = 15.0
-"""For one pipeline, with its waits for locks."""
+SECONDS = 6.0
+"""For one pipeline, with its waits for locks, see `guards.LOCK_TIMEOUT`."""
 LONGEST = f"{SECONDS:.0f}s"
 Ended = Callable[[Exception | None], None]
 """Told on the loop how a pipeline ended; None: it is committed."""

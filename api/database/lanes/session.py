@@ -30,7 +30,7 @@ MOST_PREPARED = 300
 """Statements of a connection; others are not prepared."""
 MOST_MARKS = 32
 """In a statement that is prepared, save inserts: with more it is a list, and the next one is longer."""
-DEADLINE = 30.0
+DEADLINE = 15.0
 """Seconds for one pipeline; longer than any wait for a lock, see `locks.py`."""
 AGAIN = frozenset(("40001", "40P01"))
 """SQLSTATEs of a transaction that others stood in the way of: it is made again."""

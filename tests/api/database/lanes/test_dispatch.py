@@ -113,7 +113,9 @@ def test_a_run_keeps_its_order(tmp_path: Path, postgres_url: str) -> None:
             answer = await running.call("agent", "POST", "/v1/events/batch", {"events": events})
             assert {result["status"] for result in answer.json()["results"]} == {200}, answer.text
             found = (await running.call("admin", "GET", f"/v1/runs/{run}")).json()
-            assert [call["flags"] for call in found["toolCalls"]] == [[], [], ["after_run_ended"]]
+            flags = {call["toolCallId"]: call["flags"] for call in found["toolCalls"]}
+            late = ["after_run_ended"]
+            assert flags == {f"ca{number}": [], f"cb{number}": [], f"cf{number}": late}
             assert found["status"] == "completed" and found["task"] == "t"
 
     played(tmp_path, postgres_url, steps)
