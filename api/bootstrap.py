@@ -116,7 +116,7 @@ def _first_admin(settings: Settings) -> tuple[str, str]:
     password = settings.admin_password or passwords.generated()
     for name, problem in (
         ("GOVERNANCE_ADMIN_EMAIL", emails.problem_with(email)),
-        ("GOVERNANCE_ADMIN_PASSWORD", passwords.policy_violation(password)),
+        ("GOVERNANCE_ADMIN_PASSWORD", passwords.policy_violation(password, email)),
     ):
         if problem is not None:
             raise SettingsError(f"{name}: {problem}")

@@ -8,8 +8,10 @@ it; several processes that do it at once only share the work.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import monotonic
 from typing import Final
 
 from api.clock import Clock, iso
@@ -20,7 +22,11 @@ from api.database.transaction import Transaction
 from api.database.writer import Writer
 from api.store import expiry
 
+log = logging.getLogger("governance")
+
 DAY: Final = 86_400.0
+LEAP_SECONDS: Final = 3_600.0
+COUNTS: Final = "spent counts"
 EVERY_SECONDS: Final = 60.0
 MOST_AT_ONCE: Final = 500
 """Rows of one batch: a few milliseconds of the writer."""
@@ -43,25 +49,62 @@ class Retention:
         """The same of deliveries."""
         return iso(now - self.delivery_days * DAY) if self.delivery_days else ""
 
-    def due(self, now: float, id_index: IdIndex) -> list[Callable[[Transaction], int]]:
-        """The jobs to repeat until each deletes nothing more."""
-        jobs: list[Callable[[Transaction], int]] = [
-            lambda transaction: expiry.rate_hits(transaction, now, MOST_AT_ONCE)
-        ]
+    def due(self, now: float, id_index: IdIndex) -> dict[str, Callable[[Transaction], int]]:
+        """The jobs to repeat until each deletes nothing more, by what they delete."""
+        jobs: dict[str, Callable[[Transaction], int]] = {
+            COUNTS: lambda transaction: expiry.rate_hits(transaction, now, MOST_AT_ONCE)
+        }
         if before := self.events_before(now):
-            jobs.append(lambda transaction: expiry.events(transaction, id_index, before, MOST_AT_ONCE))
+            jobs[f"events of before {before}"] = lambda transaction: expiry.events(
+                transaction, id_index, before, MOST_AT_ONCE
+            )
         if until := self.deliveries_before(now):
-            jobs.append(lambda transaction: expiry.deliveries(transaction, until, MOST_AT_ONCE))
+            jobs[f"deliveries of before {until}"] = lambda transaction: expiry.deliveries(
+                transaction, until, MOST_AT_ONCE
+            )
         return jobs
+
+
+class Leaps:
+    """Whether the clock can be believed when it says that something is old: one that was set ahead by mistake
+    would have everything deleted."""
+
+    def __init__(self, clock: Clock, steady: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._steady = steady
+        self._apart = clock() - steady()
+        self._leapt_at: float | None = None
+
+    def settled(self) -> bool:
+        """False for a day after the clock has leapt ahead, unless it leaps back."""
+        now = self._steady()
+        ahead = self._clock() - now - self._apart
+        if ahead <= LEAP_SECONDS:
+            self._leapt_at = None
+            return True
+        if self._leapt_at is None:
+            self._leapt_at = now
+            log.warning(
+                "the clock leapt ahead by %.1f hours: nothing is deleted for a day, unless it leaps back",
+                ahead / 3_600,
+            )
+        if now - self._leapt_at < DAY:
+            return False
+        self._apart, self._leapt_at = self._apart + ahead, None
+        return True
 
 
 async def clean(retention: Retention, id_index: IdIndex, writer: Writer, now: float) -> int:
     """Delete all that is due now; returns how many rows."""
     total = 0
-    for job in retention.due(now, id_index):
+    for what, job in retention.due(now, id_index).items():
+        gone = 0
         while deleted := await writer.write(job):
-            total += deleted
+            gone += deleted
             await asyncio.sleep(BATCH_PAUSE)
+        if gone and what != COUNTS:
+            log.info("retention deleted %d %s", gone, what)
+        total += gone
     return total
 
 
@@ -69,12 +112,12 @@ async def keep_clean(
     retention: Retention, store: Database, id_index: IdIndex, writer: Writer, clock: Clock
 ) -> None:
     """Clean now and every minute, for ever."""
-    outage = Outage("retention")
+    outage, leaps = Outage("retention"), Leaps(clock)
     while True:
         try:
             now = clock()
             bounds = retention.events_before(now), retention.deliveries_before(now)
-            if await store.read(expiry.anything, store, now, *bounds):
+            if leaps.settled() and await store.read(expiry.anything, store, now, *bounds):
                 await clean(retention, id_index, writer, now)
         except Exception as error:
             outage.met(error)

@@ -6,7 +6,6 @@ names the variable, the value and what is accepted; nothing is guessed.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,13 +13,26 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from api.setting_values import (
+    SettingsError as SettingsError,
+)
+from api.setting_values import (
+    address,
+    database,
+    hosts,
+    maybe_path,
+    networks,
+    one_of,
+    path_of,
+    seconds,
+    switch,
+    whole,
+)
 from schemas.suggestion import closest
 
 MOST_CONNECTIONS = 1 << 20
-
-
-class SettingsError(Exception):
-    """A setting that the service refuses to start with."""
+FEWEST_CHARACTERS = 8
+"""Different ones, in a secret that cannot be guessed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,126 +55,24 @@ class Setting:
         return "--" + self.field.replace("_", "-")
 
 
-def _whole(least: int, most: int) -> Callable[[str], int]:
-    def parse(value: str) -> int:
-        try:
-            number = int(value)
-        except ValueError:
-            raise SettingsError(f"write a whole number from {least} to {most}") from None
-        if not least <= number <= most:
-            raise SettingsError(f"write a whole number from {least} to {most}")
-        return number
-
-    return parse
-
-
-def _one_of(*allowed: str) -> Callable[[str], str]:
-    def parse(value: str) -> str:
-        if value not in allowed:
-            raise SettingsError("write one of " + ", ".join(f"`{word}`" for word in allowed))
-        return value
-
-    return parse
-
-
-def _switch(value: str) -> bool:
-    return _one_of("on", "off")(value) == "on"
-
-
-def _path(value: str) -> Path:
-    return Path(value).expanduser()
-
-
-def _maybe_path(value: str) -> Path | None:
-    return _path(value) if value else None
-
-
-def _address(value: str) -> str:
-    if not value:
-        return ""
-    parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise SettingsError("write an http or https address such as `https://governance.example.com`")
-    return value.rstrip("/")
-
-
-def _database(value: str) -> str:
-    if not value:
-        return value
-    try:
-        parts = urlsplit(value)
-        sound = parts.scheme in ("postgresql", "postgres") or _names_file(value)
-    except ValueError:
-        sound = False
-    if not sound:
-        raise SettingsError(
-            "write `sqlite:///path/to/file.sqlite` or `postgresql://user:password@host:5432/name`"
-        )
-    hosts = parts.netloc.rpartition("@")[2]
-    ports = [host.rpartition("]")[2].rpartition(":") for host in hosts.split(",")]
-    misread = value.count("@") > parts.netloc.count("@") or parts.netloc.count("@") > 1
-    if parts.scheme != "sqlite" and (
-        misread or any(colon and not port.isdigit() for _, colon, port in ports)
-    ):
-        # The driver would take a part of such a password for the host, and errors would show it.
-        raise SettingsError(
-            "write the port in digits, and `@`, `/`, `:`, `?`, `#` and `%` in the password as %40, %2F, %3A, "
-            "%3F, %23 and %25"
-        )
-    return value
-
-
-def _names_file(value: str) -> bool:
-    return value.startswith("sqlite:///") and len(value) > len("sqlite:///")
-
-
-def _hosts(value: str) -> frozenset[str]:
-    hosts = {part.strip().lower() for part in value.split(",") if part.strip()}
-    for host in hosts:
-        name, _, port = host.rpartition(":")
-        if not name or not port.isdigit() or not 0 < int(port) < 65536:
-            raise SettingsError(f"`{host}` is not `host:port`")
-    return frozenset(hosts)
-
-
-def _networks(value: str) -> tuple[str, ...]:
-    found = []
-    for part in (part.strip() for part in value.split(",")):
-        try:
-            found += [str(ipaddress.ip_network(part, strict=False))] if part else []
-        except ValueError:
-            raise SettingsError(f"`{part}` is not an address such as `10.0.0.7` or `10.0.0.0/24`") from None
-    return tuple(found)
-
-
-def _seconds(value: str) -> tuple[float, ...]:
-    try:
-        numbers = tuple(float(part) for part in value.split(",") if part.strip())
-    except ValueError:
-        raise SettingsError("write seconds separated by commas, such as `0,5,300`") from None
-    if any(not 0 <= number <= 10**7 for number in numbers):
-        raise SettingsError("every delay must be from 0 to 10000000 seconds")
-    return numbers
-
-
 TABLE: tuple[Setting, ...] = (
     Setting("GOVERNANCE_HOST", "127.0.0.1", "address to listen on", str),
-    Setting("GOVERNANCE_PORT", "8700", "port to listen on", _whole(0, 65535)),
-    Setting("GOVERNANCE_WORKERS", "1", "server processes on this machine", _whole(1, 64)),
-    Setting("GOVERNANCE_LANES", "8", "connections a process writes events by (PostgreSQL)", _whole(0, 64)),
+    Setting("GOVERNANCE_PORT", "8700", "port to listen on", whole(0, 65535)),
+    Setting("GOVERNANCE_WORKERS", "1", "server processes on this machine", whole(1, 64)),
+    Setting("GOVERNANCE_LANES", "8", "connections a process writes events by (PostgreSQL)", whole(0, 64)),
     Setting(
         "GOVERNANCE_ENV",
         "development",
         "`production` refuses to start without a configured `GOVERNANCE_JWT_SECRET`",
-        _one_of("development", "production"),
+        one_of("development", "production"),
     ),
-    Setting("GOVERNANCE_DATA_DIR", "./data", "folder of the embedded database and signing secret", _path),
-    Setting("GOVERNANCE_POLICIES_DIR", "./policies.d", "folder of policies, presets and packs", _path),
+    Setting("GOVERNANCE_DATA_DIR", "./data", "folder of the embedded database and signing secret", path_of),
+    Setting("GOVERNANCE_POLICIES_DIR", "./policies.d", "folder of policies, presets and packs", path_of),
     Setting(
         "GOVERNANCE_DATABASE_URL",
         "",
         "`sqlite:///file` or `postgresql://...`; empty: SQLite in the data folder",
-        _database,
+        database,
         secret=True,
     ),
     Setting(
@@ -170,13 +80,13 @@ TABLE: tuple[Setting, ...] = (
         "",
         "address of the web front end in `approvalUrl`, whose pages may call the API from another origin; "
         "empty: the service's own console",
-        _address,
+        address,
     ),
     Setting(
         "GOVERNANCE_TRUSTED_PROXIES",
         "",
         "comma-separated addresses or networks of proxies whose `X-Forwarded-For` is believed; empty: none",
-        _networks,
+        networks,
     ),
     Setting(
         "GOVERNANCE_JWT_SECRET",
@@ -193,7 +103,7 @@ TABLE: tuple[Setting, ...] = (
         str,
         secret=True,
     ),
-    Setting("GOVERNANCE_TOKEN_SECONDS", "43200", "lifetime of an access token", _whole(60, 31536000)),
+    Setting("GOVERNANCE_TOKEN_SECONDS", "43200", "lifetime of an access token", whole(60, 31536000)),
     Setting("GOVERNANCE_ADMIN_EMAIL", "", "e-mail of the first admin; empty: `admin@localhost`", str),
     Setting(
         "GOVERNANCE_ADMIN_PASSWORD",
@@ -207,75 +117,75 @@ TABLE: tuple[Setting, ...] = (
         "GOVERNANCE_REQUIRE_BOUND_KEYS",
         "off",
         "`on`: events with an API key that is bound to no agent are 403, so that no agent passes for another",
-        _switch,
+        switch,
     ),
     Setting(
         "GOVERNANCE_WEBHOOK_ALLOW",
         "",
         "comma-separated `host:port` receivers that may be private or plain http",
-        _hosts,
+        hosts,
     ),
     Setting(
-        "GOVERNANCE_WEBHOOK_RETRY", "", "comma-separated seconds that replace the retry schedule", _seconds
+        "GOVERNANCE_WEBHOOK_RETRY", "", "comma-separated seconds that replace the retry schedule", seconds
     ),
     Setting(
         "GOVERNANCE_MAX_BODY_BYTES",
         "1048576",
         "largest request body in bytes; larger ones are 413",
-        _whole(1024, 1 << 30),
+        whole(1024, 1 << 30),
     ),
     Setting(
         "GOVERNANCE_REQUEST_SECONDS",
         "60",
         "seconds that a request may take to arrive, from its first byte to the last of its body; then 408. "
         "A client that reads nothing of its answer for so long is cut off",
-        _whole(1, 3600),
+        whole(1, 3600),
     ),
     Setting(
         "GOVERNANCE_CONNECTIONS",
         "0",
         "connections that one server process keeps open; one more takes the place of an idle one, or is 503. "
         "0: three quarters of the file descriptors that it may open",
-        _whole(0, MOST_CONNECTIONS),
+        whole(0, MOST_CONNECTIONS),
     ),
     Setting(
         "GOVERNANCE_KEY_EVENTS_PER_MINUTE",
         "600000",
         "events and requests to read that one API key may send a minute to one server process; more are 429; "
         "0: any number",
-        _whole(0, 10**9),
+        whole(0, 10**9),
     ),
     Setting(
         "GOVERNANCE_KEY_BYTES_PER_DAY",
         "68719476736",
         "bytes of events that one API key may send a day to one server process, all of which are kept; more "
         "are 429; 0: any number",
-        _whole(0, 10**15),
+        whole(0, 10**15),
     ),
     Setting(
         "GOVERNANCE_EVENT_DAYS",
         "0",
         "days that events and their payloads are kept; 0: for ever. Audit and decisions always stay",
-        _whole(0, 36500),
+        whole(0, 36500),
     ),
     Setting(
         "GOVERNANCE_DELIVERY_DAYS",
         "30",
         "days that finished webhook deliveries are kept; 0: for ever",
-        _whole(0, 36500),
+        whole(0, 36500),
     ),
     Setting(
         "GOVERNANCE_AUDIT_KEY_FILE",
         "",
         "the file with the key that signs checkpoints of the audit log, the same on every node; default: "
         "`audit-key` in the data folder, made at the first start",
-        _maybe_path,
+        maybe_path,
     ),
     Setting(
         "GOVERNANCE_GIT",
         "off",
         "`commit`: an API write commits its policy file as the caller; never pushes",
-        _one_of("off", "commit"),
+        one_of("off", "commit"),
     ),
 )
 
@@ -367,8 +277,8 @@ def load(environment: Mapping[str, str] | None = None, **flags: str | None) -> S
     problems = [
         f"{name}: no such setting; {meant}see the guide's page of settings"
         for name in sorted(source)
-        if name.startswith("GOVERNANCE_") and name not in known
-        for near in [closest(name, sorted(known), cutoff=0.8)]
+        if name.upper().startswith("GOVERNANCE_") and name not in known
+        for near in [closest(name.upper(), sorted(known), cutoff=0.8)]
         for meant in [f"did you mean {near}? " if near else ""]
     ]
     values: dict[str, Any] = {}
@@ -382,8 +292,15 @@ def load(environment: Mapping[str, str] | None = None, **flags: str | None) -> S
             name = setting.name if flag is None else setting.flag
             problems.append(f"{name}{shown}: {error}")
     secret = values.get("jwt_secret", "")
-    if secret and len(secret.encode()) < 32:
-        problems.append("GOVERNANCE_JWT_SECRET: must be 32 bytes or more, so that it cannot be guessed")
+    for name in ("GOVERNANCE_JWT_SECRET", "GOVERNANCE_JWT_SECRET_BEFORE"):
+        each = values.get(name.removeprefix("GOVERNANCE_").lower(), "")
+        if each and len(each.encode()) < 32:
+            problems.append(f"{name}: must be 32 bytes or more, so that it cannot be guessed")
+    if secret and len(set(secret)) < FEWEST_CHARACTERS:
+        problems.append(
+            f"GOVERNANCE_JWT_SECRET: has fewer than {FEWEST_CHARACTERS} different characters, so that it can "
+            "be guessed; make one with: python3 -c 'import secrets; print(secrets.token_urlsafe(48))'"
+        )
     if values.get("env") == "production" and not secret:
         problems.append(
             "GOVERNANCE_JWT_SECRET: must be set with GOVERNANCE_ENV=production; "

@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 SHORTEST: Final = 12
 """Characters."""
+FEWEST_CHARACTERS: Final = 4
+"""Different ones."""
 LONGEST: Final = 1024
 """Bytes of UTF-8."""
 MOST_WAITING: Final = 64
@@ -35,13 +37,17 @@ def prepared(password: str) -> bytes:
     return unicodedata.normalize("NFKC", password).encode()
 
 
-def policy_violation(password: str) -> str | None:
-    """Why this cannot become a password, or None. It never repeats the password."""
+def policy_violation(password: str, email: str = "") -> str | None:
+    """Why this cannot become the password of that user, or None. It never repeats the password."""
     size = len(prepared(password))
     if len(password) < SHORTEST:
         return f"a password needs at least {SHORTEST} characters; this one has {len(password)}"
     if size > LONGEST:
         return f"a password may have at most {LONGEST} bytes; this one has {size}"
+    if len(set(password)) < FEWEST_CHARACTERS:
+        return f"a password needs at least {FEWEST_CHARACTERS} different characters"
+    if email and password.strip().casefold() == email.strip().casefold():
+        return "a password must not be the e-mail"
     return None
 
 

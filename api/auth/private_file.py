@@ -34,6 +34,12 @@ def kept(path: Path, what: str, make: Callable[[], str], otherwise: str) -> str:
 
 def make_data_folder(folder: Path) -> None:
     """The data folder, closed to other users when it is new; raises SettingsError when it cannot be made."""
+    if folder.is_symlink() and not folder.exists():
+        raise SettingsError(
+            f"the data folder `{folder}` is a link to `{folder.readlink()}`, which is not there"
+        )
+    if folder.exists() and not folder.is_dir():
+        raise SettingsError(f"the data folder `{folder}` is no folder")
     try:
         if not folder.is_dir():
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import peewee
 from playhouse.migrations import Runner
 
-from api.database.errors import DatabaseUnavailable, translated
+from api.database.errors import DatabaseUnavailable, NewerDatabase, translated
 from api.database.lanes.locks import ServerLock
 from api.database.lanes.session import Rows, Statement
 from api.database.postgres import Postgres
@@ -105,7 +105,10 @@ class Database:
             close_to_others(self.path)
         lock = self._server_lock.over_transactions() if self._server_lock else self.write_lock()
         with self.guarded(), lock:
-            Runner(self.peewee, str(MIGRATIONS)).up()
+            runner = Runner(self.peewee, str(MIGRATIONS))
+            if newer := runner.applied().keys() - {each.name for each in runner.migrations()}:
+                raise translated(NewerDatabase(min(newer)), self.url)
+            runner.up()
         if self._sqlite is not None:
             self._sqlite.made = True
 

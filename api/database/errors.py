@@ -36,6 +36,16 @@ class NeedsAnswer(Exception):
     """Something was asked of the database where nobody can wait for it."""
 
 
+class NewerDatabase(Exception):
+    """A newer version has changed the tables in ways that this one does not know."""
+
+    def __init__(self, step: str) -> None:
+        super().__init__(
+            f"a newer version of the service has taken it along (`{step}`), and this one would record "
+            "wrongly; start that version, or put back the copy that was made before"
+        )
+
+
 def translated(error: BaseException, url: str = "") -> DatabaseUnavailable:
     """The error to raise for a driver's failure."""
     made = _translated(error)

@@ -39,7 +39,7 @@ async def log_in(caller: Caller, values: Values, context: Context) -> Reply:
 
 async def change_password(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/password: ends every token of the user, and answers with a new one."""
-    problem = passwords.policy_violation(values.body["newPassword"])
+    problem = passwords.policy_violation(values.body["newPassword"], caller.email or "")
     if problem is not None:
         raise invalid("/newPassword", problem)
     assert caller.user_id is not None

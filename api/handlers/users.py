@@ -23,7 +23,7 @@ async def create_user(caller: Caller, values: Values, context: Context) -> Reply
     body = values.body
     for pointer, problem in (
         ("/email", emails.problem_with(body["email"])),
-        ("/password", passwords.policy_violation(body["password"])),
+        ("/password", passwords.policy_violation(body["password"], body["email"])),
     ):
         if problem is not None:
             raise invalid(pointer, problem)
@@ -68,7 +68,8 @@ async def update_user(caller: Caller, values: Values, context: Context) -> Reply
     user_id, body = values.path["id"], values.body
     stored = None
     if "password" in body:
-        problem = passwords.policy_violation(body["password"])
+        user = await context.store.read(accounts.own_user, caller.organisation_id, user_id)
+        problem = passwords.policy_violation(body["password"], user["email"] if user else "")
         if problem is not None:
             raise invalid("/password", problem)
         stored = await context.credentials.passwords.hashed(body["password"])

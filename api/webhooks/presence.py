@@ -8,6 +8,7 @@ the answer is that there are others: then the leases run out by themselves.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from typing import Final
 
@@ -15,6 +16,8 @@ import psycopg
 
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
+
+log = logging.getLogger("governance")
 
 LOCK: Final = 0x5E4D
 """Advisory lock number on PostgreSQL (arbitrary, fixed)."""
@@ -53,7 +56,17 @@ class Presence:
             return False
         import fcntl
 
-        self._file = os.open(f"{self._store.path}.senders", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        path = f"{self._store.path}.senders"
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            log.warning(
+                "`%s` cannot be opened (%s): deliveries that a process left behind wait until their time has "
+                "run out; delete it or mend its mode",
+                path,
+                error.strerror,
+            )
+            return False
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -17,6 +17,8 @@ class Baseline:
 
     def __init__(self) -> None:
         self.known = False
+        self.went_back = False
+        """The archive is older than the folder: it was put back from a copy."""
         self._digests: dict[str, str | None] = {}
         self._revisions: dict[str, int] = {}
         # A path that is in neither had no file, at this revision.
@@ -25,6 +27,7 @@ class Baseline:
     def restore(self, marker: Marker | None, records: Records, files: Mapping[str, FileRecord]) -> None:
         """What the marker of a folder stands for, if the archive knows it; `files` are those at its head."""
         self.known = False
+        self.went_back = marker is not None and marker.revision > records.head()[0]
         if marker is None or records.recorded_at(marker.revision) != marker.recorded_at:
             return
         digests: dict[str, str | None] = {path: record.digest for path, record in files.items()}

@@ -171,6 +171,11 @@ class Planner:
             f"this file was changed here, but the policy {what} since; take over what you need and write "
             f"`version: {newest}` into the file, or undo your changes"
         )
+        if self._baseline.went_back:
+            message += (
+                "; the database is older than this folder, as after a backup was put back: until no file is "
+                "in conflict, none of the newer files is in force, and what they block is allowed"
+            )
         raise DocumentError([Problem(message, "", "conflict", shown(path))])
 
     def _put_of(self, path: str, state: FileState) -> Put | None:

@@ -74,7 +74,11 @@ class CommitQueue:
                     if failed.busy:
                         self._repeat(failed)
                         return
-                    log.warning("git did not commit `%s`: %s", commit["path"], failed)
+                    log.warning(
+                        "git did not commit `%s`: %s; it is in force, and goes along with its next change",
+                        commit["path"],
+                        failed,
+                    )
                 del self._waiting[name]
                 self._disk.forget(f"{FOLDER}/{name}")
 

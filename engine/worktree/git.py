@@ -6,6 +6,7 @@ policy write never fails because of it.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import subprocess
@@ -22,19 +23,27 @@ log = logging.getLogger("governance.git")
 SECONDS: Final = 5.0
 PATIENCE: Final = 1.0
 """Seconds that a commit waits for somebody else's work with git."""
+MOST_LINES: Final = 6
+"""Of what git says when it refuses."""
 _SAFE: Final = ("-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false")
 
 
 def locked(root: Path) -> bool:
     """True while git is changing the working tree of this folder."""
+    found = _git_folder(root)
+    return found is not None and (found / "index.lock").exists()
+
+
+def _git_folder(root: Path) -> Path | None:
+    """Where git keeps what belongs to the work tree of this folder."""
     for folder in (root, *root.parents):
         dot = folder / ".git"
         if dot.is_dir():
-            return (dot / "index.lock").exists()
+            return dot
         if dot.is_file():
             found = _run(folder, "rev-parse", "--absolute-git-dir")
-            return found is not None and (Path(found.strip()) / "index.lock").exists()
-    return False
+            return None if found is None else Path(found.strip())
+    return None
 
 
 def authors(root: Path, paths: Iterable[str]) -> Mapping[str, str]:
@@ -85,6 +94,7 @@ def commit_file(root: Path, path: str, author: str, message: str) -> None:
     if not in_work_tree(root):
         raise GitFailed("the folder is in no git work tree")
     _wait_for_others(root)
+    _refuse_passing_head(root)
     paths = [path]
     if (root / path).exists():
         _git(root, "add", "--", path)
@@ -111,6 +121,22 @@ def _wait_for_others(root: Path) -> None:
     deadline = time.monotonic() + PATIENCE
     while locked(root) and time.monotonic() < deadline:
         time.sleep(0.05)
+
+
+def _refuse_passing_head(root: Path) -> None:
+    """A commit on what a rebase has checked out is gone when the rebase is given up. Raises GitFailed."""
+    folder = _git_folder(root)
+    if folder is None:
+        return
+    if (folder / "rebase-merge").exists() or (folder / "rebase-apply").exists():
+        raise GitFailed("cannot commit during a rebase; finish it, or give it up")
+    with contextlib.suppress(OSError):
+        if not (folder / "HEAD").read_text().startswith("ref:"):
+            log.warning(
+                "no branch is checked out in `%s`: what is committed now is lost to sight when one is; "
+                "check one out",
+                root,
+            )
 
 
 def _moved_from(root: Path, path: str) -> list[str]:
@@ -165,7 +191,8 @@ def _git(folder: Path, *arguments: str) -> str:
         done = call(folder, *_SAFE, *arguments, environment=environment, seconds=SECONDS)
     except subprocess.CalledProcessError as error:
         said = (error.stderr.strip() or error.stdout.strip()).decode("utf-8", "replace")
-        raise GitFailed(said.splitlines()[0] if said else f"it ended with {error.returncode}") from None
+        lines = [line.strip() for line in said.splitlines() if line.strip()]
+        raise GitFailed(" / ".join(lines[:MOST_LINES]) or f"it ended with {error.returncode}") from None
     except (OSError, subprocess.SubprocessError) as error:
         raise GitFailed(str(error)) from None
     return done.decode("utf-8", "surrogateescape")

@@ -138,7 +138,7 @@ def test_the_secret_stays_the_same(tmp_path: Path) -> None:
 
 
 def test_a_configured_secret_makes_no_file(tmp_path: Path) -> None:
-    settings = load({}, data_dir=str(tmp_path / "data"), jwt_secret="s" * 40)
+    settings = load({}, data_dir=str(tmp_path / "data"), jwt_secret="0123456789abcdef" * 3)
     assert signing_secret(settings) == b"s" * 40
     assert not (tmp_path / "data").exists()
 

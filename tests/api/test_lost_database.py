@@ -85,6 +85,27 @@ def test_another_programs_database_stays_as_it_is(tmp_path: Path) -> None:
     assert path.read_bytes() == before and stat.S_IMODE(path.stat().st_mode) == 0o644
 
 
+def test_a_newer_database_is_refused(tmp_path: Path) -> None:
+    settings = started(tmp_path)
+    with sqlite3.connect(settings.data_dir / "governance.sqlite") as newer:
+        newer.execute("INSERT INTO schema_migration (name, applied) VALUES ('9999_later', '2030-01-01')")
+    newer.close()
+    with pytest.raises(DatabaseUnavailable) as refused:
+        bootstrap.prepare(settings)
+    assert (
+        "a newer version of the service has taken it along (`9999_later`)" in refused.value.operator_message
+    )
+
+
+def test_a_data_folder_that_leads_nowhere_is_named_so(tmp_path: Path) -> None:
+    (tmp_path / "data").symlink_to(tmp_path / "gone")
+    with pytest.raises(SettingsError, match=r"is a link to `.*gone`, which is not there"):
+        bootstrap.prepare(load({}, data_dir=str(tmp_path / "data")))
+    (tmp_path / "file").touch()
+    with pytest.raises(SettingsError, match="is no folder"):
+        bootstrap.prepare(load({}, data_dir=str(tmp_path / "file")))
+
+
 def test_a_folder_is_no_database_and_keeps_its_mode(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir(mode=0o755)

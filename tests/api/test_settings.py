@@ -10,7 +10,7 @@ import pytest
 
 from api.settings import TABLE, Settings, SettingsError, load
 
-SECRET = "x" * 32
+SECRET = "0123456789abcdef" * 3
 
 
 def test_defaults() -> None:
@@ -108,6 +108,37 @@ def test_a_wrong_secret_is_refused_without_repeating_it(name: str, value: str) -
 
 
 @pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("JWT_SECRET", " " * 40, "can be guessed"),
+        ("JWT_SECRET", "ab" * 20, "different characters"),
+        ("JWT_SECRET_BEFORE", "short", "32 bytes"),
+        ("FRONTEND_URL", "https://[bad", "write an http"),
+        ("FRONTEND_URL", "https://example.com:99999", "write an http"),
+        ("FRONTEND_URL", "https://example.com/?a=b", "write an http"),
+        ("FRONTEND_URL", "https://example.com/#x", "write an http"),
+        ("DATABASE_URL", "sqlite:///x?mode=ro", "write `sqlite:"),
+        ("DATABASE_URL", "sqlite:///:memory:", "write `sqlite:"),
+        ("WEBHOOK_ALLOW", "http://127.0.0.1:9999", "is not `host:port`"),
+        ("WEBHOOK_RETRY", ",", "separated by commas"),
+        ("TRUSTED_PROXIES", "0.0.0.0/0", "is everybody"),
+        ("TRUSTED_PROXIES", "::/0", "is everybody"),
+    ],
+)
+def test_what_a_careless_hand_writes_is_refused(name: str, value: str, said: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load({f"GOVERNANCE_{name}": value})
+    assert f"GOVERNANCE_{name}" in str(caught.value) and said in str(caught.value)
+
+
+def test_a_setting_in_small_letters_is_not_left_out() -> None:
+    with pytest.raises(
+        SettingsError, match=r"governance_env: no such setting; did you mean GOVERNANCE_ENV\?"
+    ):
+        load({"governance_env": "production"})
+
+
+@pytest.mark.parametrize(
     "url",
     [
         "sqlite:///data/a.sqlite",
@@ -165,5 +196,5 @@ def test_a_service_that_listens_everywhere_links_to_the_loopback_address() -> No
 
 
 def test_secrets_are_not_in_the_text_of_the_settings() -> None:
-    settings = load({"GOVERNANCE_JWT_SECRET": "s3cret" * 8, "GOVERNANCE_API_KEY": "s3cret" * 4})
+    settings = load({"GOVERNANCE_JWT_SECRET": "s3cret of tests " * 3, "GOVERNANCE_API_KEY": "s3cret" * 4})
     assert "s3cret" not in repr(settings)

@@ -156,7 +156,7 @@ def _password_of(arguments: argparse.Namespace) -> tuple[str, bool]:
     if not arguments.password_stdin:
         return passwords.generated(), False
     password = sys.stdin.readline().rstrip("\r\n")
-    problem = passwords.policy_violation(password)
+    problem = passwords.policy_violation(password, arguments.email)
     if problem is not None:
         raise CommandError(problem)
     return password, True

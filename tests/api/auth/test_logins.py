@@ -287,3 +287,9 @@ def test_logins_and_keys_on_postgres(cheap: None, tmp_path: Path, postgres_url: 
         me_path = f"/v1/users/{user['userId']}"
         assert service.call(headers, "PATCH", me_path, {"enabled": False}).status_code == 200
         assert service.me(token).status_code == 401
+
+
+@pytest.mark.parametrize("password", [" " * 12, "aaaaaaaaaaaa", "Ada.Lovelace@example.com"])
+def test_what_is_guessed_first_is_no_password(fresh: Served, password: str) -> None:
+    body = {"email": "ada.lovelace@example.com", "role": "viewer", "password": password}
+    assert fresh.call("admin", "POST", "/v1/users", body).status_code == 422

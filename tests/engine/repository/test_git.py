@@ -236,6 +236,40 @@ def test_a_merge_that_is_given_up_takes_no_api_change_back(
     assert dirty(folder) == ""
 
 
+def test_no_commit_is_made_during_a_rebase(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would be on no branch, and gone for whoever gives the rebase up."""
+    monkeypatch.setattr(commits, "AGAIN_SECONDS", 0.05)
+    committed(folder, 2)
+    run_git(folder.root, "checkout", "-qb", "theirs")
+    folder.write("policies/p1.yaml", document("p1", name="Theirs"))
+    run_git(folder.root, "commit", "-qam", "theirs")
+    run_git(folder.root, "checkout", "-q", "-")
+    folder.write("policies/p1.yaml", document("p1", name="Ours"))
+    run_git(folder.root, "commit", "-qam", "ours")
+    queue = CommitQueue(folder.root)
+    repository = folder.started(commit=queue.add)
+    with pytest.raises(subprocess.CalledProcessError):
+        run_git(folder.root, "rebase", "-q", "theirs")
+    before = history(folder)
+    repository.update("default", "p0", {"name": "New"}, author=ADMIN)
+    assert "git is busy, so 1 commit waits: cannot commit during a rebase" in caplog.text
+    time.sleep(0.2)
+    assert history(folder) == before
+    run_git(folder.root, "checkout", "--ours", "policies/p1.yaml")
+    run_git(folder.root, "rebase", "--quit")
+    until(lambda: history(folder)[0] == f"{ADMIN} policy p0: version 2")
+    queue.close()
+
+
+def test_a_commit_on_no_branch_is_told_of(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
+    committed(folder, 1)
+    run_git(folder.root, "checkout", "-q", "--detach")
+    folder.started(commit=git.commit).update("default", "p0", {"name": "New"}, author=ADMIN)
+    assert "no branch is checked out" in caplog.text
+
+
 def until(condition: Callable[[], bool]) -> None:
     for _ in range(500):
         if condition():

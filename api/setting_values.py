@@ -1,0 +1,129 @@
+"""The values of settings: how each kind is written, and what is refused.
+
+It must not know which settings there are.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+
+class SettingsError(Exception):
+    """A setting that the service refuses to start with."""
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            raise SettingsError(f"write a whole number from {least} to {most}") from None
+        if not least <= number <= most:
+            raise SettingsError(f"write a whole number from {least} to {most}")
+        return number
+
+    return parse
+
+
+def one_of(*allowed: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value not in allowed:
+            raise SettingsError("write one of " + ", ".join(f"`{word}`" for word in allowed))
+        return value
+
+    return parse
+
+
+def switch(value: str) -> bool:
+    return one_of("on", "off")(value) == "on"
+
+
+def path_of(value: str) -> Path:
+    return Path(value).expanduser()
+
+
+def maybe_path(value: str) -> Path | None:
+    return path_of(value) if value else None
+
+
+def address(value: str) -> str:
+    if not value:
+        return ""
+    try:
+        parts = urlsplit(value)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound or parts.query or parts.fragment:
+        raise SettingsError("write an http or https address such as `https://governance.example.com`")
+    return value.rstrip("/")
+
+
+def database(value: str) -> str:
+    if not value:
+        return value
+    try:
+        parts = urlsplit(value)
+        sound = parts.scheme in ("postgresql", "postgres") or _names_file(value)
+    except ValueError:
+        sound = False
+    if not sound:
+        raise SettingsError(
+            "write `sqlite:///path/to/file.sqlite` or `postgresql://user:password@host:5432/name`"
+        )
+    hosts = parts.netloc.rpartition("@")[2]
+    ports = [host.rpartition("]")[2].rpartition(":") for host in hosts.split(",")]
+    misread = value.count("@") > parts.netloc.count("@") or parts.netloc.count("@") > 1
+    if parts.scheme != "sqlite" and (
+        misread or any(colon and not port.isdigit() for _, colon, port in ports)
+    ):
+        # The driver would take a part of such a password for the host, and errors would show it.
+        raise SettingsError(
+            "write the port in digits, and `@`, `/`, `:`, `?`, `#` and `%` in the password as %40, %2F, %3A, "
+            "%3F, %23 and %25"
+        )
+    return value
+
+
+def _names_file(value: str) -> bool:
+    path = value.removeprefix("sqlite:///")
+    return path not in ("", value, ":memory:") and "?" not in path and "#" not in path
+
+
+def hosts(value: str) -> frozenset[str]:
+    hosts = {part.strip().lower() for part in value.split(",") if part.strip()}
+    for host in hosts:
+        name, _, port = host.rpartition(":")
+        if not name or "/" in name or not port.isdigit() or not 0 < int(port) < 65536:
+            raise SettingsError(f"`{host}` is not `host:port`")
+    return frozenset(hosts)
+
+
+def networks(value: str) -> tuple[str, ...]:
+    found = []
+    for part in (part.strip() for part in value.split(",")):
+        if not part:
+            continue
+        try:
+            network = ipaddress.ip_network(part, strict=False)
+        except ValueError:
+            raise SettingsError(f"`{part}` is not an address such as `10.0.0.7` or `10.0.0.0/24`") from None
+        if network.prefixlen == 0:
+            raise SettingsError(f"`{part}` is everybody, who could then pass for anybody; name the proxies")
+        found.append(str(network))
+    return tuple(found)
+
+
+def seconds(value: str) -> tuple[float, ...]:
+    try:
+        numbers = tuple(float(part) for part in value.split(",") if part.strip())
+    except ValueError:
+        raise SettingsError("write seconds separated by commas, such as `0,5,300`") from None
+    if value and not numbers:
+        raise SettingsError("write seconds separated by commas, such as `0,5,300`")
+    if any(not 0 <= number <= 10**7 for number in numbers):
+        raise SettingsError("every delay must be from 0 to 10000000 seconds")
+    return numbers
