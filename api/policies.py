@@ -14,6 +14,7 @@ from api.database.errors import DatabaseUnavailable
 from api.database.transaction import Transaction
 from api.database.writer import Writer
 from api.settings import Settings
+from api.store import accounts
 from api.store.policy_archive import SqlArchive
 from engine.errors import Problem
 from engine.live import LivePolicies
@@ -22,6 +23,7 @@ from engine.repository.repository import Repository
 from engine.worktree import git
 from engine.worktree.commits import CommitQueue
 from engine.worktree.observer import Progress
+from schemas.suggestion import suggestion
 
 log = logging.getLogger("governance.policies")
 
@@ -53,8 +55,15 @@ def open_policies(
             "run `git init` there, or leave the setting out",
             settings.policies_dir,
         )
-    live = LivePolicies(repository, on_failed=lambda problems: _tell(writer, live, problems))
+    live = LivePolicies(
+        repository,
+        on_changed=lambda changes: _tell_of_unknown(
+            store, {each.subject.organisation_id for each in changes}
+        ),
+        on_failed=lambda problems: _tell(writer, live, problems),
+    )
     live.start(progress)
+    _tell_of_unknown(store, set(live.snapshot.policies))
     live.watch()
     if settings.git == "commit":
         commits.start()
@@ -63,6 +72,20 @@ def open_policies(
     finally:
         live.close()
         commits.close()
+
+
+def _tell_of_unknown(store: Database, organisations: set[str]) -> None:
+    """Policies in the folder of an organisation that is not there govern nobody; mostly it is misspelt."""
+    try:
+        known = {each["organisationId"] for each in store.read_here(accounts.list_organisations)}
+    except DatabaseUnavailable:
+        return
+    for name in sorted(organisations - known):
+        log.warning(
+            "the policies in `organisations/%s/` govern nobody: there is no such organisation%s",
+            name,
+            suggestion(name, sorted(known)),
+        )
 
 
 def _tell(writer: Writer, live: LivePolicies, problems: Sequence[Problem]) -> None:

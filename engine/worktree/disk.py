@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 import stat
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,10 @@ EVERY: Final = 100
 
 LastLook = Callable[[], None]
 """Raises when a file is not any more what it was when it was decided to change it."""
+
+
+LEFT_SECONDS: Final = 60.0
+"""So old, a temporary note is of a process that died."""
 
 
 @dataclass(slots=True)
@@ -269,6 +274,10 @@ class Disk:
         for folder in folders:
             with contextlib.suppress(OSError):
                 for left in (self.root / folder).glob(".*.yaml.*.tmp"):
+                    left.unlink()
+        with contextlib.suppress(OSError):
+            for left in self.root.glob(".governance/*.tmp"):
+                if left.stat().st_mtime < time.time() - LEFT_SECONDS:  # else another process writes it now
                     left.unlink()
 
 

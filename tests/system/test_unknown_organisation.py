@@ -1,0 +1,26 @@
+"""Policies in the folder of an organisation that is not there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tests.harness.nodes import serve
+
+
+def test_policies_that_govern_nobody_are_told_of(tmp_path: Path) -> None:
+    folder = tmp_path / "policies.d" / "organisations" / "defualt"
+    folder.mkdir(parents=True)
+    (folder / "k1.yaml").write_text(
+        "apiVersion: governance/v1\nkind: Policy\npolicyId: k1\nname: K\naction: block\nenabled: true\n"
+        "matchConditions:\n  - {field: toolName, operator: equals, value: launch}\n"
+    )
+    left = tmp_path / "policies.d" / ".governance" / "base.json.1.tmp"
+    left.parent.mkdir(exist_ok=True)
+    left.touch()
+    os.utime(left, (0, 0))
+    with serve(tmp_path) as service:
+        service.ready()
+        assert "`organisations/defualt/` govern nobody" in service.errors
+        assert "did you mean `default`?" in service.errors
+        assert not left.exists(), "what a process that died has left"
