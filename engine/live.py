@@ -23,10 +23,10 @@ from engine.matching.ruleset import Ruleset
 from engine.model import Policy
 from engine.repository.archive import FileChange
 from engine.repository.repository import Repository
-from engine.repository.snapshot import Snapshot, Stored
+from engine.repository.snapshot import Snapshot
 from engine.repository.sync import WriteResult
 from engine.worktree.observer import Progress
-from engine.worktree.paths import ours
+from engine.worktree.paths import DEFAULT, ours
 from engine.worktree.watcher import Watcher
 
 log = logging.getLogger("governance.policies")
@@ -53,6 +53,8 @@ class _Live:
 
     snapshot: Snapshot = field(default_factory=Snapshot)
     rulesets: Mapping[str, Ruleset] = field(default_factory=dict)
+    empty: Ruleset = field(default_factory=lambda: Ruleset.build(()))
+    """Of an organisation that has nothing of its own."""
 
 
 class LivePolicies:
@@ -75,7 +77,6 @@ class LivePolicies:
         self._on_failed = on_failed
         self._monotonic = monotonic
         self._live = _Live()
-        self._empty = Ruleset.build(())
         self._swapping = threading.Lock()
         self._compacting: set[str] = set()
         self._reporting = threading.Lock()
@@ -99,7 +100,8 @@ class LivePolicies:
 
     def ruleset(self, organisation_id: str) -> Ruleset:
         """The compiled policies of an organisation; an empty set when it has none."""
-        return self._live.rulesets.get(organisation_id, self._empty)
+        live = self._live
+        return live.rulesets.get(organisation_id, live.empty)
 
     def health(self) -> dict[str, Any]:
         """`{revision, count, stale, errors}`: stale when the files say something that is not in force."""
@@ -173,33 +175,34 @@ class LivePolicies:
                 return
             rulesets: dict[str, Ruleset] = {}
             try:
-                for organisation_id, policies in snapshot.policies.items():
-                    rulesets[organisation_id] = self._compiled(
-                        live, organisation_id, policies, snapshot.revision
-                    )
+                owners = {each.organisation_id for each in snapshot.tool_sets.values()}
+                for organisation_id in owners | snapshot.policies.keys():
+                    rulesets[organisation_id] = self._compiled(live, organisation_id, snapshot)
+                empty = live.empty
+                if snapshot.tools_of(DEFAULT) != live.snapshot.tools_of(DEFAULT):
+                    empty = Ruleset.build((), tools=snapshot.tools_of(DEFAULT))
             except DocumentError:
                 log.exception(
                     "revision %s does not compile; the one before stays in force", snapshot.revision
                 )
                 raise
-            self._live = _Live(snapshot, rulesets)
+            self._live = _Live(snapshot, rulesets, empty)
             crowded = [each for each, ruleset in rulesets.items() if ruleset.needs_compaction]
         for organisation_id in crowded:
             self._compact(organisation_id)
 
-    def _compiled(
-        self, live: _Live, organisation_id: str, policies: Mapping[str, Stored], revision: int
-    ) -> Ruleset:
-        ruleset = live.rulesets.get(organisation_id)
-        if ruleset is None:
-            return Ruleset.build((stored.policy for stored in policies.values()), revision)
-        before = live.snapshot.of(organisation_id)
+    def _compiled(self, live: _Live, organisation_id: str, snapshot: Snapshot) -> Ruleset:
+        ruleset, revision = live.rulesets.get(organisation_id), snapshot.revision
+        policies, before = snapshot.of(organisation_id), live.snapshot.of(organisation_id)
+        tools = snapshot.tools_of(organisation_id)
+        if ruleset is None or tools != ruleset.tools.sets:
+            return Ruleset.build((stored.policy for stored in policies.values()), revision, tools)
         changes: dict[str, Policy | None] = {}
         if before is not policies:
             changes = {key: each.policy for key, each in policies.items() if before.get(key) is not each}
             changes |= dict.fromkeys(before.keys() - policies.keys())
         if len(changes) > len(policies) // 2 + 100:
-            return Ruleset.build((stored.policy for stored in policies.values()), revision)
+            return Ruleset.build((stored.policy for stored in policies.values()), revision, tools)
         return ruleset.changed(changes, revision)
 
     def _compact(self, organisation_id: str) -> None:
@@ -211,9 +214,9 @@ class LivePolicies:
                 with self._swapping:
                     live = self._live
                     current = live.rulesets.get(organisation_id)
-                    if current is not None:
+                    if current is not None and current.tools is compacted.tools:
                         newer = {**live.rulesets, organisation_id: compacted.following(current)}
-                        self._live = _Live(live.snapshot, newer)
+                        self._live = _Live(live.snapshot, newer, live.empty)
             except Exception:
                 log.exception("the index could not be rebuilt; the old one stays in use")
             finally:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from engine.errors import Problem
     from engine.repository.checkout import Checkout
 
-FOLDERS: Final = ("policies", "organisations", "presets", "packs")
+FOLDERS: Final = ("policies", "organisations", "presets", "packs", "tools")
 SECONDS: Final = 60
 
 
@@ -26,7 +26,7 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         type=filled,
         nargs="?",
-        help="the policies folder, which holds policies/, presets/ and packs/; default: "
+        help="the policies folder, which holds policies/, presets/, packs/ and tools/; default: "
         "GOVERNANCE_POLICIES_DIR or ./policies.d",
     )
 

@@ -13,6 +13,7 @@ from api.http.bodies import escape
 from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, invalid, not_found
 from api.http.route import ADMIN, VIEWER, Route
+from engine.derived.tools import Tools
 from engine.documents.presets import Pack, Preset, instantiate
 from engine.errors import DocumentError
 from engine.model import Policy
@@ -81,10 +82,11 @@ async def activate_pack(caller: Caller, values: Values, context: Context) -> Rep
             message = f"no preset of this pack has a parameter `{name}`; known: {words}"
             raise invalid(f"/parameters/{escape(name)}", message)
     activated = _activated(caller, snapshot)
+    tools = Tools(snapshot.tools_of(caller.organisation_id))
     bodies = []
     for preset in presets:
         sent = {name: value for name, value in parameters.items() if name in preset.parameters}
-        body = _body(preset, sent)
+        body = _body(preset, sent, tools)
         existing = activated.get(preset.preset_id)
         if existing is None:
             bodies.append(body)
@@ -103,11 +105,13 @@ async def activate_pack(caller: Caller, values: Values, context: Context) -> Rep
 
 async def activate_preset(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/policy-presets/:presetId/activate: one preset as a policy."""
-    preset = (await context.newest()).presets.get(values.path["presetId"])
+    snapshot = await context.newest()
+    preset = snapshot.presets.get(values.path["presetId"])
     if preset is None:
         raise not_found("preset", values.path["presetId"])
     body = values.body or {}
-    policy = _body(preset, body.get("parameters", {}), body.get("policyId"))
+    tools = Tools(snapshot.tools_of(caller.organisation_id))
+    policy = _body(preset, body.get("parameters", {}), tools, body.get("policyId"))
     organisation_id = caller.organisation_id
     stored = await context.write_policies(
         lambda policies: policies.create(policy, author=caller.actor, organisation_id=organisation_id)
@@ -115,9 +119,11 @@ async def activate_preset(caller: Caller, values: Values, context: Context) -> R
     return Reply(policy_json(stored), 201, {"ETag": f'"{stored.etag}"'})
 
 
-def _body(preset: Preset, parameters: dict[str, Any], policy_id: str | None = None) -> dict[str, Any]:
+def _body(
+    preset: Preset, parameters: dict[str, Any], tools: Tools, policy_id: str | None = None
+) -> dict[str, Any]:
     try:
-        return instantiate(preset, parameters, policy_id or preset.preset_id)
+        return instantiate(preset, parameters, policy_id or preset.preset_id, tools)
     except DocumentError as error:
         raise DocumentError(
             replace(problem, pointer=f"/parameters{problem.pointer}")

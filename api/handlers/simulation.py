@@ -14,6 +14,7 @@ from api.http.problems import invalid, not_found
 from api.http.route import REVIEWER, Route
 from api.store import rate_counts, recorded_calls
 from engine.analysis import backtest, simulation
+from engine.derived.tools import Tools
 from engine.documents.policy import policy_as_json, policy_from_json
 from engine.errors import DocumentError
 from engine.matching.ruleset import Ruleset
@@ -33,7 +34,7 @@ def _simulate(caller: Caller, body: dict[str, Any], context: Context) -> dict[st
     if ruleset is None:
         ruleset = context.live.ruleset(organisation_id)
     if "policy" in body:
-        draft = _draft(organisation_id, body["policy"])
+        draft = _draft(organisation_id, body["policy"], ruleset.tools)
         ruleset = ruleset.changed({draft.policy_id: draft}, ruleset.revision)
     return simulation.simulate(
         ruleset,
@@ -43,10 +44,10 @@ def _simulate(caller: Caller, body: dict[str, Any], context: Context) -> dict[st
     )
 
 
-def _draft(organisation_id: str, body: dict[str, Any]) -> Policy:
+def _draft(organisation_id: str, body: dict[str, Any], tools: Tools) -> Policy:
     """An unsaved policy; it counts whether or not it is enabled, since that is what one wants to know."""
     try:
-        return policy_from_json({**body, "enabled": True}, organisation_id=organisation_id)
+        return policy_from_json({**body, "enabled": True}, organisation_id=organisation_id, tools=tools)
     except DocumentError as error:
         raise DocumentError(
             replace(problem, pointer=f"/policy{problem.pointer}") for problem in error.problems
@@ -64,8 +65,7 @@ def _as_of(organisation_id: str, moment: int | str, context: Context) -> Ruleset
     found = context.live.repository.policies_at(organisation_id, moment)
     if found is None:
         raise invalid("/asOf", f"there is no revision `{moment}`; the newest is {context.live.revision}")
-    revision, policies = found
-    return Ruleset.build(policies, revision)
+    return Ruleset.build(found.policies, found.revision, found.tool_sets)
 
 
 async def run_backtest(caller: Caller, values: Values, context: Context) -> Reply:
@@ -78,18 +78,18 @@ def _backtest(caller: Caller, body: dict[str, Any], context: Context) -> dict[st
     if ("policy" in body) == ("policyId" in body):
         raise invalid("", "send either `policy` (a draft) or `policyId` with `changes`")
     context.store.read_here(context.catch_up)
+    old = context.live.ruleset(organisation_id)
     if "policyId" in body:
         stored = context.live.snapshot.of(organisation_id).get(body["policyId"])
         if stored is None:
             raise not_found("policy", body["policyId"])
         merged = policy_as_json(stored.policy) | body.get("changes", {})
         merged = {name: value for name, value in merged.items() if value is not None and name != "version"}
-        draft = policy_from_json(merged, organisation_id=organisation_id)
+        draft = policy_from_json(merged, organisation_id=organisation_id, tools=old.tools)
     elif "changes" in body:
         raise invalid("/changes", "`changes` goes with `policyId`")
     else:
-        draft = _draft(organisation_id, body["policy"])
-    old = context.live.ruleset(organisation_id)
+        draft = _draft(organisation_id, body["policy"], old.tools)
     new = old.changed({draft.policy_id: draft}, old.revision)
     times = {name: _time(body, name) for name in ("since", "until")}
     limit = body.get("limit", 10_000)

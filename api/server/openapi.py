@@ -38,6 +38,7 @@ TAGS = {
     "events": "What agents report, and the decisions they get.",
     "policies": "The rules, their versions, and what they would do.",
     "presets": "Ready-made policies and packs of them.",
+    "tools": "What the service knows of tools.",
     "approvals": "Calls that wait for a person.",
     "runs": "What agents did.",
     "webhooks": "Telling other systems.",

@@ -19,6 +19,7 @@ from api.handlers import (
     runs,
     simulation,
     stream,
+    tools,
     users,
     webhooks,
 )
@@ -39,6 +40,7 @@ _RESOURCES = (
     *policies.ROUTES,
     *simulation.ROUTES,
     *presets.ROUTES,
+    *tools.ROUTES,
     *webhooks.ROUTES,
 )
 

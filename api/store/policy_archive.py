@@ -91,6 +91,14 @@ class SqlRecords:
         )
         return [(int(revision), digest) for revision, digest in rows]
 
+    def last_tools_version(self, organisation_id: str, tool_set_id: str) -> int:
+        rows = self._store.rows(
+            "SELECT MAX(version) FROM policy_changes WHERE kind = ? AND organisation_id = ? "
+            "AND document_id = ?",
+            ("toolSet", organisation_id, tool_set_id),
+        )
+        return int(rows[0][0] or 0)
+
     def last_version(self, organisation_id: str, policy_id: str) -> int:
         rows = self._store.rows(
             "SELECT MAX(version) FROM policy_versions WHERE organisation_id = ? AND policy_id = ?",
@@ -131,6 +139,8 @@ class SqlRecords:
         for change in changes:
             if change.subject.kind == "policy" and not change.moved:
                 _tell(transaction, revision, change)
+            elif change.subject.kind == "toolSet" and not change.moved:
+                _tell_tools(transaction, revision, change)
 
     def _put_blobs(self, blobs: Mapping[str, bytes]) -> None:
         known: set[str] = set()
@@ -262,6 +272,20 @@ def _tell(transaction: Transaction, revision: int, change: FileChange) -> None:
     )
     transaction.notify(organisation_id, "policy.changed", data)
     transaction.publish(organisation_id, "policy", subject.document_id, **details)
+
+
+def _tell_tools(transaction: Transaction, revision: int, change: FileChange) -> None:
+    """One audit record: what is declared of tools decides calls too."""
+    subject, before = change.subject, change.before
+    what = "deleted" if change.after is None else "created" if before is None else "updated"
+    details = {"toolSetId": subject.document_id, "change": what, "version": subject.version}
+    transaction.audit(
+        subject.organisation_id,
+        "tools.changed",
+        actor=change.author,
+        policyRevision=revision,
+        details=details | {"source": change.source, "digest": subject.digest},
+    )
 
 
 def _parts(values: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -19,7 +19,7 @@ from engine.analysis.lint import lint
 from engine.conditions.compiled import CompiledCondition
 from engine.conditions.examples import call_of
 from engine.conditions.operands import show
-from engine.documents.policy import policy_as_json
+from engine.documents.policy import policy_as_json, reads_tools
 from engine.matching.decision import decide
 from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
@@ -83,28 +83,31 @@ class Difference:
 
 def differences(old: Ruleset, new: Ruleset) -> Iterator[Difference]:
     """Every policy that differs, by id."""
-    changed = [
-        policy_id
-        for policy_id in sorted(old.policies.keys() | new.policies.keys())
-        if not _same(old.policies.get(policy_id), new.policies.get(policy_id))
-    ]
+    changed = sorted(changed_ids(old, new))
     findings = _new_findings(old, new, changed)
     for policy_id in changed:
         before, after = old.policies.get(policy_id), new.policies.get(policy_id)
         kind: Kind = "added" if before is None else "removed" if after is None else "changed"
         words = tuple(_words(before, after)) if before and after else (_summary(before or after),)
         proof = _proof(old, new, policy_id)
+        if before is not None and not words:
+            if proof is None:
+                continue
+            words = ("the declarations of tools changed",)
         yield Difference(kind, before, after, words, proof, findings.get(policy_id, ()))
 
 
 def changed_ids(old: Ruleset, new: Ruleset) -> list[str]:
-    """The policies that `differences` will speak of."""
+    """The policies that `differences` looks at."""
     every = old.policies.keys() | new.policies.keys()
-    return [each for each in every if not _same(old.policies.get(each), new.policies.get(each))]
+    tools = old.tools.sets != new.tools.sets
+    return [each for each in every if not _same(old.policies.get(each), new.policies.get(each), tools)]
 
 
-def _same(old: Policy | None, new: Policy | None) -> bool:
-    return old is not None and new is not None and _content(old) == _content(new)
+def _same(old: Policy | None, new: Policy | None, other_tools: bool) -> bool:
+    if old is None or new is None or _content(old) != _content(new):
+        return False
+    return not (other_tools and reads_tools(new))
 
 
 def _content(policy: Policy) -> dict[str, Json]:
@@ -119,7 +122,7 @@ def _new_findings(old: Ruleset, new: Ruleset, changed: list[str]) -> dict[str, t
     touched = frozenset(changed)
     found: dict[str, list[Finding]] = {}
     known: set[tuple[str, str]] | None = None
-    for finding in lint(new.policies.values()):
+    for finding in lint(new.policies.values(), tools=new.tools.sets):
         if finding is None or finding.code not in REPORTED:
             continue
         if finding.policy.policy_id not in touched and not touched.intersection(finding.related):
@@ -127,7 +130,7 @@ def _new_findings(old: Ruleset, new: Ruleset, changed: list[str]) -> dict[str, t
         if known is None:
             known = {
                 (each.policy.policy_id, each.code)
-                for each in lint(old.policies.values())
+                for each in lint(old.policies.values(), tools=old.tools.sets)
                 if each is not None and each.code in REPORTED
             }
         if (finding.policy.policy_id, finding.code) not in known:
@@ -247,7 +250,7 @@ def _calls(old: CompiledPolicy | None, new: CompiledPolicy | None) -> Iterator[T
         if old.tolerant != new.tolerant:
             yield from _faulty(new)
     for rule in rules:
-        yield from witness.satisfying(rule.conditions)
+        yield from witness.satisfying(rule.conditions, tools=rule.tools)
         found = witness.matching(rule)
         if found is not None:
             yield found
@@ -257,7 +260,7 @@ def _calls(old: CompiledPolicy | None, new: CompiledPolicy | None) -> Iterator[T
 
 def _faulty(rule: CompiledPolicy) -> Iterator[ToolCall]:
     """Calls of which one condition cannot be evaluated, while the others are met."""
-    for call in witness.satisfying(rule.conditions):
+    for call in witness.satisfying(rule.conditions, tools=rule.tools):
         for path in witness.paths_of(rule.conditions).values():
             yield from witness.faulty(call, path)
 
@@ -267,4 +270,4 @@ def _between(met: CompiledPolicy, unmet: CompiledPolicy) -> Iterator[ToolCall]:
     own: dict[object, CompiledCondition] = {each.key: each for each in met.conditions}
     for condition in unmet.conditions:
         if condition.key not in own:
-            yield from witness.satisfying(met.conditions, [condition])
+            yield from witness.satisfying(met.conditions, [condition], tools=met.tools)

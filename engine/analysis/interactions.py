@@ -176,7 +176,7 @@ def _of_allow(
 def _stopping(rule: CompiledPolicy, call: ToolCall, in_force: InForce) -> tuple[Policy, ToolCall] | None:
     """A policy that stops a call which the rule allows, and that call."""
     calls = [call, *(call_of(example) for example in rule.policy.examples if example.match)]
-    calls += witness.satisfying(rule.conditions, attempts=4)
+    calls += witness.satisfying(rule.conditions, attempts=4, tools=rule.tools)
     for each in calls:
         matching = in_force.matching(each)
         if matching is None:

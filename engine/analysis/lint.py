@@ -25,7 +25,7 @@ from engine.derived.facts import Facts
 from engine.fields.computed import DERIVED
 from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
-from engine.model import ALWAYS_PRESENT, Policy, ToolCall
+from engine.model import ALWAYS_PRESENT, Policy, ToolCall, ToolSet
 
 
 def lint(
@@ -33,20 +33,23 @@ def lint(
     *,
     only: Collection[str] | None = None,
     alone: bool = False,
+    tools: Iterable[ToolSet] = (),
 ) -> Iterator[Finding | None]:
     """Findings about one organisation's policies; None after each policy, for a progress bar.
 
     `only` narrows what is reported to some policies. `alone`: each for itself (presets), none in force.
+    `tools` are the tool sets that count there.
     """
+    declared = tuple(tools)
     every = {policy.policy_id: policy for policy in policies}
     if alone:
         for policy in every.values():
-            rule = CompiledPolicy.of(policy)
-            ruleset = Ruleset.build([policy])
+            ruleset = Ruleset.build([policy], tools=declared)
+            rule = ruleset.rules[policy.policy_id]
             yield from _of_one(rule, witness.matching(rule), bool(ruleset.stats()["unindexed"]))
             yield None
         return
-    ruleset = Ruleset.build(every.values())
+    ruleset = Ruleset.build(every.values(), tools=declared)
     rules = ruleset.rules
     unindexed = frozenset(ruleset.stats()["unindexed"])
     same_effect = twins(rules)

@@ -19,6 +19,7 @@ from engine.analysis.policy_tests import narrowed
 from engine.conditions.compiled import CompiledCondition, compile_condition
 from engine.conditions.examples import call_of
 from engine.conditions.operands import show
+from engine.derived.tools import NO_TOOLS, Tools
 from engine.documents.policy import CallTest, PolicyTest
 from engine.errors import ConditionError
 from engine.matching.decision import decide
@@ -75,7 +76,10 @@ class Score:
 
 
 def scores(
-    policies: Iterable[Policy], tests: Sequence[PolicyTest] = (), ruleset: Ruleset | None = None
+    policies: Iterable[Policy],
+    tests: Sequence[PolicyTest] = (),
+    ruleset: Ruleset | None = None,
+    tools: Tools = NO_TOOLS,
 ) -> Iterator[Score | None]:
     """The score of each policy; None after each one's examples were tried, for a progress bar.
 
@@ -84,7 +88,7 @@ def scores(
     open_scores: list[Score] = []
     rules: dict[str, CompiledPolicy] = {}
     for policy in policies:
-        rule = CompiledPolicy.of(policy)
+        rule = CompiledPolicy.of(policy, tools)
         score = Score(policy)
         survivors = []
         calls = [
@@ -201,7 +205,7 @@ def _noticed(
             policy = replace(score.policy, policy_id=key)
             made[key] = replace(rule, policy=policy, conditions=mutated(mutant, rule.conditions))
             of_policy[score.policy.policy_id].append(key)
-    matcher = Matcher(made)
+    matcher = Matcher(made, ruleset.tools)
     noticed: set[int] = set()
     for test in tests:
         chosen = narrowed(test, ruleset)
@@ -245,9 +249,9 @@ def _as_expected(case: CallTest, evaluation: Evaluation) -> bool:
 # ---- what would pin it -------------------------------------------------------------------------------------
 
 
-def pin(mutant: Mutant) -> Pin | None:
+def pin(mutant: Mutant, tools: Tools = NO_TOOLS) -> Pin | None:
     """A call that the policy and its mutant treat differently; None when none was found."""
-    rule = CompiledPolicy.of(mutant.policy)
+    rule = CompiledPolicy.of(mutant.policy, tools)
     other = replace(rule, conditions=mutated(mutant, rule.conditions))
     old = rule.conditions[mutant.index]
     rest = mutated(replace(mutant, changed=None), rule.conditions)

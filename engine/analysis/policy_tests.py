@@ -49,7 +49,8 @@ def narrowed(test: PolicyTest, ruleset: Ruleset) -> Ruleset:
     """The policies that a test is about."""
     if test.policies is None:
         return ruleset
-    return Ruleset.build(policy for key, policy in ruleset.policies.items() if key in test.policies)
+    chosen = (policy for key, policy in ruleset.policies.items() if key in test.policies)
+    return Ruleset.build(chosen, tools=ruleset.tools.sets)
 
 
 def _differences(case: CallTest, decision: Decision, known: Mapping[str, Policy]) -> Iterator[str]:

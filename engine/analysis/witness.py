@@ -18,6 +18,7 @@ from typing import Any, Final
 from engine.conditions.compiled import CompiledCondition
 from engine.conditions.operators import OPERATORS
 from engine.derived.facts import Facts, View
+from engine.derived.tools import NO_TOOLS, Tools
 from engine.fields.computed import DERIVED
 from engine.fields.paths import MEMBERS, parse
 from engine.fields.paths import Path as Path
@@ -67,6 +68,7 @@ def satisfying(
     accepts: Accepts | None = None,
     attempts: int = ATTEMPTS,
     seed: int = 0,
+    tools: Tools = NO_TOOLS,
 ) -> Iterator[ToolCall]:
     """Different calls on which `conditions` are TRUE and `unmet` FALSE, or which `accepts` takes instead."""
     alternatives = _alternatives(conditions, unmet)
@@ -84,14 +86,11 @@ def satisfying(
         if name in seen:
             continue
         seen.add(name)
-        if accepts(call) if accepts is not None else _holds(call, conditions, unmet):
+        if accepts(call) if accepts is not None else _holds(Facts(call.document, tools), conditions, unmet):
             yield call
 
 
-def _holds(
-    call: ToolCall, conditions: Sequence[CompiledCondition], unmet: Sequence[CompiledCondition]
-) -> bool:
-    facts = Facts(call.document)
+def _holds(facts: Facts, conditions: Sequence[CompiledCondition], unmet: Sequence[CompiledCondition]) -> bool:
     return all(each.evaluate(facts) is True for each in conditions) and all(
         each.evaluate(facts) is False for each in unmet
     )

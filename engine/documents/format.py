@@ -29,12 +29,14 @@ _DOCUMENTS: Final[Mapping[str, Sequence[str]]] = {
     "Policy": ORDER,
     "Preset": _PRESET,
     "Pack": ("apiVersion", "kind", "packId", "name", "category", "description", "presets"),
+    "ToolSet": ("apiVersion", "kind", "toolSetId", "name", "description", "tools", "examples"),
     "PolicyTest": ("apiVersion", "kind", "about", "policies", "tests"),
 }
 _MEMBERS: Final[Mapping[tuple[str, ...], Sequence[str]]] = {
     ("matchConditions", "*"): ("field", "operator", "value"),
     ("rateLimit",): ("limit", "windowSeconds", "per"),
-    ("examples", "*"): ("match", "toolName", "inputPayload"),
+    ("examples", "*"): ("match", "toolName", "inputPayload", "kind", "effect"),
+    ("tools", "*"): ("names", "kind", "effect", "output", "targets", "sensitive"),
     ("parameters", "*"): ("type", "format", "description", "default", "minimum", "maximum"),
     ("tests", "*"): ("about", "call", "expect"),
     ("tests", "*", "call"): ("toolName", "inputPayload"),

@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
 from engine.conditions import examples
 from engine.conditions.compiled import CompiledCondition, check_policy, compile_condition
+from engine.derived.tools import NO_TOOLS, Tools
 from engine.documents.yaml import YamlNode, YamlReading, read
 from engine.errors import ConditionError, DocumentError, Problem
 from engine.model import Condition, Example, Json, Policy, RateLimit, ToolCall
@@ -28,6 +29,9 @@ RESERVED_STEMS: Final = frozenset(
     {"con", "prn", "aux", "nul", *(f"{d}{n}" for d in ("com", "lpt") for n in range(10))}
 )
 """Names that some file systems cannot store; a checkout must work everywhere."""
+
+_READS_TOOLS: Final = re.compile(r"\btool\b|\bderived\b(?!\.(?:shellCommands|commands|text)\b)")
+"""What a condition says that reads tools; some others say it too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,24 +92,33 @@ def slug(name: str) -> str:
 
 
 def policy_from_json(
-    body: Mapping[str, Json], *, policy_id: str | None = None, organisation_id: str = "default"
+    body: Mapping[str, Json],
+    *,
+    policy_id: str | None = None,
+    organisation_id: str = "default",
+    tools: Tools | None = None,
 ) -> Policy:
     """A policy from the shape of the API. `policy_id` wins over `policyId` of the body, else the name's slug.
 
-    Raises DocumentError with every problem; pointers are into the body.
+    Without `tools`, examples that need to know the tools are not run. Raises DocumentError with every
+    problem; pointers are into the body.
     """
-    policy, findings = check_body(body, policy_id=policy_id, organisation_id=organisation_id)
+    policy, findings = check_body(body, policy_id=policy_id, organisation_id=organisation_id, tools=tools)
     if policy is None or findings:
         raise DocumentError(Problem(finding.message, finding.pointer, finding.code) for finding in findings)
     return policy
 
 
 def check_body(
-    body: Mapping[str, Json], *, policy_id: str | None = None, organisation_id: str = "default"
+    body: Mapping[str, Json],
+    *,
+    policy_id: str | None = None,
+    organisation_id: str = "default",
+    tools: Tools | None = None,
 ) -> tuple[Policy | None, list[Defect]]:
     """The policy of a JSON body and everything that is wrong with it; None when the shape is wrong."""
     shape = [_defect(each) for each in violations("documents/policy", body, "/$defs/body")]
-    return _check_meaning(body, shape, policy_id, organisation_id)
+    return _check_meaning(body, shape, policy_id, organisation_id, tools)
 
 
 def body_problems(body: Json) -> list[Problem]:
@@ -118,7 +131,11 @@ def body_problems(body: Json) -> list[Problem]:
 
 
 def _check_meaning(
-    body: Mapping[str, Json], findings: list[Defect], policy_id: str | None, organisation_id: str
+    body: Mapping[str, Json],
+    findings: list[Defect],
+    policy_id: str | None,
+    organisation_id: str,
+    tools: Tools | None = None,
 ) -> tuple[Policy | None, list[Defect]]:
     """What only compiling and running can tell, on top of the findings about the shape."""
     findings = list(findings)
@@ -136,11 +153,26 @@ def _check_meaning(
             check_policy(compiled)
         except ConditionError as error:
             findings.append(Defect("/matchConditions", error.message, "unguarded"))
-        findings += [
-            Defect(f"/examples/{index}", message, "example_fails")
-            for index, message in examples.failures(policy, compiled)
-        ]
+        if tools is not None or not reads_tools(policy):
+            findings += _failing(policy, compiled, tools or NO_TOOLS)
     return policy, findings
+
+
+def reads_tools(policy: Policy) -> bool:
+    """True where what is declared of tools may decide whether the policy matches."""
+    return any(_READS_TOOLS.search(each.field or each.expression or "") for each in policy.conditions)
+
+
+def failing_examples(policy: Policy, tools: Tools) -> list[Defect]:
+    """The examples of a good policy that do not hold by these declarations of tools."""
+    return _failing(policy, [compile_condition(each) for each in policy.conditions], tools)
+
+
+def _failing(policy: Policy, compiled: Sequence[CompiledCondition], tools: Tools) -> list[Defect]:
+    return [
+        Defect(f"/examples/{index}", message, "example_fails")
+        for index, message in examples.failures(policy, compiled, tools)
+    ]
 
 
 def refuse_id(policy_id: str, kind: str = "policyId") -> str | None:

@@ -21,6 +21,7 @@ from difflib import SequenceMatcher
 from typing import Final
 
 from engine.canonical_json import canonical_json
+from engine.derived.tools import Tools
 from engine.documents.edit import same
 from engine.documents.policy import check_body, policy_as_json, policy_from_json
 from engine.documents.presets import POLICY_KEYS, Preset, instantiate, names_in
@@ -101,7 +102,7 @@ class _Theirs:
     lost: frozenset[str]
 
 
-def origin_of(steps: Iterable[Step], parameters: Members) -> Origin | None:
+def origin_of(steps: Iterable[Step], parameters: Members, tools: Tools | None = None) -> Origin | None:
     """The bases of a policy's members, from its versions, oldest first; None: nothing is known.
     `parameters` are those the policy says it was made with."""
     origin: Origin | None = None
@@ -110,39 +111,39 @@ def origin_of(steps: Iterable[Step], parameters: Members) -> Origin | None:
     for step in steps:
         if step.preset is not None:
             if origin is None:
-                origin = _begun(step.preset, parameters)
+                origin = _begun(step.preset, parameters, tools)
             elif any(not same(step.state.get(name), before.get(name)) for name in MEMBERS):
                 if step.preset.digest not in known:
-                    known[step.preset.digest] = _filled(step.preset, origin.chosen)
+                    known[step.preset.digest] = _filled(step.preset, origin.chosen, tools)
                 theirs = known[step.preset.digest]
-                origin = _followed(origin, theirs, before, step.state) if theirs else origin
+                origin = _followed(origin, theirs, before, step.state, tools) if theirs else origin
         before = step.state
     return origin
 
 
-def plan(origin: Origin | None, preset: Preset, policy: Policy) -> Upgrade:
-    """What the preset as it is now would change in a policy."""
+def plan(origin: Origin | None, preset: Preset, policy: Policy, tools: Tools | None = None) -> Upgrade:
+    """What the preset as it is now would change in a policy, where these tools are declared."""
     try:
-        theirs = _theirs(preset, origin.chosen if origin else {})
+        theirs = _theirs(preset, origin.chosen if origin else {}, tools)
     except DocumentError as error:
         return Upgrade(preset.preset_id, problems=error.problems)
     ours = policy_as_json(policy)
     ours.pop("version", None)
-    return replace(_merged(origin, theirs, ours), preset_id=preset.preset_id)
+    return replace(_merged(origin, theirs, ours, tools), preset_id=preset.preset_id)
 
 
-def _begun(preset: Preset, parameters: Members) -> Origin | None:
+def _begun(preset: Preset, parameters: Members, tools: Tools | None) -> Origin | None:
     """The origin of a policy's first version: all members come from the preset; those that do not say what
     it says count as edited."""
-    theirs = _filled(preset, parameters)
+    theirs = _filled(preset, parameters, tools)
     if theirs is None:
         return None
     return Origin(parameters, {name: Base(theirs.members.get(name), theirs.uses[name]) for name in MEMBERS})
 
 
-def _followed(origin: Origin, theirs: _Theirs, before: Members, now: Members) -> Origin:
+def _followed(origin: Origin, theirs: _Theirs, before: Members, now: Members, tools: Tools | None) -> Origin:
     """The origin after a version: members that became what the preset said have a new base."""
-    offered = _merged(origin, theirs, before).sent
+    offered = _merged(origin, theirs, before, tools).sent
     bases = dict(origin.bases)
     for name in MEMBERS:
         value = now.get(name)
@@ -153,21 +154,21 @@ def _followed(origin: Origin, theirs: _Theirs, before: Members, now: Members) ->
     return replace(origin, bases=bases)
 
 
-def _filled(preset: Preset, parameters: Members) -> _Theirs | None:
+def _filled(preset: Preset, parameters: Members, tools: Tools | None) -> _Theirs | None:
     try:
-        return _theirs(preset, parameters)
+        return _theirs(preset, parameters, tools)
     except DocumentError:
         return None
 
 
-def _theirs(preset: Preset, parameters: Members) -> _Theirs:
+def _theirs(preset: Preset, parameters: Members, tools: Tools | None) -> _Theirs:
     """Raises DocumentError when the preset makes no good policy with these parameters."""
     fitting = {
         name: value
         for name, value in parameters.items()
         if name in preset.parameters and preset.parameters[name].refuse(value) is None
     }
-    body = instantiate(preset, fitting, "preset")
+    body = instantiate(preset, fitting, "preset", tools)
     uses = {name: frozenset(names_in(preset.template.get(name))) & parameters.keys() for name in MEMBERS}
     return _Theirs(
         policy_as_json(policy_from_json(body)), uses, frozenset(parameters.keys() - fitting.keys())
@@ -180,7 +181,7 @@ class _Outcome:
     kept: list[Kept] = field(default_factory=list)
 
 
-def _merged(origin: Origin | None, theirs: _Theirs, ours: Members) -> Upgrade:
+def _merged(origin: Origin | None, theirs: _Theirs, ours: Members, tools: Tools | None) -> Upgrade:
     """The three-way merge of all members, gated as every policy is."""
     outcome = _Outcome()
     for name in MEMBERS:
@@ -193,7 +194,7 @@ def _merged(origin: Origin | None, theirs: _Theirs, ours: Members) -> Upgrade:
             outcome.kept.append(Kept(name, mine, wanted))
         elif not same(value[0], mine):
             outcome.values[name] = value[0]
-    problems = _gate(ours, outcome)
+    problems = _gate(ours, outcome, tools)
     changes = tuple(
         Changed(name, ours.get(name), outcome.values[name]) for name in MEMBERS if name in outcome.values
     )
@@ -259,13 +260,13 @@ def _meet(one: _Edit, other: _Edit) -> bool:
     return any(a[0] == a[1] and b[0] < a[0] < b[1] for a, b in ((one, other), (other, one)))
 
 
-def _gate(ours: Members, outcome: _Outcome) -> tuple[Problem, ...]:
+def _gate(ours: Members, outcome: _Outcome, tools: Tools | None) -> tuple[Problem, ...]:
     """Why the outcome is no good policy. Examples that the preset would add were written for a policy that
     nobody has edited: those that do not hold are left out. Every other example must go on to hold."""
     if not outcome.values:
         return ()
     body = {key: value for key, value in (dict(ours) | outcome.values).items() if value is not None}
-    _, findings = check_body(body)
+    _, findings = check_body(body, tools=tools)
     if "examples" in outcome.values:
         entries: list[Json] = body.get("examples", [])
         failing = {int(each.pointer.split("/")[2]) for each in findings if each.code == "example_fails"}
@@ -277,5 +278,5 @@ def _gate(ours: Members, outcome: _Outcome) -> tuple[Problem, ...]:
                 del outcome.values["examples"]
             else:
                 outcome.values["examples"] = entries or None
-            return _gate(ours, outcome)
+            return _gate(ours, outcome, tools)
     return tuple(Problem(each.message, each.pointer, each.code) for each in findings)

@@ -14,7 +14,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from engine.documents.policy import Defect, check_body, digest_of, header_defects, refuse, refuse_id
+from engine.derived.tools import Tools
+from engine.documents.policy import (
+    Defect,
+    check_body,
+    digest_of,
+    failing_examples,
+    header_defects,
+    policy_from_json,
+    reads_tools,
+    refuse,
+    refuse_id,
+)
 from engine.documents.yaml import read
 from engine.errors import DocumentError, Problem
 from engine.model import Json
@@ -112,10 +123,13 @@ class Pack:
     """Line and column of each entry of `presets`."""
 
 
-def instantiate(preset: Preset, parameters: Mapping[str, Json], policy_id: str) -> dict[str, Json]:
+def instantiate(
+    preset: Preset, parameters: Mapping[str, Json], policy_id: str, tools: Tools | None = None
+) -> dict[str, Json]:
     """The JSON body of the policy that a preset makes with these parameters; missing ones have defaults.
 
-    Examples were written for the defaults: with other parameters, only those that still hold are kept.
+    Examples were written for the defaults: with other parameters, or other `tools`, only those that still
+    hold are kept.
     Raises DocumentError with pointers into `parameters`, or into the policy when it does not compile.
     """
     values, problems = _values(preset.parameters, parameters)
@@ -130,7 +144,7 @@ def instantiate(preset: Preset, parameters: Mapping[str, Json], policy_id: str) 
         **({"presetParameters": chosen} if chosen else {}),
         **_Filler(preset.parameters, values, findings).fill(preset.template),
     }
-    checked, found = check_body(body)
+    checked, found = check_body(body, tools=tools)
     failing = {int(each.pointer.split("/")[2]) for each in found if each.code == "example_fails"}
     findings += [each for each in found if each.code != "example_fails"]
     if checked is None or findings:
@@ -139,6 +153,12 @@ def instantiate(preset: Preset, parameters: Mapping[str, Json], policy_id: str) 
     if not body["examples"]:
         del body["examples"]
     return body
+
+
+def failing_preset_examples(preset: Preset, tools: Tools) -> list[Defect]:
+    """The examples of a good preset that do not hold by these declarations of tools."""
+    policy = policy_from_json(instantiate(preset, {}, preset.preset_id))
+    return failing_examples(policy, tools) if reads_tools(policy) else []
 
 
 def names_in(value: Json) -> Iterator[str]:

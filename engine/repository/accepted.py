@@ -18,7 +18,13 @@ log = logging.getLogger("governance.policies")
 MOST_NAMES: Final = 10
 """More are counted, such as those of the first start."""
 MOST_ENDED: Final = 50
-_PLURAL: Final[dict[Kind, str]] = {"policy": "policies", "preset": "presets", "pack": "packs"}
+_WORDS: Final[dict[Kind, str]] = {"toolSet": "tool set"}
+_PLURAL: Final[dict[Kind, str]] = {
+    "policy": "policies",
+    "preset": "presets",
+    "pack": "packs",
+    "toolSet": "tool sets",
+}
 
 
 def tell(changes: Sequence[FileChange], revision: int) -> None:
@@ -58,7 +64,7 @@ def _listed(changes: Sequence[FileChange]) -> str:
         return ", ".join(sorted(map(_name, changes)))
     counts = Counter(change.subject.kind for change in changes)
     return ", ".join(
-        f"{counts[kind]} {kind if counts[kind] == 1 else plural}"
+        f"{counts[kind]} {_WORDS.get(kind, kind) if counts[kind] == 1 else plural}"
         for kind, plural in _PLURAL.items()
         if counts[kind]
     )
@@ -67,7 +73,7 @@ def _listed(changes: Sequence[FileChange]) -> str:
 def _name(change: FileChange) -> str:
     record = change.subject
     place = "" if record.organisation_id == "default" else f"{record.organisation_id}/"
-    kind = "" if record.kind == "policy" else f"{record.kind} "
+    kind = "" if record.kind == "policy" else f"{_WORDS.get(record.kind, record.kind)} "
     preset = change.state.get("presetId") if isinstance(change.state, dict) else None
     made_from = f" of preset `{preset}`" if change.source == "api" and preset else ""
     return f"{kind}`{place}{record.document_id}`{made_from}"

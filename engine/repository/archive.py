@@ -111,6 +111,9 @@ class Records(Protocol):
     def preset_history(self, preset_id: str) -> list[tuple[int, str]]:
         """Every (revision, digest) that a preset had, oldest first, wherever its file was; no removals."""
 
+    def last_tools_version(self, organisation_id: str, tool_set_id: str) -> int:
+        """The highest version number that this tool set ever had; 0 when there is none."""
+
     def last_version(self, organisation_id: str, policy_id: str) -> int:
         """The highest version number that this policy ever had, deleted or not; 0 when there is none."""
 

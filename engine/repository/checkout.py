@@ -17,12 +17,13 @@ from engine.documents.policy import PolicyTest, load_policy_test, sorted_problem
 from engine.documents.presets import Pack, Preset
 from engine.documents.yaml import YamlReading, read
 from engine.errors import DocumentError, Problem
-from engine.model import Policy
-from engine.repository.consistency import refuse_set
+from engine.matching.ruleset import Ruleset
+from engine.model import Policy, ToolSet
+from engine.repository.consistency import refuse_examples, refuse_set
 from engine.repository.loader import Loaded, load
-from engine.repository.snapshot import Snapshot
+from engine.repository.snapshot import Snapshot, ordered
 from engine.worktree.disk import shown
-from engine.worktree.paths import DEFAULT, ignored, place_of
+from engine.worktree.paths import DEFAULT, declares_tools, ignored, place_of
 
 TEST: Final = "_test.yaml"
 
@@ -31,13 +32,15 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """The documents by what they are; `files` has the path of each policy, by organisation and id."""
+    """The documents by what they are; `files` has the path of each policy, by organisation and id;
+    `tool_sets` are by path."""
 
     contents: Mapping[str, bytes]
     policies: Mapping[str, Mapping[str, Policy]]
     files: Mapping[tuple[str, str], str]
     presets: Mapping[str, Preset]
     packs: Mapping[str, Pack]
+    tool_sets: Mapping[str, ToolSet]
     tests: tuple[tuple[str, PolicyTest], ...]
     """Each with its organisation."""
     problems: tuple[Problem, ...] = ()
@@ -45,6 +48,15 @@ class Checkout:
 
     def file_of(self, policy: Policy) -> str:
         return self.files[policy.organisation_id, policy.policy_id]
+
+    def tools_of(self, organisation_id: str) -> tuple[ToolSet, ...]:
+        """The tool sets that count in an organisation."""
+        return ordered(self.tool_sets, organisation_id)
+
+    def ruleset(self, organisation_id: str) -> Ruleset:
+        """The compiled policies of an organisation, with the tools that count there."""
+        policies = self.policies.get(organisation_id, {}).values()
+        return Ruleset.build(policies, tools=self.tools_of(organisation_id))
 
     def organisations(self) -> set[str]:
         """Those that have a document here, and the default one, which is always there."""
@@ -86,18 +98,23 @@ def checkout(
     tests: list[tuple[str, PolicyTest]] = []
     if loaded is None:
         loaded = ((path, load_one(path, contents[path])) for path in sorted(contents) if wanted(path))
+    tools_known = True
     for path, one in loaded:
         if isinstance(one, tuple):
             found += one
+            tools_known = tools_known and not declares_tools(path)
         elif isinstance(one, PolicyTest):
             tests.append((_organisation(path), one))
         else:
             good[path] = one
     found += refuse_set(Snapshot(), dict(good))
+    if tools_known:
+        found += refuse_examples(Snapshot(), dict(good), contents.__getitem__)
     policies: dict[str, dict[str, Policy]] = defaultdict(dict)
     files: dict[tuple[str, str], str] = {}
     presets: dict[str, Preset] = {}
     packs: dict[str, Pack] = {}
+    tool_sets: dict[str, ToolSet] = {}
     for path, each in sorted(good.items()):
         document = each.document
         if isinstance(document, Policy):
@@ -105,10 +122,19 @@ def checkout(
             files.setdefault((each.place.organisation_id, document.policy_id), path)
         elif isinstance(document, Preset):
             presets.setdefault(document.preset_id, document)
-        else:
+        elif isinstance(document, Pack):
             packs.setdefault(document.pack_id, document)
+        else:
+            tool_sets[path] = document
     return Checkout(
-        contents, dict(policies), files, presets, packs, tuple(tests), tuple(sorted_problems(found))
+        contents,
+        dict(policies),
+        files,
+        presets,
+        packs,
+        tool_sets,
+        tuple(tests),
+        tuple(sorted_problems(found)),
     )
 
 

@@ -1,21 +1,25 @@
 """Whether a set of documents fits together.
 
 Refuses sets in which two files say the same id, or a pack names a preset that is not there, and batches that
-leave an organisation nothing of several policies. It knows nothing of one document's own faults, those are
-found when it is loaded.
+leave an organisation nothing of several policies, and examples that do not hold by the tools that are
+declared. It knows nothing of one document's own faults, those are found when it is loaded.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-from engine.documents.presets import Pack, Preset
+from engine.derived.tools import Tools
+from engine.documents.policy import Defect, failing_examples, located, reads_tools
+from engine.documents.presets import Pack, Preset, failing_preset_examples
+from engine.documents.yaml import read
 from engine.errors import Problem
+from engine.model import Policy, ToolSet
 from engine.repository.loader import Loaded
-from engine.repository.snapshot import Snapshot
+from engine.repository.snapshot import Document, Snapshot, ordered
 from engine.worktree.disk import shown
-from engine.worktree.paths import Place
+from engine.worktree.paths import DEFAULT, Place
 
 
 def refuse_set(head: Snapshot, edits: Mapping[str, Loaded | None]) -> list[Problem]:
@@ -29,7 +33,8 @@ def refuse_set(head: Snapshot, edits: Mapping[str, Loaded | None]) -> list[Probl
     for place, paths in owners.items():
         if len(paths) > 1:
             names = " and ".join(f"`{shown(path)}`" for path in sorted(paths))
-            message = f"{names} are the same {place.kind} `{place.document_id}`; keep one of them"
+            kind = "tool set" if place.kind == "toolSet" else place.kind
+            message = f"{names} are the same {kind} `{place.document_id}`; keep one of them"
             problems.append(Problem(message, f"/{place.kind}Id", "duplicate_id", shown(max(paths))))
     if any((loaded or head.files[path]).kind != "policy" for path, loaded in edits.items()):
         problems += _refuse_packs(head, edits)
@@ -57,6 +62,54 @@ def refuse_emptied(head: Snapshot, edits: Mapping[str, Loaded | None]) -> list[P
         for organisation_id, count in gone.items()
         if count > 1 and count == len(head.of(organisation_id)) and organisation_id not in come
     ]
+
+
+def refuse_examples(
+    head: Snapshot, edits: Mapping[str, Loaded | None], content: Callable[[str], bytes]
+) -> list[Problem]:
+    """The examples that do not hold by the tools as these edits declare them: those of the edited documents,
+    and where declarations changed, of all others that read them. `content` gives the bytes of a path."""
+    tool_sets = {path: each for path, each in head.tool_sets.items() if path not in edits}
+    come = {path: each.document for path, each in edits.items() if each is not None}
+    tool_sets |= {path: each for path, each in come.items() if isinstance(each, ToolSet)}
+    declared: dict[str, tuple[Tools, bool]] = {}
+
+    def tools(organisation_id: str) -> tuple[Tools, bool]:
+        """Those of an organisation, and whether they changed."""
+        if organisation_id not in declared:
+            sets = ordered(tool_sets, organisation_id)
+            declared[organisation_id] = Tools(sets), sets != head.tools_of(organisation_id)
+        return declared[organisation_id]
+
+    problems: list[Problem] = []
+    documents = list(come.items())
+    if tool_sets != head.tool_sets:
+        documents += [
+            each for each in _of(head, lambda organisation: tools(organisation)[1]) if each[0] not in edits
+        ]
+    for path, document in documents:
+        if defects := _failing(document, lambda organisation: tools(organisation)[0]):
+            reading = read(content(path), shown(path))
+            problems += [located(reading, each) for each in defects]
+    return problems
+
+
+def _of(head: Snapshot, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Document]]:
+    """The policies in force of the organisations that are `wanted`, and the presets if the default one is."""
+    for organisation_id, policies in head.policies.items():
+        if wanted(organisation_id):
+            for stored in policies.values():
+                yield stored.file.path, stored.policy
+    if wanted(DEFAULT):
+        for path, record in head.files.items():
+            if record.kind == "preset":
+                yield path, head.presets[record.document_id]
+
+
+def _failing(document: Document, tools: Callable[[str], Tools]) -> list[Defect]:
+    if isinstance(document, Policy):
+        return failing_examples(document, tools(document.organisation_id)) if reads_tools(document) else []
+    return failing_preset_examples(document, tools(DEFAULT)) if isinstance(document, Preset) else []
 
 
 def _refuse_packs(head: Snapshot, edits: Mapping[str, Loaded | None]) -> list[Problem]:

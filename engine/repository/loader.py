@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from engine.documents.policy import load_policy
-from engine.documents.presets import Pack, Preset, load_pack, load_preset
+from engine.documents.presets import load_pack, load_preset
+from engine.documents.tool_sets import load_tool_set
 from engine.errors import DocumentError, Problem, RefusedToStart, RepositoryError
-from engine.model import Policy
+from engine.model import Policy, ToolSet
 from engine.repository.archive import FileRecord, Records
 from engine.repository.cache import DocumentCache
-from engine.repository.snapshot import Document, Snapshot
+from engine.repository.snapshot import Document, Snapshot, ordered
 from engine.worktree.disk import EVERY, shown
 from engine.worktree.observer import Progress
 from engine.worktree.paths import Kind, Place, place_of
@@ -25,7 +27,7 @@ class Loaded:
     """A document that was read, and where it stands."""
 
     place: Place
-    document: Policy | Preset | Pack
+    document: Document
     declared_version: int | None = None
 
     @property
@@ -42,8 +44,17 @@ class Put:
     content: bytes
 
 
+class Past(NamedTuple):
+    """What was in force in one organisation at a revision."""
+
+    revision: int
+    policies: list[Policy]
+    tool_sets: tuple[ToolSet, ...]
+
+
 def load(path: str, content: bytes) -> Loaded:
-    """Raises DocumentError with every problem of the file."""
+    """Raises DocumentError with every problem of the file by itself. Examples of policies that need to know
+    the tools are for `consistency`."""
     place = place_of(path)
     file = shown(path)
     if place.kind == "preset":
@@ -57,6 +68,8 @@ def load(path: str, content: bytes) -> Loaded:
         return Loaded(place, preset)
     if place.kind == "pack":
         return Loaded(place, load_pack(content, file))
+    if place.kind == "toolSet":
+        return Loaded(place, load_tool_set(content, file, organisation_id=place.organisation_id))
     document = load_policy(content, file, organisation_id=place.organisation_id)
     return Loaded(place, document.policy, document.declared_version)
 
@@ -103,7 +116,9 @@ class DocumentLoader:
         document = self.put(
             record.path, content or records.blob(record.digest), record.digest
         ).loaded.document
-        return replace(document, version=record.version) if isinstance(document, Policy) else document
+        return (
+            replace(document, version=record.version) if isinstance(document, Policy | ToolSet) else document
+        )
 
     def put(self, path: str, content: bytes, digest: str) -> Put:
         """A file's document, remembered for the next start. Raises DocumentError."""
@@ -112,19 +127,24 @@ class DocumentLoader:
             self._cache.put(digest, loaded.document)
         return Put(loaded, digest, content)
 
-    def policies_at(
-        self, records: Records, organisation_id: str, moment: int | str
-    ) -> tuple[int, list[Policy]] | None:
-        """Revision and policies in force at a revision or an ISO 8601 UTC time; None: no such revision."""
+    def policies_at(self, records: Records, organisation_id: str, moment: int | str) -> Past | None:
+        """Policies and tools in force at a revision or an ISO 8601 UTC time; None: no such revision."""
         revision = moment if isinstance(moment, int) else records.revision_at(moment)
         if not 0 < revision <= records.head()[0]:
             return None
-        documents = [
-            self.document(records, record)
-            for record in records.files_at(revision).values()
-            if record.kind == "policy" and record.organisation_id == organisation_id
-        ]
-        return revision, [document for document in documents if isinstance(document, Policy)]
+        policies: list[Policy] = []
+        tool_sets: dict[str, ToolSet] = {}
+        for path, record in records.files_at(revision).items():
+            if record.kind == "toolSet" or (record.kind, record.organisation_id) == (
+                "policy",
+                organisation_id,
+            ):
+                document = self.document(records, record)
+                if isinstance(document, Policy):
+                    policies.append(document)
+                elif isinstance(document, ToolSet):
+                    tool_sets[path] = document
+        return Past(revision, policies, ordered(tool_sets, organisation_id))
 
     def save(self, snapshot: Snapshot) -> None:
         """Keep what was checked for the next start."""

@@ -21,7 +21,7 @@ from engine.repository.baseline import Baseline
 from engine.repository.loader import DocumentLoader, Loaded, Put
 from engine.repository.revisions import Attribution
 from engine.repository.snapshot import Snapshot
-from engine.worktree import markers
+from engine.worktree import markers, paths
 from engine.worktree.disk import EVERY, shown
 from engine.worktree.journal import Journal, Undo
 from engine.worktree.observer import FileState, Observed, Progress
@@ -70,6 +70,7 @@ class Planner:
         observed = plan.observed
         assert observed is not None
         plan.problems += observed.problems
+        tools_known = True
         for number, (path, state) in enumerate(observed.disk.items(), 1):
             if progress is not None and number % EVERY == 0:
                 progress("checking", number, len(observed.disk))
@@ -91,7 +92,8 @@ class Planner:
                     plan.edits[path] = loaded[path]
             except DocumentError as error:
                 plan.problems += error.problems
-        plan.problems += refuse_set(plan.head, plan.edits)
+                tools_known = tools_known and not paths.declares_tools(path)
+        plan.problems += refuse_set(plan.records, plan.head, plan.edits, tools_known)
         if not plan.problems:
             plan.problems += consistency.refuse_emptied(plan.head, _loaded(plan.edits))
 
@@ -108,7 +110,7 @@ class Planner:
             if self.classify(plan.records, path, state, current) == "stale":
                 return None
             put = self._put_of(path, state)
-            problems = refuse_set(plan.head, {path: put})
+            problems = refuse_set(plan.records, plan.head, {path: put})
         except DocumentError as error:
             put, problems = None, list(error.problems)
         if problems:
@@ -185,9 +187,19 @@ class Planner:
         return self._documents.put(path, self._worktree.observer.content(path, state), state.digest)
 
 
-def refuse_set(head: Snapshot, edits: Mapping[str, Put | None]) -> list[Problem]:
-    """What is wrong between files once these edits are in."""
-    return consistency.refuse_set(head, _loaded(edits))
+def refuse_set(
+    records: Records, head: Snapshot, edits: Mapping[str, Put | None], tools_known: bool = True
+) -> list[Problem]:
+    """What is wrong between files once these edits are in; `tools_known`: all sets of tools are good."""
+
+    def content(path: str) -> bytes:
+        put = edits.get(path)
+        return records.blob(head.files[path].digest) if put is None else put.content
+
+    problems = consistency.refuse_set(head, _loaded(edits))
+    if tools_known:
+        problems += consistency.refuse_examples(head, _loaded(edits), content)
+    return problems
 
 
 def _loaded(edits: Mapping[str, Put | None]) -> dict[str, Loaded | None]:

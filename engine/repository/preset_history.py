@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.derived.tools import Tools
 from engine.documents.preset_upgrade import Step, Upgrade, origin_of, plan
 from engine.documents.presets import Preset, load_preset
 from engine.errors import DocumentError, PresetNotFound
@@ -25,8 +26,9 @@ def offered(records: Records, head: Snapshot, policy: Policy) -> tuple[Preset, U
     if preset is None:
         raise PresetNotFound(f"`{policy.policy_id}` was made from the preset `{preset_id}`, which is gone")
     versions = records.versions(policy.organisation_id, policy.policy_id)
-    origin = origin_of(_steps(records, versions, preset_id), policy.preset_parameters or {})
-    return preset, plan(origin, preset, policy)
+    tools = Tools(head.tools_of(policy.organisation_id))
+    origin = origin_of(_steps(records, versions, preset_id), policy.preset_parameters or {}, tools)
+    return preset, plan(origin, preset, policy, tools)
 
 
 def _steps(records: Records, versions: Sequence[VersionRecord], preset_id: str) -> list[Step]:

@@ -27,11 +27,11 @@ from engine.errors import (
     Problem,
     VersionNotFound,
 )
-from engine.model import Json, Policy
+from engine.model import Json
 from engine.repository import preset_history
 from engine.repository.archive import Archive, FileChange, Records, VersionRecord
 from engine.repository.cache import DocumentCache
-from engine.repository.loader import DocumentLoader
+from engine.repository.loader import DocumentLoader, Past
 from engine.repository.plan import Plan
 from engine.repository.snapshot import Snapshot, Stored
 from engine.repository.sync import Applied, Authors, Sync, WriteResult
@@ -151,8 +151,8 @@ class Repository:
             raise _not_found(policy_id)
         return found
 
-    def policies_at(self, organisation_id: str, moment: int | str) -> tuple[int, list[Policy]] | None:
-        """Revision and policies in force at a revision or an ISO 8601 UTC time; None: no such revision."""
+    def policies_at(self, organisation_id: str, moment: int | str) -> Past | None:
+        """Policies and tools in force at a revision or an ISO 8601 UTC time; None: no such revision."""
         return self.archive.view(
             lambda records: self._documents.policies_at(records, organisation_id, moment)
         )

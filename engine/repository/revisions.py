@@ -3,7 +3,7 @@
 Decides when a file makes a new version (new bytes do, a mere move does not) and that numbers go on after a
 deletion. It reads no disk.
 
-INVARIANT: version numbers of a policy are gapless and increasing over its whole life.
+INVARIANT: version numbers of a policy, and of a set of tools, are gapless and increasing over its whole life.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from engine.documents.policy import policy_as_json
-from engine.model import Policy
+from engine.model import Policy, ToolSet
 from engine.repository.archive import FileChange, FileRecord, Records, Source
 from engine.repository.loader import Put
 from engine.repository.snapshot import Document, Snapshot
@@ -51,6 +51,10 @@ def record(
         if isinstance(document, Policy):
             if fresh:
                 version = records.last_version(place.organisation_id, place.document_id) + 1
+            document = replace(document, version=version)
+        elif isinstance(document, ToolSet):
+            if fresh:
+                version = records.last_tools_version(place.organisation_id, place.document_id) + 1
             document = replace(document, version=version)
         after = FileRecord(
             path=path,

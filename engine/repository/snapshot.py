@@ -1,4 +1,5 @@
-"""What is in force: an immutable set of policies, presets and packs at one revision of the archive.
+"""What is in force: an immutable set of policies, presets, packs and tool sets at one revision of the
+archive.
 
 A change makes a new snapshot; whoever holds the old one is undisturbed. It knows nothing of disks,
 transactions or matching.
@@ -14,11 +15,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from engine.documents.presets import Pack, Preset
-from engine.model import Policy
+from engine.model import Policy, ToolSet
 from engine.repository.archive import FileRecord
-from engine.worktree.paths import Kind
+from engine.worktree.paths import DEFAULT, LIBRARY, Kind
 
-Document = Policy | Preset | Pack
+Document = Policy | Preset | Pack | ToolSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +36,24 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Policies by organisation and id, presets and packs by id, and the record of every file."""
+    """Policies by organisation and id, presets and packs by id, tool sets by path, and the record of every
+    file."""
 
     revision: int = 0
     recorded_at: str = ""
     policies: Mapping[str, Mapping[str, Stored]] = field(default_factory=dict)
     presets: Mapping[str, Preset] = field(default_factory=dict)
     packs: Mapping[str, Pack] = field(default_factory=dict)
+    tool_sets: Mapping[str, ToolSet] = field(default_factory=dict)
     files: Mapping[str, FileRecord] = field(default_factory=dict)
 
     def of(self, organisation_id: str) -> Mapping[str, Stored]:
         """The policies of an organisation by id; empty when it has none."""
         return self.policies.get(organisation_id, MappingProxyType({}))
+
+    def tools_of(self, organisation_id: str) -> tuple[ToolSet, ...]:
+        """The tool sets that count in an organisation, in the order of `in_order`."""
+        return ordered(self.tool_sets, organisation_id)
 
     @property
     def count(self) -> int:
@@ -54,19 +61,24 @@ class Snapshot:
 
     @property
     def digest(self) -> str:
-        """The same for equal sets of policies, whatever order they were loaded in."""
-        lines = sorted(
+        """The same for equal sets of policies and tools, whatever order they were loaded in."""
+        lines = [
             f"{organisation_id}\0{policy_id}\0{stored.file.digest}\n"
             for organisation_id, policies in self.policies.items()
             for policy_id, stored in policies.items()
-        )
-        return hashlib.sha256("".join(lines).encode()).hexdigest()
+        ]
+        lines += [f"{path}\0tools\0{self.files[path].digest}\n" for path in self.tool_sets]
+        return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()
 
     def path_of(self, kind: Kind, organisation_id: str, document_id: str) -> str | None:
         """The file that a document stands in."""
         if kind == "policy":
             stored = self.of(organisation_id).get(document_id)
             return stored.file.path if stored else None
+        if kind == "toolSet":
+            sets = self.tool_sets.items()
+            wanted = (document_id, organisation_id)
+            return next((p for p, each in sets if (each.tool_set_id, each.organisation_id) == wanted), None)
         if document_id not in (self.presets if kind == "preset" else self.packs):
             return None
         return next(
@@ -82,6 +94,7 @@ class Snapshot:
         """The set after files were put (record and document) or removed (None), by path."""
         policies = dict(self.policies)
         presets, packs, files = dict(self.presets), dict(self.packs), dict(self.files)
+        tool_sets = {path: each for path, each in self.tool_sets.items() if path not in changes}
         touched: set[str] = set()
 
         def own(organisation_id: str) -> dict[str, Stored]:
@@ -97,7 +110,7 @@ class Snapshot:
                 continue
             if old.kind == "policy":
                 own(old.organisation_id).pop(old.document_id, None)
-            else:
+            elif old.kind != "toolSet":
                 (presets if old.kind == "preset" else packs).pop(old.document_id, None)
         for path, change in changes.items():
             if change is None:
@@ -108,6 +121,28 @@ class Snapshot:
                 own(record.organisation_id)[record.document_id] = Stored(document, record)
             elif isinstance(document, Preset):
                 presets[record.document_id] = document
-            else:
+            elif isinstance(document, Pack):
                 packs[record.document_id] = document
-        return Snapshot(revision, recorded_at, policies, presets, packs, files)
+            else:
+                tool_sets[path] = document
+        return Snapshot(revision, recorded_at, policies, presets, packs, tool_sets, files)
+
+
+def ordered(tool_sets: Mapping[str, ToolSet], organisation_id: str) -> tuple[ToolSet, ...]:
+    """Those that count in an organisation, as `in_order` orders their paths."""
+    return tuple(tool_sets[path] for path in in_order(tool_sets, organisation_id))
+
+
+def in_order(tool_sets: Mapping[str, ToolSet], organisation_id: str) -> list[str]:
+    """The paths of those that count in an organisation. Of two equal name patterns the later set's counts:
+    the shipped library gives way to all others, and what is declared for everybody to the organisation's
+    own."""
+
+    def rank(path: str) -> tuple[int, str]:
+        common = tool_sets[path].organisation_id == DEFAULT
+        return (0 if common and path.startswith(LIBRARY) else 1 if common else 2), path
+
+    counting = [
+        path for path, each in tool_sets.items() if each.organisation_id in (DEFAULT, organisation_id)
+    ]
+    return sorted(counting, key=rank)

@@ -276,7 +276,7 @@ class Sync:
     def put(self, plan: Plan, path: str, content: bytes) -> None:
         """Write a policy's file, and record it. Raises DocumentError when the content is not good."""
         put = self._documents.put(path, content, digest_of(content))
-        if problems := refuse_set(plan.head, {path: put}):
+        if problems := refuse_set(plan.records, plan.head, {path: put}):
             raise DocumentError(problems)
         if self._worktree.disk.is_link(path):
             raise StorageError(f"`{shown(path)}` is a link, which is not replaced; edit the file it leads to")

@@ -1,7 +1,8 @@
 """The policies folder: which path holds what.
 
-Decides the meaning of a path: `policies/**/<policyId>.yaml`, `organisations/<organisationId>/**`,
-`presets/<category>/`, `packs/`. It reads no disk and no document.
+Decides the meaning of a path: `policies/**/<policyId>.yaml`, `tools/**/<toolSetId>.yaml`,
+`organisations/<organisationId>/**` with `tools/**` in it, `presets/<category>/`, `packs/`. It reads no disk
+and no document.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import Final, Literal
 from engine.errors import DocumentError, Problem
 from engine.worktree.disk import shown
 
-Kind = Literal["policy", "preset", "pack"]
+Kind = Literal["policy", "preset", "pack", "toolSet"]
 
 DEFAULT: Final = "default"
+LIBRARY: Final = "tools/library/"
+"""Where the shipped sets of tools are."""
 _ID: Final = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
 _TEST: Final = "_test.yaml"
 
@@ -35,7 +38,7 @@ def ignored(path: str) -> bool:
     return path.endswith(_TEST) or (path.endswith(".json") and folder not in _FOLDERS)
 
 
-_FOLDERS: Final = ("policies", "organisations", "presets", "packs")
+_FOLDERS: Final = ("policies", "organisations", "presets", "packs", "tools")
 
 
 def ours(path: str) -> bool:
@@ -65,16 +68,24 @@ def place_of(path: str) -> Place:
                 "use `policies/`" if organisation_id == DEFAULT else "use lower-case letters, digits and `-`"
             )
             raise _misplaced(path, f"`{shown(organisation_id)}` cannot be an organisation's folder; {advice}")
-        return Place("policy", organisation_id, stem)
+        kind: Kind = "toolSet" if folders[2:3] == ["tools"] else "policy"
+        return Place(kind, organisation_id, stem)
     if top == "presets" and len(folders) == 2:
         return Place("preset", DEFAULT, stem)
     if top == "packs" and len(folders) == 1:
         return Place("pack", DEFAULT, stem)
+    if top == "tools":
+        return Place("toolSet", DEFAULT, stem)
     raise _misplaced(
         path,
-        "a document belongs into `policies/`, `organisations/<organisationId>/`, `presets/<category>/` "
-        "or `packs/`; move it, or put `_` before its name to have it ignored",
+        "a document belongs into `policies/`, `organisations/<organisationId>/`, `presets/<category>/`, "
+        "`packs/` or `tools/`; move it, or put `_` before its name to have it ignored",
     )
+
+
+def declares_tools(path: str) -> bool:
+    """True where a set of tools stands, or would."""
+    return path.startswith("tools/") or "/tools/" in path
 
 
 def path_for(organisation_id: str, policy_id: str) -> str:

@@ -65,6 +65,17 @@ class MemoryRecords:
             if record is not None and (record.kind, record.document_id) == ("preset", preset_id)
         ]
 
+    def last_tools_version(self, organisation_id: str, tool_set_id: str) -> int:
+        wanted = ("toolSet", organisation_id, tool_set_id)
+        return max(
+            (
+                record.version
+                for _, _, record in self.state.log
+                if record is not None and (record.kind, record.organisation_id, record.document_id) == wanted
+            ),
+            default=0,
+        )
+
     def last_version(self, organisation_id: str, policy_id: str) -> int:
         found = self.state.versions.get((organisation_id, policy_id))
         return found[-1].version if found else 0

@@ -131,13 +131,10 @@ def _locally(arguments: argparse.Namespace, since: str | None, until: str | None
 
 
 def _sets(arguments: argparse.Namespace, organisation_id: str) -> tuple[Ruleset, Ruleset]:
-    from engine.matching.ruleset import Ruleset
-
-    here = sound(arguments.dir).policies.get(organisation_id, {})
-    new = Ruleset.build(here.values())
+    new = sound(arguments.dir).ruleset(organisation_id)
     old = new
     if arguments.old:
-        old = Ruleset.build(sound(arguments.old).policies.get(organisation_id, {}).values())
+        old = sound(arguments.old).ruleset(organisation_id)
     if arguments.draft:
         draft = read_draft(arguments.draft, organisation_id)
         new = new.changed({draft.policy_id: draft}, new.revision)

@@ -52,13 +52,11 @@ def register(commands: Subparsers) -> None:
 
 def _diff(arguments: argparse.Namespace) -> int:
     from engine.analysis.diff import changed_ids, differences
-    from engine.matching.ruleset import Ruleset
 
     old, new = sound(arguments.old), sound(arguments.new)
     found: list[tuple[str, Difference]] = []
     for organisation_id in sorted(old.policies.keys() | new.policies.keys()):
-        before = Ruleset.build(old.policies.get(organisation_id, {}).values())
-        after = Ruleset.build(new.policies.get(organisation_id, {}).values())
+        before, after = old.ruleset(organisation_id), new.ruleset(organisation_id)
         with progress("comparing", len(changed_ids(before, after))) as step:
             for difference in differences(before, after):
                 found.append((organisation_id, difference))

@@ -109,8 +109,8 @@ def remarks_on(found: Checkout, folder: str, *, presets: bool) -> list[Remark]:
     remarks: list[Remark] = []
     total = sum(map(len, found.policies.values()))
     with progress("linting", total) as step:
-        for policies in found.policies.values():
-            for finding in lint(policies.values()):
+        for organisation_id, policies in found.policies.items():
+            for finding in lint(policies.values(), tools=found.tools_of(organisation_id)):
                 if finding is None:
                     step()
                 else:
@@ -124,10 +124,11 @@ def _presets(found: Checkout, folder: str) -> Iterator[Remark]:
     from engine.analysis.lint import lint
     from engine.documents.policy import policy_from_json
     from engine.documents.presets import instantiate
+    from engine.worktree.paths import DEFAULT
 
     for preset in found.presets.values():
         policy = policy_from_json(instantiate(preset, {}, preset.preset_id))
-        for finding in lint([policy], alone=True):
+        for finding in lint([policy], alone=True, tools=found.tools_of(DEFAULT)):
             if finding is not None:
                 yield remark(finding, found, folder, preset.file)
 

@@ -16,7 +16,6 @@ from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, filled
 from schemas.suggestion import suggestion
 
 if TYPE_CHECKING:
-    from engine.matching.ruleset import Ruleset
     from engine.model import Policy
 
 STATUSES: Final = ("allowed", "blocked", "awaiting_approval")
@@ -183,7 +182,6 @@ def read_draft(name: str, organisation_id: str = "default") -> Policy:
 
 def _locally(call: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
     from engine.analysis.simulation import simulate
-    from engine.matching.ruleset import Ruleset
     from engine.model import ToolCall
     from engine.worktree.paths import DEFAULT
 
@@ -194,8 +192,7 @@ def _locally(call: dict[str, Any], arguments: argparse.Namespace) -> dict[str, A
             f"`{each}`" for each in sorted(known)
         )
         raise CommandError(f"there is no organisation `{organisation_id}` in this folder{close}", USAGE)
-    policies = found.policies.get(organisation_id, {})
-    ruleset: Ruleset = Ruleset.build(policies.values())
+    ruleset = found.ruleset(organisation_id)
     if arguments.draft:
         draft = read_draft(arguments.draft, organisation_id)
         ruleset = ruleset.changed({draft.policy_id: draft}, 0)

@@ -70,7 +70,6 @@ def _percent(text: str) -> float:
 
 
 def _test(arguments: argparse.Namespace) -> int:
-    from engine.matching.ruleset import Ruleset
 
     if arguments.no_mutation and arguments.min_score:
         raise CommandError("--min-score does not go with --no-mutation, which finds no score", USAGE)
@@ -92,13 +91,13 @@ def _test(arguments: argparse.Namespace) -> int:
         # A policy whose examples fail does not load, so what the whole set decides is not known.
         arguments.no_mutation = True
         return _report(failures, [], (len(failures), 0), found, folder, arguments)
-    rulesets = {name: Ruleset.build(policies.values()) for name, policies in found.policies.items()}
+    rulesets = {name: found.ruleset(name) for name in found.organisations()}
     cases = 0
     with progress("testing", sum(len(test.tests) for _, test in found.tests)) as step:
         for organisation_id, test in found.tests:
             from engine.analysis.policy_tests import run
 
-            ruleset = rulesets.get(organisation_id) or Ruleset.build(())
+            ruleset = rulesets[organisation_id]
             for result in run(test, ruleset):
                 cases += 1
                 step()
@@ -145,22 +144,25 @@ def _scores(found: Checkout, rulesets: dict[str, Any]) -> Iterator[tuple[str, Sc
     from engine.analysis.mutation import scores
     from engine.documents.policy import policy_from_json
     from engine.documents.presets import instantiate
+    from engine.worktree.paths import DEFAULT
 
     presets: list[tuple[str, Policy]] = [
         (preset.file, policy_from_json(instantiate(preset, {}, preset.preset_id)))
         for preset in found.presets.values()
     ]
+    common = rulesets[DEFAULT].tools
     total = sum(map(len, found.policies.values())) + len(presets)
     with progress("changing conditions", total) as step:
         for organisation_id, policies in found.policies.items():
+            ruleset = rulesets[organisation_id]
             tests = [test for name, test in found.tests if name == organisation_id]
-            for score in scores(policies.values(), tests, rulesets[organisation_id]):
+            for score in scores(policies.values(), tests, ruleset, ruleset.tools):
                 if score is None:
                     step()
                 else:
                     yield found.file_of(score.policy), score
         for file, preset in presets:
-            for score in scores([preset]):
+            for score in scores([preset], tools=common):
                 if score is None:
                     step()
                 else:
@@ -170,9 +172,11 @@ def _scores(found: Checkout, rulesets: dict[str, Any]) -> Iterator[tuple[str, Sc
 def _unpinned(scores: list[tuple[str, Score]], found: Checkout, folder: str, most: int) -> Iterator[Remark]:
     """One remark per condition, with a call that would pin it; policies without examples in one."""
     from engine.analysis.mutation import pin
+    from engine.derived.tools import Tools
 
     made = 0
     for file, score in scores:
+        tools = Tools(found.tools_of(score.policy.organisation_id))
         by_condition: dict[int, list[Mutant]] = {}
         for mutant in score.survivors:
             by_condition.setdefault(mutant.index, []).append(mutant)
@@ -181,7 +185,7 @@ def _unpinned(scores: list[tuple[str, Score]], found: Checkout, folder: str, mos
                 return
             made += 1
             line, column = found.place(file, mutants[0].pointer)
-            pins = [(mutant, pin(mutant)) for mutant in mutants]
+            pins = [(mutant, pin(mutant, tools)) for mutant in mutants]
             lines: list[str] = []
             data: list[dict[str, Any]] = []
             for mutant, found_pin in pins:

@@ -46,6 +46,7 @@ CONTRACT = {
 
 OURS = {
     ("GET", "/v1/me"): EVERYBODY,
+    ("GET", "/v1/tools"): EVERYBODY,
     ("POST", "/v1/password"): EVERYBODY,
     ("GET", "/v1/users"): ADMINS,
     ("POST", "/v1/users"): ADMINS,
