@@ -262,6 +262,27 @@ KINDS: Final = {
 }
 
 
+def tools() -> str:
+    document = schemas.load("documents/tool_set")
+    names = document["$defs"]
+    heading = ("Key", "Value", "Default", "What it is")
+    return page(
+        "Tool sets",
+        document["description"],
+        "## Keys",
+        table(heading, _policy_rows(document, names | schemas.load("documents/policy")["$defs"])),
+        "## A tool",
+        table(heading, _policy_rows(names["tool"], names)),
+        "## `targets`",
+        table(heading, _policy_rows(names["targets"], names)),
+        "## Which declaration counts",
+        "Of several patterns that a name has, the one that says most: a whole name (`=read`) before a part, "
+        "more letters before fewer. Of two equal ones that of the organisation's own set, then that of a set "
+        "in `tools/`, last that of the shipped library in `tools/library/`; `GET /v1/tools` lists them in "
+        "this order.",
+    )
+
+
 def _subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -322,6 +343,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "events": events,
     "errors": errors,
     "policies": policies,
+    "tools": tools,
     "fields": fields,
     "settings": settings,
     "commands": commands,

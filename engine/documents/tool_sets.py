@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from engine.derived.tools import Tools, check_name, kind_of
+from engine.derived.tools import Tools, check_name, of_tool
 from engine.documents.policy import Defect, header_defects, refuse, refuse_id
 from engine.documents.yaml import read
 from engine.fields.words import WORD
@@ -100,9 +100,8 @@ def _names(tools: Sequence[Mapping[str, Json]]) -> Iterator[Defect]:
 def _examples(tool_set: ToolSet, examples: Sequence[Mapping[str, Json]]) -> Iterator[Defect]:
     tools = Tools([tool_set])
     for index, example in enumerate(examples):
-        tool = tools.declared(example["toolName"])
-        said = {"kind": kind_of(tool), "effect": tool.effect}
         for key in ("kind", "effect"):
-            if key in example and example[key] != said[key]:
-                message = f"this example must be `{example[key]}`, but the set says `{said[key]}`"
+            said = of_tool(tools, example, key)
+            if key in example and example[key] != said:
+                message = f"this example must be `{example[key]}`, but the set says `{said}`"
                 yield Defect(f"/examples/{index}/{key}", message, "example_fails")

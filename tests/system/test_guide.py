@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from engine.documents.policy import load_policy, load_policy_test
+from engine.documents.tool_sets import load_tool_set
 from tests.harness.guide import GUIDE, KNOWN, PAGES, RUN, Block, Shell, blocks, same
 from tests.harness.nodes import Node, free_port
 from tests.harness.places import ROOT
@@ -116,9 +117,11 @@ def test_every_command_does_what_the_page_says(page: Path, place: Place) -> None
 
 
 def load_document(text: str) -> None:
-    """A policy or a policy test, its examples among it."""
+    """A policy, a tool set or a policy test, its examples among it."""
     read = load_policy_test if "kind: PolicyTest" in text else load_policy
-    stem = re.search(r"^policyId: ([\w.-]+)", text, re.M)
+    if "kind: ToolSet" in text:
+        read = load_tool_set
+    stem = re.search(r"^(?:policyId|toolSetId): ([\w.-]+)", text, re.M)
     read(text.encode(), f"{stem[1] if stem else 'all_test'}.yaml")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.derived.tools import Tools, kind_of
+from engine.derived.tools import Tools
 from engine.errors import DocumentError, RefusedToStart
 from engine.live import LivePolicies
 from engine.matching.ruleset import Ruleset
@@ -106,8 +106,8 @@ def test_an_organisations_own_tools_go_before_the_common_ones(folder: Folder, li
     folder.write("policies/hold.yaml", HOLD.split("examples")[0])
     live.reload()
 
-    def kinds(organisation_id: str) -> str:
-        return kind_of(live.ruleset(organisation_id).tools.declared("runBash"))
+    def kinds(organisation_id: str) -> str | None:
+        return live.ruleset(organisation_id).tools.declared("runBash").kind
 
     assert [kinds(each) for each in ("default", "acme", "nobody")] == ["code", "mail", "code"]
     assert "shell" not in live.snapshot.of("acme")
