@@ -37,7 +37,6 @@ TINY = (
     (index, "FULL", 1),
     (lookups, "BLOCK", 2),
     (lookups, "MANY_KEYS", 1),
-    (index, "MANY_KEYS", 1),
     (selectivity, "LEARN_FROM", 2),
     (index, "MOST_COPIES", 8),
     (multi_search, "FEW", 0),

@@ -19,7 +19,7 @@ from engine.conditions.operands import check_pattern, show
 from engine.conditions.operators import OPERATORS, Operator
 from engine.derived.facts import Facts
 from engine.errors import ConditionError
-from engine.fields.computed import DERIVED, TOOL, UNREADABLE
+from engine.fields.computed import DERIVED, MEMBERS, TOOL, UNREADABLE
 from engine.fields.hints import Hint, Literals, OneOf, Regex
 from engine.fields.paths import Path, parse
 from engine.fields.pattern import compile_pattern
@@ -70,7 +70,7 @@ class CompiledCondition(ABC):
 class _OfField(CompiledCondition):
     """`field`, `operator` and `value`."""
 
-    __slots__ = ("_relation", "_test", "_wanted")
+    __slots__ = ("_at_once", "_keys", "_relation", "_test", "_wanted")
 
     path: Path
     operator: Operator
@@ -82,6 +82,8 @@ class _OfField(CompiledCondition):
         self.path, self.operator, self.expression = path, operator, None
         self._test, self._wanted = operator.test, operator.prepare(condition.value)
         self._relation: str | None = None
+        self._keys = (path.root, *path.segments)
+        self._at_once = operator.at_once if path.root not in MEMBERS else None
 
     @property
     def text(self) -> str:
@@ -89,6 +91,17 @@ class _OfField(CompiledCondition):
         return f"{self.path} {self.operator.name}{shown}"
 
     def evaluate(self, facts: Facts) -> Verdict:
+        at_once = self._at_once
+        if at_once is not None:  # a value at the end of a path through objects needs no view
+            value: Json = facts.document
+            for key in self._keys:
+                if value.__class__ is not dict or key not in value:
+                    break
+                value = value[key]
+            else:
+                verdict = at_once(value, self._wanted)
+                if verdict is not None:
+                    return verdict
         return self._test(facts.at(self.path), self._wanted)
 
     def words(self, facts: Facts, verdict: Verdict) -> str:

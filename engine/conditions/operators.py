@@ -51,6 +51,8 @@ class Operator:
     phrase: str
     meaning: str
     negated: bool = False
+    at_once: Callable[[Json, Any], Verdict | None] | None = None
+    """What `test` says of a path that ends at this one value; None where only `test` can tell."""
 
     @property
     def takes_value(self) -> bool:
@@ -75,6 +77,17 @@ def _choice(value: Json) -> Choices:
 def _test_in(view: View, wanted: Choices) -> Verdict:
     for value in view.values():  # noqa: SIM110 - a generator would cost more than the test itself
         if wanted.hold(value):
+            return True
+    return False
+
+
+def _in_at_once(value: Json, wanted: Choices) -> Verdict | None:
+    if value.__class__ is not list:
+        return wanted.hold(value)
+    if wanted.hold(value):
+        return True
+    for item in value:  # noqa: SIM110 - see _test_in
+        if wanted.hold(item):
             return True
     return False
 
@@ -119,6 +132,9 @@ def _on_texts(name: str, holds: Callable[[str, str], bool], phrase: str, meaning
                 return True
         return False
 
+    def at_once(value: Json, wanted: str) -> Verdict | None:
+        return holds(value, wanted) if value.__class__ is str and value.isascii() else None
+
     def hint(path: Path, value: Json) -> tuple[Hint, ...]:
         return (Literals(path, frozenset({value.casefold()})),)
 
@@ -130,7 +146,7 @@ def _on_texts(name: str, holds: Callable[[str, str], bool], phrase: str, meaning
                 return excerpt(text, start, start + len(value))
         return MISSING
 
-    return Operator(name, check_text, _as_it_is, test, hint, witness, phrase, meaning)
+    return Operator(name, check_text, _as_it_is, test, hint, witness, phrase, meaning, at_once=at_once)
 
 
 def _test_matches(view: View, pattern: Pattern) -> Verdict:
@@ -151,6 +167,12 @@ def _test_matches(view: View, pattern: Pattern) -> Verdict:
         if span is not None:
             verdict = span
     return verdict
+
+
+def _matches_at_once(value: Json, pattern: Pattern) -> Verdict | None:
+    if value.__class__ is not str or not value.isascii():
+        return None
+    return pattern.search_bytes(value.encode())
 
 
 def _hint_matches(path: Path, value: Json) -> tuple[Hint, ...]:
@@ -178,6 +200,9 @@ def _on_numbers(name: str, compare: Callable[[Any, Any], bool], above: bool, wor
                 return True
         return _not_a_number(view) if others else False
 
+    def at_once(value: Json, bound: int | float) -> Verdict | None:
+        return compare(value, bound) if value.__class__ is int else None
+
     def hint(path: Path, value: Json) -> tuple[Hint, ...]:
         bound = float(value)
         if bound != value:  # rounded on the way: step outwards, so that the hint stays necessary
@@ -191,7 +216,9 @@ def _on_numbers(name: str, compare: Callable[[Any, Any], bool], above: bool, wor
         return next((number for number in numbers if compare(number, value)), MISSING)
 
     meaning = f"is a number, or the text of one, {words} this; any other value that is there is an error"
-    return Operator(name, check_number, _as_it_is, test, hint, witness, f"{words} %s", meaning)
+    return Operator(
+        name, check_number, _as_it_is, test, hint, witness, f"{words} %s", meaning, at_once=at_once
+    )
 
 
 def _not_a_number(view: View) -> Fault:
@@ -221,14 +248,19 @@ def _no_hint(path: Path, value: Json) -> tuple[Hint, ...]:
     return ()
 
 
+def _negated(verdict: Verdict) -> Verdict:
+    return not verdict if isinstance(verdict, bool) else verdict
+
+
 def _not(positive: Operator) -> Operator:
-    holds = positive.test
+    holds, holds_at_once = positive.test, positive.at_once
 
     def test(view: View, wanted: Any) -> Verdict:
-        verdict = holds(view, wanted)
-        if verdict is True:
-            return False
-        return True if verdict is False else verdict
+        return _negated(holds(view, wanted))
+
+    def at_once(value: Json, wanted: Any) -> Verdict | None:
+        verdict = None if holds_at_once is None else holds_at_once(value, wanted)
+        return None if verdict is None else _negated(verdict)
 
     return Operator(
         f"not_{positive.name}",
@@ -240,6 +272,7 @@ def _not(positive: Operator) -> Operator:
         f"not {positive.phrase}",
         f"`{positive.name}` does not hold",
         negated=True,
+        at_once=at_once,
     )
 
 
@@ -254,9 +287,18 @@ _EQUALS = Operator(
     _witness_equals,
     "equal to %s",
     "is this value; a text also equals the number, boolean or null that reads the same",
+    at_once=_in_at_once,
 )
 _IN = Operator(
-    "in", check_list, Choices, _test_in, _hint_in, _witness_in, "one of %s", "equals one of the listed values"
+    "in",
+    check_list,
+    Choices,
+    _test_in,
+    _hint_in,
+    _witness_in,
+    "one of %s",
+    "equals one of the listed values",
+    at_once=_in_at_once,
 )
 _CONTAINS = _on_texts(
     "contains",
@@ -275,6 +317,7 @@ _MATCHES = Operator(
     _witness_matches,
     "matching %s",
     "holds a match of this RE2 pattern; case-sensitive unless it says `(?i)`",
+    at_once=_matches_at_once,
 )
 _EXISTS = Operator(
     "exists",

@@ -41,10 +41,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 from engine.derived.facts import MISSING, Facts
+from engine.fields.computed import MEMBERS
 from engine.fields.hints import Hint
 from engine.fields.paths import Path
 from engine.matching.lookups import (
-    MANY_KEYS,
     Bucket,
     LiteralLookup,
     Lookup,
@@ -74,7 +74,7 @@ MOST_ACCESS_PATHS: Final = 32
 class TreeNode:
     """One level of the tree: the lookups, and the items that none of them leads to."""
 
-    __slots__ = ("_always", "_by_key", "_by_root")
+    __slots__ = ("_always", "_by_key", "_by_root", "_computed")
 
     def __init__(self, entries: Sequence[IndexEntry]) -> None:
         cost = costs(entries)
@@ -96,14 +96,18 @@ class TreeNode:
             )
         by_key: defaultdict[str, list[Lookup]] = defaultdict(list)
         by_root: list[tuple[str, Lookup]] = []
+        computed: list[Lookup] = []
         for path, inside in by_path.items():
             for lookup in _lookups(path, inside):
-                if path.root != "inputPayload" or not path.segments:
-                    by_root.append((path.root, NestedLookup(lookup) if path.segments else lookup))
+                if path.root in MEMBERS:
+                    computed.append(lookup)
+                elif path.root != "inputPayload" or not path.segments:
+                    by_root.append((path.root, _nested(lookup, path.segments)))
                 else:
-                    by_key[path.segments[0]].append(NestedLookup(lookup) if path.segments[1:] else lookup)
+                    by_key[path.segments[0]].append(_nested(lookup, path.segments[1:]))
         self._always = tuple(always)
         self._by_root = tuple(by_root)
+        self._computed = tuple(computed)
         self._by_key = {key: tuple(lookups) for key, lookups in by_key.items()}
 
     def collect(self, facts: Facts, work: list[Bucket]) -> None:
@@ -113,6 +117,8 @@ class TreeNode:
             work.append(self._always)
         for root, lookup in self._by_root:
             lookup.collect(document.get(root, MISSING), facts, work)
+        for lookup in self._computed:  # of what the caller sent under that name, nothing is looked at
+            lookup.collect(MISSING, facts, work)
         if by_key:
             for key, value in _members(document.get("inputPayload"), by_key):
                 lookups = by_key.get(key)
@@ -121,14 +127,18 @@ class TreeNode:
                         lookup.collect(value, facts, work)
 
 
+def _nested(lookup: Lookup, rest: tuple[str, ...]) -> Lookup:
+    return NestedLookup(lookup, rest) if rest else lookup
+
+
 def _members(payload: Json, known: Mapping[str, object]) -> Iterable[tuple[str, Json]]:
-    """The members of the payload, or only those whose keys are known, if it has many. Only an object is
+    """The members of the payload, or only those whose keys are known, if these are fewer. Only an object is
     entered by its keys; for anything else every lookup is asked."""
     if payload.__class__ is not dict:
         return [(key, MISSING) for key in known]
+    if len(known) < len(payload):
+        return [(key, payload[key]) for key in known if key in payload]
     members: Iterable[tuple[str, Json]] = payload.items()
-    if len(payload) > MANY_KEYS:
-        members = [(key, payload[key]) for key in known.keys() & payload.keys()]
     return members
 
 

@@ -19,11 +19,12 @@ Knows nothing of policies, nor of which access path a policy is entered by.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Protocol
 
 from engine.derived.facts import MISSING, Facts
 from engine.fields.paths import Path
+from engine.fields.scalars import keys_of, value_keys
 from engine.matching.multi_search import LiteralSearch, PatternSearch
 from engine.matching.selectivity import IndexEntry
 from engine.model import Json
@@ -70,7 +71,13 @@ class ValueLookup:
             if bucket is not None:
                 work.append(bucket)
             return
-        keys = facts.at(self._path).keys()
+        keys: Collection[str]
+        if value is MISSING:
+            keys = facts.at(self._path).keys()
+        elif value.__class__ is list:
+            keys = keys_of((value, *value))
+        else:
+            keys = value_keys(value)
         for key in keys if len(keys) <= MANY_KEYS else buckets.keys() & keys:
             bucket = buckets.get(key)
             if bucket is not None:
@@ -162,10 +169,18 @@ class PresenceLookup:
 class NestedLookup:
     """A lookup whose path goes on from the member that it would be given."""
 
-    __slots__ = ("_lookup",)
+    __slots__ = ("_lookup", "_rest")
 
-    def __init__(self, lookup: Lookup) -> None:
+    def __init__(self, lookup: Lookup, rest: tuple[str, ...]) -> None:
         self._lookup = lookup
+        self._rest = rest
 
     def collect(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
-        self._lookup.collect(MISSING, facts, work)
+        for key in self._rest:
+            if value.__class__ is not dict:
+                value = MISSING
+                break
+            value = value.get(key, MISSING)
+            if value is MISSING:
+                return  # the path leads nowhere, where no lookup finds anything
+        self._lookup.collect(value, facts, work)

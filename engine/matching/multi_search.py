@@ -102,6 +102,12 @@ class PatternSearch(Generic[Bucket]):
 
     def find(self, texts: Sequence[bytes]) -> Iterable[Bucket]:
         """Buckets of all patterns that match one of the texts (UTF-8), each by itself."""
+        if len(texts) == 1 == len(self._sets) and len(texts[0]) <= SET_LONGEST:
+            ((matching, buckets),) = self._sets
+            found = matching(texts[0])
+            if not found or 0 not in found:
+                return self._all
+            return [buckets[member - 1] for member in found if member] if len(found) > 1 else ()
         hits: set[Bucket] = set()
         for text in texts if len(texts) == 1 else set(texts):
             if len(text) > SET_LONGEST or len(hits) == len(self._all):
