@@ -67,7 +67,7 @@ TABLE: tuple[Setting, ...] = (
         one_of("development", "production"),
     ),
     Setting("GOVERNANCE_DATA_DIR", "./data", "folder of the embedded database and signing secret", path_of),
-    Setting("GOVERNANCE_POLICIES_DIR", "./policies.d", "folder of policies, presets and packs", path_of),
+    Setting("GOVERNANCE_POLICIES_DIR", "./policies.d", "folder of policies, presets and tools", path_of),
     Setting(
         "GOVERNANCE_DATABASE_URL",
         "",

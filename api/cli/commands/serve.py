@@ -38,7 +38,7 @@ FLAGS: Final = {
     "workers": ("N", "server processes"),
     "env": ("NAME", "`development` or `production`"),
     "data_dir": ("DIR", "folder of the embedded database and the signing secret"),
-    "policies_dir": ("DIR", "folder of policies, presets and packs"),
+    "policies_dir": ("DIR", "folder of policies, presets and tools"),
     "database_url": ("URL", "`sqlite:///file` or `postgresql://...`"),
     "frontend_url": ("URL", "address of the web front end in approval links"),
     "git": ("MODE", "`off` or `commit`"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.derived.tools import Tools
+from engine.derived.tools import NO_TOOLS, Tools
+from engine.documents.presets import instantiate, load_preset
 from engine.errors import DocumentError, RefusedToStart
 from engine.live import LivePolicies
 from engine.matching.ruleset import Ruleset
@@ -165,3 +166,26 @@ def test_the_commands_read_tools_too(folder: Folder) -> None:
     assert Tools(found.tools_of("acme")).declared("bash").kind == "shell"
     broken = checkout(contents | {SHELL: tools("shell", "zsh").encode()})
     assert [str(each).split(": this")[0] for each in broken.problems] == ["policies/hold.yaml:9:5"]
+
+
+def test_presets_are_held_against_the_common_tools(folder: Folder, live: LivePolicies) -> None:
+    made = HOLD.replace(
+        "kind: Policy\npolicyId: hold", "kind: Preset\npresetId: p\ncategory: x\ndescription: d"
+    )
+    folder.write("presets/x/p.yaml", made)
+    live.reload()
+    assert messages(live.repository) == [] and live.revision == 2
+    folder.write("policies/hold.yaml", HOLD.split("examples")[0])
+    folder.write(SHELL, tools("shell", "zsh"))
+    live.reload()
+    assert [each.split(": this")[0] for each in messages(live.repository)] == ["presets/x/p.yaml:11:5"]
+
+
+def test_a_policy_from_a_preset_keeps_the_examples_that_hold_where_it_is(live: LivePolicies) -> None:
+    preset = HOLD.replace(
+        "kind: Policy\npolicyId: hold", "kind: Preset\npresetId: p\ncategory: x\ndescription: d"
+    )
+    loaded = load_preset(preset.encode(), "p.yaml")
+    for declared, kept in ((live.ruleset("default").tools, [True, False]), (NO_TOOLS, [False])):
+        body = instantiate(loaded, {}, "p", declared)
+        assert [each["match"] for each in body["examples"]] == kept
