@@ -38,12 +38,12 @@ class Tools:
     def __init__(self, sets: Iterable[ToolSet] = ()) -> None:
         self.sets = tuple(sets)
         patterns = [
-            (_strength(name), number, _pattern(name), name.startswith("="), tool)
+            (_strength(name), number, _longest_word(name), _pattern(name), name.startswith("="), tool)
             for number, tool in enumerate(tool for each in self.sets for tool in each.tools)
             for name in tool.names
         ]
         patterns.sort(key=lambda entry: entry[:2], reverse=True)
-        self._patterns = [(pattern, whole, tool) for _, _, pattern, whole, tool in patterns]
+        self._patterns = [entry[2:] for entry in patterns]
         self._known: dict[str, ToolDeclaration] = {}
 
     def declared(self, tool_name: str) -> ToolDeclaration:
@@ -58,8 +58,9 @@ class Tools:
 
     def _matching(self, tool_name: str) -> Iterator[ToolDeclaration]:
         words, alone = words_of(tool_name), words_of(_OWNER.split(tool_name[-LONGEST_NAME:])[-1])
-        for pattern, whole, tool in self._patterns:
-            if pattern.search(alone if whole else words) is True:
+        for word, pattern, whole, tool in self._patterns:
+            # A pattern holds nowhere where its longest word is not, and asking for that is far cheaper.
+            if word in words and pattern.search(alone if whole else words) is True:
                 yield tool
 
 
@@ -86,6 +87,10 @@ def check_name(pattern: str) -> str | None:
 
 def _strength(pattern: str) -> tuple[bool, int]:
     return pattern.startswith("="), sum(map(str.isalnum, pattern))
+
+
+def _longest_word(pattern: str) -> str:
+    return max((token.lower() for token in WORD.findall(pattern) if token != "*"), key=len, default="")
 
 
 def _pattern(pattern: str) -> Pattern:

@@ -133,3 +133,20 @@ def test_the_shipped_sets_agree() -> None:
 def test_the_shipped_sets_know_usual_names(name: str, kind: str, effect: str) -> None:
     tool = Tools(load_tool_set(path.read_bytes(), path.name) for path in LIBRARY).declared(name)
     assert (tool.kind, tool.effect) == (kind, effect)
+
+
+def test_each_pattern_of_the_library_finds_itself() -> None:
+    """However it is written, and glued together: no shortcut of the search leaves a pattern out."""
+    sets = [load_tool_set(path.read_bytes(), path.name) for path in LIBRARY]
+    tools = Tools(sets)
+    for tool in (tool for each in sets for tool in each.tools):
+        for name in tool.names:
+            if "*" not in name:
+                plain = name.removeprefix("=")
+                for written in (
+                    plain.replace(" ", "_"),
+                    plain.title().replace(" ", ""),
+                    plain.replace(" ", ""),
+                ):
+                    assert tools.declared(written).names, written
+                assert tools.declared(plain.replace(" ", "-")) is tool, name
