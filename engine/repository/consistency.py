@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 from engine.derived.tools import Tools
 from engine.documents.policy import Defect, failing_examples, located, reads_tools
@@ -19,7 +20,7 @@ from engine.model import Policy, ToolSet
 from engine.repository.loader import Loaded
 from engine.repository.snapshot import Document, Snapshot, ordered
 from engine.worktree.disk import shown
-from engine.worktree.paths import DEFAULT, Place
+from engine.worktree.paths import DEFAULT, Kind, Place
 
 
 def refuse_set(head: Snapshot, edits: Mapping[str, Loaded | None]) -> list[Problem]:
@@ -41,27 +42,36 @@ def refuse_set(head: Snapshot, edits: Mapping[str, Loaded | None]) -> list[Probl
     return problems
 
 
+_STOPPING: Final[Mapping[Kind, tuple[str, str, str]]] = {
+    "policy": ("policies", "everything would be allowed", "policies"),
+    "toolSet": ("tool sets", "no tool would be known", "tools"),
+}
+"""Without which documents nothing is stopped: their name, what follows, their folder."""
+
+
 def refuse_emptied(head: Snapshot, edits: Mapping[str, Loaded | None]) -> list[Problem]:
-    """Files that are gone all at once are rather lost than deleted, and without them everything is allowed.
-    The last policy alone may go, so who means it takes two steps."""
+    """Files that are gone all at once are rather lost than deleted, and without them everything is allowed,
+    or no tool is known. The last one alone may go, so who means it takes two steps."""
     gone = Counter(
-        record.organisation_id
+        (record.kind, record.organisation_id)
         for path, loaded in edits.items()
-        if loaded is None and (record := head.files.get(path)) and record.kind == "policy"
+        if loaded is None and (record := head.files.get(path)) and record.kind in _STOPPING
     )
-    come = {loaded.place.organisation_id for loaded in edits.values() if loaded and loaded.kind == "policy"}
-    return [
-        Problem(
-            f"the files of all {count} policies of organisation `{organisation_id}` are gone at once, and"
-            " without them everything would be allowed; put them back. If you mean it, keep one until the"
-            " others are out of force, and then remove that one",
-            "",
-            "all_gone",
-            "policies" if organisation_id == "default" else f"organisations/{organisation_id}/policies",
+    come = {(loaded.kind, loaded.place.organisation_id) for loaded in edits.values() if loaded}
+    there = Counter((record.kind, record.organisation_id) for record in head.files.values()) if gone else {}
+    problems: list[Problem] = []
+    for (kind, organisation_id), count in gone.items():
+        if count == 1 or count < there[kind, organisation_id] or (kind, organisation_id) in come:
+            continue
+        name, then, folder = _STOPPING[kind]
+        message = (
+            f"the files of all {count} {name} of organisation `{organisation_id}` are gone at once, and"
+            f" without them {then}; put them back. If you mean it, keep one until the others are out of"
+            " force, and then remove that one"
         )
-        for organisation_id, count in gone.items()
-        if count > 1 and count == len(head.of(organisation_id)) and organisation_id not in come
-    ]
+        above = "" if organisation_id == DEFAULT else f"organisations/{organisation_id}/"
+        problems.append(Problem(message, "", "all_gone", above + folder))
+    return problems
 
 
 def refuse_examples(

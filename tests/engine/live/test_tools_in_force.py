@@ -189,3 +189,19 @@ def test_a_policy_from_a_preset_keeps_the_examples_that_hold_where_it_is(live: L
     for declared, kept in ((live.ruleset("default").tools, [True, False]), (NO_TOOLS, [False])):
         body = instantiate(loaded, {}, "p", declared)
         assert [each["match"] for each in body["examples"]] == kept
+
+
+def test_tool_sets_that_are_gone_all_at_once_stay_in_force(folder: Folder, live: LivePolicies) -> None:
+    folder.write("policies/hold.yaml", HOLD.split("examples")[0])
+    folder.write("tools/own.yaml", tools("own", "frobnicate"))
+    live.reload()
+    revision = live.revision
+    for path in (SHELL, "tools/own.yaml"):
+        (folder.root / path).unlink()
+    live.reload()
+    assert messages(live.repository) == [
+        "tools: the files of all 2 tool sets of organisation `default` are gone at once, and without them no "
+        "tool would be known; put them back. If you mean it, keep one until the others are out of force, and "
+        "then remove that one"
+    ]
+    assert live.revision == revision and blocks(live.ruleset("default"), "runBash")
