@@ -12,7 +12,10 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 FORMATS: Final = ("text", "json", "github")
 _STYLES: Final = {"error": "bold red", "warning": "yellow", "note": "cyan", "failure": "bold red"}
@@ -138,10 +141,25 @@ def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
     if not sys.stderr.isatty() or total < 200:
         yield lambda: None
         return
+    with _bar() as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda: bar.advance(task)
+
+
+@contextlib.contextmanager
+def stages(first: str) -> Iterator[Callable[[str, int, int], None]]:
+    """The same for work in parts: told the part, how much is done, and of how much."""
+    if not sys.stderr.isatty():
+        yield lambda what, done, total: None
+        return
+    with _bar() as bar:
+        task = bar.add_task(first, total=None)
+        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
+
+
+def _bar() -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda: bar.advance(task)
+    return Progress(*columns, console=Console(stderr=True), transient=True)

@@ -46,6 +46,9 @@ _DAMAGED = peewee.DatabaseError, sqlite3.DatabaseError
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 
+COPY_PROGRESS = "copy_progress"
+"""A table that is there while a copy into this database is not whole (`moving/`)."""
+
 SQLITE_START = b"SQLite format 3\0"
 
 TOGETHER = 32
@@ -98,13 +101,21 @@ class Database:
         """Put in by the transaction."""
         self._looks: dict[tuple[str, int], str] = {}
 
-    def migrate(self) -> None:
-        """Bring the tables up to date; safe to call from several processes at once."""
+    def migrate(self, *, within_copy: bool = False) -> None:
+        """Bring the tables up to date; safe to call from several processes at once. A database that a copy
+        has not filled wholly is for that copy alone. Raises DatabaseUnavailable."""
         self._refuse_foreign_file()
         if self.is_sqlite:
             close_to_others(self.path)
         lock = self._server_lock.over_transactions() if self._server_lock else self.write_lock()
         with self.guarded(), lock:
+            if not (self.is_sqlite or within_copy) and self.peewee.table_exists(COPY_PROGRESS):
+                made = DatabaseUnavailable("the database is not whole yet")
+                made.operator_message = (
+                    "the copy into this database is not whole; run `governance copy` again: it goes on where "
+                    "it was"
+                )
+                raise made
             runner = Runner(self.peewee, str(MIGRATIONS))
             if newer := runner.applied().keys() - {each.name for each in runner.migrations()}:
                 raise translated(NewerDatabase(min(newer)), self.url)

@@ -1,0 +1,130 @@
+"""`governance copy`: what it takes along, and what it refuses; see also `tests/system/test_copy.py`."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from api.database.models import OF_LANES, OF_SQLITE, TABLES, Id
+from api.database.moving.streams import STREAMS
+from api.database.moving.target import Target
+from tests.harness.command_line import DataShell
+
+NOWHERE = "postgresql://somebody:a-password@127.0.0.1:1/none"
+
+
+def test_every_table_is_taken_along() -> None:
+    copied = {stream.table for stream in STREAMS}
+    left = {table._meta.table_name for table in TABLES} - copied
+    # Made anew at the end, leased by whoever starts there, and what the ids take the place of.
+    assert left == {"chains", "lanes", "directory"}
+    assert left | {Id._meta.table_name} == {table._meta.table_name for table in OF_LANES + OF_SQLITE}
+    for table in TABLES:
+        columns = [tuple(stream.columns) for stream in STREAMS if stream.table == table._meta.table_name]
+        names = {each.column_name for each in table._meta.sorted_fields}
+        assert all(set(each) == names for each in columns)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("sqlite:///other.sqlite", "--to: write `postgresql://"),
+        ("other", "--to: write `sqlite"),
+        ("postgresql://a:b@host:port/name", "--to: write the port in digits"),
+    ],
+)
+def test_another_target_is_refused(data_shell: DataShell, target: str, message: str) -> None:
+    assert message in data_shell.refused("copy", "--to", target, code=2)
+
+
+def test_a_target_out_of_reach_is_named_without_its_password(data_shell: DataShell) -> None:
+    said = data_shell.refused("copy", "--to", NOWHERE)
+    assert "127.0.0.1:1/none" in said and "run the same command again" in said
+    assert "a-password" not in said
+
+
+def test_a_source_that_is_none_is_refused(data_shell: DataShell, tmp_path: Path) -> None:
+    shell = DataShell(tmp_path / "elsewhere", data_shell.capture)
+    assert "there is no database" in shell.refused("copy", "--to", NOWHERE, code=2)
+    said = data_shell.refused("copy", "--to", NOWHERE, "--database-url", NOWHERE, code=2)
+    assert "pg_dump" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("DELETE FROM schema_migration WHERE name LIKE '0008%'", "audit verify"),
+        (
+            "INSERT INTO schema_migration (name, applied) VALUES ('9999_later', '2100-01-01')",
+            "update this one",
+        ),
+        ("DROP TABLE schema_migration", "no database of this service"),
+    ],
+)
+def test_another_version_of_the_source_is_refused(data_shell: DataShell, change: str, message: str) -> None:
+    with sqlite3.connect(data_shell.data / "governance.sqlite") as database:
+        database.execute(change)
+    database.close()
+    assert message in data_shell.refused("copy", "--to", NOWHERE)
+
+
+@pytest.mark.postgres
+def test_a_target_with_anything_in_it_is_refused(data_shell: DataShell, postgres_url: str) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE somebodys (n int)")
+        said = data_shell.refused("copy", "--to", postgres_url)
+        assert "is not empty (it has the table `somebodys`)" in said
+        connection.execute("DROP TABLE somebodys")
+    assert data_shell.run("copy", "--to", postgres_url)[0] == 0
+
+
+@pytest.mark.postgres
+def test_a_full_disk_interrupts_and_the_copy_goes_on(
+    data_shell: DataShell, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = Target.put
+
+    def full(self: Target, stream: Any, *rest: Any) -> None:
+        if stream.name == "audit":
+            raise psycopg.errors.DiskFull("could not extend file: No space left on device")
+        put(self, stream, *rest)
+
+    monkeypatch.setattr(Target, "put", full)
+    said = data_shell.refused("copy", "--to", postgres_url)
+    assert "No space left on device" in said and "it goes on where it was" in said
+    monkeypatch.undo()
+    code, output, error = data_shell.run("copy", "--to", postgres_url)
+    assert code == 0 and "by the copy before" in output, error
+
+
+@pytest.mark.postgres
+def test_a_text_that_postgresql_does_not_take_is_named(data_shell: DataShell, postgres_url: str) -> None:
+    with sqlite3.connect(data_shell.data / "governance.sqlite") as database:
+        database.execute("UPDATE api_keys SET name = 'a' || char(0) || 'b'")
+    database.close()
+    said = data_shell.refused("copy", "--to", postgres_url)
+    assert "does not take a row of `api_keys`" in said
+
+
+@pytest.mark.postgres
+def test_two_copies_at_once_are_one(data_shell: DataShell, postgres_url: str) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("SELECT pg_advisory_lock(%s)", (0xC09E,))
+        assert "is under way" in data_shell.refused("copy", "--to", postgres_url)
+
+
+@pytest.mark.postgres
+def test_numbers_go_on_behind_those_that_were_copied(data_shell: DataShell, postgres_url: str) -> None:
+    with sqlite3.connect(data_shell.data / "governance.sqlite") as database:
+        database.execute("INSERT INTO rate_hits (hit_no, bucket, at, expires_at) VALUES (41, 'b', 1, 2)")
+    database.close()
+    assert data_shell.run("copy", "--to", postgres_url)[0] == 0
+    with psycopg.connect(postgres_url) as connection:
+        made = connection.execute(
+            "INSERT INTO rate_hits (bucket, at, expires_at) VALUES ('c', 1, 2) RETURNING hit_no"
+        )
+        assert made.fetchone() == (42,)
