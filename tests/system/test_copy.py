@@ -39,7 +39,7 @@ LIMIT = {
     "rateLimit": {"limit": 3, "windowSeconds": 86_400, "per": ["toolName"]},
 }
 AGENT = {"X-API-Key": KEY}
-EVENTS = 60_000
+HITS = 60_000
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
@@ -143,13 +143,12 @@ def test_an_installation_goes_on_where_it_was(tmp_path: Path, postgres_url: str)
             assert [status(new, f"mail-{n}", "mail") for n in range(2, 4)] == ["allowed", "blocked"]
             admin = new.admin()
             approval = held.json()["approvalId"]
-            body = {"status": "approved", "decisionReason": "moved and fine"}
-            resolved = new.http.patch(f"/v1/approvals/{approval}", json=body, headers=admin)
+            resolved = new.http.post(f"/v1/approvals/{approval}/approve", headers=admin)
             assert resolved.status_code == 200, resolved.text
             assert status(new, "held", "pay", amount=9) == "awaiting_approval"  # the recorded answer
             run = new.http.get("/v1/runs/run-1", headers=AGENT).json()
             calls = {call["toolCallId"]: call["status"] for call in run["toolCalls"]}
-            assert (calls["call-held"], calls["call-more"]) == ("approved", "allowed") and len(calls) == 7
+            assert (calls["call-held"], calls["call-more"]) == ("allowed", "allowed") and len(calls) == 7
             receiver.wait_for(2, timeout=60)
         finally:
             new.stop()
@@ -158,24 +157,21 @@ def test_an_installation_goes_on_where_it_was(tmp_path: Path, postgres_url: str)
 
 
 def crowded(folder: Path) -> None:
-    """A first start, and many events that take some time to copy."""
+    """A first start, and many rows that take some time to copy."""
     bootstrap.prepare(load(environment(folder)))
-    row = "default", 1, "run.note", "2026-01-31T09:30:00.000000Z", b"{}" * 200, b"{}"
-    with sqlite3.connect(folder / "data" / "governance.sqlite") as database:
+    with contextlib.closing(sqlite3.connect(folder / "data" / "governance.sqlite")) as database, database:
         database.executemany(
-            "INSERT INTO events (event_id, id_hash, event_no, organisation_id, run_no, event_type,"
-            " received_at, body, receipt) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            ((f"event-{number}", number, number, *row) for number in range(1, EVENTS + 1)),
+            "INSERT INTO rate_hits (hit_no, bucket, at, expires_at) VALUES (?, ?, ?, ?)",
+            ((number, f"bucket-{number}" * 20, number, 9e9) for number in range(1, HITS + 1)),
         )
-    database.close()
 
 
 def progress(url: str) -> int:
-    """How many events a copy under way has brought."""
+    """How many of those rows a copy under way has brought."""
     with psycopg.connect(url, autocommit=True) as connection:
         try:
             row = connection.execute(
-                f"SELECT row_count FROM {COPY_PROGRESS} WHERE stream = 'events'"  # type: ignore[arg-type]
+                f"SELECT row_count FROM {COPY_PROGRESS} WHERE stream = 'rate_hits'"  # type: ignore[arg-type]
             ).fetchone()
         except psycopg.errors.UndefinedTable:
             return 0
@@ -195,15 +191,13 @@ def test_killed_in_the_middle_it_goes_on(tmp_path: Path, postgres_url: str) -> N
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     brought = progress(postgres_url)
-    assert 0 < brought < EVENTS
+    assert 0 < brought < HITS
     code, said = command.run("audit", "verify", "--database-url", postgres_url)
     assert code == 2 and "run `governance copy` again" in said
     code, said = command.run("copy", "--to", postgres_url)
     assert code == 0 and "by the copy before" in said, said
     before, after = contents(folder, postgres_url)
-    assert after == before and len(after["events"]) == EVENTS
-    with psycopg.connect(postgres_url) as connection:
-        assert connection.execute("SELECT COUNT(*) FROM ids").fetchone() == (EVENTS,)
+    assert after == before and len(after["rate_hits"]) == HITS
     code, said = command.run("audit", "verify", "--database-url", postgres_url)
     assert code == 0, said
 

@@ -90,6 +90,8 @@ def _told(path: Path, url: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise translated(error, f"sqlite:///{path}") from error
+    except OSError as error:
+        raise CopyError(f"`{error.filename or path}` cannot be used: {error.strerror}") from error
     except (psycopg.Error, DatabaseUnavailable) as error:
         made = error if isinstance(error, DatabaseUnavailable) else translated(error, url)
         said = made.operator_message or str(made)

@@ -9,6 +9,7 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Iterator
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
@@ -28,13 +29,19 @@ class Source:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self.counts = {each.name: int(self._rows(each.count)[0][0]) for each in STREAMS}
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
         """Rows of each stream."""
-        self.tips: dict[ChainName, Tip] = {
+        return {each.name: int(self._rows(each.count)[0][0]) for each in STREAMS}
+
+    @cached_property
+    def tips(self) -> dict[ChainName, Tip]:
+        """Where the chains of the audit log end."""
+        return {
             (organisation_id, int(chain)): (int(sequence), str(digest))
             for organisation_id, chain, sequence, digest in self._rows(_TIPS)
         }
-        """Where the chains of the audit log end."""
 
     @property
     def fingerprint(self) -> str:

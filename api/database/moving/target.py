@@ -51,22 +51,25 @@ class Target:
         self._connection = connection
         self._url = url
 
+    def refuse_others(self) -> None:
+        """Raises CopyError when anything is there that no copy has brought."""
+        tables = self._tables()
+        if tables and COPY_PROGRESS not in tables:
+            raise CopyError(
+                f"the database of --to is not empty (it has the table `{min(tables)}`); make a new one, "
+                "with `createdb` or `CREATE DATABASE`, and name that"
+            )
+
     def begin(self, fingerprint: str) -> Progress:
         """Make the tables where nothing is; returns how far a copy has come already. Raises CopyError when
-        anything else is there, or what is there came from another state of the source."""
-        tables = {name for (name,) in self._rows(_TABLES)}
-        if not tables:
+        what is there came from another state of the source."""
+        if not self._tables():
             with self._connection.transaction(), self._connection.cursor() as cursor:
                 cursor.execute(_MAKE)
                 cursor.executemany(
                     f"INSERT INTO {COPY_PROGRESS} VALUES (%s, %s, %s, 0)",
                     [(each.name, fingerprint, _BEFORE_ALL) for each in STREAMS],
                 )
-        elif COPY_PROGRESS not in tables:
-            raise CopyError(
-                f"the database of --to is not empty (it has the table `{min(tables)}`); make a new one, "
-                "with `createdb` or `CREATE DATABASE`, and name that"
-            )
         progress = {
             name: (source, (last, count))
             for name, source, last, count in self._rows(
@@ -82,6 +85,9 @@ class Target:
             )
         self._make_tables()
         return {name: place for name, (_, place) in progress.items()}
+
+    def _tables(self) -> set[str]:
+        return {name for (name,) in self._rows(_TABLES)}
 
     def _make_tables(self) -> None:
         database = Database(self._url, readers=1)
@@ -130,4 +136,6 @@ def opened(url: str) -> Iterator[Target]:
         if connection.execute("SELECT pg_try_advisory_lock(%s)", (_LOCK,)).fetchone() != (True,):
             raise CopyError("another copy into the database of --to is under way; wait for its end")
         connection.execute("SET synchronous_commit = off")
-        yield Target(connection, url)
+        target = Target(connection, url)
+        target.refuse_others()
+        yield target

@@ -128,3 +128,12 @@ def test_numbers_go_on_behind_those_that_were_copied(data_shell: DataShell, post
             "INSERT INTO rate_hits (bucket, at, expires_at) VALUES ('c', 1, 2) RETURNING hit_no"
         )
         assert made.fetchone() == (42,)
+
+
+@pytest.mark.postgres
+def test_a_backup_can_be_copied_too(data_shell: DataShell, postgres_url: str, tmp_path: Path) -> None:
+    backup = tmp_path / "copy.sqlite"
+    assert data_shell.run("backup", str(backup))[0] == 0
+    words = "copy", "--to", postgres_url, "--database-url", f"sqlite:///{backup}"
+    code, output, error = data_shell.run(*words)
+    assert code == 0 and "copied and verified" in output, error
