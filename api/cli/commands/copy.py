@@ -55,9 +55,7 @@ def _copy(arguments: argparse.Namespace) -> int:
     except CopyError as error:
         raise CommandError(str(error)) from None
     before = f", {copied.before} of them by the copy before" if copied.before else ""
-    print(
-        f"copied and verified: {copied.rows} rows of {copied.tables} tables{before}; {copied.chains} chains"
-    )
+    print(f"copied and verified: {copied.rows} rows of {copied.tables} tables{before}")
     print("next: start the service with GOVERNANCE_DATABASE_URL set to the new database, and the same data")
     print(f"folder (`{settings.data_dir}`: jwt-secret, audit-key) and policies; never again on the old one")
     return 0

@@ -30,7 +30,6 @@ class Copied:
 
     rows: int
     tables: int
-    chains: int
     before: int
     """Of the rows, those that an interrupted copy had brought."""
 
@@ -56,7 +55,7 @@ def copy(path: Path, url: str, watch: Watch) -> Copied:
         watch("verifying", done, total)
         tables = _verify(old, new)
         new.finish(old.tips)
-        return Copied(done, tables, len(old.tips), before)
+        return Copied(done, tables, before)
 
 
 def _verify(old: Source, new: Target) -> int:

@@ -10,8 +10,10 @@ import psycopg
 import pytest
 
 from api.database.models import OF_LANES, OF_SQLITE, TABLES, Id
+from api.database.moving import source
 from api.database.moving.streams import STREAMS
 from api.database.moving.target import Target
+from api.database.sqlite import write_lock
 from tests.harness.command_line import DataShell
 
 NOWHERE = "postgresql://somebody:a-password@127.0.0.1:1/none"
@@ -70,6 +72,15 @@ def test_another_version_of_the_source_is_refused(data_shell: DataShell, change:
         database.execute(change)
     database.close()
     assert message in data_shell.refused("copy", "--to", NOWHERE)
+
+
+def test_nobody_writes_while_it_copies(data_shell: DataShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_lock, "LOCK_SECONDS", 0.1)
+    path = data_shell.data / "governance.sqlite"
+    with source.opened(path):
+        assert "another process holds" in data_shell.refused("keys", "add", "one", code=2)
+        assert "another process holds" in data_shell.refused("copy", "--to", NOWHERE)
+    assert data_shell.run("keys", "add", "one")[0] == 0
 
 
 @pytest.mark.postgres
