@@ -45,7 +45,7 @@ class Entry(msgspec.Struct):
     size: int = 0
 
 
-class Thread(Protocol):
+class WriterThread(Protocol):
     """What the loop asks of the writer (`writer.py`)."""
 
     writing: threading.Lock
@@ -61,7 +61,7 @@ class Thread(Protocol):
 class Arrivals:
     """One per writer, used on one event loop; only `wake` may be called by the writer's thread."""
 
-    def __init__(self, writer: Thread) -> None:
+    def __init__(self, writer: WriterThread) -> None:
         self._writer = writer
         self._entries: list[Entry] = []
         self.size = 0

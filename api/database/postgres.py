@@ -11,6 +11,7 @@ run, not even the commit, and a commit that the server has not confirmed is none
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -24,7 +25,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.pq.abc import PGresult
 
 from api.database.errors import NeedsAnswer
-from api.database.lanes.session import Rows, Session, Statement
+from api.database.lanes.session import BoundedConnection, Rows, Session, Statement
 from api.database.models import TABLES
 
 MOST_ROWS = 1_000
@@ -59,6 +60,21 @@ class Postgres(peewee.PostgresqlDatabase):
         self._inserts: dict[tuple[str, tuple[str, ...], int, str], str] = {}
         self._kinds: dict[tuple[str, tuple[str, ...]], list[str]] = {}
         super().__init__(url, prefer_psycopg3=True, autoconnect=True, **REACHED)
+
+    def _connect(self) -> BoundedConnection:
+        connection = BoundedConnection.connect(self.database, **self.connect_params)
+        connection.autocommit = True
+        return connection
+
+    @contextmanager
+    def patient(self) -> Iterator[None]:
+        """On this thread a statement may take as long as it takes."""
+        connection: BoundedConnection = self.connection()
+        connection.patience = math.inf
+        try:
+            yield
+        finally:
+            del connection.patience  # back to that of all
 
     @contextmanager
     def gathering(self) -> Iterator[None]:

@@ -17,7 +17,7 @@ from engine.derived.amount import amount_of
 from engine.derived.commands import Command, commands_of
 from engine.derived.files import RUNNING, Files, files_of
 from engine.derived.hosts import Places, places_of
-from engine.derived.payload import Found, Leaf, leaves
+from engine.derived.payload import DistinctTexts, Leaf, leaves
 from engine.derived.recipients import domains_of, recipients_of
 from engine.derived.shell_commands import shell_reading
 from engine.derived.sql import sql_texts, statements_of
@@ -96,7 +96,7 @@ class Derivation:
         return places_of(self.leaves, self.run_commands, self.tool)
 
     @cached_property
-    def recipients(self) -> Found:
+    def recipients(self) -> DistinctTexts:
         return recipients_of(self.leaves, self.tool)
 
     @cached_property
@@ -111,7 +111,7 @@ class Derivation:
     def structured(self) -> Value:
         return _records("commands", [each.as_json() for each in self.commands], self.shell_is_partial)
 
-    def placed(self, found: Found) -> Value:
+    def placed(self, found: DistinctTexts) -> Value:
         return _texts(found.texts(), found.partial or (self.runs and self.shell_is_partial))
 
     def sql(self) -> Value:

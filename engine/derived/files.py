@@ -13,7 +13,7 @@ from typing import Final
 from engine.derived.commands import Command
 from engine.derived.file_commands import Use, looks_like_path, paths_in_code, uses_of
 from engine.derived.path_text import paths_of
-from engine.derived.payload import Found, Leaf
+from engine.derived.payload import DistinctTexts, Leaf
 from engine.derived.tools import UNDECLARED
 from engine.fields.words import word_set, words_of
 from engine.model import ToolDeclaration
@@ -45,7 +45,9 @@ class Files:
     """The four lists of one call."""
 
     def __init__(self) -> None:
-        self.found: dict[Use, Found] = {use: Found() for use in ("reads", "writes", "deletes", "names")}
+        self.found: dict[Use, DistinctTexts] = {
+            use: DistinctTexts() for use in ("reads", "writes", "deletes", "names")
+        }
         self.partial = False
 
     def add(self, use: Use, word: str) -> None:

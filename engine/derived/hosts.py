@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from engine.derived.commands import Command
-from engine.derived.payload import Found, Leaf
+from engine.derived.payload import DistinctTexts, Leaf
 from engine.derived.recipients import domain_of
 from engine.fields.visible import composed
 from engine.fields.words import word_set
@@ -74,8 +74,8 @@ class Places:
     """Hosts and URLs of one call."""
 
     def __init__(self) -> None:
-        self.hosts = Found()
-        self.urls = Found()
+        self.hosts = DistinctTexts()
+        self.urls = DistinctTexts()
 
     def url(self, text: str) -> None:
         for url, host in _read(text[:4096]):

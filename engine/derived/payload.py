@@ -47,7 +47,7 @@ MOST_FOUND: Final = 2_000
 """Entries of one fact; a call that has more is read only in part."""
 
 
-class Found:
+class DistinctTexts:
     """Texts that are found one after another, each once; `partial` when they were too many."""
 
     __slots__ = ("_texts", "partial")

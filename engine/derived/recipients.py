@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 import idna
 
-from engine.derived.payload import Found, Leaf
+from engine.derived.payload import DistinctTexts, Leaf
 from engine.derived.tools import UNDECLARED
 from engine.fields.scalars import text_of
 from engine.fields.visible import composed
@@ -54,9 +54,9 @@ _PARAMETER: Final = re.compile(r"[?&]\w*=[^&]*")
 _MAILTO: Final = re.compile(r"mailto:", re.IGNORECASE)
 
 
-def recipients_of(leaves: Sequence[Leaf], tool: ToolDeclaration) -> Found:
+def recipients_of(leaves: Sequence[Leaf], tool: ToolDeclaration) -> DistinctTexts:
     """The recipients: addresses in lower case, with the domain as IDNA; of anything else its text."""
-    found = Found()
+    found = DistinctTexts()
     sends = tool.kind in _SENDING or tool.effect == "send"
     for leaf in leaves:
         if found.partial:
@@ -73,8 +73,8 @@ def recipients_of(leaves: Sequence[Leaf], tool: ToolDeclaration) -> Found:
     return found
 
 
-def domains_of(recipients: Found) -> Found:
-    found = Found()
+def domains_of(recipients: DistinctTexts) -> DistinctTexts:
+    found = DistinctTexts()
     found.partial = recipients.partial
     for recipient in recipients.texts():
         if "@" in recipient and not recipient.startswith("@"):

@@ -63,7 +63,7 @@ class Assembled(NamedTuple):
     begun: float
 
 
-class Thread(Protocol):
+class LaneThread(Protocol):
     """What the lanes ask of the writer (`writer.py`)."""
 
     store: Database
@@ -81,7 +81,7 @@ class Thread(Protocol):
 class Lanes:
     """One per writer, used on one event loop; `close` is called by another thread."""
 
-    def __init__(self, writer: Thread, count: int) -> None:
+    def __init__(self, writer: LaneThread, count: int) -> None:
         self._writer = writer
         self._count = count
         self._entries: list[Entry] = []

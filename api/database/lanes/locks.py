@@ -101,14 +101,15 @@ class ServerLock:
     @contextlib.contextmanager
     def over_transactions(self) -> Iterator[None]:
         """All locks over several transactions, for tables that are made in steps."""
-        for lock in (JOBS, EVENTS):
-            self._database.execute_sql("SELECT pg_advisory_lock(%s)", (lock,))
-        try:
-            yield
-        finally:
-            # A connection that broke has given the locks back already.
-            with contextlib.suppress(peewee.PeeweeException):
-                self._database.execute_sql("SELECT pg_advisory_unlock_all()")
+        with self._database.patient():
+            for lock in (JOBS, EVENTS):
+                self._database.execute_sql("SELECT pg_advisory_lock(%s)", (lock,))
+            try:
+                yield
+            finally:
+                # A connection that broke has given the locks back already.
+                with contextlib.suppress(peewee.PeeweeException):
+                    self._database.execute_sql("SELECT pg_advisory_unlock_all()")
 
 
 def bucket_hash(bucket: str) -> int:

@@ -13,14 +13,14 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from psycopg import Connection, Error, OperationalError, connect
+from psycopg import Connection, Error, OperationalError
 from psycopg.abc import PQGen
 from psycopg.pq import ConnStatus
 from psycopg.pq.abc import PGresult
 from psycopg.waiting import Ready, Wait
 
 from api.database.lanes.lease import Lane, lease
-from api.database.lanes.session import Rows, Session, Statement
+from api.database.lanes.session import BoundedConnection, Rows, Session, Statement
 from api.database.postgres import REACHED
 
 SECONDS = 6.0
@@ -142,7 +142,7 @@ class LoopLane:
 
 def opened(url: str, owner: str) -> LoopLane:
     """On a thread that may wait. Raises psycopg.Error."""
-    connection = connect(url, autocommit=True, **REACHED)
+    connection = BoundedConnection.connect(url, autocommit=True, **REACHED)
     try:
         if connection.info.server_version >= 170_000:
             connection.execute(f"SET transaction_timeout = '{LONGEST}'")

@@ -30,12 +30,47 @@ MOST_PREPARED = 300
 """Statements of a connection; others are not prepared."""
 MOST_MARKS = 32
 """In a statement that is prepared, save inserts: with more it is a list, and the next one is longer."""
-DEADLINE = 15.0
+DEADLINE = 11.0
 """Seconds for one pipeline; longer than any wait for a lock, see `locks.py`."""
 AGAIN = frozenset(("40001", "40P01"))
 """SQLSTATEs of a transaction that others stood in the way of: it is made again."""
 GUARDS = "GV"
 """What the SQLSTATEs of guards begin with, see `guards.py`."""
+
+
+class BoundedConnection(Connection[Any]):
+    """A connection on which nothing waits for ever, neither for a server that stands still nor for a network
+    that takes bytes and brings none."""
+
+    patience = DEADLINE
+    """Seconds without a byte from the server."""
+
+    def wait(self, gen: PQGen[Any], *further: Any, **options: Any) -> Any:
+        try:
+            return super().wait(_bounded(gen, self.patience), *further, **options)
+        except _Silence:
+            self.close()
+            raise OperationalError("the database does not answer in time") from None
+
+
+class _Silence(Exception):
+    """The server has been silent for too long."""
+
+
+def _bounded(steps: PQGen[Any], patience: float) -> PQGen[Any]:
+    """The same, ended by `_Silence` when nothing is heard for so many seconds."""
+    heard = monotonic()
+    try:
+        wanted = next(steps)
+        while True:
+            ready = yield wanted
+            if ready:
+                heard = monotonic()
+            elif monotonic() - heard > patience:
+                raise _Silence
+            wanted = steps.send(ready)
+    except StopIteration as done:
+        return done.value
 
 
 class Session:

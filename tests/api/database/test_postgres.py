@@ -15,7 +15,7 @@ import pytest
 
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
-from api.database.lanes.session import Session
+from api.database.lanes.session import BoundedConnection, Session
 from api.database.models import Organisation
 from api.database.policy_models import Blob, PolicyVersion
 from api.database.postgres import Postgres
@@ -358,6 +358,19 @@ def test_prepared_statements_that_are_gone_are_prepared_again(store: Database) -
         in_transaction(store, job, 0.0)
     in_transaction(store, job, 0.0)
     assert store.rows("SELECT value FROM counters WHERE name = 'keys'") == [(4,)]
+
+
+def test_nobody_waits_for_ever_for_a_server_that_is_silent(
+    store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BoundedConnection, "patience", 0.3)
+    slow = "SELECT 1 FROM pg_sleep(1)"
+    with store.guarded():
+        database(store).execute_sql("SELECT 1")
+    with pytest.raises(DatabaseUnavailable), store.guarded():
+        database(store).execute_sql(slow)
+    with store.guarded(), database(store).patient():
+        assert database(store).execute_sql(slow).fetchall() == [(1,)]
 
 
 def test_a_column_that_is_not_there_is_refused(store: Database) -> None:
