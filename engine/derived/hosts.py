@@ -16,7 +16,8 @@ from urllib.parse import unquote
 
 from engine.derived.commands import Command
 from engine.derived.payload import DistinctTexts, Leaf
-from engine.derived.recipients import domain_of
+from engine.derived.recipients import LONGEST_DOMAIN, domain_of
+from engine.fields.computed import UNREADABLE
 from engine.fields.visible import composed
 from engine.fields.words import word_set
 from engine.model import ToolDeclaration
@@ -79,7 +80,9 @@ class Places:
 
     def url(self, text: str) -> None:
         for url, host in _read(text[:4096]):
-            if url:
+            if host == UNREADABLE:
+                self.urls.add(UNREADABLE)
+            elif url:
                 self.urls.add(url)
             if host:
                 self.hosts.add(host)
@@ -158,7 +161,7 @@ def _operands(words: Sequence[str], with_value: str) -> Iterator[str]:
             yield word
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def _read(text: str) -> tuple[tuple[str, str], ...]:
     """A URL in each way that it may be read: (itself in normal form, the first time; its host)."""
     parts = _AUTHORITY.fullmatch(composed(text).rstrip(".,;:!?)]"))
@@ -183,9 +186,14 @@ def _read(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=4096)
 def host_of(text: str) -> str:
-    """A host as it is compared: lower case, IDNA, no dot at the end; an IP address in its usual spelling."""
+    """A host as it is compared: lower case, IDNA, no dot at the end; an IP address in its usual spelling.
+    What is too long for a host is `UNREADABLE`."""
+    return _host(text) if len(text) <= LONGEST_DOMAIN else UNREADABLE
+
+
+@lru_cache(maxsize=4096)
+def _host(text: str) -> str:
     host = composed(unquote(text) if "%" in text and ":" not in text else text).strip().strip("[]").lower()
     if ":" in host:
         try:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from engine.fields.computed import UNREADABLE
 from engine.fields.json_text import opened
-from engine.fields.words import words_of
+from engine.fields.words import LONGEST_NAME, words_of
 from engine.model import Json
 
 
@@ -35,7 +36,9 @@ def leaves(document: Mapping[str, Json]) -> list[Leaf]:
                 continue
             value = inside
         if isinstance(value, dict):
-            stack.extend((key, words_of(name), member) for name, member in reversed(value.items()))
+            stack.extend(
+                (key, words_of(name[:LONGEST_NAME]), member) for name, member in reversed(value.items())
+            )
         elif isinstance(value, list):
             stack.extend((owner, key, member) for member in reversed(value))
         elif value is not None:
@@ -48,7 +51,8 @@ MOST_FOUND: Final = 2_000
 
 
 class DistinctTexts:
-    """Texts that are found one after another, each once; `partial` when they were too many."""
+    """Texts that are found one after another, each once; `partial` when they were too many, or one of them
+    could not be read to its end."""
 
     __slots__ = ("_texts", "partial")
 
@@ -57,7 +61,9 @@ class DistinctTexts:
         self.partial = False
 
     def add(self, text: str) -> None:
-        if len(self._texts) < MOST_FOUND:
+        if text.endswith(UNREADABLE):
+            self.partial = True
+        elif len(self._texts) < MOST_FOUND:
             self._texts[text] = None
         elif text not in self._texts:
             self.partial = True

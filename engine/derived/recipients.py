@@ -18,6 +18,7 @@ import idna
 
 from engine.derived.payload import DistinctTexts, Leaf
 from engine.derived.tools import UNDECLARED
+from engine.fields.computed import UNREADABLE
 from engine.fields.scalars import text_of
 from engine.fields.visible import composed
 from engine.fields.words import word_set
@@ -41,6 +42,7 @@ _NOT: Final = word_set(
 _SENDING: Final = frozenset({None, "mail", "chat", "calendar", "agents", "crm", "tickets", "other"})
 
 LONGEST_LIST: Final = 1 << 20
+LONGEST_DOMAIN: Final = 253
 
 _QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.){0,256}"(?!@)', re.DOTALL)
 _QUOTED_LOCAL: Final = re.compile(r'"((?:[^"\\]|\\.){0,256})"(?=@)', re.DOTALL)
@@ -145,12 +147,17 @@ def _token(quoted: str) -> str:
     return re.sub(r"[\s<>,;:\"()\[\]@\\]", "_", quoted) or "_"
 
 
-@lru_cache(maxsize=4096)
 def domain_of(text: str) -> str:
-    """A domain as it is compared: lower case, NFKC, IDNA, no dot at the end."""
+    """A domain as it is compared: lower case, NFKC, IDNA, no dot at the end.
+    What is too long for a domain is `UNREADABLE`."""
+    return _domain(text) if len(text) <= LONGEST_DOMAIN else UNREADABLE
+
+
+@lru_cache(maxsize=4096)
+def _domain(text: str) -> str:
     domain = composed(text).strip().strip(".'").lower()
-    if domain.isascii() or len(domain) > 253:
-        return domain[:253]
+    if domain.isascii():
+        return domain
     try:
         return idna.encode(domain, uts46=True).decode()
     except (idna.IDNAError, UnicodeError, IndexError):

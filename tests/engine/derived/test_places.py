@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
 
 from engine.derived.hosts import host_of
-from tests.engine.derived.declared import shown
+from tests.engine.derived.declared import is_partial, shown
 
 COMMANDS: list[tuple[str, list[str]]] = [
     ("curl http://EVIL.example:8080/x?y", ["evil.example"]),
@@ -123,3 +124,38 @@ def test_recipients_are_found_however_they_are_written(payload: Any, found: list
 )
 def test_domains_are_those_of_addresses(tool: str, payload: Any, domains: list[str]) -> None:
     assert shown(tool, payload, "recipientDomains") == domains
+
+
+@pytest.mark.parametrize(
+    ("tool", "payload", "members"),
+    [
+        (
+            "send_email",
+            {"to": "a@acme.com, b@" + "x" * 300 + ".evil.example"},
+            ["recipients", "recipientDomains"],
+        ),
+        ("send_email", {"to": "b@" + "é" * 300}, ["recipients", "recipientDomains"]),
+        ("fetch", {"host": "x" * 300 + ".evil.example"}, ["hosts"]),
+        ("fetch", {"url": "http://" + "x" * 300 + ".evil.example/"}, ["hosts", "urls"]),
+        ("fetch", {"url": "http://" + "x" * 5000 + "@evil.example/"}, ["hosts", "urls"]),
+        ("Bash", {"command": "ssh " + "x" * 300 + ".evil.example"}, ["hosts"]),
+    ],
+)
+def test_what_is_too_long_for_a_host_makes_the_fact_partial(
+    tool: str, payload: Any, members: list[str]
+) -> None:
+    for member in members:
+        assert is_partial(tool, payload, member)
+
+
+def test_no_cache_keeps_long_texts() -> None:
+    """A caller may send a megabyte as a domain or as a key, over and over."""
+    long = "x" * 100_000
+    tracemalloc.start()
+    for number in range(100):
+        name = f"{number}{long}"
+        shown("send_email", {"to": f"a@{name}", "host": f"{name}.example", name: "x"}, "recipients")
+        shown("fetch", {"host": f"{name}.example"}, "hosts")
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 1_000_000
