@@ -322,6 +322,14 @@ class Repeats(logging.Filter):
         return True
 
 
+class OneLine(logging.Formatter):
+    """A message as one line: what it quotes of a request can neither begin a line nor steer a terminal."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name that logging calls
+        said = super().formatMessage(record)
+        return "".join(char if char.isprintable() else repr(char)[1:-1] for char in said)
+
+
 LOGGING: Final[dict[str, Any]] = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -329,7 +337,12 @@ LOGGING: Final[dict[str, Any]] = {
         "said": {"()": "api.cli.commands.serve.Said"},
         "repeats": {"()": "api.cli.commands.serve.Repeats"},
     },
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "formatters": {
+        "line": {
+            "()": "api.cli.commands.serve.OneLine",
+            "fmt": "%(asctime)s %(levelname)s %(name)s: %(message)s",
+        }
+    },
     "handlers": {"errors": {"class": "logging.StreamHandler", "formatter": "line"}},
     "loggers": {
         "governance": {"handlers": ["errors"], "level": "INFO", "propagate": False},

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import logging.config
 
-from api.cli.commands.serve import LOGGING, Repeats
+from api.cli.commands.serve import LOGGING, OneLine, Repeats
 
 
 def test_requests_that_are_no_http_are_told_once_a_minute() -> None:
@@ -27,3 +28,13 @@ def test_requests_that_are_no_http_are_told_once_a_minute() -> None:
     counted = f"{first} (and 1,233 since this was said last)"
     assert told == [first, "Another warning.", counted, first]
     assert "repeats" in LOGGING["loggers"]["uvicorn.error"]["filters"]
+
+
+def test_what_a_message_quotes_begins_no_line() -> None:
+    made = logging.config.DictConfigurator(LOGGING).configure_formatter(LOGGING["formatters"]["line"])
+    assert isinstance(made, OneLine)
+    quoted = "a\nb\r\nc\u2028d\x1b[2J\\e é"
+    record = logging.LogRecord("governance", logging.WARNING, "", 0, "quoted: %s", (quoted,), None)
+    line = made.format(record)
+    assert line.endswith("WARNING governance: quoted: a\\nb\\r\\nc\\u2028d\\x1b[2J\\e é")
+    assert len(line.splitlines()) == 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from engine.conditions.compiled import compile_condition
 from engine.derived import derivation
 from engine.derived.derivation import Derivation
 from engine.derived.facts import Facts
+from engine.derived.sql import statements_of
 from engine.derived.tools import Tools
 from engine.fields.computed import MEMBERS, UNREADABLE
 from engine.fields.json_text import opened
@@ -222,6 +225,31 @@ def test_beyond_a_bound_what_is_not_shown_is_an_error(
         "block expression",
     }
     assert ruleset.evaluate(call) == ruleset.scan(call)
+
+
+@pytest.mark.parametrize(
+    "chained", ["[1]", "[a]", "->'a'", "||a", "+1", "::int", ".a", " union select 1", ", a"]
+)
+@pytest.mark.parametrize("start", ["select a", "select `x`, [y], a"])
+def test_what_is_chained_takes_steps_as_it_is_long(start: str, chained: str) -> None:
+    statements_of(["select `x`, [y]"])
+
+    def calls(times: int) -> int:
+        made = 0
+
+        def count(_frame: FrameType, event: str, _argument: object) -> None:
+            nonlocal made
+            made += event == "call"
+
+        before = sys.getprofile()
+        sys.setprofile(count)
+        try:
+            statements_of([start + chained * times])
+        finally:
+            sys.setprofile(before)
+        return made
+
+    assert calls(160) < 6 * calls(40)
 
 
 def test_a_member_is_worked_out_by_itself_and_once(monkeypatch: pytest.MonkeyPatch) -> None:

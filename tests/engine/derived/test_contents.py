@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from typing import Any
@@ -77,6 +78,17 @@ def test_sql_is_found_where_a_tool_takes_it(tool: str, payload: Any, verbs: list
 def test_sqlglot_is_loaded_only_for_sql() -> None:
     code = "import sys, engine.live, api.cli; assert 'sqlglot' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["select a[1] + 1, b[2]", "xyz\nWARNING forged", "lock x\nforged", "select a -> '$[forged\n'"],
+)
+def test_what_reads_sql_says_nothing_of_it(text: str, caplog: pytest.LogCaptureFixture) -> None:
+    shown("run_sql", {"sql": text}, "sql")
+    with caplog.at_level(logging.DEBUG, "sqlglot"):
+        shown("run_sql", {"sql": text}, "sql")
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize(
