@@ -119,7 +119,7 @@ class Derivation:
         return _records("sql", statements, partial or (self.runs and self.shell_is_partial))
 
     def text(self) -> Value:
-        return readable_texts(_all_texts(self.document.get("inputPayload"))), False
+        return _texts(*readable_texts(_all_texts(self.document.get("inputPayload"))))
 
 
 def _texts(texts: list[str], partial: bool) -> Value:

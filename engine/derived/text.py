@@ -2,7 +2,8 @@
 
 Each text stands there as composed, then with look-alikes resolved where that is another, then what is
 encoded in it: percent signs undone, and each word of base64 that holds readable text. One layer only.
-Linear in the payload.
+Linear in the payload: beyond a bound of what composing adds, the
+rest is not read.
 """
 
 from __future__ import annotations
@@ -23,19 +24,38 @@ READABLE: Final = 0.9
 """Share of printable characters from which decoded bytes are a text."""
 
 
-def readable_texts(texts: Iterable[str]) -> list[str]:
-    """The texts and what is within them, each once."""
+MOST_GROWTH: Final = 262_144
+"""Characters by which the texts of one call may grow when they are composed."""
+
+
+def readable_texts(texts: Iterable[str]) -> tuple[list[str], bool]:
+    """The texts and what is within them, each once, and whether there may be more."""
     found: dict[str, None] = {}
+    composing = _Composing()
     for text in texts:
-        for form in (text, *_decoded(text)):
-            found[composed(form)] = None
-            found[visible(form)] = None
+        shown = composing.of(text)
+        for form in (shown, *map(composing.of, _decoded(shown))):
+            found[form] = found[visible(form)] = None
+        if composing.room < 0:
+            break
     found.pop("", None)
-    return list(found)
+    return list(found), composing.room < 0
+
+
+class _Composing:
+    """Composes texts until they have grown beyond the bound."""
+
+    def __init__(self) -> None:
+        self.room = MOST_GROWTH
+
+    def of(self, text: str) -> str:
+        shown = composed(text, len(text) + self.room)
+        self.room -= max(0, len(shown) - len(text))
+        return shown
 
 
 def _decoded(text: str) -> Iterator[str]:
-    text = composed(text)
+    """What is encoded in a composed text."""
     if _PERCENT.search(text):
         yield unquote(text, errors="replace")
     for word in _BASE64.finditer(_WRAPPED.sub("", text)):

@@ -21,17 +21,22 @@ _TABLE: Final = Path(__file__).with_name("lookalikes.txt")
 _OTHER_THAN_BLANKS: Final = re.compile(r"[^\x20-\x7e\t\n\r]")
 
 
-def composed(text: str) -> str:
-    """The text in NFKC, without invisible characters."""
+def composed(text: str, room: int = sys.maxsize) -> str:
+    """The text in NFKC, without invisible characters. Stops where it has more than `room` characters: one
+    may become eighteen."""
     if text.isascii():
         return text.translate(_controls()) if _OTHER_THAN_BLANKS.search(text) else text
-    pieces = (text[at : at + PIECE] for at in range(0, len(text), PIECE))
-    return "".join(unicodedata.normalize("NFKC", piece) for piece in pieces).translate(_invisible())
+    pieces: list[str] = []
+    for at in range(0, len(text), PIECE):
+        pieces.append(unicodedata.normalize("NFKC", text[at : at + PIECE]).translate(_invisible()))
+        room -= len(pieces[-1])
+        if room < 0:
+            break
+    return "".join(pieces)
 
 
 def visible(text: str) -> str:
-    """`composed`, with look-alikes as ASCII."""
-    text = composed(text)
+    """A composed text, with look-alikes as ASCII."""
     return text if text.isascii() else text.translate(_lookalikes())
 
 

@@ -197,6 +197,7 @@ def test_effort_is_linear(name: str, tool: str) -> None:
         ("bash", {"command": "eval " * 20 + "ls"}, "commands.program", "equals", "rm"),
         ("bash", {"command": "eval " * 20 + "ls"}, "hosts", "contains", "evil"),
         ("delete_file", HOSTILE["paths"](100_000), "deletes", "equals", "/"),
+        ("frobnicate", {"a": "\ufdfa" * 100_000}, "text", "contains", "ignore"),
         ("transfer", {"amount": "a lot"}, "amount", "greater_than", 5),
         ("transfer", {"amount": "a lot"}, "amount", "less_than", 5),
     ],
