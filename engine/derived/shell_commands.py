@@ -2,10 +2,11 @@
 
 Every text of the payload counts, whatever its key, except under keys that hold prose or folders: a tool may
 call its argument `command`, `cmd`, `script`, `input` or anything else. A list of texts is read as one command
-given in words, where its key or its form says so; else as scripts, one per text; in doubt as both. A program
-that stands beside its arguments (`command` and `args`) is put together with them, each such program with each
-such arguments: which of two keys a tool reads, also of two that differ in case alone, is not known here.
-JSON in a text is looked into as if it stood there itself.
+given in words, where its key or its form says so; else as scripts, one per text and all as the lines of one;
+in doubt as both. Lists and objects within such words are words of it. A program that stands beside its
+arguments (`command` and `args`) is put together with them, each such program with each such arguments: which
+of two keys a tool reads, also of two that differ in case alone, is not known here. JSON in a text is looked
+into as if it stood there itself. Prose is a text or a list of texts: objects under its keys are looked into.
 
 Knows what payloads look like; how a shell reads is the business of `shell`.
 """
@@ -31,13 +32,13 @@ _PROSE_NAMES: Final = (
     "path"
 )
 PROSE: Final = frozenset(_PROSE_NAMES.split())
-"""Keys (in any case) whose texts are read by people, or name a place; they start nothing."""
+"""Keys (in any case) whose own texts are read by people, or name a place; they start nothing."""
 
 _WORDS: Final = word_set("command cmd argv args arguments cmdline exec program")
 """Keys of a list that is one command, word by word."""
 
 _PROGRAM_NAMES: Final = (
-    "command cmd program executable file binary exec exe bin shell interpreter script path"
+    "command cmd program executable file binary exec exe bin shell interpreter script path name"
 )
 _PROGRAMS: Final = frozenset(_PROGRAM_NAMES.split())
 _ARGUMENTS: Final = word_set("args arguments argv params parameters")
@@ -55,41 +56,9 @@ _PLAIN: Final = re.compile(r"[\w./-]+")
 def shell_reading(document: Mapping[str, Json]) -> ShellReading:
     """What the payload of a call would run, in normal form (see `shell.reader`); read only in part, its
     entries end with `UNREADABLE`."""
-    texts: list[str] = []
-    lists: list[list[str]] = []
-    code: list[str] = []
-    room = MOST_COMBINED
-    stack: list[tuple[str, Json]] = [("", document.get("inputPayload"))]
-    while stack:
-        key, value = stack.pop()
-        if isinstance(value, str):
-            if value:
-                texts.append(value)
-                if key not in _SHELL_TEXTS:
-                    code.append(value)
-                inside = opened(value)
-                if inside is not None:
-                    stack.append((key, inside))
-        elif isinstance(value, dict):
-            members = [(str(name).casefold(), member) for name, member in value.items()]
-            programs, arguments = _named(members, _PROGRAMS), _named(members, _ARGUMENTS)
-            pairs = len(programs) * len(arguments)
-            if pairs > 1:
-                room -= pairs + len(arguments) * _size(programs) + len(programs) * _size(arguments)
-            combined = product(programs, arguments) if room >= 0 else zip(programs, arguments, strict=False)
-            for program, given in combined:
-                _combine(program, given, texts, lists)
-            stack.extend((name, member) for name, member in reversed(members) if name not in PROSE)
-        elif isinstance(value, list):
-            words = [text_of(word) for word in value if not isinstance(word, (dict, list))]
-            if len(words) == len(value) and words and key not in _SCRIPT_LISTS:
-                lists.append(words)
-                if key in _WORDS and not any(blank in words[0] for blank in " \t\n"):
-                    continue
-            within = "" if key in _SCRIPT_LISTS else key
-            stack.extend((within if isinstance(item, list) else key, item) for item in reversed(value))
-    found = reading(texts, lists, code)
-    if room < 0:
+    payload = _Payload(document.get("inputPayload"))
+    found = reading(payload.texts, payload.lists, payload.code)
+    if payload.room < 0:
         found.entries[UNREADABLE] = None
     return found
 
@@ -99,28 +68,139 @@ def shell_commands(document: Mapping[str, Json]) -> tuple[str, ...]:
     return tuple(shell_reading(document).entries)
 
 
-def _named(members: Sequence[tuple[str, Json]], names: Collection[str]) -> list[str | list[str]]:
-    """The members under one of the names: texts, and words."""
-    values: list[str | list[str]] = [
-        [text_of(word) for word in member if not isinstance(word, (dict, list))]
-        if isinstance(member, list)
-        else text_of(member)
-        for name, member in members
-        if name in names and member is not None and not isinstance(member, dict)
-    ]
-    return [value for value in values if value]
+class _Payload:
+    """The texts of a payload, the commands given in words, and the texts that may be code.
+
+    INVARIANT: linear in the payload. What is put together a first time costs its own size; whatever lies
+    within it and is put together again, and each further pair of a program and arguments, takes of `room`.
+    """
+
+    def __init__(self, payload: Json) -> None:
+        self.texts: list[str] = []
+        self.lists: list[list[str]] = []
+        self.code: list[str] = []
+        self.room = MOST_COMBINED
+        self._stack: list[tuple[str, Json, bool]] = [("", payload, False)]
+        """Key, value, and whether the value is part of what was put together already."""
+        while self._stack:
+            key, value, again = self._stack.pop()
+            if isinstance(value, dict):
+                key, value = "" if key in PROSE else key, _listed(value)
+            if isinstance(value, str):
+                self._text(key, value, again)
+            elif isinstance(value, dict):
+                self._object(value, again)
+            elif isinstance(value, list):
+                self._list(key, value, again)
+
+    def _text(self, key: str, text: str, again: bool) -> None:
+        if key not in PROSE:
+            self._script(key, text)
+        inside = opened(text)
+        if inside is not None:
+            self._stack.append((key, inside, again))
+
+    def _script(self, key: str, text: str) -> None:
+        if text:
+            self.texts.append(text)
+            if key not in _SHELL_TEXTS:
+                self.code.append(text)
+
+    def _object(self, value: Mapping[str, Json], again: bool) -> None:
+        members = [(str(name).casefold(), member) for name, member in value.items()]
+        names = {name for name, _ in members}
+        joined: frozenset[str] = frozenset()
+        if not (names.isdisjoint(_PROGRAMS) or names.isdisjoint(_ARGUMENTS)):
+            joined = _PROGRAMS | _ARGUMENTS
+            self._combine(self._named(members, _PROGRAMS, again), self._named(members, _ARGUMENTS, again))
+        self._stack.extend((name, member, again or name in joined) for name, member in reversed(members))
+
+    def _list(self, key: str, value: list[Json], again: bool) -> None:
+        plain = not any(isinstance(item, (dict, list)) for item in value)
+        if key in PROSE and not plain:
+            key = ""
+        if key in PROSE or key in _SCRIPT_LISTS or not value:
+            pass
+        elif plain:
+            words = [text_of(word) for word in value]
+            self.lists.append(words)
+            if key in _WORDS and not any(blank in words[0] for blank in " \t\n"):
+                return
+        elif len(value) > 1 and (key in _WORDS or not isinstance(value[0], (dict, list))):
+            self.lists.append(self._words(value, again))
+            again = True
+        if key not in PROSE:
+            self._lines(key, value)
+        within = "" if key in _SCRIPT_LISTS else key
+        self._stack.extend(
+            (within if isinstance(item, list) else key, item, again) for item in reversed(value)
+        )
+
+    def _lines(self, key: str, value: Sequence[Json]) -> None:
+        """The texts of a list as the lines of one script."""
+        lines = [line for line in value if isinstance(line, str)]
+        if len(lines) > 1:
+            self._script(key, "\n".join(lines))
+
+    def _named(
+        self, members: Sequence[tuple[str, Json]], names: Collection[str], again: bool
+    ) -> list[str | list[str]]:
+        """The members under one of the names: texts, and words."""
+        values: list[str | list[str]] = []
+        for name, member in members:
+            if name in names and member is not None:
+                inside = opened(member) if isinstance(member, str) else member
+                if isinstance(inside, (dict, list)):
+                    values.append(self._words(inside, again))
+                else:
+                    values.append(text_of(member))
+        return [value for value in values if value]
+
+    def _words(self, value: Json, again: bool) -> list[str]:
+        """The scalars of a list or an object in order, however deep, with the keys that are options."""
+        words: list[str] = []
+        stack: list[Json] = [value]
+        while stack and self.room >= 0:
+            each = stack.pop()
+            self.room -= again
+            if isinstance(each, dict):
+                each = _listed(each)
+            if isinstance(each, list):
+                stack.extend(reversed(each))
+            elif isinstance(each, dict):
+                for name, member in reversed(each.items()):
+                    stack.append(member)
+                    if name.startswith("-"):
+                        stack.append(name)
+            else:
+                words.append(text_of(each))
+                self.room -= len(words[-1]) if again else 0
+        return words
+
+    def _combine(self, programs: Sequence[str | list[str]], arguments: Sequence[str | list[str]]) -> None:
+        """Each program with each of the arguments, as far as there is room."""
+        pairs = len(programs) * len(arguments)
+        if pairs > 1:
+            self.room -= pairs + len(arguments) * _size(programs) + len(programs) * _size(arguments)
+        combined = product(programs, arguments) if self.room >= 0 else zip(programs, arguments, strict=False)
+        for program, given in combined:
+            self._pair(program, given)
+
+    def _pair(self, program: str | list[str], arguments: str | list[str]) -> None:
+        """`{command: rm, args: [-rf, /]}` is one command. What is more than a name is read by a shell too."""
+        if isinstance(arguments, list):
+            self.lists.append([*([program] if isinstance(program, str) else program), *arguments])
+        if isinstance(arguments, str) or (isinstance(program, str) and not _PLAIN.fullmatch(program)):
+            first = program if isinstance(program, str) else render(program)
+            self.texts.append(f"{first} {arguments if isinstance(arguments, str) else render(arguments)}")
+
+
+def _listed(value: dict[str, Json]) -> dict[str, Json] | list[Json]:
+    """An object whose keys are indices is the list that they make."""
+    if not all(name.isascii() and name.isdecimal() for name in value):
+        return value
+    return [value[name] for name in sorted(value, key=lambda name: (len(name), name))]
 
 
 def _size(members: Sequence[str | list[str]]) -> int:
     return sum(len(each) if isinstance(each, str) else sum(map(len, each)) + len(each) for each in members)
-
-
-def _combine(
-    program: str | list[str], arguments: str | list[str], texts: list[str], lists: list[list[str]]
-) -> None:
-    """`{command: rm, args: [-rf, /]}` is one command. What is more than a name is read by a shell as well."""
-    if isinstance(arguments, list):
-        lists.append([*([program] if isinstance(program, str) else program), *arguments])
-    if isinstance(arguments, str) or (isinstance(program, str) and not _PLAIN.fullmatch(program)):
-        first = program if isinstance(program, str) else render(program)
-        texts.append(f"{first} {arguments if isinstance(arguments, str) else render(arguments)}")

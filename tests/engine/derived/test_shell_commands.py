@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -64,6 +66,31 @@ def commands(payload: Any) -> tuple[str, ...]:
         ({"command": "sudo rm", "args": ["-rf", "/"]}, "rm -rf /"),
         ({"shell": "bash", "args": ["-c", "rm -rf /"]}, "rm -rf /"),
         ({"commands": [["rm", "-rf", "/"]]}, "rm -rf /"),
+        ({"task": {"command": "rm -rf /"}}, "rm -rf /"),
+        ({"instructions": [{"command": "rm -rf /"}]}, "rm -rf /"),
+        ({"path": {"command": ["rm", "-rf", "/"]}}, "rm -rf /"),
+        ({"note": ["first", {"run": "rm -rf /"}]}, "rm -rf /"),
+        ({"goal": [["rm", "-rf", "/"]]}, "rm -rf /"),
+        ({"task": '{"command": "rm -rf /"}'}, "rm -rf /"),
+        ({"instructions": ['{"command": "rm -rf /"}']}, "rm -rf /"),
+        ({"task": {"0": "rm -rf /"}}, "rm -rf /"),
+        ({"lines": ["rm \\", "-rf /"]}, "rm -rf /"),
+        ({"input": ["rm \\", "-rf /", {}]}, "rm -rf /"),
+        ({"script": ["cat <<E | sh", "r\\", "m -rf /", "E"]}, "rm -rf /"),
+        ({"lines": {"1": "-rf /", "0": "rm \\"}}, "rm -rf /"),
+        ({"lines": ["subprocess.run(['rm',", "'-rf', '/'])"]}, "rm -rf /"),
+        ({"command": ["rm", ["-rf", "/"]]}, "rm -rf /"),
+        ({"command": [["rm"], ["-rf", ["/"]]]}, "rm -rf /"),
+        ({"run": ["rm", ["-rf", "/"]]}, "rm -rf /"),
+        ({"command": {"0": "rm", "1": "-rf", "2": "/"}}, "rm -rf /"),
+        ({"command": "rm", "args": [["-rf", "/"]]}, "rm -rf /"),
+        ({"command": "rm", "args": [{"value": "-rf"}, {"value": "/"}]}, "rm -rf /"),
+        ({"command": "rm", "arguments": {"0": "-rf", "1": "/"}}, "rm -rf /"),
+        ({"command": "rm", "arguments": {"-rf": "/"}}, "rm -rf /"),
+        ({"command": "rm", "args": '["-rf", "/"]'}, "rm -rf /"),
+        ({"command": {"name": "rm", "args": ["-rf", "/"]}}, "rm -rf /"),
+        ({"commands": [{"name": "rm", "args": ["-rf", "/"]}]}, "rm -rf /"),
+        ({"command": {"name": "rm"}, "args": ["-rf", "/"]}, "rm -rf /"),
     ],
 )
 def test_commands_are_found_wherever_a_tool_puts_them(payload: Any, command: str) -> None:
@@ -77,6 +104,9 @@ def test_commands_are_found_wherever_a_tool_puts_them(payload: Any, command: str
         {"command": "ls", "explanation": "rm x"},
         {"command": ["rg", "rm x", "src"]},
         {"command": "ls", "workdir": "rm x"},
+        {"command": "ls", "instructions": ["rm x", "rm x y"]},
+        {"command": "ls", "task": {"description": "rm x"}},
+        {"command": "ls", "note": '["rm x"]'},
     ],
 )
 def test_prose_and_words_of_one_command_are_not_commands(payload: Any) -> None:
@@ -92,6 +122,25 @@ def test_programs_and_arguments_are_combined_within_bounds() -> None:
     assert found[-1] == "unreadable"
     assert sum(map(len, found)) < 20_000
     assert "p x" in commands({"command": "p", "args": ["x"], "rest": payload})
+
+
+@pytest.mark.parametrize(
+    "nest",
+    [
+        lambda inner: {"command": "p", "args": inner},
+        lambda inner: {"command": "p", "args": {"a": "x" * 90, "b": inner}},
+        lambda inner: {"command": [inner, "x"]},
+        lambda inner: ["x", inner],
+    ],
+)
+def test_arguments_within_arguments_are_put_together_within_bounds(nest: Callable[[Any], Any]) -> None:
+    payload: Any = "rm x"
+    for _ in range(5_000):
+        payload = nest(payload)
+    begun = time.process_time()
+    found = commands({"command": payload})
+    assert time.process_time() - begun < 3
+    assert found[-1] == "unreadable"
 
 
 def test_nothing_in_the_payload_is_missing_not_empty() -> None:
