@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from itertools import zip_longest
 from typing import Final
 from urllib.parse import unquote
 
@@ -35,12 +36,24 @@ _NOT_HOSTS: Final = word_set("email mail street postal billing shipping id name 
 _URL: Final = re.compile(
     r"(?<![A-Za-z0-9+.-])(?:[A-Za-z][A-Za-z0-9+.-]{1,30}:[/\\]{2}|(?<=[\s\"'(=])//|^//)[^\s\"'<>`|{}^]+"
 )
+_WHOLE: Final = re.compile(
+    r"(?:[A-Za-z][A-Za-z0-9+.-]{1,30}:)?[/\\]{2}|(?:https?|wss?|ftps?):(?!\d+$)", re.IGNORECASE
+)
+"""How a value begins that is one URL to its end; browsers need no slashes."""
+_GIVEN: Final = re.compile(r"-{0,2}[\w.-]+=(?=[A-Za-z][A-Za-z0-9+.-]{1,30}:)|-[A-Za-z](?=https?:)")
+"""What stands before the URL in a word, such as `--url=`."""
+_SEVERAL: Final = re.compile(r"(?<=[\s,;])(?=[A-Za-z][A-Za-z0-9+.-]{1,30}:[/\\]{2})")
+_IGNORED: Final = re.compile(r"[\t\n\r]+")
+"""What browsers leave out of a URL, wherever it stands."""
+_DOUBTFUL: Final = re.compile(r"[/\\]*[^/\\?#]*?[\s\"'<>`|{}^]")
+_CHOICE: Final = re.compile(r"([^{}]*)\{([^{}]*)\}([^{}]*)")
 _AUTHORITY: Final = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]{0,30}):)?[/\\]*([^/\\?#]*)(.*)", re.DOTALL)
 _HOST: Final = re.compile(
     r"(?:[^\s/@:?#\\]+(?::[^\s/@?#\\]*)?@)?(\[[0-9A-Fa-f:.%\w]+\]|[^\s/@:?#\\,;'\"()<>]+\.[^\s/@:?#\\,;'\"()<>]+|localhost)"
     r"(?::\d{1,5})?(?:[/?#].*)?",
     re.DOTALL,
 )
+_ENDS_HOST: Final = re.compile(r"[\s/?#]")
 _SCP: Final = re.compile(r"(?:([^\s/@:]+)@)?([^\s/@:]+):(?!//)[^\s]*")
 _DEVICE: Final = re.compile(r"/dev/(?:tcp|udp)/([^/\s]+)/\S+")
 _NUMBER: Final = re.compile(r"0[xX][0-9a-fA-F]*|[0-9]+")
@@ -49,6 +62,18 @@ _NO_HOST: Final = word_set("file data mailto javascript about blob urn jdbc sqli
 _FETCHERS: Final = word_set(
     "curl wget http https xh aria2c axel lynx w3m links fetch httpie iwr irm invoke-webrequest invoke- "
     "restmethod"
+)
+_PROXY: Final = re.compile(r"\b(?:https?|ftp|all|rsync|socks)_proxy\s*=\s*([^\s;&|]+)", re.IGNORECASE)
+"""A variable that sends what a program fetches elsewhere."""
+_QUOTING: Final = re.compile(r"[\"'\\`]")
+_SERVED: Final = word_set(
+    "psql pg_dump pg_dumpall pg_restore pg_isready createdb dropdb mysql mysqldump mysqladmin mariadb "
+    "mariadb-dump redis-cli mongo mongosh mongodump ldapsearch"
+)
+"""Clients that are told their server by `-h` or `--host`."""
+_SECURE: Final = frozenset(["ssh", "sftp", "scp"])
+_ELSEWHERE: Final = word_set(
+    "--proxy --preproxy --socks4 --socks4a --socks5 --socks5-hostname --proxy1.0 --url -x"
 )
 _LOGINS: Final = {
     "ssh": "bcDEeFIiJLlmOopQRSWw",
@@ -71,6 +96,10 @@ _COPIERS: Final = frozenset(["scp", "rsync", "git"])
 _WITH_VALUE: Final = "AbcCdDeEFhHKmoPQrRtTuUwXyYz"
 
 
+LONGEST_URL: Final = 4096
+"""Of a longer URL the beginning is read."""
+
+
 class Places:
     """Hosts and URLs of one call."""
 
@@ -78,8 +107,32 @@ class Places:
         self.hosts = DistinctTexts()
         self.urls = DistinctTexts()
 
-    def url(self, text: str) -> None:
-        for url, host in _read(text[:4096]):
+    def within(self, text: str) -> None:
+        """The URLs in a text."""
+        for found in _URL.finditer(text):
+            self._url(found[0])
+
+    def named(self, text: str) -> None:
+        """A text that is meant as a URL, as several, or as a host."""
+        for each in _SEVERAL.split(text):
+            if not self.whole(each):
+                self.within(each)
+                if "://" not in each:
+                    self.host(each)
+
+    def whole(self, text: str) -> bool:
+        """A text that is a URL to its end, whatever it holds; False if it begins otherwise. Where a reader
+        might end sooner, both count."""
+        url = _IGNORED.sub("", text).strip(" ,;")
+        if not (begin := _WHOLE.match(url)):
+            return False
+        self._url(url)
+        if url != text.strip(" ,;\t\n\r") or _DOUBTFUL.match(url, begin.end()):
+            self.within(text)
+        return True
+
+    def _url(self, text: str) -> None:
+        for url, host in _read(text[: LONGEST_URL + 1]):
             if host == UNREADABLE:
                 self.urls.add(UNREADABLE)
             elif url:
@@ -87,9 +140,30 @@ class Places:
             if host:
                 self.hosts.add(host)
 
+    def named_host(self, text: str) -> None:
+        """What can be nothing but a host, so that it needs no dot: perhaps with a user and a port."""
+        if "://" in text or text.startswith(("-", "/")):
+            return
+        if text.count(":") > 1 and not text.startswith("[") and "@" not in text:
+            self.hosts.add(host_of(text))
+            return
+        for _, host in _read(f"//{text[:LONGEST_URL]}"):
+            if host:
+                self.hosts.add(host)
+
+    def proxies(self, text: str) -> None:
+        """The proxies that a text of a shell sets."""
+        for found in _PROXY.finditer(text):
+            value = found[1].strip("\"'")
+            if _QUOTING.search(value):
+                self.hosts.add(UNREADABLE)
+            self.named_host(value)
+
     def host(self, text: str) -> None:
         """A host, perhaps with a user, a port or a path."""
-        found = _HOST.fullmatch(composed(text[:4096]).strip())
+        if len(text) > LONGEST_URL and not _ENDS_HOST.search(text, 0, LONGEST_URL):
+            self.hosts.add(UNREADABLE)
+        found = _HOST.fullmatch(composed(text[:LONGEST_URL]).strip())
         if found is not None and not found[1].startswith("."):
             self.hosts.add(host_of(found[1]))
 
@@ -106,13 +180,18 @@ def places_of(leaves: Sequence[Leaf], commands: Iterable[Command], tool: ToolDec
             continue
         words = leaf.key.split()
         named = not _HOST_WORDS.isdisjoint(words) and _NOT_HOSTS.isdisjoint(words)
-        if named or not carries:
-            for found in _URL.finditer(text):
-                places.url(found[0])
-        if named and "://" not in text:
-            places.host(text)
+        if named:
+            places.named(text)
+        elif not carries:
+            places.within(text)
+    runs = False
     for command in commands:
+        runs = True
         _of_command(command, places)
+    if runs:
+        for leaf in leaves:
+            if isinstance(leaf.value, str):
+                places.proxies(leaf.value)
     return places
 
 
@@ -122,8 +201,11 @@ def _of_command(command: Command, places: Places) -> None:
         if device := _DEVICE.fullmatch(target):
             places.hosts.add(host_of(device[1]))
     for word in command.words:
-        for found in _URL.finditer(word):
-            places.url(found[0])
+        if word.startswith("\\") or not places.whole(_GIVEN.sub("", word, count=1)):
+            places.within(word)
+        places.proxies(word)
+    for option, value in _options(command.words):
+        _of_option(name, option, value, places)
     if name in _FETCHERS:
         for word in _operands(command.words, _WITH_VALUE):
             if "://" not in word:
@@ -139,6 +221,44 @@ def _of_command(command: Command, places: Places) -> None:
     elif name in ("openssl", "socat"):
         for word in command.words:
             places.host(word.rpartition(",")[0].partition(":")[2] or word)
+
+
+def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each option with what may be its value: `-Jhost`, `-J host`, `--host=x`, `--host x`."""
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
+        if word.startswith("--"):
+            option, given, value = word.partition("=")
+            yield option, value if given else following
+        elif word.startswith("-"):
+            yield word[:2], word[2:] or following
+
+
+def _of_option(name: str, option: str, value: str, places: Places) -> None:
+    """The hosts that an option sends a program to, whatever its operands say."""
+    if name in _FETCHERS:
+        if _means(option, "--connect-to") or _means(option, "--resolve"):
+            for each in value.split(":", 2)[2:]:
+                for host in each.split(","):
+                    places.named_host(host)
+        elif any(_means(option, each) for each in _ELSEWHERE):
+            places.named_host(value)
+    elif name in _SECURE:
+        if option == "-o":
+            setting, _, value = value.replace("=", " ", 1).strip().partition(" ")
+            option = {"hostname": "-J", "proxyjump": "-J", "proxycommand": "-P"}.get(setting.lower(), "")
+        if option == "-J" or (option == "-W" and name == "ssh"):
+            for host in value.split(","):
+                places.named_host(host)
+        elif option == "-P" and not value.isdigit():
+            for word in value.split():
+                places.host(word)
+    elif name in _SERVED and option in ("-h", "--host"):
+        places.named_host(value)
+
+
+def _means(given: str, option: str) -> bool:
+    """Whether an option is meant; curl takes the beginning of a long name for it."""
+    return given == option or (len(given) > 4 and option.startswith(given))
 
 
 def _operands(words: Sequence[str], with_value: str) -> Iterator[str]:
@@ -164,18 +284,21 @@ def _operands(words: Sequence[str], with_value: str) -> Iterator[str]:
 @lru_cache(maxsize=512)
 def _read(text: str) -> tuple[tuple[str, str], ...]:
     """A URL in each way that it may be read: (itself in normal form, the first time; its host)."""
-    parts = _AUTHORITY.fullmatch(composed(text).rstrip(".,;:!?)]"))
+    parts = _AUTHORITY.fullmatch(composed(text).rstrip(".,;:!?)" if "[" in text else ".,;:!?)]"))
     if parts is None:
         return ()
     scheme, rest = (parts[1] or "").lower(), parts[3]
-    if scheme in _NO_HOST:
+    if scheme in _NO_HOST or not parts[2] + rest:
         return ()
+    if len(text) > LONGEST_URL and (not rest or (rest[0] == "\\" and "/" not in rest)):
+        return ((UNREADABLE, UNREADABLE),)
     found: list[tuple[str, str]] = []
-    readings = [parts[2]]
+    readings = _choices(parts[2])
     if "\\" in rest and "@" in rest.partition("/")[0]:
         readings.append(rest.partition("/")[0])  # `http://one\@two`: a browser goes to one, others to two
     for authority in readings:
         user, _, place = authority.rpartition("@")
+        place = (place.split() or [""])[0].rstrip(",;")
         bracket = place.rfind("]")
         name, _, port = place[bracket + 1 :].partition(":")
         host = host_of(place[: bracket + 1] + name)
@@ -184,6 +307,16 @@ def _read(text: str) -> tuple[tuple[str, str], ...]:
         url = f"{start}{user + '@' if user else ''}{shown}{':' + port if port else ''}{rest}"
         found.append(("" if found else url, host))
     return tuple(found)
+
+
+def _choices(authority: str) -> list[str]:
+    """`{a,b}.example` as curl reads it. A name in braces may also be meant as it stands."""
+    if "{" not in authority and "}" not in authority:
+        return [authority]
+    if choice := _CHOICE.fullmatch(authority):
+        return [f"{choice[1]}{each}{choice[3]}" for each in choice[2].split(",", 100)]
+    bare = authority.replace("{", "").replace("}", "")
+    return [bare, UNREADABLE] if "," in bare else [bare]
 
 
 def host_of(text: str) -> str:

@@ -61,7 +61,7 @@ class DistinctTexts:
         self.partial = False
 
     def add(self, text: str) -> None:
-        if text.endswith(UNREADABLE):
+        if text.rpartition("@")[2] == UNREADABLE:
             self.partial = True
         elif len(self._texts) < MOST_FOUND:
             self._texts[text] = None
