@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -32,15 +32,23 @@ STEPS_A_CHARACTER: Final = 3
 
 UNKNOWN: Final = "unknown"
 
-_KEYS: Final = word_set("sql query queries statement statements script ddl dml migration")
-_BEGINS: Final = re.compile(
-    r"(?:\s|\(|--[^\n]*\n|/\*(?:[^*]|\*(?!/)){0,2000}\*/)*+(?:select|insert|update|delete|drop|create|alter|truncate"
-    r"|with|merge|grant|revoke|replace|call|exec|execute|do|set|begin|explain|copy|load|vacuum|rename|declare|use)\b",
-    re.IGNORECASE,
+_SQL_KEYS: Final = word_set("sql ddl dml")
+_KEYS: Final = _SQL_KEYS | word_set("query queries statement statements script migration")
+_GAP: Final = r"[\s(;\ufeff]"
+_FIRST: Final = (
+    r"(?:select|insert|update|delete|drop|create|alter|truncate|with|merge|grant|revoke|replace|call|exec|execute"
+    r"|do|set|begin|explain|copy|load|vacuum|rename|declare|use|values|lock|commit|rollback|reindex|pragma|attach"
+    r"|handler|xa|prepare|table\s+[\w.\"]+\s*(?=;|\Z))(?!\w)"
 )
+_BEGINS: Final = re.compile(
+    rf"(?:\A{_GAP}*+|(?<!{_GAP})(?=[\s(\ufeff]*;){_GAP}++|(?:\*/|/\*!\d*+){_GAP}*+){_FIRST}", re.IGNORECASE
+)
+"""A statement at the beginning, behind a semicolon or behind a comment. No gap is gone through twice."""
+_BEGINS_A_LINE: Final = re.compile(rf"(?<!{_GAP})(?=[\s(;\ufeff]*[\n\r]){_GAP}++{_FIRST}", re.IGNORECASE)
+_LINE_COMMENT: Final = re.compile(r"--|#")
 _OTHERWISE: Final = re.compile(r"[\\`#]|--(?!\s)|/\*!|\btemporary\b", re.IGNORECASE)
 _BRACKETED: Final = re.compile(r"\[[A-Za-z_]|(?<![\w$])#[A-Za-z_#]")
-_CONDITIONAL: Final = re.compile(r"/\*!\d*((?:[^*]|\*(?!/))*+)\*/")
+_CONDITIONAL: Final = re.compile(r"/\*!\d*+((?:[^*]|\*(?!/))*+)(?:\*/|\Z)")
 _CLIENTS: Final = word_set(
     "psql mysql mariadb sqlite3 sqlite sqlcmd bq duckdb clickhouse-client snowsql usql pgcli mycli"
 )
@@ -49,8 +57,13 @@ _EXPLAINED: Final = re.compile(
     r"(^|;)\s*explain\s+(?=[^;]{0,200}\banaly[sz]e\b)(?:(?:analy[sz]e|verbose|\([^)]{0,200}\))\s*)+",
     re.IGNORECASE,
 )
-"""`EXPLAIN ANALYZE` runs what it explains."""
-_TEMPORARY_NAMES: Final = re.compile(r"#|(?:pg_temp|temp)\.", re.IGNORECASE)
+"""`EXPLAIN ANALYZE` runs what it explains, ..."""
+_PREPARED: Final = re.compile(
+    r"(^|;)\s*prepare\s+[\w\"]+\s*+(?:\([^)]{0,200}\)\s*+)?as\s+",
+    re.IGNORECASE,
+)
+"""... and `PREPARE` names what `EXECUTE` runs."""
+_TEMPORARY_NAMES: Final = re.compile(r"#|pg_temp\.", re.IGNORECASE)
 
 
 class _Beyond(Exception):
@@ -58,18 +71,18 @@ class _Beyond(Exception):
 
 
 def sql_texts(leaves: Sequence[Leaf], commands: Iterable[Command], tool: ToolDeclaration) -> list[str]:
-    """The texts of a call that are SQL: by their keys, or by how they begin where the tool is for SQL, and
-    what commands give to a client of a database."""
+    """The texts of a call that are SQL: by their keys, or by how their statements begin where the key may
+    mean another thing or the tool is for SQL, and what commands give to a client of a database."""
     found: list[str] = []
     by_key = tool is UNDECLARED or tool.kind in ("sql", "code", "cloud", "other")
     for leaf in leaves:
         text = leaf.value
         if not isinstance(text, str) or not text.strip():
             continue
-        named = not _KEYS.isdisjoint(leaf.key.split()) and by_key
-        if (named and (tool.kind == "sql" or _BEGINS.match(text))) or (
-            tool.kind == "sql" and _BEGINS.match(text)
-        ):
+        words = leaf.key.split()
+        named = by_key and not _KEYS.isdisjoint(words)
+        certain = named and (tool.kind == "sql" or not _SQL_KEYS.isdisjoint(words))
+        if certain or ((named or tool.kind == "sql") and _reads_as_sql(text)):
             found.append(text)
     for command in commands:
         if command.program in _CLIENTS:
@@ -77,12 +90,19 @@ def sql_texts(leaves: Sequence[Leaf], commands: Iterable[Command], tool: ToolDec
     return found
 
 
+def _reads_as_sql(text: str) -> bool:
+    """Whether one of its statements begins as SQL does."""
+    return _BEGINS.search(text) is not None or (
+        _LINE_COMMENT.search(text) is not None and _BEGINS_A_LINE.search(text) is not None
+    )
+
+
 def _of_client(command: Command) -> Iterator[str]:
     given = False
     for word in command.words:
         option = _CLIENT_OPTIONS.fullmatch(word)
         text = option[1] if option else word
-        if text and (given or _BEGINS.match(text)):
+        if text and (given or _reads_as_sql(text)):
             yield text
         given = option is not None and not option[1]
 
@@ -93,13 +113,16 @@ def statements_of(texts: Iterable[str]) -> tuple[list[Json], bool]:
     room = MOST_SQL
     steps = [STEPS]
     for text in texts:
+        text = text.removeprefix("\ufeff")
         room -= len(text)
         steps[0] += STEPS_A_CHARACTER * len(text)
         if room < 0:
             return list(found.values()), True
         try:
-            for entry in _entries(_EXPLAINED.sub(r"\1 ", _CONDITIONAL.sub(r" \1 ", text)), steps):
-                found[repr(entry)] = entry
+            # what stands in /*! */ is run by MySQL, and by MySQL of some version alone
+            for read in dict.fromkeys(_CONDITIONAL.sub(kept, text) for kept in (r" \1 ", " ")):
+                for entry in _entries(_PREPARED.sub(r"\1 ", _EXPLAINED.sub(r"\1 ", read)), steps):
+                    found[repr(entry)] = entry
         except (_Beyond, RecursionError):
             return list(found.values()), True
         if len(found) > MOST_FOUND:
@@ -121,12 +144,12 @@ def _entries(text: str, steps: list[int]) -> Iterator[dict[str, Json]]:
         readings.append(_parsed(text, "mysql", steps))
     if bracketed:
         readings.append(_parsed(text, "tsql", steps))
-    trees = [tree for reading in readings for tree in reading or ()]
-    if readings[0] is None and not (trees and (bracketed or "`" in text)):
+    if readings[0] is None and not (any(readings) and (bracketed or "`" in text)):
         yield entry(UNKNOWN)
-    temporary: set[str] = set()
-    for tree in trees:
-        yield from _of_tree(tree, temporary)
+    for reading in readings:
+        temporary: set[str] = set()
+        for tree in reading or ():
+            yield from _of_tree(tree, temporary)
 
 
 def _of_tree(tree: Any, temporary: set[str]) -> Iterator[dict[str, Json]]:
@@ -134,6 +157,10 @@ def _of_tree(tree: Any, temporary: set[str]) -> Iterator[dict[str, Json]]:
 
     changing = (exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Into)
     yield _of_statement(tree, temporary)
+    if isinstance(tree, (exp.Drop, exp.Alter)):
+        temporary.difference_update(_names(tree))
+    elif not isinstance(tree, (exp.Query, exp.DML, exp.Create, exp.TruncateTable, exp.Transaction)):
+        temporary.clear()  # the end of a transaction may take the tables away, and so may DISCARD
     for node in tree.walk():
         if node is not tree and isinstance(node, changing):
             if isinstance(node, exp.Into):
@@ -149,6 +176,8 @@ def _of_statement(node: Any, temporary: set[str]) -> dict[str, Json]:
     if isinstance(node, exp.Command):
         words = f"{node.this} {node.args.get('expression') or ''}".lower().split()
         return entry(words[0], thing=words[1] if words[1:] and words[1].isalpha() else "")
+    if isinstance(node, (exp.Condition, exp.Alias)) and not isinstance(node, exp.Query):
+        return entry(UNKNOWN)
     if isinstance(node, (exp.Create, exp.Drop, exp.Alter, exp.TruncateTable)):
         made = node.this if isinstance(node, exp.Create) else node
         names = list(dict.fromkeys(_names(made))) if made is not None else []
@@ -157,15 +186,17 @@ def _of_statement(node: Any, temporary: set[str]) -> dict[str, Json]:
         marked = bool(node.args.get("temporary")) or (
             properties is not None and properties.find(exp.TemporaryProperty) is not None
         )
-        if marked and verb == "create":
-            temporary.update(names)
-        passing = marked or (
-            bool(names) and all(_TEMPORARY_NAMES.match(name) or name in temporary for name in names)
-        )
+        if thing == "table" and verb == "create":
+            (temporary.update if marked else temporary.difference_update)(names)
+        passing = marked or _all_pass(names, temporary if thing == "table" else ())
         return entry(verb, names, temporary=passing, thing=thing)
     names = list(dict.fromkeys(_names(node)))
-    passing = bool(names) and all(_TEMPORARY_NAMES.match(name) or name in temporary for name in names)
-    return entry(verb, names, _is_limited(node), passing)
+    return entry(verb, names, _is_limited(node), _all_pass(names, temporary))
+
+
+def _all_pass(names: Sequence[str], temporary: Collection[str]) -> bool:
+    """Whether all that is named are temporary tables."""
+    return bool(names) and all(_TEMPORARY_NAMES.match(name) or name in temporary for name in names)
 
 
 _VERBS: Final = {

@@ -165,6 +165,11 @@ HOSTILE: dict[str, Callable[[int], Any]] = {
     "dollars": lambda n: {"sql": "select " + "$a$" * (n // 3)},
     "explain": lambda n: {"sql": "explain " * (n // 8)},
     "blanks": lambda n: {"sql": " " * n + "x"},
+    "conditional comments": lambda n: {"sql": "/*!" * (n // 3), "ddl": "/*!1*/" * 1_000},
+    "gaps": lambda n: {"query": "x" + " ;( " * (n // 4)},
+    "lines": lambda n: {"query": "--" + "\n" * n},
+    "tables": lambda n: {"query": ";table x " * (n // 9)},
+    "comments without an end": lambda n: {"query": ";/*" * (n // 3)},
     "dashes": lambda n: {"sql": "--\n" * (n // 3)},
 }
 

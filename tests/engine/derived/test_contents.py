@@ -75,6 +75,54 @@ def test_sql_is_found_where_a_tool_takes_it(tool: str, payload: Any, verbs: list
     assert [each["verb"] for each in shown(tool, payload, "sql")] == verbs
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(f"{first}; DROP TABLE x" for first in ("analyze", "commit", "show a", "values (1)", "table a")),
+        *(f"{first};\nDROP TABLE x" for first in ("lock a", "reset all", "rollback", "", ";")),
+        *("\ufeffDROP TABLE x", "analyze; -- a\nDROP TABLE x", "analyze; /* a */\tDROP TABLE x"),
+        *("/*!50000 DROP TABLE x */", "# a\nDROP TABLE x", "PREPARE p AS DROP TABLE x"),
+        'reset all; prepare "p" (int) AS DROP TABLE x; execute p',
+    ],
+)
+@pytest.mark.parametrize("key", ["sql", "query", "statements"])
+def test_later_statements_count_whatever_the_first_is(text: str, key: str) -> None:
+    verbs = [each["verb"] for each in shown("frobnicate", {key: [text]}, "sql")]
+    assert "drop" in verbs
+
+
+def test_what_a_key_calls_sql_is_a_statement_or_unknown() -> None:
+    for text in ("users", "a + b", "a b", "one two three", "\\! rm -rf /"):
+        assert [each["verb"] for each in shown("frobnicate", {"sql": text}, "sql")] == ["unknown"]
+        assert shown("frobnicate", {"query": text}, "sql") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DROP TABLE u; DROP TABLE u",
+        *(f"{end}; DROP TABLE u" for end in ("ROLLBACK", "COMMIT", "DISCARD ALL", "SET search_path = s")),
+        "ALTER TABLE u RENAME TO v; DROP TABLE u",
+        "DROP VIEW u",
+        "CREATE TABLE u(a int); DROP TABLE u",
+    ],
+)
+def test_a_name_is_temporary_only_while_it_surely_is(text: str) -> None:
+    def permanent(made: str) -> bool:
+        entries = shown("run_sql", {"sql": made}, "sql")
+        return any(each["verb"] == "drop" and not each["temporary"] for each in entries)
+
+    assert permanent(f"CREATE TEMP TABLE u(a int); {text}")
+    assert not permanent("CREATE TEMP TABLE u(a int); BEGIN; INSERT INTO u VALUES (1); DROP TABLE u")
+    for other in ("CREATE TEMP VIEW u AS SELECT 1; DROP TABLE u", "DROP TABLE temp.u"):
+        assert permanent(other)
+
+
+def test_what_only_one_database_reads_limits_nothing() -> None:
+    for text in ("DELETE FROM u /*! WHERE id = 1 */", "DELETE FROM u /*!99999 WHERE id = 1"):
+        assert entry("delete", "u") in shown("run_sql", {"sql": text}, "sql")
+
+
 def test_sqlglot_is_loaded_only_for_sql() -> None:
     code = "import sys, engine.live, api.cli; assert 'sqlglot' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
