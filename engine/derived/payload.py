@@ -11,8 +11,10 @@ from typing import Final, NamedTuple
 
 from engine.fields.computed import UNREADABLE
 from engine.fields.json_text import opened
-from engine.fields.words import LONGEST_NAME, words_of
+from engine.fields.words import LONGEST_NAME, word_set, words_of
 from engine.model import Json
+
+_HEADERS: Final = word_set("header headers")
 
 
 class Leaf(NamedTuple):
@@ -24,7 +26,10 @@ class Leaf(NamedTuple):
 
 
 def leaves(document: Mapping[str, Json]) -> list[Leaf]:
-    """All scalars of the payload, in order. Lists are passed through, at any depth; never raises."""
+    """All scalars of the payload, in order. Lists are passed through, at any depth; never raises.
+
+    An address that is a key counts under the key above it, and `{"name": "To", "value": x}` among headers as
+    `{"To": x}`."""
     found: list[Leaf] = []
     stack: list[tuple[str, str, Json]] = [("", "", document.get("inputPayload"))]
     while stack:
@@ -36,9 +41,13 @@ def leaves(document: Mapping[str, Json]) -> list[Leaf]:
                 continue
             value = inside
         if isinstance(value, dict):
-            stack.extend(
-                (key, words_of(name[:LONGEST_NAME]), member) for name, member in reversed(value.items())
-            )
+            for name, member in reversed(value.items()):
+                stack.append((key, words_of(name[:LONGEST_NAME]), member))
+                if "@" in name:
+                    stack.append((owner, key, name))
+            header = value.get("name")
+            if isinstance(header, str) and not _HEADERS.isdisjoint(key.split()):
+                stack.append((key, words_of(header[:LONGEST_NAME]), value.get("value")))
         elif isinstance(value, list):
             stack.extend((owner, key, member) for member in reversed(value))
         elif value is not None:

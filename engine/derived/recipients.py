@@ -9,6 +9,7 @@ to, is no recipient.
 from __future__ import annotations
 
 import re
+from binascii import a2b_qp
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final
@@ -23,6 +24,7 @@ from engine.fields.scalars import text_of
 from engine.fields.visible import composed
 from engine.fields.words import word_set
 from engine.model import ToolDeclaration
+from engine.shell.emulation import decode64
 
 _CERTAIN: Final = word_set(
     "cc bcc recipient recipients attendee attendees invitee invitees guest guests participant "
@@ -44,13 +46,21 @@ _SENDING: Final = frozenset({None, "mail", "chat", "calendar", "agents", "crm", 
 LONGEST_LIST: Final = 1 << 20
 LONGEST_DOMAIN: Final = 253
 
-_QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.){0,256}"(?!@)', re.DOTALL)
+_QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.){0,256})"(?!@)(?=(\s{0,16}<)?)', re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
+_BLANK_AT: Final = re.compile(r"(?<=[^\s@,;])@[ \t]+|(?<=[^\s,;])[ \t]+@[ \t]*(?=[^\s<>,;@]{1,253}\.)")
+_ENCODED: Final = re.compile(r"=\?([^?\s]{1,40})\?([bBqQ])\?([^?]{0,1024})\?=")
 _QUOTED_LOCAL: Final = re.compile(r'"((?:[^"\\]|\\.){0,256})"(?=@)', re.DOTALL)
 _COMMENT: Final = re.compile(r"\([^()]*\)")
 _ADDRESS: Final = re.compile(
     r"(?<![^\s<>,;:\"()\[\]@])[^\s<>,;:\"()\[\]@]++(?:@(?:[^\s<>,;:\"()\[\]@]++|\[[^\s\[\]]{1,64}\]))+"
 )
 _PARTS: Final = re.compile(r"[,;\n\r]+")
+_SOURCE: Final = word_set("raw mime rfc822 eml header headers")
+"""Words of keys under which a mail stands as it is sent, or its head; perhaps in base64."""
+_SENT_TO: Final = re.compile(
+    r"^(?:resent-)?(?:to|cc|bcc)[ \t]*:(.*(?:\n[ \t].*)*)", re.IGNORECASE | re.MULTILINE
+)
 _COPIED: Final = re.compile(r"[?&](?:to|cc|bcc)=", re.IGNORECASE)
 _PARAMETER: Final = re.compile(r"[?&]\w*=[^&]*")
 _MAILTO: Final = re.compile(r"mailto:", re.IGNORECASE)
@@ -63,6 +73,10 @@ def recipients_of(leaves: Sequence[Leaf], tool: ToolDeclaration) -> DistinctText
     for leaf in leaves:
         if found.partial:
             break
+        if sends and isinstance(leaf.value, str) and _is_source(leaf):
+            found.partial |= len(leaf.value) > LONGEST_LIST
+            for recipient in _in_head(leaf.value[:LONGEST_LIST]):
+                found.add(recipient)
         sure = _names_recipient(leaf, sends)
         if sure is None:
             continue
@@ -113,16 +127,17 @@ def _names_recipient(leaf: Leaf, sends: bool) -> bool | None:
 
 def _in(text: str, sure: bool) -> Iterator[str]:
     """The recipients in a text: addresses, and (`sure`) whatever else stands between commas."""
+    text = _ENCODED.sub(_decoded, text)
     if _MAILTO.match(text.strip()):
         text = unquote(_PARAMETER.sub("", _COPIED.sub(",", text.strip()[7:])))
     if "@" not in text:
         if sure:
             yield from (part for each in _PARTS.split(text) if (part := each.strip()))
         return
-    bare = _QUOTED.sub(" ", _QUOTED_LOCAL.sub(lambda found: _token(found[1]), text))
+    bare = _QUOTED.sub(_unquoted, _QUOTED_LOCAL.sub(lambda found: _token(found[1]), text))
     if "@" not in bare:
         bare = text.replace('"', " ")
-    bare = _COMMENT.sub("", bare)
+    bare = _BLANK_AT.sub("@", _COMMENT.sub("", bare))
     end = 0
     for found in _ADDRESS.finditer(bare):
         if sure and bare[found.start() - 1 : found.start()] != "<":
@@ -140,6 +155,37 @@ def _names(text: str, first: bool = False) -> Iterator[str]:
     for part in _PARTS.split(text)[not first : -1]:
         if word := part.strip(" <>:\t"):
             yield word
+
+
+def _unquoted(quoted: re.Match[str]) -> str:
+    """A quoted text is a name before an address in angles; an address that stands alone in quotes counts."""
+    return " " if quoted[2] or "@" not in quoted[1] else f" {_ESCAPE.sub(lambda found: found[1], quoted[1])} "
+
+
+def _decoded(word: re.Match[str]) -> str:
+    """An encoded word of a head, `=?utf-8?q?m=40b.example?=`, as the text that it stands for."""
+    try:
+        text = word[3].encode()
+        octets = decode64(text) if word[2] in "bB" else a2b_qp(text, header=True)
+        return composed(octets.decode(word[1], errors="replace"))
+    except (ValueError, LookupError):
+        return word[0]
+
+
+def _is_source(leaf: Leaf) -> bool:
+    return not _SOURCE.isdisjoint(leaf.key.split()) or "raw" in leaf.owner.split()
+
+
+def _in_head(text: str) -> Iterator[str]:
+    """The recipients that the head of a mail names."""
+    if ":" not in text[:1024]:
+        try:
+            text = decode64("".join(text.split()).encode()).decode(errors="replace")
+        except ValueError:
+            return
+    head, _, _ = text.replace("\r\n", "\n").lstrip().partition("\n\n")
+    for field in _SENT_TO.finditer(head):
+        yield from _in(composed(field[1].replace("\n", " ")), sure=False)
 
 
 def _token(quoted: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import tracemalloc
 from typing import Any
 
@@ -117,6 +118,9 @@ def test_a_host_has_one_spelling(text: str, host: str) -> None:
 
 
 A = "a@b.example"
+MAIL = (
+    b"From: x@y.z\r\nTo: Ann <a@b.example>,\r\n c@d.e\r\nBcc: f@g.h\r\nSubject: q@r.s\r\n\r\nTo: i@j.k ???>>>"
+)
 RECIPIENTS: list[tuple[Any, list[str]]] = [
     ({"to": "Alice@Acme.com, bob@x.org; c@d.example"}, ["alice@acme.com", "bob@x.org", "c@d.example"]),
     *(({key: A}, [A]) for key in ("to", "cc", "bcc", "to_email", "recipient_email", "email", "To", "mailTo")),
@@ -132,6 +136,24 @@ RECIPIENTS: list[tuple[Any, list[str]]] = [
     ({"to": "mailto:a%40b.example?cc=x@y.z&subject=q@r.s"}, [A, "x@y.z"]),
     ({"to": "alice@acme.com <mallory@evil.example>"}, ["alice@acme.com", "mallory@evil.example"]),
     ({"to": '"bob@acme.com" <mallory@evil.example>'}, ["mallory@evil.example"]),
+    ({"to": '"m@evil.example", a@acme.com'}, ["m@evil.example", "a@acme.com"]),
+    ({"to": '"m\\@evil.example"  , a@acme.com'}, ["m@evil.example", "a@acme.com"]),
+    ({"to": "m @evil.example, a@acme.com"}, ["m@evil.example", "a@acme.com"]),
+    ({"to": "m@ evil.example, a@acme.com"}, ["m@evil.example", "a@acme.com"]),
+    ({"to": "m @ evil.example"}, ["m@evil.example"]),
+    ({"to": {"m@evil.example": "Mallory"}}, ["m@evil.example"]),
+    ({"recipients": [{"m@evil.example": 1}, {A: {"x": 1}}]}, ["m@evil.example", A]),
+    ({"m@evil.example": 1}, []),
+    ({"to": "=?utf-8?q?m=40evil.example?="}, ["m@evil.example"]),
+    ({"to": "=?UTF-8?B?bUBldmlsLmV4YW1wbGU=?= <a@acme.com>"}, ["m@evil.example", "a@acme.com"]),
+    ({"to": "=?nothing?q?m?= <a@acme.com>, =?utf-8?q?Ann_B?= <b@acme.com>"}, ["a@acme.com", "b@acme.com"]),
+    (
+        {"headers": [{"name": "To", "value": A}, {"name": "Subject", "value": "q@r.s"}, {"name": 1}]},
+        [A],
+    ),
+    ({"message": {"raw": base64.urlsafe_b64encode(MAIL).decode().rstrip("=")}}, [A, "c@d.e", "f@g.h"]),
+    ({"RawMessage": {"Data": MAIL.decode()}}, [A, "c@d.e", "f@g.h"]),
+    ({"raw": "no base64"}, []),
     ({"to": '"a b"@evil.example'}, ["a_b@evil.example"]),
     ({"to": "a@acme.com@evil.example"}, ["a@acme.com", "a@evil.example"]),
     ({"to": "a(acme.com)@evil.example"}, ["a@evil.example"]),
@@ -158,6 +180,7 @@ def test_recipients_are_found_however_they_are_written(payload: Any, found: list
         ("send_email", {"to": ["A@Acme.COM", "x", "b@аcme.com"]}, ["acme.com", "xn--cme-5cd.com"]),
         ("slack_post", {"channel": "#general", "text": A}, []),
         ("slack_post", {"to": 12}, []),
+        ("slack_post", {"to": "@alice @bob"}, []),
         ("create_calendar_event", {"attendees": [A], "organizer": "me@x.y"}, ["b.example"]),
         ("share_file", {"email": A, "role": "writer"}, ["b.example"]),
         ("move_file", {"to": "a@b/c"}, []),
