@@ -32,7 +32,9 @@ TABLES = ("events", "runs", "tool_calls", "approvals", "audit", "rate_hits", "de
 
 
 def service(folder: Path, database: str = "") -> Service:
-    environment = {"GOVERNANCE_DATABASE_URL": database} if database else {}
+    """Events are the writer's thread's: what a lane of the event loop fails with, the thread would mend
+    (`tests/api/database/lanes`)."""
+    environment = {"GOVERNANCE_DATABASE_URL": database, "GOVERNANCE_LANES": "0"} if database else {}
     return Service(folder, [HOLD, LIMIT], environment=environment)
 
 

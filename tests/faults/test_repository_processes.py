@@ -180,7 +180,7 @@ def test_processes_and_people(database_url: str, tmp_path: Path, count: int, sha
             if who == policy_id:
                 assert names[version] == name
     assert [each.version for each in repositories[0].versions("default", "guard")] == [1]
-    records = store.read_here(store.rows, "SELECT record FROM audit ORDER BY sequence")
+    records = store.read_here(store.rows, "SELECT record FROM audit ORDER BY at, sequence")
     details = [json.loads(text)["details"] for (text,) in records if '"policyId":"a"' in text]
     told = [each["version"] for each in details if each["change"] != "deleted"]
     assert told == list(range(1, len(repositories[0].versions("default", "a")) + 1))

@@ -111,6 +111,9 @@ def test_an_installation_goes_on_where_it_was(tmp_path: Path, postgres_url: str)
             assert (held.status_code, first.status_code) == (200, 200)
             assert [status(old, f"mail-{n}", "mail") for n in range(2)] == ["allowed"] * 2
             receiver.wait_for(1)
+            deadline = time.monotonic() + 20
+            while not (old.http.get("/health").json()["audit"]["signedAt"] or time.monotonic() > deadline):
+                time.sleep(0.05)
             code, said = command.run("copy", "--to", postgres_url)
             assert code == 1 and "a service runs on" in said, said
         finally:
