@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,15 @@ def refused(answer: httpx.Response, *statuses: int) -> None:
         assert word not in answer.text
 
 
+async def settled(service: Service) -> None:
+    """What the service does on its start has been done: the event loop writes events by itself."""
+    quiet = time.monotonic()
+    while time.monotonic() - quiet < 0.3:
+        if not service.context.writer.is_idle:
+            quiet = time.monotonic()
+        await asyncio.sleep(0.005)
+
+
 async def rows(service: Service) -> dict[str, int]:
     def count() -> dict[str, int]:
         store = service.context.store
@@ -76,8 +87,11 @@ class Faults:
     """Makes the nth statement, or the commit, of a transaction fail: on the event loop, which writes events
     first, and again on the writer's thread, which then tries. `on` narrows that to one of them."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, *, events: bool = True) -> None:
+        """Of transactions with events (`events`), else of all: the housekeeping has some, too."""
         self.store = service.context.store
+        self._writer = service.context.writer
+        self._concerned: set[str] | None = set() if events else None
         self.database = self.store.peewee
         self.on = {"MainThread", "store-writer"}
         self._left: dict[str, int] = {}
@@ -100,7 +114,7 @@ class Faults:
 
         def step() -> None:
             who = threading.current_thread().name
-            if who not in self._left:
+            if who not in self._left or (self._concerned is not None and who not in self._concerned):
                 return
             self._left[who] -= 1
             if self._left[who] < 0:
@@ -121,7 +135,20 @@ class Faults:
             step()
             return store_insert(store, table, *arguments, **named)
 
+        transact = self._writer._transact
+
+        def transacting(batch: list[Any], **how: bool) -> Any:
+            who = threading.current_thread().name
+            if self._concerned is not None and any(entry.job is None for entry in batch):
+                self._concerned.add(who)
+            try:
+                return transact(batch, **how)
+            finally:
+                if self._concerned is not None:
+                    self._concerned.discard(who)
+
         with monkeypatch.context() as patched:
+            patched.setattr(self._writer, "_transact", transacting)
             patched.setattr(self.database, "execute_sql", execute_sql)
             patched.setattr(self.database, "commit", committing)
             patched.setattr(type(self.store), "insert_many", insert_many)

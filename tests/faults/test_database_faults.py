@@ -17,7 +17,7 @@ from typing import Any
 import peewee
 import pytest
 
-from tests.faults.database_faults import (
+from tests.faults.database_faults import (, settled
     ERRORS,
     Faults,
     _is_writer,
@@ -40,6 +40,7 @@ def test_a_fault_at_every_step_leaves_nothing(
     async def play() -> None:
         async with service(tmp_path, database_url) as running:
             assert (await post(running, payment("first"))).status_code == 200
+            await settled(running)
             faults = Faults(running)
             faults.error, status = ERRORS[kind]
             with faults.installed(monkeypatch):
@@ -68,6 +69,7 @@ def test_what_fails_on_the_event_loop_is_written_by_the_thread(
 ) -> None:
     async def play() -> None:
         async with service(tmp_path) as running:
+            await settled(running)
             faults = Faults(running)
             faults.on = {"MainThread"}
             with faults.installed(monkeypatch):

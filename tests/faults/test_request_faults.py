@@ -122,7 +122,7 @@ def test_a_fault_at_every_statement(
         environment = {"GOVERNANCE_DATABASE_URL": database_url, "GOVERNANCE_WEBHOOK_RETRY": "3600"}
         async with Service(tmp_path, [HOLD, WIRES], live=True, environment=environment) as service:
             await new_hook(service, "all")
-            faults = Faults(service)
+            faults = Faults(service, events=False)
             refusals = 0
             with faults.installed(monkeypatch):
                 for step in range(200):
