@@ -17,7 +17,7 @@ from typing import Any
 import peewee
 import pytest
 
-from tests.faults.database_faults import (, settled
+from tests.faults.database_faults import (
     ERRORS,
     Faults,
     _is_writer,
@@ -27,6 +27,7 @@ from tests.faults.database_faults import (, settled
     refused,
     rows,
     service,
+    settled,
 )
 from tests.harness.application import Service
 from tests.harness.conversation import check_shape
