@@ -59,7 +59,8 @@ def test_a_node_stands_still_for_longer_than_its_lease(play: Scene, _: int) -> N
 
 
 @pytest.mark.xfail(
-    reason="each statement has a deadline, a request has none: it may wait for several, 35 seconds in all"
+    reason="each statement has a deadline, a request has none: it may wait for several, 35 seconds in all",
+    run=False,
 )
 @pytest.mark.parametrize("_", ROUNDS)
 def test_a_node_is_cut_off_from_the_database(play: Scene, _: int) -> None:
