@@ -60,8 +60,8 @@ _NUMBER: Final = re.compile(r"0[xX][0-9a-fA-F]*|[0-9]+")
 _NO_HOST: Final = word_set("file data mailto javascript about blob urn jdbc sqlite memory tel sms")
 
 _FETCHERS: Final = word_set(
-    "curl wget http https xh aria2c axel lynx w3m links fetch httpie iwr irm invoke-webrequest invoke- "
-    "restmethod"
+    "curl wget http https xh aria2c axel lynx w3m links fetch httpie iwr irm invoke-webrequest "
+    "invoke-restmethod"
 )
 _PROXY: Final = re.compile(r"\b(?:https?|ftp|all|rsync|socks)_proxy\s*=\s*([^\s;&|]+)", re.IGNORECASE)
 """A variable that sends what a program fetches elsewhere."""
@@ -89,11 +89,33 @@ _LOGINS: Final = {
     "nslookup": "",
     "host": "cNRtW",
     "whois": "hp",
+    "lftp": "efpu",
     "traceroute": "fgimNpqsw",
 }
 """Programs whose first operand is a host, and their options that take a value."""
 _COPIERS: Final = frozenset(["scp", "rsync", "git"])
-_WITH_VALUE: Final = "AbcCdDeEFhHKmoPQrRtTuUwXyYz"
+_WITH_VALUE: Final = "AbcCdDeEFHKmoPQrtTuUwXyYz"
+_WGET_WITH_VALUE: Final = "aABDeiIlOoPQRtTUwX"
+_LONG_WITH_VALUE: Final = word_set(
+    "--output --data --header --user --request --form --data-raw --data-binary --data-urlencode "
+    "--json --cacert --capath --cert --key --output-dir --cookie --cookie-jar --user-agent --referer "
+    "--config --upload-file --dump-header --unix-socket --netrc-file --trace --trace-ascii --stderr "
+    "--write-out --range --directory-prefix --output-document --output-file --append-output "
+    "--input-file --post-data --post-file --body-data --body-file --load-cookies --save-cookies "
+    "--ca-certificate"
+)
+_UNDOTTED: Final = re.compile(
+    r"0[xX][0-9a-fA-F]{1,8}|[0-9]{5,10}|[A-Za-z0-9_-]+(?::[0-9]{1,5}(?:/.*)?|/.*)", re.DOTALL
+)
+"""What a program that fetches takes for a host, though it has no dot."""
+_IMAGES: Final = frozenset(["docker", "podman", "nerdctl"])
+_IMAGE_VERBS: Final = frozenset(["pull", "push", "login", "run", "create"])
+_RELAY: Final = re.compile(
+    r"(?:tcp|udp|sctp|ssl|openssl|proxy|socks)[\w-]*:"
+    r"(\[[^\]]*\]|[^:,\[]*[^:,\[\d][^:,\[]*|[\d.]+(?=:)).*",
+    re.IGNORECASE | re.DOTALL,
+)
+"""An address of socat; one that listens has only a port."""
 
 
 LONGEST_URL: Final = 4096
@@ -207,12 +229,15 @@ def _of_command(command: Command, places: Places) -> None:
     for option, value in _options(command.words):
         _of_option(name, option, value, places)
     if name in _FETCHERS:
-        for word in _operands(command.words, _WITH_VALUE):
-            if "://" not in word:
+        for word in _operands(command.words, _WGET_WITH_VALUE if name == "wget" else _WITH_VALUE):
+            if _UNDOTTED.fullmatch(word):
+                places.named_host(word)
+            elif "://" not in word:
                 places.host(word)
     elif name in _LOGINS:
         rest = command.words[after_options(command.words, _LOGINS[name]) :]
-        for word in rest[:1]:
+        if rest and "://" not in rest[0]:
+            word = rest[0]
             places.hosts.add(host_of(word.rpartition("@")[2].removeprefix("@").partition(":")[0] or word))
     elif name in _COPIERS:
         for word in command.words:
@@ -221,6 +246,12 @@ def _of_command(command: Command, places: Places) -> None:
     elif name in ("openssl", "socat"):
         for word in command.words:
             places.host(word.rpartition(",")[0].partition(":")[2] or word)
+            if relay := _RELAY.fullmatch(word[:LONGEST_URL]):
+                places.named_host(relay[1])
+    elif name in _IMAGES and not _IMAGE_VERBS.isdisjoint(command.words):
+        for word in command.words:
+            if "/" in word or "login" in command.words:
+                places.host(word)
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -267,14 +298,7 @@ def _operands(words: Sequence[str], with_value: str) -> Iterator[str]:
         if taken:
             taken = False
         elif word.startswith("--"):
-            taken = "=" not in word and word in (
-                "--output",
-                "--data",
-                "--header",
-                "--user",
-                "--request",
-                "--form",
-            )
+            taken = word in _LONG_WITH_VALUE
         elif word.startswith("-"):
             taken = len(word) > 1 and word[-1] in with_value and len(word) == 2
         else:
