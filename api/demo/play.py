@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 import httpx
 
-from api.demo.session import Session, load_session, posted
+from api.demo.session import RecordedSession, load_session, posted
 from api.demo.show import Row, Summary, progress, show
 
 TIMEOUT = 30.0
@@ -33,7 +33,7 @@ def play(
     password: str,
     out: TextIO,
     *,
-    session: Session | None = None,
+    session: RecordedSession | None = None,
     transport: httpx.BaseTransport | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:8],
@@ -69,7 +69,9 @@ def play(
     return summary
 
 
-def _decided(service: _Service, session: Session, event: Mapping[str, Any], answer: Mapping[str, Any]) -> Row:
+def _decided(
+    service: _Service, session: RecordedSession, event: Mapping[str, Any], answer: Mapping[str, Any]
+) -> Row:
     metadata = event["metadata"]
     tool, payload = metadata["toolName"], metadata["inputPayload"]
     names = [str(match["policyName"]) for match in answer.get("matchedPolicies", ())]

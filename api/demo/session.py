@@ -31,7 +31,7 @@ class ReviewRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class RecordedSession:
     """`events` are in order of time; each holds `run`, `after`, `eventType`, `agentId`, maybe `metadata`."""
 
     title: str
@@ -48,7 +48,7 @@ class Session:
         return tuple(dict.fromkeys(event["run"] for event in self.events))
 
 
-def load_session(path: Path = SESSION) -> Session:
+def load_session(path: Path = SESSION) -> RecordedSession:
     """The session of a file; raises ValueError when no rule applies to every call."""
     head, *events = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
     rules = tuple(
@@ -56,7 +56,7 @@ def load_session(path: Path = SESSION) -> Session:
     )
     if not rules or rules[-1].texts:
         raise ValueError("the last review rule must apply to every call: give it no texts")
-    return Session(head["session"], rules, tuple(events))
+    return RecordedSession(head["session"], rules, tuple(events))
 
 
 def posted(event: Mapping[str, Any], number: int, play_id: str, start: datetime) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
-from api.demo.session import Session
+from api.demo.session import RecordedSession
 
 COLOURS = {"allowed": "green", "approved": "green", "blocked": "red", "rejected": "red"}
 PREVIEW = 300
@@ -102,7 +102,9 @@ def progress(events: Sequence[Mapping[str, Any]], out: TextIO) -> Iterator[tuple
     )
 
 
-def show(session: Session, rows: Sequence[Row], summary: Summary, out: TextIO, width: int | None) -> None:
+def show(
+    session: RecordedSession, rows: Sequence[Row], summary: Summary, out: TextIO, width: int | None
+) -> None:
     """The table, run by run, and the summary below it."""
     console = Console(file=out, width=width, highlight=False)
     table = Table(title=session.title, pad_edge=False, expand=True, show_lines=False)
