@@ -21,8 +21,8 @@ from typing import Final, Literal
 
 from engine.cel.ast import Binary, Expr, FunctionCall, ListOf, Name, names
 from engine.cel.ast import Literal as Constant
-from engine.cel.expression import Term
 from engine.cel.parser import parse as parse_expression
+from engine.cel.term import Term
 from engine.conditions.compiled import CompiledCondition, compile_condition
 from engine.derived.facts import Facts
 from engine.errors import ConditionError

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final
 
 from engine.cel.ast import (
@@ -36,11 +37,10 @@ from engine.cel.ast import (
     path_of,
     path_text,
 )
-from engine.cel.compiler import compile_tree
-from engine.cel.control import METER
-from engine.cel.fast_paths import STEPS, metered
+from engine.cel.fast_paths import STEPS
 from engine.cel.parser import parse
-from engine.cel.semantics import CelError, Spent, kind
+from engine.cel.semantics import kind
+from engine.cel.term import Term, computed_in
 from engine.errors import ConditionError
 from engine.fields import computed
 from engine.fields.hints import Hint, Literals, OneOf, Present, Regex
@@ -50,51 +50,8 @@ from engine.fields.pattern import compile_pattern
 from engine.fields.scalars import keys_of
 from engine.model import ALWAYS_PRESENT, COMPUTED, ROOTS, UNKNOWN_KIND, Fault, Json, Verdict
 
-TOO_MANY: Final = Fault("it takes too many steps on this call; shorten the lists or nest fewer macros")
-TOO_MANY_TOGETHER: Final = Fault(
-    "the expressions of all policies together take too many steps on this call; shorten the lists or nest"
-    " fewer macros"
-)
-
 Key = tuple[str, ...]
 """A path as the tree has it: a name and keys."""
-
-
-class Term:
-    """One term of an expression's top-level `&&`, with the text it has there."""
-
-    __slots__ = ("_run", "metered", "steps", "text")
-
-    def __init__(self, text: str, tree: Expr) -> None:
-        self.text = text
-        self.steps = STEPS
-        self._run, self.metered = compile_tree(tree)
-
-    def evaluate(self, document: Mapping[str, Json], purse: list[int] | None = None) -> Verdict:
-        """The verdict on a tool call's document; what it takes is taken from the purse. Never raises."""
-        if not self.metered:
-            return self._verdict(document)
-        purse = [self.steps] if purse is None else purse
-        steps = min(self.steps, purse[0])
-        scope = metered(document, steps)
-        verdict = self._verdict(scope)
-        purse[0] -= steps - max(0, scope[METER][0])
-        return TOO_MANY_TOGETHER if verdict is TOO_MANY and steps < self.steps else verdict
-
-    def _verdict(self, scope: Mapping[str, Json]) -> Verdict:
-        try:
-            value = self._run(scope)
-        except CelError as error:
-            return Fault(str(error))
-        except Spent:
-            return TOO_MANY
-        except RecursionError:
-            return Fault("it is nested too deeply for the evaluation at hand")
-        if value is True:
-            return True
-        if value is False:
-            return False
-        return Fault(f"it is {kind(value)}, neither true nor false")
 
 
 class Expression:
@@ -122,8 +79,10 @@ class Expression:
         for term in hungry:
             term.steps = STEPS // len(hungry)
         self.unguarded_paths = tuple(dict.fromkeys(_unguarded(text, tree, frozenset())))
-        self.hints = _hints(parts)
-        self.computed = tuple(dict.fromkeys(_computed(tree)))
+        # Nothing is sure of a term that reads what may be known only in part.
+        sure = [part for part in parts if all(root == computed.TOOL for root, _ in computed_in(part))]
+        self.hints = _hints(sure)
+        self.computed = tuple(dict.fromkeys(computed_in(tree)))
 
     @property
     def restricts_tool_name(self) -> bool:
@@ -132,13 +91,20 @@ class Expression:
             self._restricts = _restricts(self._tree)
         return self._restricts
 
-    def evaluate(self, document: Mapping[str, Json], purse: list[int] | None = None) -> Verdict:
+    def evaluate(
+        self,
+        document: Mapping[str, Json],
+        purse: list[int] | None = None,
+        partial: Mapping[tuple[str, str], Fault] = MappingProxyType({}),
+    ) -> Verdict:
         """The verdict on a tool call's document. `purse` holds the steps that are left for all expressions of
-        this call. Never raises."""
+        this call, `partial` what is to be said of a term that reads a member known only in part. Never
+        raises."""
         fault: Fault | None = None
         purse = [STEPS] if purse is None else purse
         for term in self.terms:
-            verdict = term.evaluate(document, purse)
+            unknown = next((partial[each] for each in term.computed if each in partial), None)
+            verdict = term.evaluate(document, purse) if unknown is None else unknown
             if verdict is False:
                 return False
             if verdict is not True and fault is None:
@@ -175,16 +141,6 @@ def _must_be_truth(text: str, node: Expr) -> None:
         part="expression",
         offset=node.start,
     )
-
-
-def _computed(node: Expr) -> Iterator[tuple[str, str]]:
-    path = path_of(node)
-    if path is not None:
-        if path[0] in COMPUTED and len(path) > 1:
-            yield path[0], path[1]
-        return
-    for part in parts(node):
-        yield from _computed(part)
 
 
 # ---- guards ------------------------------------------------------------------------------------------

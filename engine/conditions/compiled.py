@@ -219,15 +219,18 @@ class _OfExpression(CompiledCondition):
         return verdict
 
     def _on_computed(self, facts: Facts) -> Verdict:
-        """The verdict of what reads computed members; an ERROR where one of them is known only in part."""
+        """The verdict of what reads computed members; a term of one known only in part is an ERROR."""
         verdict: Verdict | None = facts.verdicts.get(self.key)
         if verdict is None:
             if facts.purse is None:
                 facts.purse = [STEPS]
-            verdict = self.expression.evaluate(facts.scope(self.expression.computed), facts.purse)
-            for root, member in self.expression.computed:
-                if facts.is_partial(root, member):
-                    verdict = Fault(_PARTIAL.get(member, _PARTIAL["shellCommands"]))
+            read = self.expression.computed
+            partial = {
+                each: Fault(_PARTIAL.get(each[1], _PARTIAL["shellCommands"]))
+                for each in read
+                if facts.is_partial(*each)
+            }
+            verdict = self.expression.evaluate(facts.scope(read), facts.purse, partial)
             facts.verdicts[self.key] = verdict
         return verdict
 

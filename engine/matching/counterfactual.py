@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice, product
 from typing import Final
 
-from engine.cel.expression import Term
+from engine.cel.term import Term
 from engine.conditions.compiled import CompiledCondition
 from engine.conditions.operands import show
 from engine.derived.facts import Facts

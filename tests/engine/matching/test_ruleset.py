@@ -311,3 +311,14 @@ def test_what_cannot_be_indexed_is_counted() -> None:
     assert (stats["policies"], stats["enabled"], stats["overlay"]) == (4, 3, 0)
     changed = ruleset.changed({"negation": None, "new": policy("new", ("toolName", "not_contains", "x"))}, 1)
     assert changed.stats()["unindexed"] == ["anything", "new"]
+
+
+@pytest.mark.parametrize(("tool", "matched"), [("pay", True), ("read", False)])
+def test_what_is_known_only_in_part_is_an_error_of_its_term_alone(tool: str, matched: bool) -> None:
+    """A term that is FALSE for sure stays so: the index relies on it, and so does whoever named a tool."""
+    ruleset = Ruleset.build(
+        [policy("large", 'toolName == "pay" && has(derived.amount) && derived.amount >= 1')]
+    )
+    call = ToolCall.of(toolName=tool, inputPayload={"amount": "wire"})
+    assert ruleset.evaluate(call) == ruleset.scan(call)
+    assert bool(ruleset.scan(call).matches) is matched
