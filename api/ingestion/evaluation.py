@@ -54,7 +54,9 @@ class Evaluator:
         """Ask the newest policies of a call, as its run was last seen; on any thread."""
         if event.call is not None:
             organisation_id, run_id = event.caller.organisation_id, event.body.runId
-            self._evaluated(event, self._known_runs.last_facts(organisation_id, run_id))
+            run_facts = self._known_runs.last_facts(organisation_id, run_id)
+            if not self._is_current(event, run_facts):
+                self._ask(event, run_facts)
 
     def prepare(self, events: Sequence[Incoming]) -> None:
         """Evaluate the calls of one commit, of many in a row, which keeps what they need in the processor's
@@ -81,7 +83,7 @@ class Evaluator:
         if self._is_over(event):
             return None
         begun = thread_time()
-        evaluated = self._evaluated(event, run_facts)
+        evaluated = self._ask(event, run_facts)
         self._count(event, thread_time() - begun)
         return evaluated
 
@@ -95,16 +97,14 @@ class Evaluator:
             self._processor_time.took(key_id, seconds)
 
     def _is_current(self, event: Incoming, run_facts: dict[str, Any] | None) -> bool:
+        """Whether it was asked already, of these facts and by the newest policies."""
         evaluated = event.evaluated
         if evaluated is None or evaluated.run_facts != run_facts:
             return False
         return evaluated.ruleset is self._rules(event.caller.organisation_id)
 
-    def _evaluated(self, event: Incoming, run_facts: dict[str, Any] | None) -> Evaluated:
-        """Asked once as long as policies and facts stay."""
-        evaluated = event.evaluated
-        if evaluated is None or not self._is_current(event, run_facts):
-            assert event.call is not None
-            ruleset = self._rules(event.caller.organisation_id)
-            evaluated = event.evaluated = evaluate(ruleset, event.call, run_facts)
+    def _ask(self, event: Incoming, run_facts: dict[str, Any] | None) -> Evaluated:
+        assert event.call is not None
+        ruleset = self._rules(event.caller.organisation_id)
+        evaluated = event.evaluated = evaluate(ruleset, event.call, run_facts)
         return evaluated

@@ -13,13 +13,9 @@ from api.audit.installation_key import InstallationKey
 from api.database import audit_chain
 from api.database.connection import Database
 from api.store import deliveries, expiry
+from tests.faults.database_faults import HOLD
 from tests.harness.application import Service
 
-HOLD = {
-    "name": "Hold payments",
-    "action": "require_approval",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-}
 LIMIT = {
     "name": "Few searches",
     "action": "block",

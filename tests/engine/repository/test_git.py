@@ -156,6 +156,17 @@ def committed(folder: Folder, count: int) -> None:
     run_git(folder.root.parent, "commit", "-qm", "first")
 
 
+def diverged(folder: Folder) -> None:
+    """Two policies, of which the branch `theirs` and the one that is checked out have each another `p1`."""
+    committed(folder, 2)
+    run_git(folder.root, "checkout", "-qb", "theirs")
+    folder.write("policies/p1.yaml", document("p1", name="Theirs"))
+    run_git(folder.root, "commit", "-qam", "theirs")
+    run_git(folder.root, "checkout", "-q", "-")
+    folder.write("policies/p1.yaml", document("p1", name="Ours"))
+    run_git(folder.root, "commit", "-qam", "ours")
+
+
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "beside somebody"])
 def test_many_writes_at_once_are_all_committed(folder: Folder, alone: bool) -> None:
     committed(folder, 6)
@@ -216,13 +227,7 @@ def test_a_merge_that_is_given_up_takes_no_api_change_back(
     folder: Folder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(commits, "AGAIN_SECONDS", 0.05)
-    committed(folder, 2)
-    run_git(folder.root, "checkout", "-qb", "theirs")
-    folder.write("policies/p1.yaml", document("p1", name="Theirs"))
-    run_git(folder.root, "commit", "-qam", "theirs")
-    run_git(folder.root, "checkout", "-q", "-")
-    folder.write("policies/p1.yaml", document("p1", name="Ours"))
-    run_git(folder.root, "commit", "-qam", "ours")
+    diverged(folder)
     queue = CommitQueue(folder.root)
     repository = folder.started(commit=queue.add)
     with pytest.raises(subprocess.CalledProcessError):
@@ -241,13 +246,7 @@ def test_no_commit_is_made_during_a_rebase(
 ) -> None:
     """It would be on no branch, and gone for whoever gives the rebase up."""
     monkeypatch.setattr(commits, "AGAIN_SECONDS", 0.05)
-    committed(folder, 2)
-    run_git(folder.root, "checkout", "-qb", "theirs")
-    folder.write("policies/p1.yaml", document("p1", name="Theirs"))
-    run_git(folder.root, "commit", "-qam", "theirs")
-    run_git(folder.root, "checkout", "-q", "-")
-    folder.write("policies/p1.yaml", document("p1", name="Ours"))
-    run_git(folder.root, "commit", "-qam", "ours")
+    diverged(folder)
     queue = CommitQueue(folder.root)
     repository = folder.started(commit=queue.add)
     with pytest.raises(subprocess.CalledProcessError):
