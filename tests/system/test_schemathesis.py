@@ -49,7 +49,8 @@ class Target:
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     folder = tmp_path_factory.mktemp("schemathesis")
     shutil.copytree(ROOT / "policies.d", folder / "policies")
-    node = Node(folder / "node", f"sqlite:///{folder / 'governance.sqlite'}", folder / "policies")
+    changes = {"GOVERNANCE_TRUSTED_PROXIES": "127.0.0.1"}
+    node = Node(folder / "node", f"sqlite:///{folder / 'governance.sqlite'}", folder / "policies", changes)
     try:
         yield _furnished(node.ready())
     finally:
