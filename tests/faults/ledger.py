@@ -105,6 +105,8 @@ class Ledger:
     """Approvals somebody tried to resolve without getting an answer."""
     starts: dict[int, str] = field(default_factory=dict)
     """Round -> the first event acknowledged in it."""
+    latest: dict[str, Any] | None = None
+    """The event that was acknowledged last."""
 
     def send(self, events: Iterable[dict[str, Any]]) -> None:
         self.unanswered.update({event["eventId"]: event for event in events})
@@ -115,7 +117,14 @@ class Ledger:
         first = self.events.setdefault(event["eventId"], told)
         assert first[1] == answer, "two answers to one event"
         self.unanswered.pop(event["eventId"], None)
+        self.latest = event
         return first is told
+
+    def due(self) -> list[dict[str, Any]]:
+        """What agents would send again now: an outcome, or the end of a run, only once its call is
+        acknowledged. One that came before its call would be on record as a gap, and the call stay open."""
+        unanswered = list(self.unanswered.values())
+        return [event for event in unanswered if (call := follows(event)) is None or call in self.events]
 
     def of_round(self) -> list[tuple[dict[str, Any], dict[str, Any], bytes | None]]:
         return [each for each in self.events.values() if round_of(each[0]) == self.round]
@@ -139,6 +148,7 @@ class Ledger:
             del self.events[event_id]
             self.resolutions.pop(answer.get("approvalId", ""), None)
         events = [event for event, _, _ in lost.values()]
+        self.latest = None
         self.send(events)
         self.went_back = True
         return events
@@ -312,6 +322,13 @@ def called(number: int, name: str, tool: str, run: str = "0") -> dict[str, Any]:
 def completed(call: dict[str, Any]) -> dict[str, Any]:
     name = call["eventId"].removeprefix("called-")
     return {**call, "eventId": f"done-{name}", "eventType": "tool.completed"}
+
+
+def follows(event: dict[str, Any]) -> str | None:
+    """The id of the event of the call that this one comes after."""
+    if event["eventType"] == "tool.called":
+        return None
+    return event["eventId"].replace("done-", "called-").replace("completed-run-", "called-")
 
 
 def run_completed(number: int, run: str) -> dict[str, Any]:

@@ -6,7 +6,6 @@ They write each answer into the ledger, and what got none too. Nothing here judg
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import itertools
 import json
@@ -178,12 +177,11 @@ class Load:
 
     def _repeat(self, client: Client) -> None:
         """The same event again, as agents do that lost the answer: the same answer, under load too."""
-        known = next(reversed(self._ledger.events.values()), None)
-        if self._ledger.unanswered and random.random() < 0.5:
-            with contextlib.suppress(IndexError):  # they are answered meanwhile
-                self._report(client, random.choice(list(self._ledger.unanswered.values())))
-        elif known is not None:
-            self._report(client, known[0])
+        latest = self._ledger.latest
+        if random.random() < 0.5 and (due := self._ledger.due()):
+            self._report(client, random.choice(due))
+        elif latest is not None:
+            self._report(client, latest)
 
     def _away(self, status: int) -> bool:
         if status != 503 or not self._unavailable:

@@ -21,6 +21,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from unittest import mock
 
 import httpx
 
@@ -187,27 +188,20 @@ class Installation:
     async def _startup(self) -> AsyncIterator[Context]:
         opened = open_service(self.settings, self.open_policies, clock=self.clock, ids=self.ids)
         async with opened as self.context:
-            writer, outbox = self.context.writer, self.context.writer.outbox
-            assert outbox is not None
-            self._rows_of, outbox.rows = outbox.rows, self._noticed  # type: ignore[method-assign]
-            self._transact, writer._transact = writer._transact, self._transacted  # type: ignore[method-assign]
-            await writer.write(self._populate)
-            self.context.credentials.load_keys()
-            yield self.context
+            with self._noticing():
+                await self.context.writer.write(self._populate)
+                self.context.credentials.load_keys()
+                yield self.context
 
-    def _noticed(
-        self, organisation_id: str, event: str, data: dict[str, Any], now: float
-    ) -> list[tuple[Any, ...]]:
-        self.notices.append((event, data))
-        return self._rows_of(organisation_id, event, data, now)
+    def _noticing(self) -> contextlib.AbstractContextManager[Any]:
+        """What a transaction tells subscribers is noted once it is committed, whoever writes it."""
+        tell = Transaction.notify
 
-    def _transacted(self, batch: Any, **how: bool) -> Any:
-        mark = len(self.notices)
-        try:
-            return self._transact(batch, **how)
-        except BaseException:
-            del self.notices[mark:]  # nothing of it was committed
-            raise
+        def notify(told: Transaction, organisation_id: str, event: str, data: dict[str, Any]) -> None:
+            tell(told, organisation_id, event, data)
+            told.after_commit(lambda: self.notices.append((event, data)))
+
+        return mock.patch.object(Transaction, "notify", notify)
 
     def _populate(self, transaction: Transaction) -> None:
         for organisation_id in ("default", "other"):

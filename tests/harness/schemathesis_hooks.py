@@ -22,8 +22,8 @@ _address = itertools.count(int(ipaddress.ip_address("198.18.0.0")))
 
 
 def _from_elsewhere(_: Any, request: requests.PreparedRequest, **__: Any) -> None:
-    """Each request comes from an address of its own: `ignored_auth` tries one wrong key after another and takes
-    nothing for a refusal but 401 and 403, while an address that tries many is told to wait (429)."""
+    """Each request comes from an address of its own: `ignored_auth` tries one wrong key after another and
+    takes nothing for a refusal but 401 and 403, while an address that tries many is told to wait (429)."""
     request.headers["X-Forwarded-For"] = str(ipaddress.ip_address(next(_address)))
 
 

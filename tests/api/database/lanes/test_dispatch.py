@@ -184,11 +184,13 @@ def test_a_lane_that_another_node_has_taken_is_given_up(
         await asyncio.gather(*(post(running, look(n)) for n in range(20)))
         with psycopg.connect(postgres_url, autocommit=True) as connection:
             connection.execute("UPDATE lanes SET epoch = epoch + 1, owner = 'another'")
-        answers = await asyncio.gather(*(post(running, look(n)) for n in range(20, 60)))
-        assert {answer.status_code for answer in answers} == {200}
+        answers = await asyncio.gather(*(post(running, payment(n)) for n in range(20, 60)))
+        assert {answer.status_code for answer in answers} == {200} and lanes.failed
         assert (await rows(running))["events"] == 61
+        asked = [data["approvalId"] for name, data in running.notices if name == "approval.requested"]
+        assert sorted(asked) == sorted(answer.json()["approvalId"] for answer in answers), "told once each"
 
-    played(tmp_path, postgres_url, steps)
+    played(tmp_path, postgres_url, steps, HOLD)
 
 
 def test_lists_are_in_order_of_time_whichever_lane_wrote(tmp_path: Path, postgres_url: str) -> None:
