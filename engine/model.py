@@ -170,6 +170,8 @@ class Policy:
     conditions: tuple[Condition, ...]
     enabled: bool = True
     description: str | None = None
+    message: str | None = None
+    """Words for a reviewer, with placeholders of facts; see `conditions.message`."""
     preset_id: str | None = None
     preset_parameters: Mapping[str, Json] | None = None
     scope: Scope = "all"
@@ -232,7 +234,8 @@ Verdict = bool | Fault
 
 
 class Match(msgspec.Struct, frozen=True):
-    """A policy that matched a call, and why in words (conditions and the values seen)."""
+    """A policy that matched a call, and why in words: its message, else its description, else the conditions
+    and the values seen."""
 
     policy: Policy
     reason: str

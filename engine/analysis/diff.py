@@ -36,6 +36,7 @@ REPORTED: Final = frozenset({"shadowed", "contradictory", "dead", "duplicate"})
 _WORDS: Final[Mapping[str, str]] = {
     "name": "name",
     "description": "description",
+    "message": "message",
     "presetId": "preset",
     "presetParameters": "preset parameters",
     "action": "action",
@@ -162,7 +163,7 @@ def _words(old: Policy, new: Policy) -> Iterator[str]:
                 if len(old.examples) != len(new.examples)
                 else "examples changed"
             )
-        elif key in ("description", "name"):
+        elif key in ("description", "message", "name"):
             yield f"{word} changed"
         else:
             yield f"{word} {_value(was)} -> {_value(now)}"

@@ -21,7 +21,8 @@ from engine.errors import DocumentError, Problem
 from engine.model import Json
 
 ORDER: Final = (
-    *("apiVersion", "kind", "policyId", "version", "name", "description", "presetId", "presetParameters"),
+    *("apiVersion", "kind", "policyId", "version", "name", "description", "message"),
+    *("presetId", "presetParameters"),
     *("action", "scope", "enabled", "mode", "matchConditions", "rateLimit", "approval", "failurePolicy"),
     "examples",
 )

@@ -22,7 +22,8 @@ from engine.errors import DocumentError
 
 _STEP: Final = 2
 _PRESET: Final = (
-    *("apiVersion", "kind", "presetId", "category", "name", "description", "action", "scope", "mode"),
+    *("apiVersion", "kind", "presetId", "category", "name", "description", "message"),
+    *("action", "scope", "mode"),
     *("matchConditions", "rateLimit", "approval", "failurePolicy", "parameters", "examples"),
 )
 _DOCUMENTS: Final[Mapping[str, Sequence[str]]] = {

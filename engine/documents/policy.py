@@ -17,6 +17,7 @@ from typing import Final
 
 from engine.conditions import examples
 from engine.conditions.compiled import CompiledCondition, check_policy, compile_condition
+from engine.conditions.message import Message
 from engine.derived.tools import NO_TOOLS, Tools
 from engine.documents.yaml import YamlNode, YamlReading, read
 from engine.errors import ConditionError, DocumentError, Problem
@@ -142,6 +143,8 @@ def _check_meaning(
     wrong = [finding.pointer for finding in findings]
     entries = body.get("matchConditions") if isinstance(body, Mapping) else None
     compiled = _compile_all(entries, wrong, findings)
+    if not any(each.split("/")[1:2] == ["message"] for each in wrong):
+        findings += _check_message(body)
     if wrong:
         return None, findings
     chosen = policy_id or body.get("policyId") or slug(body["name"])
@@ -198,6 +201,14 @@ def _compile_all(entries: Json, wrong: list[str], findings: list[Defect]) -> lis
     return compiled
 
 
+def _check_message(body: Mapping[str, Json]) -> list[Defect]:
+    try:
+        Message(body.get("message", "") if isinstance(body, Mapping) else "")
+    except ConditionError as error:
+        return [Defect("/message", error.message, "invalid_message", offset=error.offset)]
+    return []
+
+
 def condition_from_json(entry: Json) -> Condition:
     """A condition of the right shape; a bare text is short for an expression."""
     if isinstance(entry, str):
@@ -222,6 +233,7 @@ def _policy(body: Mapping[str, Json], policy_id: str, organisation_id: str, vers
         conditions=tuple(condition_from_json(entry) for entry in body["matchConditions"]),
         enabled=body.get("enabled", True),
         description=body.get("description"),
+        message=body.get("message"),
         preset_id=body.get("presetId"),
         preset_parameters=body.get("presetParameters"),
         scope=body.get("scope", "all"),
@@ -255,6 +267,7 @@ def policy_as_json(policy: Policy) -> dict[str, Json]:
         "version": policy.version or None,
         "name": policy.name,
         "description": policy.description,
+        "message": policy.message,
         "presetId": policy.preset_id,
         "presetParameters": policy.preset_parameters or None,
         "action": policy.action,

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from engine.conditions.message import listed
 from engine.derived.tools import Tools
 from engine.documents.policy import (
     Defect,
@@ -35,7 +36,7 @@ from schemas.validation import shown
 PLACEHOLDER: Final = re.compile(r"\{\{\s*([A-Za-z][A-Za-z0-9_]*)\s*\}\}")
 PATTERN_OPERATORS: Final = frozenset({"matches", "not_matches"})
 POLICY_KEYS: Final = (
-    *("name", "description", "action", "scope", "mode", "matchConditions"),
+    *("name", "description", "message", "action", "scope", "mode", "matchConditions"),
     *("rateLimit", "approval", "failurePolicy", "examples"),
 )
 
@@ -269,6 +270,8 @@ class _Filler:
     def member(self, key: str, value: Json) -> Json:
         if key == "matchConditions" and isinstance(value, list):
             return [self.condition(entry, f"/matchConditions/{index}") for index, entry in enumerate(value)]
+        if key == "message" and isinstance(value, str):
+            return self.text(value, "/message", self.told)
         return self.plain(value, f"/{key}")
 
     def condition(self, entry: Json, pointer: str) -> Json:
@@ -333,6 +336,13 @@ class _Filler:
             return ", ".join(value)
         return value if isinstance(value, str) else json.dumps(value)
 
+    def told(self, parameter: Parameter, pointer: str) -> str:
+        """A value within a message: a few of many, and no braces, which would be placeholders."""
+        value = self.values[parameter.name]
+        if self.not_regex(parameter, pointer) and isinstance(value, list):
+            return _without_braces(listed(value, f"{len(value) - 3:,} more" if len(value) > 3 else ""))
+        return _without_braces(self.words(parameter, pointer))
+
     def literal(self, parameter: Parameter, pointer: str) -> str:
         if not self.not_regex(parameter, pointer):
             return "''"
@@ -345,6 +355,10 @@ class _Filler:
         if isinstance(value, list):
             return "(?:" + "|".join(map(escaped, value)) + ")"
         return escaped(value if isinstance(value, str) else json.dumps(value))
+
+
+def _without_braces(text: str) -> str:
+    return text.translate({ord("{"): "(", ord("}"): ")"})
 
 
 def escaped(text: str) -> str:

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
+from json import dumps
 from typing import Final
 
 from engine.cel.term import Term
@@ -25,6 +26,7 @@ from engine.errors import ConditionError
 from engine.fields.paths import MEMBERS, Path, canonical, parse, text_of
 from engine.fields.pattern import compile_pattern
 from engine.fields.samples import samples
+from engine.fields.scalars import shorten
 from engine.matching.goals import COMMAND, ITEM, Goal, Row, Slot, expression_goals, goals
 from engine.model import ALWAYS_PRESENT, ROOTS, Fault, Json
 from schemas.suggestion import closest
@@ -33,6 +35,8 @@ REMOVED: Final = object()
 """Stands for a value that is taken away."""
 
 SOMETHING_ELSE: Final = "something else"
+LONGEST_SHOWN: Final = 80
+DEEPEST: Final = 64
 MOST_CUTS: Final = 100
 MOST_TRIED: Final = 64
 """Changed documents that are tried for one alternative."""
@@ -47,7 +51,11 @@ class FieldChange:
     removed: bool = False
 
     def __str__(self) -> str:
-        return f"remove `{self.field}`" if self.removed else f"set `{self.field}` to {show(self.value)}"
+        if self.removed:
+            return f"remove `{self.field}`"
+        if isinstance(self.value, dict) and len(text := dumps(self.value)) <= LONGEST_SHOWN:
+            return f"set `{self.field}` to {shorten(text)}"
+        return f"set `{self.field}` to {show(self.value)}"
 
     def as_json(self) -> dict[str, Json]:
         return {"field": self.field} | ({"removed": True} if self.removed else {"value": self.value})
@@ -73,7 +81,7 @@ def counterfactual(
         if condition.evaluate(Facts(changed, tools)) is wanted:
             changes = tuple({path: _change(path, document, changed) for path, _ in edits}.values())
             return Counterfactual(" and ".join(map(str, changes)), changes)
-    if not goals(condition, wanted):
+    if not goals(condition, wanted) or _asks_the_impossible(condition):
         return Counterfactual("no call turns it over")
     if condition.path is not None:
         return Counterfactual(
@@ -131,6 +139,7 @@ def _edited(rows: Sequence[Row], document: Mapping[str, Json]) -> Iterator[Propo
                 yield list(edits), changed
 
 
+_TEXT_OPERATORS: Final = frozenset({"contains", "starts_with", "ends_with", "matches"})
 _KINDS: Final[Mapping[str, type]] = {"text": str, "object": dict, "list": list}
 
 
@@ -144,9 +153,29 @@ def _kind(path: Path) -> str | None:
 def _fitting(path: Path, value: Json) -> Json:
     """A value as the path can have it: a text for a number, a list of one."""
     kind = _kind(path)
+    if callable(value) and kind == "object":
+        return lambda old: _each_text(old, value)
     if kind is None or value is REMOVED or callable(value) or isinstance(value, _KINDS[kind]):
         return value
     return text_of(value) if kind == "text" else [value] if kind == "list" else {"x": value}
+
+
+def _each_text(value: Json, change: Callable[[Json], Json], levels: int = DEEPEST) -> Json:
+    """An object with every text in it changed, so many levels deep."""
+    if isinstance(value, dict) and levels:
+        return {key: _each_text(each, change, levels - 1) for key, each in value.items()}
+    if isinstance(value, list) and levels:
+        return [_each_text(each, change, levels - 1) for each in value]
+    return change(value) if isinstance(value, str) else value
+
+
+def _asks_the_impossible(condition: CompiledCondition) -> bool:
+    """Whether an object is compared with nothing but other values, which it never equals."""
+    if condition.path is None or condition.operator is None or _kind(condition.path) != "object":
+        return False
+    name, value = condition.operator.name.removeprefix("not_"), condition.condition.value
+    wanted = [value] if name == "equals" else value if name == "in" else [{}]
+    return not any(isinstance(each, dict) for each in wanted)
 
 
 def _possible(path: Path, document: Mapping[str, Json]) -> bool:
@@ -167,7 +196,10 @@ def _needed(row: Row, document: Mapping[str, Json]) -> Iterator[tuple[Goal, Path
             if holder is not None and [end for end in Facts(document).at(holder).ends if end] == []:
                 yield Goal(goal.slot[:-1], "equals", [goal.value]), holder
                 continue
-        path = _path(goal.slot)
+        slot = goal.slot
+        if slot == ("inputPayload",) and goal.operator in _TEXT_OPERATORS:
+            slot = _command_slot(document)  # a payload is no text, but one of its members can be
+        path = _path(slot)
         if path is not None:
             yield goal, path
 

@@ -25,8 +25,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.conditions.compiled import CompiledCondition, check_policy, compile_condition
+from engine.conditions.message import Message
 from engine.derived.facts import Facts
 from engine.derived.tools import NO_TOOLS, Tools
+from engine.fields.scalars import shorten
 from engine.matching.index import Index
 from engine.matching.overlay import OverlayMapping
 from engine.model import Match, Policy, ToolCall, Verdict
@@ -36,6 +38,9 @@ RECENT: Final = 16
 
 TIER: Final = 64
 """A tier below this size is merged with the next, so that one change stays cheap."""
+
+LONGEST_DESCRIPTION: Final = 300
+"""Characters of a description that stand as the reason of a match."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +54,8 @@ class CompiledPolicy:
     actions_only: bool
     tools: Tools = NO_TOOLS
     """The declarations of tools that count where the policy is."""
+    told: Message | str | None = None
+    """What a match is told as, instead of the conditions."""
 
     @classmethod
     def of(cls, policy: Policy, tools: Tools = NO_TOOLS) -> CompiledPolicy:
@@ -56,7 +63,7 @@ class CompiledPolicy:
         conditions = tuple(map(compile_condition, policy.conditions))
         check_policy(conditions)
         tolerant = policy.action == "allow" or policy.failure_policy == "ignore"
-        return cls(policy, conditions, tolerant, policy.scope == "action_only", tools)
+        return cls(policy, conditions, tolerant, policy.scope == "action_only", tools, _told(policy))
 
     def facts(self, call: ToolCall) -> Facts:
         """What the call shows to this policy."""
@@ -76,6 +83,17 @@ class CompiledPolicy:
 
     def match(self, facts: Facts, verdict: Verdict) -> Match:
         """The match in words, for a verdict that is not FALSE."""
+        if self.told is None:
+            return self._in_conditions(facts, verdict)
+        reason = self.told if isinstance(self.told, str) else self.told.filled(facts)
+        if verdict is True:
+            return Match(self.policy, reason)
+        faults = self._in_conditions(facts, verdict).faults
+        return Match(
+            self.policy, "; ".join((reason, *(f"{each}, which counts as met" for each in faults))), faults
+        )
+
+    def _in_conditions(self, facts: Facts, verdict: Verdict) -> Match:
         reasons: list[str] = []
         faults: list[str] = []
         for condition in self.conditions:
@@ -86,6 +104,16 @@ class CompiledPolicy:
                 words += ", which counts as met"
             reasons.append(words)
         return Match(self.policy, "; ".join(reasons), tuple(faults))
+
+
+def _told(policy: Policy) -> Message | str | None:
+    """The policy's message, else the beginning of its description; None where it has neither."""
+    if policy.message is not None:
+        return Message(policy.message)
+    text = policy.description or ""
+    if len(text) > LONGEST_DESCRIPTION or not text.isprintable():
+        text = shorten(" ".join(text[: 2 * LONGEST_DESCRIPTION].split()), LONGEST_DESCRIPTION)
+    return text.strip() or None
 
 
 class Matcher:

@@ -45,8 +45,8 @@ log = logging.getLogger("governance.policies")
 T = TypeVar("T")
 
 REMOVABLE: Final = frozenset(
-    {"description", "presetId", "presetParameters", "scope", "mode", "rateLimit", "approval", "failurePolicy"}
-    | {"examples"}
+    {"description", "message", "presetId", "presetParameters", "scope", "mode", "rateLimit", "approval"}
+    | {"failurePolicy", "examples"}
 )
 """Members that an API change removes by sending null."""
 

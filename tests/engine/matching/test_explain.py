@@ -11,7 +11,7 @@ from hypothesis import given
 from engine.matching.counterfactual import counterfactual
 from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
-from engine.model import Json, Policy, ToolCall
+from engine.model import Condition, Json, Policy, ToolCall
 from tests.engine.matching.test_ruleset import policy
 from tests.harness.effort import examples
 from tests.test_agreement import calls, policies
@@ -100,3 +100,17 @@ def test_explanations_agree_with_the_evaluation_and_flips_hold(found: Policy, ca
     assert explanation.matched is bool(evaluation.matches or evaluation.shadow)
     for condition in CompiledPolicy.of(found).conditions:
         counterfactual(condition, call.document)
+
+
+@pytest.mark.parametrize("operator", ["contains", "not_contains", "matches", "not_matches", "equals"])
+@pytest.mark.parametrize("payload", [{}, {"q": "drop table x", "n": 1}, {"command": "SELECT 1"}])
+def test_a_payload_is_never_to_become_a_text(operator: str, payload: dict[str, Json]) -> None:
+    ruleset = Ruleset.build([Policy("p", "P", "block", (Condition("inputPayload", operator, "drop table"),))])
+    call = ToolCall.of(toolName="q", inputPayload=payload)
+    (found,) = ruleset.explain(call)[0].conditions
+    if operator == "equals":
+        assert found.counterfactual.as_json() == {"text": "no call turns it over", "changes": []}
+        return
+    (change,) = found.counterfactual.changes
+    assert change.field != "inputPayload" or isinstance(change.value, dict)
+    assert "an object" not in found.counterfactual.text
