@@ -22,6 +22,7 @@ import peewee
 from playhouse.migrations import Runner
 
 from api.database.errors import DatabaseUnavailable, NewerDatabase, translated
+from api.database.lanes.circuit_breaker import Silence
 from api.database.lanes.locks import ServerLock
 from api.database.lanes.session import Rows, Statement
 from api.database.postgres import Postgres
@@ -167,6 +168,8 @@ class Database:
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:
         """Turn driver failures into DatabaseUnavailable and drop the broken connection."""
+        if isinstance(self.peewee, Postgres) and self.peewee.breaker.is_open:
+            raise translated(Silence(), self.url)
         try:
             if self._sqlite is not None:
                 self._sqlite.check()

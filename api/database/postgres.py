@@ -21,10 +21,12 @@ from typing import Any
 import peewee
 from psycopg import Error
 from psycopg.adapt import Transformer
+from psycopg.errors import ConnectionTimeout
 from psycopg.pq import TransactionStatus
 from psycopg.pq.abc import PGresult
 
 from api.database.errors import NeedsAnswer
+from api.database.lanes.circuit_breaker import PROBE_SECONDS, CircuitBreaker
 from api.database.lanes.session import BoundedConnection, Rows, Session, Statement
 from api.database.models import TABLES
 
@@ -59,12 +61,28 @@ class Postgres(peewee.PostgresqlDatabase):
         self._own = _Own()
         self._inserts: dict[tuple[str, tuple[str, ...], int, str], str] = {}
         self._kinds: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-        super().__init__(url, prefer_psycopg3=True, autoconnect=True, **REACHED)
+        self.breaker = CircuitBreaker(self._probe)
+        super().__init__(url, prefer_psycopg3=True, autoconnect=True)
 
     def _connect(self) -> BoundedConnection:
-        connection = BoundedConnection.connect(self.database, **self.connect_params)
-        connection.autocommit = True
+        return self.connected()
+
+    def connected(self) -> BoundedConnection:
+        """A new connection. Raises psycopg.Error."""
+        self.breaker.check()
+        try:
+            connection = BoundedConnection.connect(self.database, autocommit=True, **REACHED)
+        except ConnectionTimeout:
+            self.breaker.suspect()
+            raise
+        connection.breaker = self.breaker
         return connection
+
+    def _probe(self) -> None:
+        reached = REACHED | {"connect_timeout": PROBE_SECONDS}
+        with BoundedConnection.connect(self.database, autocommit=True, **reached) as connection:
+            connection.patience = PROBE_SECONDS
+            connection.execute("SELECT 1")
 
     @contextmanager
     def patient(self) -> Iterator[None]:

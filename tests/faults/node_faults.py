@@ -13,13 +13,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psycopg
 
-from tests.faults.ledger import POLICIES, Ledger, called
+from tests.faults.ledger import POLICIES, Ledger, called, completed
 from tests.faults.load import Load
 from tests.harness.application import SECRET
 from tests.harness.cluster import DEADLINE, Cluster, cluster
@@ -29,6 +30,8 @@ from tests.harness.postgres import Postgres
 
 LEASE = 8.0
 """Seconds; what a node holds is free for the others well before they are over."""
+IN_TIME = 15.0
+"""Seconds: a request is answered within 12, and a busy machine adds some."""
 GOES_ON = 20
 """Events that the other nodes acknowledge while one is away."""
 
@@ -69,15 +72,34 @@ class Scene:
             assert time.monotonic() < deadline, f"the node still answers {answer}"
             time.sleep(0.2)
 
-    def asked(self, node: Node) -> int:
+    def asked(self, node: Node, seconds: float = DEADLINE) -> int:
         """The status of an answer to a new event, of which the ledger knows nothing; 0 where none comes."""
         event = called(0, f"asked-{time.monotonic_ns()}", "read")
+        return self._status(node, "POST", "/v1/events", {"X-API-Key": KEY}, event, seconds)
+
+    def asked_of_all(self, node: Node) -> set[int]:
+        """The statuses of requests of every kind, all at once: calls, outcomes, lists, changes."""
+        admin = self.cluster.admin
+        call = called(0, f"asked-{time.monotonic_ns()}", "read")
+        requests: list[tuple[str, str, dict[str, str], Any]] = [
+            ("POST", "/v1/events", {"X-API-Key": KEY}, completed(call)),
+            ("GET", "/v1/runs", admin, None),
+            ("GET", "/v1/audit", admin, None),
+            ("POST", "/v1/halt", admin, {"reason": "asked", "agentId": "nobody"}),
+        ]
+        with ThreadPoolExecutor() as threads:
+            asked = [threads.submit(self.asked, node, IN_TIME) for _ in range(3)]
+            asked += [threads.submit(self._status, node, *each, IN_TIME) for each in requests]
+            return {each.result() for each in asked}
+
+    def _status(
+        self, node: Node, method: str, path: str, headers: dict[str, str], body: Any, seconds: float
+    ) -> int:
+        address = f"http://127.0.0.1:{node.port}{path}"
         try:
-            return node.http.post(
-                "/v1/events", json=event, headers={"X-API-Key": KEY}, timeout=DEADLINE
-            ).status_code
+            return httpx.request(method, address, json=body, headers=headers, timeout=seconds).status_code
         except httpx.TimeoutException:
-            raise AssertionError(f"a request hangs for more than {DEADLINE} seconds") from None
+            raise AssertionError(f"{method} {path} hangs for more than {seconds} seconds") from None
         except httpx.HTTPError:
             return 0
 

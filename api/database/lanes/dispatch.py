@@ -28,10 +28,12 @@ from api.database.connection import Database
 from api.database.errors import Conflict, NeedsAnswer
 from api.database.hand_over import Ingest
 from api.database.inline_commit import Entry
+from api.database.lanes.deadlines import Deadlines
 from api.database.lanes.guards import LIMIT
 from api.database.lanes.lease import LANE
 from api.database.lanes.loop_lane import LoopLane, opened
 from api.database.lanes.session import Statement
+from api.database.postgres import Postgres
 from api.database.transaction import NotRepeatable, Transaction
 from api.loops import call_on
 
@@ -90,7 +92,7 @@ class Lanes:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._looks = False
         self._idle: list[LoopLane] = []
-        self._open = 0
+        self._open: set[LoopLane] = set()
         """Lanes that are idle or have something under way."""
         self._opening = False
         self._flying: Counter[Place] = Counter()
@@ -100,6 +102,10 @@ class Lanes:
         self._away: Counter[Place] = Counter()
         """Runs with events on the thread."""
         self._closing: threading.Event | None = None
+        self._deadlines = Deadlines()
+        self._database = writer.store.peewee
+        if isinstance(self._database, Postgres):
+            self._database.breaker.on_open = self._on_silence
         self._sent = self._trip = self._limits_until = 0.0
         """When the last group was sent, how long one is under way on average, and until when limits are known
         to be reached."""
@@ -113,6 +119,7 @@ class Lanes:
         return len(self._entries)
 
     def add(self, entry: Entry, loop: asyncio.AbstractEventLoop) -> None:
+        entry.settle = self._deadlines.bounded(entry.settle, loop)
         self._entries.append(entry)
         self.size += entry.size
         self._loop = loop
@@ -155,7 +162,7 @@ class Lanes:
         if self._closing is not None:
             self._close_lanes(self._closing)
             return
-        if self._open < self._count:
+        if len(self._open) < self._count:
             self._open_lanes()
         while self._idle and self._entries:
             if (pause := self._pause()) > 0:
@@ -271,7 +278,7 @@ class Lanes:
                 self._limits_until = perf_counter() + LIMIT_SECONDS
             if lane.closed or (isinstance(error, Conflict) and error.state == LANE):
                 lane.close()
-                self._open -= 1
+                self._open.discard(lane)
             else:
                 self._idle.append(lane)
             if error is not None:
@@ -283,14 +290,18 @@ class Lanes:
             return
         self._opening = True
         threading.Thread(
-            target=self._open_there, args=(self._loop, self._count - self._open), name="lanes", daemon=True
+            target=self._open_there,
+            args=(self._loop, self._count - len(self._open)),
+            name="lanes",
+            daemon=True,
         ).start()
 
     def _open_there(self, loop: asyncio.AbstractEventLoop, count: int) -> None:
         made: list[LoopLane] = []
         try:
             for _ in range(count):
-                made.append(opened(self._writer.store.url, self._writer.lane_owner()))
+                assert isinstance(self._database, Postgres)
+                made.append(opened(self._database, self._writer.lane_owner()))
         except (Error, OSError) as error:
             log.debug("a lane could not be opened: %s", error)
         call_on(loop, self._opened, made)
@@ -301,8 +312,8 @@ class Lanes:
             lane.attach(self._loop)
             lane.on_loss = self._lost
             self._idle.append(lane)
-        self._open += len(lanes)
-        if self._open < self._count:
+        self._open.update(lanes)
+        if len(self._open) < self._count:
             self._loop.call_later(AGAIN_SECONDS, self._may_open_again)
         else:
             self._opening = False
@@ -314,12 +325,23 @@ class Lanes:
     def _lost(self, lane: LoopLane) -> None:
         if lane in self._idle:
             self._idle.remove(lane)
-            self._open -= 1
+            self._open.discard(lane)
+
+    def _on_silence(self) -> None:
+        """On any thread: nothing that is under way will be answered."""
+        if self._loop is not None:
+            call_on(self._loop, self._give_up)
+
+    def _give_up(self) -> None:
+        for lane in list(self._open):
+            self._lost(lane)
+            lane.give_up()
 
     def _close_lanes(self, closing: threading.Event) -> None:
         while self._idle:
-            self._idle.pop().close()
-            self._open -= 1
+            lane = self._idle.pop()
+            lane.close()
+            self._open.discard(lane)
         if not self._open:
             closing.set()
 

@@ -13,15 +13,16 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from psycopg import Connection, Error, OperationalError
+from psycopg import Error
 from psycopg.abc import PQGen
 from psycopg.pq import ConnStatus
 from psycopg.pq.abc import PGresult
 from psycopg.waiting import Ready, Wait
 
+from api.database.lanes.circuit_breaker import SUSPECT_SECONDS, Silence
 from api.database.lanes.lease import Lane, lease
 from api.database.lanes.session import BoundedConnection, Rows, Session, Statement
-from api.database.postgres import REACHED
+from api.database.postgres import Postgres
 
 SECONDS = 6.0
 """For one pipeline, with its waits for locks, see `guards.LOCK_TIMEOUT`."""
@@ -33,10 +34,11 @@ Ended = Callable[[Exception | None], None]
 class LoopLane:
     """Opened on any thread (`opened`), then used on the loop alone."""
 
-    def __init__(self, connection: Connection[Any], lane: Lane, owner: str) -> None:
+    def __init__(self, connection: BoundedConnection, lane: Lane, owner: str) -> None:
         self.lane = lane
         self.owner = owner
         self._session = Session(connection)
+        self._breaker = connection.breaker
         self._fd = connection.fileno()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended: Ended | None = None
@@ -65,8 +67,14 @@ class LoopLane:
         except (Error, OSError) as error:
             self._lost(error)
             return
-        self._timer = self._loop.call_later(SECONDS, self._lost, OperationalError("no answer in time"))
+        self._timer = self._loop.call_later(SUSPECT_SECONDS, self._suspect)
         self._watch(wait)
+
+    def _suspect(self) -> None:
+        assert self._loop is not None
+        if self._breaker is not None:
+            self._breaker.suspect()
+        self._timer = self._loop.call_later(SECONDS - SUSPECT_SECONDS, self._lost, Silence())
 
     def _ready(self, ready: Ready) -> None:
         if self._waits is None:
@@ -116,6 +124,10 @@ class LoopLane:
         else:
             self._tell(None)
 
+    def give_up(self) -> None:
+        """The database is silent: what is under way ends, and the lane with it."""
+        self._lost(Silence())
+
     def _lost(self, error: Exception) -> None:
         self.close()
         self._tell(error)
@@ -140,9 +152,9 @@ class LoopLane:
             self._session.connection.close()
 
 
-def opened(url: str, owner: str) -> LoopLane:
+def opened(database: Postgres, owner: str) -> LoopLane:
     """On a thread that may wait. Raises psycopg.Error."""
-    connection = BoundedConnection.connect(url, autocommit=True, **REACHED)
+    connection = database.connected()
     try:
         if connection.info.server_version >= 170_000:
             connection.execute(f"SET transaction_timeout = '{LONGEST}'")

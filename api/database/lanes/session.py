@@ -6,6 +6,7 @@ what `end` gives.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -21,6 +22,7 @@ from psycopg.pq.abc import PGconn, PGresult
 from psycopg.waiting import Ready, Wait
 
 from api.database.errors import Conflict
+from api.database.lanes.circuit_breaker import SUSPECT_SECONDS, CircuitBreaker, Silence
 
 Statement = tuple[str, Sequence[Any]]
 """Written with `?` marks."""
@@ -44,33 +46,38 @@ class BoundedConnection(Connection[Any]):
 
     patience = DEADLINE
     """Seconds without a byte from the server."""
+    breaker: CircuitBreaker | None = None
 
     def wait(self, gen: PQGen[Any], *further: Any, **options: Any) -> Any:
         try:
-            return super().wait(_bounded(gen, self.patience), *further, **options)
-        except _Silence:
+            return super().wait(self._bounded(gen), *further, **options)
+        except Silence:
             self.close()
-            raise OperationalError("the database does not answer in time") from None
+            raise
 
+    def _bounded(self, steps: PQGen[Any]) -> PQGen[Any]:
+        """The same, ended by `Silence` when nothing is heard for too long."""
+        heard = monotonic()
+        try:
+            wanted = next(steps)
+            while True:
+                ready = yield wanted
+                if ready:
+                    heard = monotonic()
+                else:
+                    self._silent_for(monotonic() - heard)
+                wanted = steps.send(ready)
+        except StopIteration as done:
+            return done.value
 
-class _Silence(Exception):
-    """The server has been silent for too long."""
-
-
-def _bounded(steps: PQGen[Any], patience: float) -> PQGen[Any]:
-    """The same, ended by `_Silence` when nothing is heard for so many seconds."""
-    heard = monotonic()
-    try:
-        wanted = next(steps)
-        while True:
-            ready = yield wanted
-            if ready:
-                heard = monotonic()
-            elif monotonic() - heard > patience:
-                raise _Silence
-            wanted = steps.send(ready)
-    except StopIteration as done:
-        return done.value
+    def _silent_for(self, seconds: float) -> None:
+        if seconds > self.patience:
+            raise Silence
+        if self.breaker is None or self.patience == math.inf:
+            return
+        self.breaker.check()
+        if seconds > SUSPECT_SECONDS:
+            self.breaker.suspect()
 
 
 class Session:
@@ -206,4 +213,4 @@ def _results(wire: PGconn, deadline: float) -> PQGen[list[PGresult]]:
         if wire.status != ConnStatus.OK:
             raise OperationalError("the connection is lost")
         if monotonic() > deadline:
-            raise OperationalError("the database does not answer in time")
+            raise Silence
