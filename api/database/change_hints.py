@@ -17,6 +17,7 @@ import psycopg
 
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
+from api.database.postgres import Postgres
 
 CHANNEL = "governance"
 LOOK_SECONDS = 0.025
@@ -77,8 +78,8 @@ class NotifyHints:
     def wait(self, seconds: float) -> bool:
         try:
             if self._connection is None:
-                url = self._store.url
-                self._connection = psycopg.connect(url, autocommit=True, connect_timeout=5)
+                assert isinstance(self._store.peewee, Postgres)
+                self._connection = self._store.peewee.connected()
                 self._connection.execute(f"LISTEN {CHANNEL}")
                 return True
             found = list(self._connection.notifies(timeout=min(seconds, IDLE_SECONDS), stop_after=1))

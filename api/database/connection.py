@@ -94,7 +94,7 @@ class Database:
             self._file_lock = FileLock(self.path)
         else:
             self.peewee = Postgres(url.replace("postgres://", "postgresql://", 1))
-            self._server_lock = ServerLock(self.peewee, url)
+            self._server_lock = ServerLock(self.peewee)
         database.initialize(self.peewee)
         self._readers = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="store-read")
         self._statements: dict[tuple[str, tuple[str, ...], int], str] = {}

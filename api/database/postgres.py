@@ -52,6 +52,12 @@ REACHED: dict[str, Any] = {
     "tcp_user_timeout": 20_000,
 }
 """How long a connection waits for a server out of reach."""
+TIMEOUTS = {"statement_timeout": "60s", "idle_in_transaction_session_timeout": "5min"}
+"""After which the server ends what nobody waits for any more; those that hold the lock of events have less,
+see `lanes/locks.py`."""
+WITH_TRANSACTION_TIMEOUT = 170_000
+"""The first version of the server that has it."""
+_SET = "SELECT set_config(w.name, w.value, %s) FROM unnest(%s::text[], %s::text[]) AS w(name, value)"
 
 
 class Postgres(peewee.PostgresqlDatabase):
@@ -76,6 +82,11 @@ class Postgres(peewee.PostgresqlDatabase):
             self.breaker.suspect()
             raise
         connection.breaker = self.breaker
+        try:
+            connection.execute(_SET, (False, list(TIMEOUTS), list(TIMEOUTS.values())))
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _probe(self) -> None:
@@ -90,9 +101,12 @@ class Postgres(peewee.PostgresqlDatabase):
         connection: BoundedConnection = self.connection()
         connection.patience = math.inf
         try:
+            self.execute_sql(_SET, (False, list(TIMEOUTS), ["0"] * len(TIMEOUTS)))
             yield
         finally:
             del connection.patience  # back to that of all
+            with suppress(peewee.PeeweeException):  # a new connection has them anyway
+                self.execute_sql(_SET, (False, list(TIMEOUTS), list(TIMEOUTS.values())))
 
     @contextmanager
     def gathering(self) -> Iterator[None]:
@@ -255,6 +269,7 @@ class Postgres(peewee.PostgresqlDatabase):
     def _copy(self, table: str, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> None:
         names = ", ".join(f'"{column}"' for column in columns)
         cursor = self.cursor()
+        cursor.execute("SET LOCAL statement_timeout = 0")  # it takes as long as the network
         with (
             peewee.__exception_wrapper__,  # type: ignore[attr-defined]
             cursor.copy(f'COPY "{table}" ({names}) FROM STDIN') as copy,

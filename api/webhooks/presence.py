@@ -16,6 +16,7 @@ import psycopg
 
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
+from api.database.postgres import Postgres
 
 log = logging.getLogger("governance")
 
@@ -77,7 +78,8 @@ class Presence:
         return alone
 
     def _lock_on_server(self) -> bool:
-        self._session = psycopg.connect(self._store.url, autocommit=True, connect_timeout=5)
+        assert isinstance(self._store.peewee, Postgres)
+        self._session = self._store.peewee.connected()
         row = self._session.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,)).fetchone()
         alone = row is not None and bool(row[0])
         self._session.execute("SELECT pg_advisory_lock_shared(%s)", (LOCK,))

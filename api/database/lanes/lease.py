@@ -19,7 +19,7 @@ from api.database.lanes.session import Rows, Statement
 from api.database.models import numbers_of
 
 LEASE_SECONDS: Final = 30
-"""From the last commit on; longer than a server leaves a silent transaction open (`IDLE_SECONDS`)."""
+"""From the last commit on; longer than a server leaves a silent transaction open (`locks.SILENT_SECONDS`)."""
 LANE: Final = "GV001"
 """The SQLSTATE of a lane that is somebody else's by now."""
 

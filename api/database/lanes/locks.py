@@ -9,8 +9,9 @@ excludes them for the moment of its commit.
 So events of all nodes are written side by side, each job sees what the one before has left, and once a
 change is answered no event anywhere is decided without it.
 
-INVARIANT: nobody waits for ever: a server keeps the lock of a node that lost its power for hours, so whoever
-waits in vain ends the session of a holder that has been silent for long; what it had not committed is undone.
+INVARIANT: nobody waits for ever: a server keeps the lock of a node that lost its power for hours. So it is
+told to end a transaction of events that stands still, and whoever waits in vain ends the session of a holder
+that has been silent for long; what it had not committed is undone.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ import logging
 from collections.abc import Iterator, Sequence
 
 import peewee
+from psycopg import Error
 
 from api.database.lanes.session import Rows, Statement
-from api.database.postgres import Postgres
+from api.database.postgres import WITH_TRANSACTION_TIMEOUT, Postgres
 
 log = logging.getLogger("governance")
 
@@ -36,9 +38,13 @@ LOCK_SECONDS = 10.0
 LOCK_SECONDS_AGAIN = 1.0
 """The same once a wait was in vain, so that a queue of requests fails soon."""
 SILENT_SECONDS = 20
-"""A node that held a lock in silence for so long has stopped or is out of reach."""
+"""A node that held a lock in silence for so long has stopped or is out of reach; less than a lease."""
 
 SHARED = "SELECT set_config('lock_timeout', ?, true), pg_advisory_xact_lock_shared(?::bigint)"
+_SHARED_FOR = (
+    "SELECT set_config('lock_timeout', ?, true), set_config('idle_in_transaction_session_timeout', ?, true),"
+    "{more} pg_advisory_xact_lock_shared(?::bigint)"
+)
 _EXCLUSIVE = "SELECT set_config('lock_timeout', ?, true), pg_advisory_xact_lock(?::bigint)"
 LOCK_BUCKETS = f"SELECT pg_advisory_xact_lock({BUCKETS}, w.hash) FROM unnest(?::int[]) AS w(hash)"
 """In the order of the list; those who count take it before all rows."""
@@ -53,9 +59,8 @@ _END_SILENT = (
 class ServerLock:
     """Of one process, in its open transaction."""
 
-    def __init__(self, database: Postgres, url: str) -> None:
+    def __init__(self, database: Postgres) -> None:
         self._database = database
-        self._url = url
         self._stuck = False
         """The last wait was in vain."""
 
@@ -67,10 +72,19 @@ class ServerLock:
         """Take the lock of events (`shared`) or of jobs up to the end of the transaction; returns the rows of
         the first statements."""
         if shared:
-            self._database.later(SHARED, (self.seconds, str(EVENTS)))
+            self._database.later(*self._shared())
         else:
             self._database.later(_EXCLUSIVE, (self.seconds, str(JOBS)))
         return self._database.answers(first)
+
+    def _shared(self) -> Statement:
+        """The server gives it back in the name of a node that has stopped: between two pipelines, and from
+        PostgreSQL 17 on also within one."""
+        silent = f"{SILENT_SECONDS}s"
+        if self._database.connection().info.server_version < WITH_TRANSACTION_TIMEOUT:
+            return _SHARED_FOR.format(more=""), (self.seconds, silent, str(EVENTS))
+        more = " set_config('transaction_timeout', ?, true),"
+        return _SHARED_FOR.format(more=more), (self.seconds, silent, silent, str(EVENTS))
 
     def exclude_events(self) -> None:
         """From here to the end of the transaction no event is written anywhere."""
@@ -89,12 +103,7 @@ class ServerLock:
         self._stuck = False
 
     def _end_silent_holder(self) -> None:
-        from psycopg import Error, connect
-
-        with (
-            contextlib.suppress(Error),
-            connect(self._url, autocommit=True, connect_timeout=5) as connection,
-        ):
+        with contextlib.suppress(Error), self._database.connected() as connection:
             if connection.execute(_END_SILENT, (EVENTS, JOBS, SILENT_SECONDS)).fetchall():
                 log.warning("a node that held the database in silence for %s s was cut off", SILENT_SECONDS)
 

@@ -22,11 +22,10 @@ from psycopg.waiting import Ready, Wait
 from api.database.lanes.circuit_breaker import SUSPECT_SECONDS, Silence
 from api.database.lanes.lease import Lane, lease
 from api.database.lanes.session import BoundedConnection, Rows, Session, Statement
-from api.database.postgres import Postgres
+from api.database.postgres import WITH_TRANSACTION_TIMEOUT, Postgres
 
 SECONDS = 6.0
 """For one pipeline, with its waits for locks, see `guards.LOCK_TIMEOUT`."""
-LONGEST = f"{SECONDS:.0f}s"
 Ended = Callable[[Exception | None], None]
 """Told on the loop how a pipeline ended; None: it is committed."""
 
@@ -156,8 +155,9 @@ def opened(database: Postgres, owner: str) -> LoopLane:
     """On a thread that may wait. Raises psycopg.Error."""
     connection = database.connected()
     try:
-        if connection.info.server_version >= 170_000:
-            connection.execute(f"SET transaction_timeout = '{LONGEST}'")
+        connection.execute(f"SET statement_timeout = '{SECONDS:.0f}s'")
+        if connection.info.server_version >= WITH_TRANSACTION_TIMEOUT:
+            connection.execute(f"SET transaction_timeout = '{SECONDS:.0f}s'")
 
         def ask(statement: str, parameters: Sequence[Any]) -> Rows:
             return connection.execute(statement.replace("?", "%s").encode(), parameters).fetchall()

@@ -1,0 +1,76 @@
+"""A node that stands still inside a transaction: the server takes the lock of events away from it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psycopg
+import pytest
+
+from api.database.connection import Database
+from api.database.lanes import locks, loop_lane
+from api.database.lanes.lease import LEASE_SECONDS
+from tests.harness.places import ROOT
+
+pytestmark = pytest.mark.postgres
+
+STOPS = """
+import os, select, signal, sys
+from api.database.connection import Database
+from api.database.lanes import locks, loop_lane
+from api.database.lanes.guards import LOCK_TIMEOUT
+
+locks.SILENT_SECONDS = loop_lane.SECONDS = 1
+url, how = sys.argv[1:]
+store = Database(url)
+if how == "lane":
+    lane = loop_lane.opened(store.peewee, "stopped")
+    lane._session.push([(locks.SHARED, (LOCK_TIMEOUT, str(locks.EVENTS)))])
+    lane._session.connection.pgconn.send_flush_request()
+    lane._session.connection.pgconn.flush()
+    select.select([lane._fd], [], [])  # it has it
+    os.kill(os.getpid(), signal.SIGSTOP)
+with store.transaction(shared=True):
+    if how == "pipeline":
+        store.change("SELECT 1")
+        store.push()
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+_HOLDERS = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objid = %s"
+
+
+@pytest.mark.parametrize("how", ["between two pipelines", "pipeline", "lane"])
+def test_a_stopped_node_does_not_keep_the_lock(postgres_url: str, how: str) -> None:
+    """The times are shortened, since a test must not take thirty seconds."""
+    store = Database(postgres_url)
+    store.migrate()
+    store.close()
+    node = subprocess.Popen([sys.executable, "-c", STOPS, postgres_url, how], cwd=ROOT)
+    try:
+        os.waitpid(node.pid, os.WUNTRACED)
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            deadline = time.monotonic() + 60
+            while connection.execute(_HOLDERS, (locks.EVENTS,)).fetchone() != (0,):
+                assert time.monotonic() < deadline, "the stopped node still holds the lock"
+                time.sleep(0.05)
+    finally:
+        node.kill()
+        node.send_signal(signal.SIGCONT)
+        node.wait()
+
+
+def test_the_times_are_within_a_lease(postgres_url: str) -> None:
+    assert locks.SILENT_SECONDS < LEASE_SECONDS and loop_lane.SECONDS < LEASE_SECONDS
+    store = Database(postgres_url)
+    store.migrate()
+    with store.transaction(shared=True):
+        assert store.rows("SHOW idle_in_transaction_session_timeout") == [(f"{locks.SILENT_SECONDS}s",)]
+        if store.peewee.connection().info.server_version >= 170_000:
+            assert store.rows("SHOW transaction_timeout") == [(f"{locks.SILENT_SECONDS}s",)]
+    assert store.rows("SHOW statement_timeout") == [("1min",)]
+    assert store.rows("SHOW idle_in_transaction_session_timeout") == [("5min",)]
+    store.close()
