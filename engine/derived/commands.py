@@ -33,6 +33,8 @@ class Command:
     redirections: tuple[tuple[str, str], ...]
     piped_into: tuple[str, ...]
     in_code: bool
+    inputs: tuple[str, ...] = ()
+    """The texts that it is known to read."""
 
     def as_json(self) -> dict[str, Json]:
         return {
@@ -47,10 +49,13 @@ class Command:
 def commands_of(reading: ShellReading) -> list[Command]:
     """The simple commands of a reading, in order."""
     fed = _fed(reading.chains)
-    return [_command(shown, tuple(fed.get(shown, ())), code) for shown, code in reading.simple.items()]
+    return [
+        _command(shown, tuple(fed.get(shown, ())), code, tuple(reading.inputs.get(shown, ())))
+        for shown, code in reading.simple.items()
+    ]
 
 
-def _command(shown: str, piped_into: tuple[str, ...], in_code: bool) -> Command:
+def _command(shown: str, piped_into: tuple[str, ...], in_code: bool, inputs: tuple[str, ...]) -> Command:
     words: list[str] = []
     redirections: list[tuple[str, str]] = []
     operator = ""
@@ -69,7 +74,7 @@ def _command(shown: str, piped_into: tuple[str, ...], in_code: bool) -> Command:
     end = rest.index("--") if "--" in rest else len(rest)
     options = tuple(word for word in rest[:end] if len(word) > 1 and word[0] == "-")
     arguments = tuple(word for word in rest[:end] if word[:1] != "-" or word == "-") + tuple(rest[end + 1 :])
-    return Command(program, tuple(rest), options, arguments, tuple(redirections), piped_into, in_code)
+    return Command(program, tuple(rest), options, arguments, tuple(redirections), piped_into, in_code, inputs)
 
 
 def _tokens(shown: str) -> Iterable[str]:

@@ -16,6 +16,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from engine.derived.commands import Command
+from engine.derived.fetchers import FETCHERS, bare_hosts, operands
 from engine.derived.payload import DistinctTexts, Leaf
 from engine.derived.recipients import LONGEST_DOMAIN, domain_of
 from engine.fields.computed import UNREADABLE
@@ -59,10 +60,6 @@ _DEVICE: Final = re.compile(r"/dev/(?:tcp|udp)/([^/\s]+)/\S+")
 _NUMBER: Final = re.compile(r"0[xX][0-9a-fA-F]*|[0-9]+")
 _NO_HOST: Final = word_set("file data mailto javascript about blob urn jdbc sqlite memory tel sms")
 
-_FETCHERS: Final = word_set(
-    "curl wget http https xh aria2c axel lynx w3m links fetch httpie iwr irm invoke-webrequest "
-    "invoke-restmethod"
-)
 _PROXY: Final = re.compile(r"\b(?:https?|ftp|all|rsync|socks)_proxy\s*=\s*([^\s;&|]+)", re.IGNORECASE)
 """A variable that sends what a program fetches elsewhere."""
 _QUOTING: Final = re.compile(r"[\"'\\`]")
@@ -94,16 +91,6 @@ _LOGINS: Final = {
 }
 """Programs whose first operand is a host, and their options that take a value."""
 _COPIERS: Final = frozenset(["scp", "rsync", "git"])
-_WITH_VALUE: Final = "AbcCdDeEFHKmoPQrtTuUwXyYz"
-_WGET_WITH_VALUE: Final = "aABDeiIlOoPQRtTUwX"
-_LONG_WITH_VALUE: Final = word_set(
-    "--output --data --header --user --request --form --data-raw --data-binary --data-urlencode "
-    "--json --cacert --capath --cert --key --output-dir --cookie --cookie-jar --user-agent --referer "
-    "--config --upload-file --dump-header --unix-socket --netrc-file --trace --trace-ascii --stderr "
-    "--write-out --range --directory-prefix --output-document --output-file --append-output "
-    "--input-file --post-data --post-file --body-data --body-file --load-cookies --save-cookies "
-    "--ca-certificate"
-)
 _UNDOTTED: Final = re.compile(
     r"0[xX][0-9a-fA-F]{1,8}|[0-9]{5,10}|[A-Za-z0-9_-]+(?::[0-9]{1,5}(?:/.*)?|/.*)", re.DOTALL
 )
@@ -228,8 +215,10 @@ def _of_command(command: Command, places: Places) -> None:
         places.proxies(word)
     for option, value in _options(command.words):
         _of_option(name, option, value, places)
-    if name in _FETCHERS:
-        for word in _operands(command.words, _WGET_WITH_VALUE if name == "wget" else _WITH_VALUE):
+    if name in FETCHERS:
+        for word in bare_hosts(name, command.words):
+            places.named_host(word)
+        for word in operands(name, command.words):
             if _UNDOTTED.fullmatch(word):
                 places.named_host(word)
             elif "://" not in word:
@@ -266,7 +255,7 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def _of_option(name: str, option: str, value: str, places: Places) -> None:
     """The hosts that an option sends a program to, whatever its operands say."""
-    if name in _FETCHERS:
+    if name in FETCHERS:
         if _means(option, "--connect-to") or _means(option, "--resolve"):
             for each in value.split(":", 2)[2:]:
                 for host in each.split(","):
@@ -290,19 +279,6 @@ def _of_option(name: str, option: str, value: str, places: Places) -> None:
 def _means(given: str, option: str) -> bool:
     """Whether an option is meant; curl takes the beginning of a long name for it."""
     return given == option or (len(given) > 4 and option.startswith(given))
-
-
-def _operands(words: Sequence[str], with_value: str) -> Iterator[str]:
-    taken = False
-    for word in words:
-        if taken:
-            taken = False
-        elif word.startswith("--"):
-            taken = word in _LONG_WITH_VALUE
-        elif word.startswith("-"):
-            taken = len(word) > 1 and word[-1] in with_value and len(word) == 2
-        else:
-            yield word
 
 
 @lru_cache(maxsize=512)

@@ -3,10 +3,11 @@
 Every text of the payload counts, whatever its key, except under keys that hold prose or folders: a tool may
 call its argument `command`, `cmd`, `script`, `input` or anything else. A list of texts is read as one command
 given in words, where its key or its form says so; else as scripts, one per text and all as the lines of one;
-in doubt as both. Lists and objects within such words are words of it. A program that stands beside its
-arguments (`command` and `args`) is put together with them, each such program with each such arguments: which
-of two keys a tool reads, also of two that differ in case alone, is not known here. JSON in a text is looked
-into as if it stood there itself. Prose is a text or a list of texts: objects under its keys are looked into.
+in doubt as both. Words among which `;` or `|` stands are a script as well. Lists and objects within such
+words are words of it. A program that stands beside its arguments (`command` and `args`) is put together with
+them, each such program with each such arguments: which of two keys a tool reads, also of two that differ in
+case alone, is not known here. JSON in a text is looked into as if it stood there itself. Prose is a text or a
+list of texts: objects under its keys are looked into.
 
 Knows what payloads look like; how a shell reads is the business of `shell`.
 """
@@ -49,6 +50,10 @@ _SHELL_TEXTS: Final = word_set("command cmd cmdline commands shell bash")
 
 MOST_COMBINED: Final = 262_144
 """Characters of programs and arguments put together, where one call has several for one another."""
+
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=")
+_SYNTAX: Final = frozenset(["|", "||", "&", "&&", ";", "|&"])
+"""Words that only a shell takes for more than words."""
 
 _PLAIN: Final = re.compile(r"[\w./-]+")
 
@@ -124,7 +129,9 @@ class _Payload:
         elif plain:
             words = [text_of(word) for word in value]
             self.lists.append(words)
-            if key in _WORDS and not any(blank in words[0] for blank in " \t\n"):
+            if not _SYNTAX.isdisjoint(words) or words[0][:1] == "$":
+                self._script(key, " ".join(words))
+            if key in _WORDS and not _is_script(words[0]):
                 return
         elif len(value) > 1 and (key in _WORDS or not isinstance(value[0], (dict, list))):
             self.lists.append(self._words(value, again))
@@ -193,6 +200,11 @@ class _Payload:
         if isinstance(arguments, str) or (isinstance(program, str) and not _PLAIN.fullmatch(program)):
             first = program if isinstance(program, str) else render(program)
             self.texts.append(f"{first} {arguments if isinstance(arguments, str) else render(arguments)}")
+
+
+def _is_script(word: str) -> bool:
+    """Whether the first of some words is no program, but a script or an assignment."""
+    return any(blank in word for blank in " \t\n") or _ASSIGNMENT.match(word) is not None
 
 
 def _listed(value: dict[str, Json]) -> dict[str, Json] | list[Json]:

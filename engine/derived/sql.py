@@ -52,6 +52,10 @@ _CONDITIONAL: Final = re.compile(r"/\*!\d*+((?:[^*]|\*(?!/))*+)(?:\*/|\Z)")
 _CLIENTS: Final = word_set(
     "psql mysql mariadb sqlite3 sqlite sqlcmd bq duckdb clickhouse-client snowsql usql pgcli mycli"
 )
+_WITHIN: Final = word_set("docker podman nerdctl kubectl oc docker-compose")
+"""Programs that start a client elsewhere."""
+_META: Final = re.compile(r"^[ \t]*[\\.]\w[^\\;\n]*$", re.MULTILINE)
+"""A line for the client itself, such as `\\c other` and `.mode csv`."""
 _CLIENT_OPTIONS: Final = re.compile(r"(?:--command|--execute|--query|-[ceqQ])=?(.*)", re.DOTALL)
 _EXPLAINED: Final = re.compile(
     r"(^|;)\s*explain\s+(?=[^;]{0,200}\banaly[sz]e\b)(?:(?:analy[sz]e|verbose|\([^)]{0,200}\))\s*)+",
@@ -86,7 +90,11 @@ def sql_texts(leaves: Sequence[Leaf], commands: Iterable[Command], tool: ToolDec
             found.append(text)
     for command in commands:
         if command.program in _CLIENTS:
-            found += _of_client(command)
+            found += _of_client(command.words, command.inputs)
+        elif command.program in _WITHIN:
+            at = next((at for at, word in enumerate(command.words) if word in _CLIENTS), None)
+            if at is not None:
+                found += _of_client(command.words[at + 1 :], command.inputs)
     return found
 
 
@@ -97,9 +105,14 @@ def _reads_as_sql(text: str) -> bool:
     )
 
 
-def _of_client(command: Command) -> Iterator[str]:
+def _of_client(words: Sequence[str], inputs: Sequence[str]) -> Iterator[str]:
+    """What a client of a database is told to run, and what it reads."""
+    for text in inputs:
+        text = _META.sub("", text)
+        if _reads_as_sql(text) or _BEGINS_A_LINE.search(text):
+            yield text
     given = False
-    for word in command.words:
+    for word in words:
         option = _CLIENT_OPTIONS.fullmatch(word)
         text = option[1] if option else word
         if text and (given or _reads_as_sql(text)):

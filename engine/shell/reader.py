@@ -169,6 +169,7 @@ class ShellReading(State):
         if name != words[0]:
             self.add(render(words) + tail)
         self.command(shown)
+        self.reads(shown, words[1:], stdin)
         if "^" in name and name != "^":  # the escape of cmd.exe
             self._command([word.replace("^", "") or "^" for word in words], tail, stdin, before, depth + 1)
         self.remember(name, words[1:], stdin, certain)

@@ -54,6 +54,8 @@ class State:
         """The simple commands among them, and whether code in another language starts each."""
         self.chains: dict[str, None] = {}
         """The pipelines among them."""
+        self.inputs: dict[str, dict[str, None]] = {}
+        """For simple commands, the texts that each is known to read: its input, and files written before."""
         self.in_code = False
         self._room = 2 * size + SPARE_SIZE
         self._steps = MOST_STEPS
@@ -88,6 +90,13 @@ class State:
         """Add the entry of a simple command."""
         self.add(shown)
         self.simple[shown] = self.simple.get(shown, True) and self.in_code
+
+    def reads(self, shown: str, words: Sequence[str], stdin: str | None) -> None:
+        """Note what a command gets to read."""
+        stored = [self.stored(word.removeprefix("--file=")) for word in words] if self.files else []
+        for text in (stdin, *stored):
+            if text:
+                self.inputs.setdefault(shown, {})[text] = None
 
     def values(self, name: str) -> list[str | list[str]]:
         return self.variables.get(name, [])

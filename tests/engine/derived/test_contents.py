@@ -91,6 +91,32 @@ def test_later_statements_count_whatever_the_first_is(text: str, key: str) -> No
     assert "drop" in verbs
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(f"{client} {how}" for client in ("psql", "mysql db") for how in ("<<< 'DROP TABLE x'", "< f")),
+        "echo 'DROP TABLE x' | psql -h db",
+        "printf 'DROP TABLE %s' x | sudo -u postgres psql",
+        "psql <<EOF\n\\c other\nDROP TABLE x;\nEOF",
+        "psql < <(echo 'DROP TABLE x')",
+        "echo RFJPUCBUQUJMRSB4 | base64 -d | sqlite3 db",
+        "sqlite3 db 'DROP TABLE x'",
+        "psql -qAtc 'DROP TABLE x'",
+        "psql -f f",
+        "mysql db --execute='DROP TABLE x'",
+        "echo 'DROP TABLE x' | docker exec -i db psql",
+        "kubectl exec -i p -- psql -c 'DROP TABLE x'",
+    ],
+)
+def test_what_a_client_of_a_database_reads_is_sql(command: str) -> None:
+    payload = {"command": f"echo 'DROP TABLE x' > f\n{command}"}
+    assert shown("Bash", payload, "sql") == [entry("drop", "x", thing="table")]
+
+
+def test_what_is_printed_alone_is_no_sql() -> None:
+    assert shown("Bash", {"command": "echo 'DROP TABLE x' | cat > f; psql -l"}, "sql") == []
+
+
 def test_what_a_key_calls_sql_is_a_statement_or_unknown() -> None:
     for text in ("users", "a + b", "a b", "one two three", "\\! rm -rf /"):
         assert [each["verb"] for each in shown("frobnicate", {"sql": text}, "sql")] == ["unknown"]
