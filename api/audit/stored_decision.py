@@ -7,6 +7,7 @@ alone is found here, when an agent asks again. INVARIANT: what is in doubt is ne
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -51,15 +52,10 @@ def check(call: StoredCall, receipt: bytes = b"") -> Checked:
         return Checked(
             f"the record `{call.audit_id}` of this decision is not in the audit log as it was written"
         )
-    details, status = record["details"], record["decision"]
-    same = (
-        (record["toolCallId"], record["toolName"]) == (call.tool_call_id, call.tool_name)
-        and call.payload_digest.startswith(details["payloadDigest"])
-        and details.get("approvalId") == call.approval_id
-    )
-    if same and call.approval_id is not None and call.status != "awaiting_approval":
+    status = record["decision"]
+    if call.approval_id is not None and call.status != "awaiting_approval":
         status = _resolved(call.organisation_id, call.approval_id)
-    if not same or status != call.status:
+    if not _is_of(record, call) or status != call.status:
         return Checked(f"the stored decision is not the one of its record `{call.audit_id}`")
     if receipt:
         answer = msgspec.json.decode(receipt)
@@ -71,6 +67,48 @@ def check(call: StoredCall, receipt: bytes = b"") -> Checked:
             return Checked(f"the stored answer is not the one of its record `{answer['auditId']}`")
     chain = record.get("chain", audit_chain.FIRST_CHAIN)
     return Checked(None, (record["sequence"], record["hash"], chain))
+
+
+def _is_of(record: dict[str, Any], call: StoredCall) -> bool:
+    """Whether a record is of the decision on this call, whatever that came to."""
+    details = record["details"]
+    return bool(
+        (record["toolCallId"], record["toolName"]) == (call.tool_call_id, call.tool_name)
+        and call.payload_digest.startswith(details["payloadDigest"])
+        and details.get("approvalId") == call.approval_id
+    )
+
+
+def doubts_of(organisation_id: str, approval_ids: Collection[str]) -> dict[str, str]:
+    """`doubt_of` for many: why what became of these must not be acted on; absent those on record. All are
+    looked up together, and one by one only those that are not found so."""
+    if not approval_ids:
+        return {}
+    query: Any = (
+        CallTable.select(CallTable, Approval.resolved_at)
+        .join(Approval, on=(Approval.call_no == CallTable.call_no))
+        .where(Approval.approval_id.in_(list(approval_ids)) & (Approval.organisation_id == organisation_id))
+        .objects()
+    )
+    calls = {call.approval_id: call for call in query}
+    moments = {at for call in calls.values() for at in (call.decided_at, call.resolved_at) if at is not None}
+    decisions: dict[str, dict[str, Any]] = {}
+    resolutions: dict[str, str] = {}
+    for record in filter(_intact, records.at_times(organisation_id, moments)):
+        decisions[record["auditId"]] = record
+        if record["type"] == "approval.resolved":
+            resolutions[record["details"]["approvalId"]] = record["details"]["toolCallStatus"]
+    doubts: dict[str, str] = {}
+    for approval_id in approval_ids:
+        call = calls.get(approval_id)
+        if call is not None and resolutions.get(approval_id) == call.status:
+            found = decisions.get(call.audit_id)
+            if found is not None and _is_of(found, call):
+                continue
+        doubt = doubt_of(organisation_id, approval_id)
+        if doubt is not None:
+            doubts[approval_id] = doubt
+    return doubts
 
 
 def doubt_of(organisation_id: str, approval_id: str) -> str | None:

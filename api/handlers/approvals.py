@@ -71,11 +71,17 @@ async def get_approval(caller: Caller, values: Values, context: Context) -> Repl
 
 
 def _described(caller: Caller, approval_id: str) -> dict[str, Any] | None:
+    """The approval; for an agent, which acts on it, with the status that fits what its call would be answered
+    now. INVARIANT: no API key reads `approved` while a halt covers the call."""
     described = approvals.describe_approval(caller, approval_id)
     if described is not None and described["status"] == "approved":
         halt = halts.in_force(caller.organisation_id, described["agentId"], described["runId"])
         if halt is not None:
             described["halted"] = halted(halt)
+            if caller.kind == "key":
+                by = halt["createdBy"]
+                described |= {"status": "rejected", "resolvedAt": halt["createdAt"], "resolvedBy": by}
+                described |= {"actor": by, "decisionReason": halted(halt)}
     return described
 
 
@@ -156,7 +162,8 @@ ROUTES = (
         errors=("conflict",),
         query=(WAIT,),
         description="With `wait`, answers as soon as it is not pending any more. An API key sees the "
-        "approvals of its own runs and of the agent that it is bound to.",
+        "approvals of its own runs and of the agent that it is bound to; an approved one reads `rejected`, "
+        "with the halt as `decisionReason`, while a halt covers its call.",
     ),
     Route(
         "POST",

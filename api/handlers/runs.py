@@ -44,11 +44,14 @@ async def get_run(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/runs/:id; with `wait`, answers at the run's next change: the next one from now on, or, with
     `after`, the next one behind the revision that the caller has seen."""
     run_id = values.path["id"]
+    before = decode_cursor(values.query.get("cursor"), _Cursor)
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + values.query["wait"]
+    # Who asks for older calls, by the link of an answer, has seen what there is to wait for.
+    wait = values.query["wait"] if before is None else 0
+    deadline = loop.time() + wait
     seen = values.query.get("after")
     read = context.reads.read
-    with context.waits.place(caller, values.query["wait"]) as ended:
+    with context.waits.place(caller, wait) as ended:
         while True:
             # INVARIANT: listening begins before reading, so that no change falls between the two.
             with context.hub.listening(caller.organisation_id, "run", run_id) as changed:
@@ -62,7 +65,12 @@ async def get_run(caller: Caller, values: Values, context: Context) -> Reply:
                     break
                 await _first_of(changed, ended, min(left, WAIT_CHECK))
             await context.credentials.recheck(caller)
-    return Reply(await read(caller, _found, context, caller, run_id, name=("run", run_id)))
+    which = (values.query["limit"], before)
+    found = await read(caller, _found, context, caller, run_id, *which, name=("run", run_id, *which))
+    if found is None:
+        raise not_found("run", run_id)
+    content, total, position = found
+    return page(content, total, encode_cursor(position) if position else None, values)
 
 
 async def _first_of(changed: asyncio.Future[None], ended: asyncio.Future[None], seconds: float) -> None:
@@ -75,20 +83,39 @@ def _listed(*arguments: Any) -> tuple[bytes, int, runs.Position | None]:
     return _encode(items), total, position
 
 
-def _found(context: Context, caller: Caller, run_id: str) -> bytes:
-    """The run as it is sent; for an agent, which acts on it, with every approval held against the record."""
-    run = runs.find_run(context.id_index, caller, run_id)
-    halt = None if run is None else halts.in_force(caller.organisation_id, run["agentId"], run_id)
-    if run is not None and halt is not None:
-        for call in run["toolCalls"]:
-            if call["status"] == "allowed" and call["completedAt"] is None:
-                call["halted"] = halted(halt)
-    for call in run["toolCalls"] if run is not None and caller.kind == "key" else ():
-        if call["status"] == "allowed" and "approvalId" in call:
-            why = stored_decision.doubt_of(caller.organisation_id, call["approvalId"])
-            if why is not None:
+def _found(
+    context: Context, caller: Caller, run_id: str, limit: int, before: runs.Position | None
+) -> tuple[bytes, int, runs.Position | None] | None:
+    """The run as it is sent, how many calls it has, and where older ones end."""
+    found = runs.find_run(context.id_index, caller, run_id, limit, before)
+    if found is None:
+        return None
+    run, position = found
+    halt = halts.in_force(caller.organisation_id, run["agentId"], run_id)
+    if caller.kind == "key":
+        _withhold_doubtful(caller.organisation_id, run["toolCalls"])
+    if halt is not None:
+        _withhold_halted(run["toolCalls"], halted(halt), caller.kind == "key")
+    return _encode(run), sum(run["toolCallCounts"].values()), position
+
+
+def _withhold_doubtful(organisation_id: str, calls: list[dict[str, Any]]) -> None:
+    """For an agent, which acts on it, every approval is held against the record."""
+    approved = {
+        call["approvalId"]: call for call in calls if call["status"] == "allowed" and "approvalId" in call
+    }
+    for approval_id, why in stored_decision.doubts_of(organisation_id, approved.keys()).items():
+        call = approved[approval_id]
+        call["status"], call["blockedReason"] = "blocked", why
+
+
+def _withhold_halted(calls: list[dict[str, Any]], why: str, blocked: bool) -> None:
+    """What an agent was allowed and has not done; it reads what the call would be answered now."""
+    for call in calls:
+        if call["status"] == "allowed" and call["completedAt"] is None:
+            call["halted"] = why
+            if blocked:
                 call["status"], call["blockedReason"] = "blocked", why
-    return _encode(run)
 
 
 ROUTES = (
@@ -124,8 +151,12 @@ ROUTES = (
                 {"type": "string", "minLength": 1, "maxLength": 64},
                 "The `revision` that was read last: a change since then is answered at once.",
             ),
+            *page_query(runs.USUAL_CALLS, runs.MOST_CALLS),
         ),
-        description="With `wait`, answers at the run's next change. Give the `revision` of the last answer "
-        "as `after`, so that nothing falls between two waits.",
+        headers=PAGE_HEADERS,
+        description="Holds the newest `limit` of its calls, in the order reported, and `toolCallCounts` of "
+        "all; `Link` leads to older ones. With `wait`, answers at the run's next change. Give the `revision` "
+        "of the last answer as `after`, so that nothing falls between two waits. While a halt lasts, an API "
+        "key reads the calls that it covers as `blocked`.",
     ),
 )

@@ -26,6 +26,10 @@ GAP = "enforcement_gap"
 _decode = msgspec.json.decode
 
 
+MOST_CALLS = 10_000
+"""Of one run in one answer, ..."""
+USUAL_CALLS = 1_000
+"""... where nobody asks for another number."""
 MOST_PAYLOAD_BYTES = 32 * 2**20
 """Of one run's payloads and the agent's words on its calls in one answer. Later calls are shown without
 theirs, or one run could fill the memory."""
@@ -55,7 +59,8 @@ _facts_of_call = msgspec.json.Decoder(_Facts).decode
 
 
 Position = tuple[str, int]
-"""Where a page ends: when its last run began, and the run's number."""
+"""Where a page ends: when its last run began, and the run's number; in a run, when its oldest call was
+decided, and the call's number."""
 
 
 def list_runs(
@@ -131,6 +136,12 @@ def revision(id_index: IdIndex, caller: Caller, run_id: str) -> str | None:
 
 
 def _revision(id_index: IdIndex, row: Run) -> str:
+    return _state(id_index, row)[0]
+
+
+def _state(id_index: IdIndex, row: Run) -> tuple[str, dict[str, int]]:
+    """The revision, and how many calls have each status."""
+
     def counted(condition: Any) -> Any:
         return fn.COALESCE(fn.SUM(Case(None, [(condition, 1)], 0)), 0)
 
@@ -140,34 +151,57 @@ def _revision(id_index: IdIndex, row: Run) -> str:
             fn.COUNT(CallTable.completed_at),
             counted(CallTable.status == "awaiting_approval"),
             counted(CallTable.flags != "[]"),
+            counted(CallTable.status == "blocked"),
         )
         .where(id_index.calls_of([row.run_no]))
         .tuples()
         .first()
     )
-    state = [list(map(int, found)), row.status, row.task, row.model, row.reason, row.agent_context]
-    return sha256(msgspec.json.encode(state)).hexdigest()[:16]
+    *numbers, blocked = map(int, found)
+    state = [numbers, row.status, row.task, row.model, row.reason, row.agent_context]
+    waiting = numbers[2]
+    counts = {
+        "allowed": numbers[0] - blocked - waiting,
+        "blocked": blocked,
+        "awaiting_approval": waiting,
+    }
+    return sha256(msgspec.json.encode(state)).hexdigest()[:16], counts
 
 
-def find_run(id_index: IdIndex, caller: Caller, run_id: str) -> dict[str, Any] | None:
-    """The run with every tool call in the order reported; None when the caller may not know of it."""
+def find_run(
+    id_index: IdIndex,
+    caller: Caller,
+    run_id: str,
+    limit: int = USUAL_CALLS,
+    before: Position | None = None,
+) -> tuple[dict[str, Any], Position | None] | None:
+    """The run with its newest tool calls (or those before a position) in the order reported, and where older
+    ones end, if there are any; None when the caller may not know of it."""
     row = _own_run(caller, run_id)
     if row is None:
         return None
     # INVARIANT: read first, so that what changes meanwhile is news to whoever waits after this revision.
-    before = _revision(id_index, row)
+    revision, counts = _state(id_index, row)
+    keys = (CallTable.decided_at, CallTable.call_no)
+    chosen = id_index.calls_of([row.run_no])
+    if before is not None:
+        chosen &= Tuple(*keys) < Tuple(*before)
+    newest: Any = CallTable.select(*keys).where(chosen).order_by(*(key.desc() for key in keys))
+    positions = list(newest.limit(limit + 1).tuples())
+    more, positions = len(positions) > limit, positions[:limit]
     calls: Any = (
         CallTable.select(CallTable, Event.body)
         .join(Event, JOIN.LEFT_OUTER, on=(Event.event_no == CallTable.event_no))
-        .where(id_index.calls_of([row.run_no]))
-        .order_by(CallTable.decided_at, CallTable.call_no)
+        .where(CallTable.call_no.in_([number for _, number in positions]))
+        .order_by(*keys)
         .objects()
     )
     found, size = [], 0
     for call in calls.iterator():
         size += len(call.body or b"") + len(call.output or "") + len(call.facts)
         found.append(_call(call, call.body, whole=size <= MOST_PAYLOAD_BYTES))
-    return {**_facts(row), "revision": before, "toolCalls": found}
+    run = {**_facts(row), "revision": revision, "toolCallCounts": counts, "toolCalls": found}
+    return run, (positions[-1] if more else None)
 
 
 def _facts(row: Run) -> dict[str, Any]:

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
+from api.audit import stored_decision
 from api.store import runs
-from tests.harness.application import Service
+from tests.harness.application import NO_LAUNCHES, Service
 from tests.harness.conversation import check_shape
 
 
-def played(tmp_path: Path, database_url: str, steps: Any) -> None:
+def played(tmp_path: Path, database_url: str, steps: Any, policies: Any = (NO_LAUNCHES,)) -> None:
     async def play() -> None:
-        async with Service(tmp_path, environment={"GOVERNANCE_DATABASE_URL": database_url}) as service:
+        environment = {"GOVERNANCE_DATABASE_URL": database_url}
+        async with Service(tmp_path, policies, environment=environment) as service:
             await steps(service)
 
     asyncio.run(play())
@@ -66,3 +68,57 @@ def test_a_list_of_runs_is_bounded(tmp_path: Path, database_url: str) -> None:
         )
 
     played(tmp_path, database_url, steps)
+
+
+def test_a_run_comes_in_pages_from_its_newest_call(tmp_path: Path, database_url: str) -> None:
+    async def steps(service: Service) -> None:
+        for number in range(5):
+            tool = {"toolCallId": f"c-{number}", "toolName": "launch" if number == 1 else "look"}
+            await service.report("agent", number, "tool.called", **tool)
+        path, pages = "/v1/runs/run-1?limit=2", []
+        while path:
+            answer = await service.call("agent", "GET", path)
+            check_shape("GET", "/v1/runs/run-1", answer)
+            assert answer.headers["X-Total-Count"] == "5"
+            run = answer.json()
+            assert run["toolCallCounts"] == {"allowed": 4, "blocked": 1, "awaiting_approval": 0}
+            pages.append([call["toolCallId"] for call in run["toolCalls"]])
+            path = answer.headers.get("Link", "").partition(">")[0].removeprefix("<")
+        assert pages == [["c-3", "c-4"], ["c-1", "c-2"], ["c-0"]]
+        refused = await service.call("agent", "GET", "/v1/runs/run-1?limit=10001")
+        assert refused.status_code == 422
+
+    played(tmp_path, database_url, steps)
+
+
+def test_approvals_are_held_against_the_record_together(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[str] = []
+    check = stored_decision.check
+
+    def noted(call: Any, receipt: bytes = b"") -> Any:
+        checked.append(call.tool_call_id)
+        return check(call, receipt)
+
+    async def steps(service: Service) -> None:
+        for number in range(4):
+            fields = {"toolCallId": f"c-{number}", "toolName": "pay"}
+            answer = await service.report("agent", number, "tool.called", **fields)
+            how = "reject" if number == 2 else "approve"
+            await service.call("reviewer", "POST", f"/v1/approvals/{answer.json()['approvalId']}/{how}")
+            service.clock.advance(1)
+        change = "UPDATE tool_calls SET status = 'allowed' WHERE tool_call_id = 'c-2'"
+        await service.context.writer.write(lambda transaction: transaction.store.change(change, ()))
+        monkeypatch.setattr(stored_decision, "check", noted)
+        calls = (await service.call("agent", "GET", "/v1/runs/run-1")).json()["toolCalls"]
+        assert [call["status"] for call in calls] == ["allowed", "allowed", "blocked", "allowed"]
+        assert "not the one of its record" in calls[2]["blockedReason"]
+        assert checked == ["c-2"]
+
+    hold = {
+        "name": "Hold payments",
+        "action": "require_approval",
+        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
+    }
+    played(tmp_path, database_url, steps, [hold])

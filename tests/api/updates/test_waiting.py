@@ -65,12 +65,21 @@ def test_what_is_halted_does_not_read_as_free_to_act(tmp_path: Path) -> None:
         run = (await service.call("agent", "GET", "/v1/runs/run-1")).json()
         why = "halted by admin@acme.example: look first"
         assert [call.get("halted") for call in run["toolCalls"]] == [why, why, None]
+        assert [call["status"] for call in run["toolCalls"]] == ["blocked", "blocked", "allowed"]
+        assert [call.get("blockedReason") for call in run["toolCalls"]] == [why, why, None]
         path = f"/v1/approvals/{approval}"
-        assert (await service.call("agent", "GET", path)).json()["halted"] == why
+        read = (await service.call("agent", "GET", f"{path}?wait=60")).json()
+        assert (read["status"], read["decisionReason"], read["halted"]) == ("rejected", why, why)
+        assert read["resolvedBy"] == "admin@acme.example"
+        for person in ("reviewer", "admin"):
+            shown = (await service.call(person, "GET", path)).json()
+            assert (shown["status"], shown["halted"]) == ("approved", why)
         await service.call("admin", "POST", "/v1/resume", {"haltId": halt.json()["haltId"]})
         run = (await service.call("agent", "GET", "/v1/runs/run-1")).json()
+        assert [call["status"] for call in run["toolCalls"]] == ["allowed"] * 3
         assert not any("halted" in call for call in run["toolCalls"])
-        assert "halted" not in (await service.call("agent", "GET", path)).json()
+        read = (await service.call("agent", "GET", path)).json()
+        assert read["status"] == "approved" and "halted" not in read
 
     played(tmp_path, scene)
 
