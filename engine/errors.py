@@ -34,6 +34,13 @@ class EngineError(Exception):
     """The root of all engine errors."""
 
 
+class ArchiveUnavailable(Exception):
+    """The place where history is kept cannot be used now; whoever has to do with it tries again."""
+
+    operator_message = ""
+    """Which one and why, for the person at the command line."""
+
+
 class ConditionError(EngineError):
     """A condition that cannot be compiled.
 

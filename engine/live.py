@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from engine.errors import DocumentError, EngineError, Problem, StorageError
+from engine.errors import ArchiveUnavailable, DocumentError, EngineError, Problem, StorageError
 from engine.gc_pause import gc_paused
 from engine.matching.ruleset import Ruleset
 from engine.model import Policy
@@ -279,7 +279,7 @@ class LivePolicies:
                     hints = set()
                 if late >= 0 and self._rescan(late):
                     rescan = self._monotonic() + RESCAN_SECONDS
-                self._failure = None
+                self._goes_on()
             except Exception as error:
                 self._failed(error)
                 self._watcher.wait(1)
@@ -288,9 +288,19 @@ class LivePolicies:
         """Nobody knows now whether what the files say is in force. Told of once while it is the same."""
         name = type(error).__name__
         what = f"looking at the policy files failed ({name}); it is tried again, and the log says more"
-        if self._failure is None or self._failure.message != what:
-            log.error("looking at the policy files failed; it is tried again", exc_info=error)
+        is_told = self._failure is not None and self._failure.message == what
         self._failure = Problem(what, "", "not_looked_at")
+        if is_told:
+            return
+        if isinstance(error, ArchiveUnavailable):
+            log.warning("looking at the policy files waits: %s", error.operator_message or error)
+        else:
+            log.error("looking at the policy files failed; it is tried again", exc_info=error)
+
+    def _goes_on(self) -> None:
+        if self._failure is not None:
+            log.warning("looking at the policy files goes on")
+            self._failure = None
 
     def _rescan(self, late: float) -> bool:
         """Look at all of the disk for what nothing told of; False when it is to be begun again. A change that

@@ -167,17 +167,17 @@ class _Signed:
                 yield (*tip, each.number)
 
     def _check(self, last: int) -> None:
-        """Each checkpoint for itself, and their row, up to the first that is not as it was signed."""
+        """Each checkpoint for itself, and their row, up to the first that is not as it was signed. Where some
+        are missing it goes on behind them."""
         found, expected, previous = self._found, 1, checkpoints.FIRST
         for each in checkpoints.after(self._store, -(1 << 62)):
             if each.number > last:
                 return
             body = each.read()
-            if (
-                body is None
-                or (body.number, body.previous) != (expected, previous)
-                or body.number != each.number
-            ):
+            if body is not None and body.number == each.number > expected:
+                found.add(_missing(expected, each.number - 1))
+                expected, previous = body.number, body.previous
+            if body is None or (each.number, body.number, body.previous) != (expected, expected, previous):
                 found.add(f"checkpoint {each.number} was changed, or does not follow from the one before it")
                 return
             key = PublicKey(body.publicKey)
@@ -193,6 +193,15 @@ class _Signed:
             expected, previous = expected + 1, each.digest
             found.checkpoint, found.signed_at, found.key_id = each.number, body.at, key.key_id
             self.chains.update(map(int, body.chains.get(self._organisation_id, ())))
+
+
+def _missing(first: int, last: int) -> str:
+    """Of checkpoints, by their numbers."""
+    which = f"checkpoint {first} is" if first == last else f"checkpoints {first} to {last} are"
+    return (
+        f"{which} missing, and with them perhaps records that only they signed: so it is after a failover to a"
+        " copy of the database that lacked the last commits; else somebody has removed them"
+    )
 
 
 class _SignedChain:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from engine.errors import ArchiveUnavailable
 
-class DatabaseUnavailable(Exception):
-    """The database cannot be reached or written now; nothing of the transaction was kept."""
 
-    operator_message = ""
-    """Which database and why, for the person at the command line; never for callers of the API."""
+class DatabaseUnavailable(ArchiveUnavailable):
+    """The database cannot be reached or written now; nothing of the transaction was kept. Its
+    `operator_message` is never for callers of the API."""
 
 
 class DatabaseDamaged(DatabaseUnavailable):

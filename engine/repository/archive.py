@@ -4,7 +4,8 @@ An archive holds exact bytes by digest, every version a policy ever had, the set
 newest revision (the last good set), and a log of which path changed at which revision.
 
 INVARIANT: `transact` is the only way to change anything, and one transaction runs at a time over all
-threads, processes and nodes. Everything of one transaction is kept, or nothing.
+threads, processes and nodes. Everything of one transaction is kept, or nothing. Either method raises
+ArchiveUnavailable when it cannot be used now.
 """
 
 from __future__ import annotations

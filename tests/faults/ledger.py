@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import threading
 import time
 from collections.abc import Iterable
@@ -310,7 +311,7 @@ class Ledger:
 
 def names_a_gap(problem: str) -> bool:
     """Of signed checkpoints that are gone, while every chain is whole as far as it goes."""
-    return problem.startswith("checkpoint") and "does not follow from the one before it" in problem
+    return re.match(r"checkpoints? \d+ (is|to \d+ are) missing", problem) is not None
 
 
 def called(number: int, name: str, tool: str, run: str = "0") -> dict[str, Any]:

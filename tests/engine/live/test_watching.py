@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from engine import live as live_module
+from engine.errors import ArchiveUnavailable
 from tests.harness.policy_folder import ADMIN, Folder, document, preset
 from tests.harness.watched_folder import Watched, watching
 
@@ -76,6 +77,29 @@ def test_when_looking_fails_the_set_is_stale(folder: Folder) -> None:
         assert error["message"].startswith("looking at the policy files failed (UnicodeEncodeError)")
         folder.archive.view = look  # type: ignore[method-assign]
         watched.until(lambda: watched.blocks("pay") and not watched.live.health()["stale"])
+
+
+def test_while_the_archive_is_away_one_line_says_so(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
+    with watching(folder) as watched:
+        look, tried = folder.archive.view, []
+
+        def fail(work: Any) -> Any:
+            tried.append(work)
+            error = ArchiveUnavailable("the database cannot be reached; try again shortly")
+            error.operator_message = "the database `there` cannot be used: it is away"
+            raise error
+
+        folder.archive.view = fail  # type: ignore[method-assign]
+        folder.write("policies/a.yaml", document("a", value="pay"))
+        watched.until(lambda: len(tried) > 1)
+        folder.archive.view = look  # type: ignore[method-assign]
+        watched.until(lambda: watched.blocks("pay") and not watched.live.health()["stale"])
+        told = [record for record in caplog.records if "looking at" in record.message]
+        assert [record.message for record in told] == [
+            "looking at the policy files waits: the database `there` cannot be used: it is away",
+            "looking at the policy files goes on",
+        ]
+        assert not any(record.exc_info for record in caplog.records)
 
 
 def test_nothing_happens_while_git_works(folder: Folder) -> None:
