@@ -199,8 +199,8 @@ def _missing(first: int, last: int) -> str:
     """Of checkpoints, by their numbers."""
     which = f"checkpoint {first} is" if first == last else f"checkpoints {first} to {last} are"
     return (
-        f"{which} missing, and with them perhaps records that only they signed: so it is after a failover to a"
-        " copy of the database that lacked the last commits; else somebody has removed them"
+        f"{which} missing, and with them perhaps records that only they signed: so it is after a failover to"
+        " a copy of the database that lacked the last commits; else somebody has removed them"
     )
 
 

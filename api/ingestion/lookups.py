@@ -92,15 +92,19 @@ def looked_up(
 
 
 def asked(events: Sequence[Incoming]) -> list[Statement]:
-    """By the keys of PostgreSQL, together with the lock; rate counts are locked before any row."""
+    """By the keys of PostgreSQL, together with the lock; rate counts are locked before any row.
+
+    INVARIANT: events come before runs and those before calls. Each statement sees what was committed before
+    it, so whoever finds an event finds its run and call too, though they were written just now.
+    """
     places = sorted(_places(events))
     changing = any(event.call is None for event in events)
     lock = "NO KEY UPDATE" if changing else "SHARE"
     calls = [event for event in events if "toolCallId" in event.metadata]
     return [
         lock_buckets(_buckets(events)),
-        (_ASK_RUNS.format(lock=lock), _parts(places)),
         (_ASK_EVENTS, _parts([(event.caller.organisation_id, event.key) for event in events])),
+        (_ASK_RUNS.format(lock=lock), _parts(places)),
         (
             _ASK_CALLS.format(lock=lock),
             _parts([(each.caller.organisation_id, each.call_key) for each in calls]),
@@ -110,7 +114,7 @@ def asked(events: Sequence[Incoming]) -> list[Statement]:
 
 def answered(rows: Sequence[Rows]) -> Found:
     """What came of it."""
-    _, runs, known, calls = rows
+    _, known, runs, calls = rows
     learnt = [KnownRun(*row) for row in runs]
     places = {(run.organisation_id, run.run_id): run for run in learnt}
     return Found(places, learnt, _calls(calls), _known(known))

@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import psycopg
 import pytest
 
+from api.auth.credentials import key_digest
 from api.database.writer import Writer
+from api.ingestion.lookups import answered, asked
+from api.ingestion.validation import checked
 from api.store.recorded_calls import recorded
 from tests.faults.database_faults import HOLD, intact, payment, rows
 from tests.harness.application import Service, event
@@ -208,5 +212,26 @@ def test_lists_are_in_order_of_time_whichever_lane_wrote(tmp_path: Path, postgre
         calls = recorded(running.context.store, "default", limit=15)
         assert [call.at for call in calls] == sorted(call.at for call in calls)
         assert {call.key[:5] for call in calls} == {"run-1", "run-2", "run-3"}
+
+    played(tmp_path, postgres_url, steps)
+
+
+def test_whoever_finds_an_event_finds_its_run_and_call(tmp_path: Path, postgres_url: str) -> None:
+    """The look-ups see what others commit between two of them."""
+
+    async def steps(running: Service) -> None:
+        store = running.context.store
+        caller = running.context.credentials.known(key_digest(running.credentials["agent"]["X-API-Key"]))
+        assert caller is not None
+        for split in range(5):
+            body = look(f"between-{split}", f"run-between-{split}")
+            ready = checked(caller, msgspec.json.encode(body))
+            assert ready is not None
+            statements = asked([ready])
+            found = [await store.read(store.rows, *each) for each in statements[:split]]
+            assert (await post(running, body)).status_code == 200
+            found += [await store.read(store.rows, *each) for each in statements[split:]]
+            batch = answered(found)
+            assert not batch.known or (batch.runs and batch.calls), split
 
     played(tmp_path, postgres_url, steps)
