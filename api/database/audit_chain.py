@@ -128,7 +128,8 @@ class Chain:
         self._tips: dict[str, Tip] = {}
         self._before: dict[str, int] = {}
         self._rows: list[tuple[Any, ...]] = []
-        self._positions: dict[str, Position] = {}
+        self.positions: dict[str, Position] = {}
+        """By `auditId`, where each record stands that was appended here."""
 
     @property
     def spans(self) -> Spans:
@@ -155,7 +156,7 @@ class Chain:
         text = _encode(record)
         digest = sha256(text).hexdigest()
         self._tips[organisation_id] = (sequence, digest)
-        self._positions[audit_id] = (sequence, digest, number)
+        self.positions[audit_id] = (sequence, digest, number)
         self._rows.append(
             (
                 organisation_id,
@@ -186,10 +187,6 @@ class Chain:
             self._tips[organisation_id] = tip
             self._before[organisation_id] = tip[0]
         return tip
-
-    def position(self, audit_id: str) -> Position | None:
-        """Where a record stands that was appended here."""
-        return self._positions.get(audit_id)
 
     def mark(self) -> object:
         return len(self._rows), dict(self._tips)

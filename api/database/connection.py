@@ -52,9 +52,6 @@ COPY_PROGRESS = "copy_progress"
 
 SQLITE_START = b"SQLite format 3\0"
 
-TOGETHER = 32
-"""Rows that one statement puts into SQLite, where there are so many. More gain little."""
-
 
 # SQLite's driver looks in three places for an adapter of each None and each `bytes` before it takes them as
 # they are. With these it need not look far; they change nothing.
@@ -97,7 +94,7 @@ class Database:
             self._server_lock = ServerLock(self.peewee)
         database.initialize(self.peewee)
         self._readers = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="store-read")
-        self._statements: dict[tuple[str, tuple[str, ...], int], str] = {}
+        self._statements: dict[tuple[str, tuple[str, ...]], str] = {}
         self._rows = 0
         """Put in by the transaction."""
         self._looks: dict[tuple[str, int], str] = {}
@@ -237,28 +234,20 @@ class Database:
             self.peewee.insert(table, columns, rows, ending)
             return
         self._rows += len(rows)
-        together = len(rows) - len(rows) % TOGETHER
         try:
-            cursor = self.peewee.connection().cursor()
-            if together:
-                statement = self._insert(table, columns, TOGETHER) + ending
-                for start in range(0, together, TOGETHER):
-                    cursor.execute(statement, list(chain.from_iterable(rows[start : start + TOGETHER])))
-            if together < len(rows):
-                cursor.executemany(self._insert(table, columns, 1) + ending, rows[together:])
+            self.peewee.connection().cursor().executemany(self._insert(table, columns) + ending, rows)
         except Exception as error:
             # The driver's own exception, given peewee's class, so that callers see one family.
             with peewee.__exception_wrapper__:  # type: ignore[attr-defined]
                 raise error
 
-    def _insert(self, table: str, columns: tuple[str, ...], count: int) -> str:
-        """The statement that puts in so many rows."""
-        statement = self._statements.get((table, columns, count))
+    def _insert(self, table: str, columns: tuple[str, ...]) -> str:
+        """The statement that puts in a row."""
+        statement = self._statements.get((table, columns))
         if statement is None:
             names = ", ".join(f'"{column}"' for column in columns)
-            values = ", ".join([f"({marks(columns)})"] * count)
-            statement = f'INSERT INTO "{table}" ({names}) VALUES {values}'
-            self._statements[(table, columns, count)] = statement
+            statement = f'INSERT INTO "{table}" ({names}) VALUES ({marks(columns)})'
+            self._statements[(table, columns)] = statement
         return statement
 
     def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

@@ -131,6 +131,7 @@ class Transaction:
         else:
             self._audit = audit_chain.Chain(store, ids, self.at, lane.number, lane.tips)
         self.append = self._audit.append
+        self.positions = self._audit.positions
         self._deliveries: list[tuple[Any, ...]] = []
         self._after: list[Callable[[], None]] = []
         self.bumped: set[str] = set()
@@ -185,10 +186,6 @@ class Transaction:
     def tip(self, organisation_id: str) -> audit_chain.Tip:
         """The end of an organisation's audit chain, as of now inside the transaction."""
         return self._audit.tip(organisation_id)
-
-    def position(self, audit_id: str) -> audit_chain.Position | None:
-        """Where a record of this transaction stands."""
-        return self._audit.position(audit_id)
 
     def bump(self, name: str) -> int:
         """Add one to a counter that caches compare with; returns the new value."""

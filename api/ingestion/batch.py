@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import astuple
 
-from api.database.audit_chain import Position
 from api.database.connection import Database
 from api.database.id_index import EVENTS, IdIndex, IndexEntry
 from api.database.lanes.guards import lock_buckets
@@ -120,12 +119,6 @@ class Batch:
     def call(self, run: KnownRun, event: Incoming) -> CallRow | None:
         """The call that the event is about, or (the hash being the same) another one that takes its place."""
         return self.calls.get((run.run_no, event.call_hash))
-
-    def position(self, audit_id: str) -> Position:
-        """Where a record of this transaction stands in the audit log."""
-        position = self.transaction.position(audit_id)
-        assert position is not None
-        return position
 
     def add_call(self, event: Incoming, call: CallRow) -> None:
         """A call that was decided for the first time."""

@@ -53,9 +53,8 @@ class Evaluator:
     def evaluate(self, event: Incoming) -> None:
         """Ask the newest policies of a call, as its run was last seen; on any thread."""
         if event.call is not None:
-            organisation_id, run_id = event.caller.organisation_id, event.body.runId
-            run_facts = self._known_runs.last_facts(organisation_id, run_id)
-            if not self._is_current(event, run_facts):
+            run_facts = self._known_runs.last_facts(event.caller.organisation_id, event.body.runId)
+            if event.evaluated is None or not self._is_current(event, run_facts):
                 self._ask(event, run_facts)
 
     def prepare(self, events: Sequence[Incoming]) -> None:
@@ -99,9 +98,11 @@ class Evaluator:
     def _is_current(self, event: Incoming, run_facts: dict[str, Any] | None) -> bool:
         """Whether it was asked already, of these facts and by the newest policies."""
         evaluated = event.evaluated
-        if evaluated is None or evaluated.run_facts != run_facts:
-            return False
-        return evaluated.ruleset is self._rules(event.caller.organisation_id)
+        return (
+            evaluated is not None
+            and evaluated.run_facts == run_facts
+            and evaluated.ruleset is self._rules(event.caller.organisation_id)
+        )
 
     def _ask(self, event: Incoming, run_facts: dict[str, Any] | None) -> Evaluated:
         assert event.call is not None

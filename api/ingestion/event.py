@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
+import schemas
 from api.caller import Caller
 from api.database.audit_chain import FIRST_CHAIN
 from api.database.id_index import hash64
@@ -32,17 +33,26 @@ DIGEST = 64
 """Characters of a payload's digest; behind a colon follows on whose behalf the call is made, if on any."""
 
 
+_FIELDS: Final = schemas.load("bodies/event")["properties"]
+
+
+def _bounded(name: str) -> Meta:
+    """The length that the schema allows a text."""
+    found = _FIELDS[name]
+    return Meta(min_length=found.get("minLength", 0), max_length=found["maxLength"])
+
+
 class EventBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The body of POST /v1/events, section 2.4 of the contract. The schema says the same in more words."""
 
-    eventId: str  # noqa: N815
-    runId: str  # noqa: N815
-    agentId: str  # noqa: N815
-    timestamp: str
+    eventId: Annotated[str, _bounded("eventId")]  # noqa: N815
+    runId: Annotated[str, _bounded("runId")]  # noqa: N815
+    agentId: Annotated[str, _bounded("agentId")]  # noqa: N815
+    timestamp: Annotated[str, _bounded("timestamp")]
     eventType: str  # noqa: N815
-    status: str | None = None
+    status: Annotated[str, _bounded("status")] | None = None
     metadata: dict[str, Any] | None = None
-    organisationId: str | None = None  # noqa: N815
+    organisationId: Annotated[str, _bounded("organisationId")] | None = None  # noqa: N815
 
 
 class Evaluated(msgspec.Struct, frozen=True):
@@ -103,9 +113,10 @@ class Incoming(msgspec.Struct):
 
     def asserted(self) -> dict[str, Any] | None:
         """What the agent says and nobody has verified, as far as a record holds it."""
-        said = {name: self.metadata[name] for name in ASSERTED if name in self.metadata}
-        if not said:
+        metadata = self.metadata
+        if metadata.keys().isdisjoint(ASSERTED):
             return None
+        said = {name: metadata[name] for name in ASSERTED if name in metadata}
         text = canonical_json(said)
         if len(text) > MOST_ASSERTED:
             return {"bytes": len(text), "sha256": sha256(text).hexdigest()}

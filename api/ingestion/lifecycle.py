@@ -50,7 +50,7 @@ def report(batch: Batch, event: Incoming, run: KnownRun, policy_revision: int, h
         asserted=event.asserted(),
         details=details,
     )
-    position = batch.position(audit_id)
+    position = batch.transaction.positions[audit_id]
     transaction.publish(run.organisation_id, "run", body.runId)
     return Receipt(
         eventId=body.eventId,

@@ -205,7 +205,7 @@ class Ingestion:
             halt = self._halts.covering(run.organisation_id, run.agent_id, run.run_id)
             outcome = decide(batch, evaluated, halt)
             call = record_call(batch, event, run, event_no, outcome)
-            receipt = self._receipt(event, call, batch.position(call.audit_id))
+            receipt = self._receipt(event, call, batch.transaction.positions[call.audit_id])
             follows = call.approval_id is None
         content = _encode(receipt)
         batch.add_event(event, event_no, run, content, follows=follows)
@@ -246,17 +246,17 @@ class Ingestion:
         halt = self._halts.covering(run.organisation_id, run.agent_id, run.run_id)
         if halt is None or call.status != "allowed":
             audit_id = record_repeat(batch, event, call, call.status, None)
-            return self._receipt(event, call, batch.position(audit_id), audit_id=audit_id)
+            return self._receipt(event, call, batch.transaction.positions[audit_id], audit_id=audit_id)
         # What was recorded stays, and holds again when the halt ends.
         audit_id = record_repeat(batch, event, call, "blocked", halt)
-        position = batch.position(audit_id)
+        position = batch.transaction.positions[audit_id]
         return self._receipt(event, call, position, status="blocked", reason=halted(halt), audit_id=audit_id)
 
     def _doubtful(self, batch: Batch, event: Incoming, call: CallRow, why: str) -> Receipt:
         """A stored decision that is not the one on record: an admin must look, and nobody acts on it."""
         reason = f"{why}; the call stays blocked until an admin has run `governance audit verify`"
         audit_id = record_doubt(batch.transaction, event, call, reason)
-        position = batch.position(audit_id)
+        position = batch.transaction.positions[audit_id]
         return self._receipt(event, call, position, status="blocked", reason=reason, audit_id=audit_id)
 
     # Answer ---------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ class Ingestion:
 
 def _checked(batch: Batch, call: CallRow, receipt: bytes = b"") -> Checked:
     """Hold a stored decision against its record; one of this transaction is on record only with it."""
-    position = batch.transaction.position(call.audit_id)
+    position = batch.transaction.positions.get(call.audit_id)
     if position is not None:
         return Checked(None, position)
     return check(call, receipt)

@@ -85,8 +85,13 @@ def record_call(batch: Batch, event: Incoming, run: KnownRun, event_no: int, out
         _notify(transaction, run, call, outcome)
     transaction.decided.append(
         Decided(
-            *(run.organisation_id, run.run_id, run.agent_id, call.tool_call_id, call.tool_name),
-            *(status, reason),
+            run.organisation_id,
+            run.run_id,
+            run.agent_id,
+            call.tool_call_id,
+            call.tool_name,
+            status,
+            reason,
         )
     )
     return call

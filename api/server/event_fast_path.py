@@ -287,14 +287,15 @@ class EventProtocol(BoundedProtocol):
 
     def _reply(self, exchange: _Exchange, context: Context, begun: float, result: Answer | Exception) -> None:
         """On the event loop, once the event is committed or refused."""
-        if isinstance(result, PutOff) and not exchange.comes_again:
-            exchange.comes_again = True
-            task = self.loop.create_task(self._come_again(exchange, context, begun, result))
-            self.tasks.add(task)
-            task.add_done_callback(self.tasks.discard)
-            return
-        if isinstance(result, EventRefused):
-            self._note(exchange, context, result)
+        if not isinstance(result, Answer):
+            if isinstance(result, PutOff) and not exchange.comes_again:
+                exchange.comes_again = True
+                task = self.loop.create_task(self._come_again(exchange, context, begun, result))
+                self.tasks.add(task)
+                task.add_done_callback(self.tasks.discard)
+                return
+            if isinstance(result, EventRefused):
+                self._note(exchange, context, result)
         if exchange.disconnected or self.transport.is_closing():
             return
         if exchange.request_id is None:

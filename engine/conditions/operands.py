@@ -184,7 +184,10 @@ def _escaped(found: re.Match[str]) -> str:
 def show(value: Json) -> str:
     """A value on one line, about 80 characters at most, never a whole payload."""
     if isinstance(value, str):
-        return '"' + _QUOTED.sub(_escaped, shorten(value)) + '"'
+        text = shorten(value)
+        if '"' in text or text.endswith("\\"):
+            text = _QUOTED.sub(_escaped, text)
+        return f'"{text}"'
     if value is MISSING:
         return "missing"
     if isinstance(value, dict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 import schemas
 from api.ingestion import validation
@@ -25,9 +26,24 @@ def test_what_is_derived_from_the_schema() -> None:
         *("run.started", "run.completed", "run.failed"),
         *("tool.called", "tool.completed", "tool.failed"),
     ) == validation.EVENT_TYPES
-    limits = validation._MOST_OF_ID, validation._MOST_OF_STATUS, validation._MOST_OF_TIMESTAMP
-    assert limits == (200, 64, 64)
+    assert validation._MOST_OF_ID == 200
     assert set(validation._KINDS) == set(SCHEMA["properties"]["metadata"]["properties"]) - {"outputPayload"}
     assert {name for name, kind in validation._KINDS.items() if kind is not str} == {
         *("inputPayload", "agentContext", "cancelApprovals")
     }
+
+
+LIMITS = {"eventId": (1, 200), "runId": (1, 200), "agentId": (1, 200), "organisationId": (1, 200)}
+LIMITS |= {"timestamp": (0, 64), "status": (0, 64)}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+@pytest.mark.parametrize("letter", ["x", "é", "🙂"])
+def test_a_text_may_be_as_long_as_the_schema_says_and_no_longer(name: str, letter: str) -> None:
+    least, most = LIMITS[name]
+    event = dict.fromkeys(("eventId", "runId", "agentId", "timestamp", "eventType"), "x")
+    for length in (least, most):
+        msgspec.json.decode(msgspec.json.encode({**event, name: letter * length}), type=EventBody)
+    for length in {most + 1, least - 1} - {-1}:
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.json.decode(msgspec.json.encode({**event, name: letter * length}), type=EventBody)
