@@ -355,6 +355,7 @@ class Delivery(Table):
     next_attempt_at = DoubleField(null=True)
     leased_until = DoubleField(default=0)
     created_at = TextField()
+    leased_by = BigIntegerField(null=True)
 
     class Meta:
         table_name = "deliveries"

@@ -160,9 +160,10 @@ _EVER = 1e12
 
 
 def claim(
-    transaction: Transaction, webhook_id: str, limit: int, lease_seconds: float
+    transaction: Transaction, webhook_id: str, limit: int, lease_seconds: float, sender: int | None = None
 ) -> tuple[list[Claimed], float | None]:
-    """Take up to `limit` due deliveries of one webhook, oldest first; and when it is next due, if ever."""
+    """Take up to `limit` due deliveries of one webhook, oldest first; and when it is next due, if ever.
+    `sender` is the number of who takes them."""
     now, store = transaction.now, transaction.store
     hooks = store.rows(_HOOK, (webhook_id,))
     if not hooks or not hooks[0][0]:
@@ -176,7 +177,8 @@ def claim(
     if rows:
         taken = [row[0] for row in rows]
         store.rows_changed(
-            f"UPDATE deliveries SET leased_until = ? WHERE delivery_no IN ({marks(taken)})", (lease, *taken)
+            f"UPDATE deliveries SET leased_until = ?, leased_by = ? WHERE delivery_no IN ({marks(taken)})",
+            (lease, sender, *taken),
         )
     both = previous and until and seconds(until) > now
     secrets = tuple(VAULT.open(each) for each in ((secret, previous) if both else (secret,)))
@@ -196,12 +198,24 @@ def release(transaction: Transaction, claimed: Iterable[Claimed]) -> None:
         ).execute()
 
 
-def release_abandoned(transaction: Transaction, newest: float) -> None:
-    """Free every lease that ends at `newest` or before: those who held them are gone."""
+def senders(store: Any, now: float) -> list[int]:
+    """The numbers of those who hold a lease. For a reading thread."""
+    rows = store.rows(
+        "SELECT DISTINCT leased_by FROM deliveries WHERE status = 'pending' AND leased_until > ?"
+        " AND leased_by IS NOT NULL",
+        (now,),
+    )
+    return [int(number) for (number,) in rows]
+
+
+def release_abandoned(transaction: Transaction, newest: float, gone: Sequence[int] | None = None) -> None:
+    """Free every lease of these senders - of all, when not named - that ends at `newest` or before: those who
+    held them are gone."""
+    whose = "" if gone is None else f" AND leased_by IN ({marks(gone)})"
     transaction.store.rows_changed(
         "UPDATE deliveries SET leased_until = 0 WHERE status = 'pending' AND leased_until > ?"
-        " AND leased_until <= ?",
-        (transaction.now, newest),
+        f" AND leased_until <= ?{whose}",
+        (transaction.now, newest, *(gone or ())),
     )
 
 

@@ -155,10 +155,16 @@ class DeliveryWorker:
         self._wake.clear()
 
     async def _recover(self) -> None:
-        """Free the deliveries of processes that died, when no other process lives that could hold them."""
+        """Free the deliveries of processes that died."""
         newest = self._clock() + self._limits.lease
-        if await asyncio.to_thread(self._presence.enter):
-            await self._writer.write(lambda transaction: deliveries.release_abandoned(transaction, newest))
+        gone: list[int] | None = None
+        if not await asyncio.to_thread(self._presence.enter):
+            holders = await self._store.read(deliveries.senders, self._store, self._clock())
+            gone = await asyncio.to_thread(self._presence.gone, holders)
+        if gone != []:
+            await self._writer.write(
+                lambda transaction: deliveries.release_abandoned(transaction, newest, gone)
+            )
         self._recovered = True
 
     async def _turn(self) -> None:
@@ -201,7 +207,8 @@ class DeliveryWorker:
         deliveries.record(transaction, outcomes, schedule.DISABLE_AFTER)
         found = []
         for webhook_id, limit in wanted.items():
-            claimed, due = deliveries.claim(transaction, webhook_id, limit, self._limits.lease)
+            lease, sender = self._limits.lease, self._presence.number
+            claimed, due = deliveries.claim(transaction, webhook_id, limit, lease, sender)
             found.append((claimed, None if due is None else (webhook_id, due)))
         return found
 

@@ -235,11 +235,13 @@ def test_receivers_that_hang_delay_nobody_else(database_url: str) -> None:
         run(work(hanging, quick))
 
 
-async def claimed_by_another(b: Bench, url: str) -> str:
+async def claimed_by_another(b: Bench, url: str, sender: int | None = None) -> str:
     """A webhook with one delivery that some process has under lease."""
     webhook_id = await b.add(url)
     await b.notify()
-    await b.writer.write(lambda transaction: deliveries.claim(transaction, webhook_id, 1, Limits().lease))
+    await b.writer.write(
+        lambda transaction: deliveries.claim(transaction, webhook_id, 1, Limits().lease, sender)
+    )
     return webhook_id
 
 
@@ -265,6 +267,26 @@ def test_a_start_leaves_alone_what_a_living_process_holds(database_url: str) -> 
             first, second = await b.until(webhook_id, lambda found: found[-1]["status"] == "delivered")
             assert (first["status"], second["status"]) == ("pending", "delivered")
             other.leave()
+
+    with Receiver() as receiver:
+        run(work(receiver))
+
+
+def test_a_start_sends_what_one_dead_process_of_several_held(database_url: str) -> None:
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place], start=False) as b:
+            living, dead = Presence(b.store), Presence(b.store)
+            await asyncio.to_thread(dead.enter)
+            await asyncio.to_thread(living.enter)
+            held = await claimed_by_another(b, receiver.url, living.number)
+            left = await claimed_by_another(b, receiver.url, dead.number)
+            assert await asyncio.to_thread(living.gone, [living.number, dead.number]) == []
+            dead.leave()
+            b.worker.start()
+            await b.until(left, lambda found: found[-1]["status"] == "delivered", seconds=Limits().lease / 2)
+            first, *_ = await b.deliveries(held)
+            assert first["status"] == "pending"
+            living.leave()
 
     with Receiver() as receiver:
         run(work(receiver))
