@@ -64,6 +64,12 @@ RELOAD_FAILURES = Counter(
     "Changes of policy files that did not load; the last good set stayed in force.",
     registry=REGISTRY,
 )
+COMMITS_WAITING = Gauge(
+    "governance_git_commits_waiting",
+    "Changes of policies that git has not taken yet, with GOVERNANCE_GIT=commit.",
+    multiprocess_mode="livesum",
+    registry=REGISTRY,
+)
 DELIVERIES = Counter(
     "governance_webhook_attempts", "Webhook attempts, by outcome.", ["outcome"], registry=REGISTRY
 )
@@ -109,6 +115,11 @@ def resolved(status: str) -> None:
 def reload_failed() -> None:
     """The policies folder changed to something that does not load."""
     RELOAD_FAILURES.inc()
+
+
+def commits_waiting(count: int) -> None:
+    """So many commits to git are to be tried again."""
+    COMMITS_WAITING.set(count)
 
 
 def attempted(delivered: bool) -> None:

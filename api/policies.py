@@ -1,4 +1,5 @@
-"""How the live policies of a service process are opened and watched, and who is told of bad files."""
+"""How the live policies of a service process are opened and watched, and who is told of bad files, of
+policies that govern nobody, and of what an edit of files took away from the API."""
 
 from __future__ import annotations
 
@@ -18,11 +19,14 @@ from api.store import accounts
 from api.store.policy_archive import SqlArchive
 from engine.errors import Problem
 from engine.live import LivePolicies
+from engine.repository.archive import FileChange, FileRecord
 from engine.repository.cache import DocumentCache
 from engine.repository.repository import Repository
 from engine.worktree import git
 from engine.worktree.commits import CommitQueue
+from engine.worktree.disk import shown
 from engine.worktree.observer import Progress
+from engine.worktree.paths import DEFAULT
 from schemas.suggestion import suggestion
 
 log = logging.getLogger("governance.policies")
@@ -41,7 +45,7 @@ def open_policies(
     progress: Progress | None = None,
 ) -> Iterator[LivePolicies]:
     """The policies in force, watched until the end. Raises RefusedToStart."""
-    commits = CommitQueue(settings.policies_dir)
+    commits = CommitQueue(settings.policies_dir, metrics.commits_waiting)
     repository = Repository(
         settings.policies_dir,
         SqlArchive(store, clock, ids, writer),
@@ -55,15 +59,19 @@ def open_policies(
             "run `git init` there, or leave the setting out",
             settings.policies_dir,
         )
+
+    def changed(changes: Sequence[FileChange]) -> None:
+        _tell_of_unknown(store, live, {each.subject.organisation_id for each in changes})
+        _tell_of_lost(repository, changes)
+
     live = LivePolicies(
         repository,
-        on_changed=lambda changes: _tell_of_unknown(
-            store, {each.subject.organisation_id for each in changes}
-        ),
+        on_changed=changed,
         on_failed=lambda problems: _tell(writer, live, problems),
+        warnings=lambda: commits.problems,
     )
     live.start(progress)
-    _tell_of_unknown(store, set(live.snapshot.policies))
+    _tell_of_unknown(store, live, live.snapshot.organisations())
     live.watch()
     if settings.git == "commit":
         commits.start()
@@ -74,18 +82,67 @@ def open_policies(
         commits.close()
 
 
-def _tell_of_unknown(store: Database, organisations: set[str]) -> None:
-    """Policies in the folder of an organisation that is not there govern nobody; mostly it is misspelt."""
-    try:
-        known = {each["organisationId"] for each in store.read_here(accounts.list_organisations)}
-    except DatabaseUnavailable:
-        return
-    for name in sorted(organisations - known):
-        log.warning(
-            "the policies in `organisations/%s/` govern nobody: there is no such organisation%s",
-            name,
-            suggestion(name, sorted(known)),
+def unknown_organisations(live: LivePolicies) -> list[Problem]:
+    """Policies in the folder of an organisation that is not there govern nobody; mostly it is misspelt. For a
+    thread that may query."""
+    folders = live.snapshot.organisations() - {DEFAULT}
+    if not folders:
+        return []
+    known = sorted(each["organisationId"] for each in accounts.list_organisations())
+    return [
+        Problem(
+            f"the policies in `organisations/{name}/` govern nobody: there is no such organisation"
+            + suggestion(name, known),
+            "",
+            "unknown_organisation",
+            f"organisations/{name}",
         )
+        for name in sorted(folders.difference(known))
+    ]
+
+
+def _tell_of_unknown(store: Database, live: LivePolicies, changed: set[str]) -> None:
+    """In the log; `/health` names them as long as they are there."""
+    folders = {f"organisations/{name}" for name in changed}
+    with contextlib.suppress(DatabaseUnavailable):
+        for problem in store.read_here(unknown_organisations, live):
+            if problem.file in folders:
+                log.warning("%s", problem.message)
+
+
+def _tell_of_lost(repository: Repository, changes: Sequence[FileChange]) -> None:
+    """In the log: what an edit of files took out of force, and how it comes back. A checkout, a reset or a
+    rebase that is given up does that to changes through the API."""
+    lost = [
+        each for each in changes if each.source == "file" and each.before and each.before.kind == "policy"
+    ]
+    for change in lost[:MOST_ERRORS]:
+        before, after = change.before, change.after
+        assert before is not None
+        if change.moved:
+            continue
+        if after is None:
+            what = f"its file `{shown(change.path)}` is gone"
+        elif before.source == "api" and (older := _older(repository, after)) is not None:
+            what = f"its file `{shown(change.path)}` says again what version {older} said"
+        else:
+            continue
+        log.warning(
+            "version %s of the policy `%s` is not in force any more, since %s; it stays in the archive, and "
+            '`POST /v1/policies/%s/rollback` with {"version": %s} brings it back',
+            before.version,
+            before.document_id,
+            what,
+            before.document_id,
+            before.version,
+        )
+
+
+def _older(repository: Repository, record: FileRecord) -> int | None:
+    """The newest earlier version with the same bytes."""
+    found = repository.versions(record.organisation_id, record.document_id)
+    same = (each.version for each in found if each.version < record.version and each.digest == record.digest)
+    return next(same, None)
 
 
 def _tell(writer: Writer, live: LivePolicies, problems: Sequence[Problem]) -> None:

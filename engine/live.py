@@ -43,6 +43,9 @@ GIVES_WAY: Final = 10
 PLACES: Final = ("file", "line", "column")
 """Of a problem, each left out where it is not known."""
 
+MOST_TOLD: Final = 100
+"""Problems that `health` names."""
+
 Changed = Callable[[Sequence[FileChange]], None]
 Failed = Callable[[Sequence[Problem]], None]
 
@@ -61,6 +64,7 @@ class LivePolicies:
     """The newest snapshot with its compiled rule sets, and the ways to change it. Safe from any thread.
 
     `on_changed` hears of batches of files that came into force, `on_failed` once of each set of problems.
+    `warnings` tells of what else `health` should name, though what the files say is in force.
     """
 
     def __init__(
@@ -69,18 +73,21 @@ class LivePolicies:
         *,
         on_changed: Changed = lambda changes: None,
         on_failed: Failed = lambda problems: None,
+        warnings: Callable[[], Sequence[Problem]] = lambda: (),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.repository = repository
         self.reload_failures = 0
         self._on_changed = on_changed
         self._on_failed = on_failed
+        self._warnings = warnings
         self._monotonic = monotonic
         self._live = _Live()
         self._swapping = threading.Lock()
         self._compacting: set[str] = set()
         self._reporting = threading.Lock()
         self._reported: tuple[Problem, ...] = ()
+        self._overlooked: set[str] = set()
         self._rescans = 0
         self._failure: Problem | None = None
         self._watcher = Watcher(repository.root, monotonic)
@@ -104,7 +111,7 @@ class LivePolicies:
         return live.rulesets.get(organisation_id, live.empty)
 
     def health(self) -> dict[str, Any]:
-        """`{revision, count, stale, errors}`: stale when the files say something that is not in force."""
+        """`{revision, count, stale, errors, warnings}`: stale when the files say what is not in force."""
         live, problems = self._live, self.repository.problems
         if self._failure is not None:
             problems = (self._failure, *problems)
@@ -112,10 +119,9 @@ class LivePolicies:
             "revision": live.snapshot.revision,
             "count": live.snapshot.count,
             "stale": bool(problems),
-            "errors": [
-                {key: each for key in PLACES if (each := getattr(problem, key))}
-                | {"message": problem.message}
-                for problem in problems[:100]
+            "errors": [described(problem) for problem in problems[:MOST_TOLD]],
+            "warnings": [
+                described(problem) for problem in (*self._warnings(), *self.repository.overlooked)[:MOST_TOLD]
             ],
         }
 
@@ -139,6 +145,7 @@ class LivePolicies:
                 progress("compiling", 0, applied.snapshot.count)
             self._swap()
         self._report(applied.problems)
+        self._tell_overlooked()
         if applied.changes:
             self._on_changed(applied.changes)
 
@@ -245,6 +252,13 @@ class LivePolicies:
         )
         self._on_failed(problems)
 
+    def _tell_overlooked(self) -> None:
+        """Log each file once that looks like a document and is not read."""
+        found = {str(problem) for problem in self.repository.overlooked}
+        for text in sorted(found - self._overlooked)[:20]:
+            log.warning("%s", text)
+        self._overlooked = found
+
     # ---- watching --------------------------------------------------------------------------------------
 
     def watch(self) -> None:
@@ -321,11 +335,17 @@ class LivePolicies:
         else:
             self._swap()
             self._report(self.repository.problems)
+        self._tell_overlooked()
         return True
 
     def _unclear(self, path: str) -> bool:
         """True for what may be a folder, so that only a look at all of the disk can tell what changed."""
         return not ours(path) and not os.path.isfile(self.repository.root / path)  # noqa: PTH113 - never raises
+
+
+def described(problem: Problem) -> dict[str, Any]:
+    """A problem as `health` tells it."""
+    return {key: each for key in PLACES if (each := getattr(problem, key))} | {"message": problem.message}
 
 
 class _Changed(Exception):

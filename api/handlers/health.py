@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from api import metrics
 from api.caller import Caller
@@ -16,9 +16,12 @@ from api.context import Context
 from api.database.errors import DatabaseUnavailable
 from api.http.exchange import Reply, Values
 from api.http.route import ANYONE, Route
+from api.policies import unknown_organisations
 from api.store import accounts, approvals
 from api.version import VERSION
-from engine.live import LivePolicies
+from engine.live import LivePolicies, described
+
+T = TypeVar("T")
 
 PATIENCE = 3.0
 """Seconds that the database has to answer."""
@@ -32,7 +35,7 @@ async def health(caller: Caller, values: Values, context: Context) -> Reply:
         "uptime": round(_uptime(context), 3),
         "version": VERSION,
         "database": "connected" if why is None else "disconnected",
-        "policies": _policies(context),
+        "policies": await _policies(context),
         "audit": {
             "signing": context.checkpointer.signs,
             "signedAt": context.checkpointer.signed_at,
@@ -78,10 +81,10 @@ async def _why_not(context: Context) -> str | None:
     return context.readiness.why_not() or (None if answers else "the database does not answer")
 
 
-async def _asked(context: Context, count: Callable[..., int], *arguments: Any) -> int | None:
-    """A number that needs the database; None when it does not answer."""
+async def _asked(context: Context, function: Callable[..., T], *arguments: Any) -> T | None:
+    """What needs the database; None when it does not answer."""
     try:
-        return await asyncio.wait_for(context.store.read(count, *arguments), PATIENCE)
+        return await asyncio.wait_for(context.store.read(function, *arguments), PATIENCE)
     except (DatabaseUnavailable, TimeoutError):
         return None
 
@@ -96,9 +99,11 @@ def _uptime(context: Context) -> float:
     return max(0.0, context.clock() - context.started_at)
 
 
-def _policies(context: Context) -> dict[str, Any]:
+async def _policies(context: Context) -> dict[str, Any]:
     found = context.live.health()
-    return {name: found[name] for name in ("revision", "count", "stale", "errors")}
+    unknown = await _asked(context, unknown_organisations, context.live) or []
+    warnings = [*found["warnings"], *map(described, unknown)]
+    return {name: found[name] for name in ("revision", "count", "stale", "errors")} | {"warnings": warnings}
 
 
 ROUTES = (

@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 
 from engine.analysis import subsumption, witness
+from engine.analysis.characters import unseen_characters
 from engine.analysis.findings import Finding
 from engine.analysis.interactions import InForce, among_others, twins
 from engine.conditions.compiled import CompiledCondition
@@ -75,6 +76,7 @@ def _of_one(rule: CompiledPolicy, call: ToolCall | None, unindexed: bool) -> Ite
     if not policy.enabled:
         yield Finding("disabled", "the policy is disabled", policy, "/enabled")
     yield from _examples(rule, call)
+    yield from unseen_characters(policy)
     if dead is not None:
         return
     for index, other in subsumption.redundant(rule):

@@ -106,6 +106,11 @@ class Repository:
         """Why the disk's state is not in force; empty when it is."""
         return self.sync.current.problems
 
+    @property
+    def overlooked(self) -> list[Problem]:
+        """Files that look like documents and are not read."""
+        return self.worktree.observer.overlooked
+
     # ---- files and other writers -----------------------------------------------------------------------
 
     def start(self, progress: Progress | None = None) -> Applied:

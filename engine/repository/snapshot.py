@@ -85,6 +85,11 @@ class Snapshot:
             p for p, each in self.files.items() if each.kind == kind and each.document_id == document_id
         )
 
+    def organisations(self) -> set[str]:
+        """Those that have policies or tools of their own."""
+        owners = {name for name, policies in self.policies.items() if policies}
+        return owners | {each.organisation_id for each in self.tool_sets.values()}
+
     def packs_by_path(self) -> dict[str, Pack]:
         return {p: self.packs[each.document_id] for p, each in self.files.items() if each.kind == "pack"}
 

@@ -1,7 +1,9 @@
-"""Commits of API writes to git: one after the other, repeated while somebody else works with git there.
+"""Commits of API writes to git: one after the other, repeated until git has taken them.
 
 Each is noted in the folder before it is tried, so that what a restart finds noted is committed then. What was
-written several times while git was busy is committed once, as it is then and for the last who wrote it.
+written several times meanwhile is committed once, as it is then and for the last who wrote it. While somebody
+else works with git there, a commit is tried again every second; one that git refuses, at the next change and
+every few minutes. INVARIANT: no API write waits for more than one commit that fails.
 """
 
 from __future__ import annotations
@@ -11,30 +13,49 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Final
 
+from engine.errors import Problem
 from engine.worktree import git
-from engine.worktree.disk import Disk
+from engine.worktree.disk import Disk, shown
 from engine.worktree.markers import FOLDER
 
 log = logging.getLogger("governance.git")
 
 AGAIN_SECONDS: Final = 1.0
 """Between two tries while git is busy."""
+REFUSED_SECONDS: Final = 300.0
+"""Between two tries of what git refuses, where nothing is written."""
 
 
 class CommitQueue:
     """The commits of one process. Safe to use from several threads."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, told: Callable[[int], None] = lambda waiting: None) -> None:
+        """`told` hears how many commits wait."""
         self._disk = Disk(root)
+        self._told = told
         self._lock = threading.Lock()
         self._numbers = count()
         self._waiting: dict[str, dict[str, str]] = {}
+        self._failed: dict[str, git.GitFailed] = {}
+        """Of those, what git said when they were tried last."""
+        self._logged = ""
+        self._due = 0.0
         self._repeating: threading.Thread | None = None
         self._stop = threading.Event()
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What is in force and could not be committed so far."""
+        waiting, failed = list(self._waiting.values()), list(self._failed.values())
+        if not waiting or not failed:
+            return []
+        message = f"{_changes(len(waiting))} not committed to git yet: {failed[0]}"
+        return [Problem(message, "", "not_committed", shown(waiting[0]["path"]))]
 
     def start(self) -> None:
         """Commit what was left behind."""
@@ -50,46 +71,78 @@ class CommitQueue:
     def close(self) -> None:
         """What is still waiting stays noted."""
         self._stop.set()
-        if self._repeating is not None:
-            self._repeating.join(timeout=10)
+        if (repeating := self._repeating) is not None:
+            repeating.join(timeout=10)
 
     def add(self, root: Path, path: str, author: str, message: str) -> None:
-        """Commit one file, or its removal, after those that came before; later where git is busy."""
+        """Commit one file, or its removal, after those that came before; later where git does not."""
         commit = {"path": path, "author": author, "message": message}
         name = f"commit-{time.time_ns():020}-{os.getpid()}-{next(self._numbers):06}.json"
         self._disk.note(f"{FOLDER}/{name}", json.dumps(commit).encode())
         with self._lock:
             self._waiting[name] = commit
+            self._due = 0.0
         self._commit_waiting()
 
-    def _commit_waiting(self) -> None:
+    def _commit_waiting(self, everything: bool = False) -> None:
+        """Commit what has not failed yet, up to the first that does, or `everything` as far as it goes. What
+        is left is tried again in a thread."""
         with self._lock:
-            ordered = sorted(self._waiting.items())
-            newest = {commit["path"]: name for name, commit in ordered}
-            for name, commit in ordered:
+            newest = {commit["path"]: name for name, commit in sorted(self._waiting.items())}
+            for name, commit in sorted(self._waiting.items()):
+                if name in self._failed and not everything:
+                    continue
                 try:
                     if newest[commit["path"]] == name:  # what the file is now is of the last who wrote it
                         git.commit_file(self._disk.root, commit["path"], commit["author"], commit["message"])
                 except git.GitFailed as failed:
-                    if failed.busy:
-                        self._repeat(failed)
-                        return
-                    log.warning(
-                        "git did not commit `%s`: %s; it is in force, and goes along with its next change",
-                        commit["path"],
-                        failed,
-                    )
-                del self._waiting[name]
-                self._disk.forget(f"{FOLDER}/{name}")
+                    self._failed[name] = failed
+                    if failed.busy or not everything:
+                        break
+                else:
+                    self._failed.pop(name, None)
+                    del self._waiting[name]
+                    self._disk.forget(f"{FOLDER}/{name}")
+            self._plan_next(everything)
 
-    def _repeat(self, failed: git.GitFailed) -> None:
-        """Try again in a thread, until all is committed."""
-        if self._repeating is None or not self._repeating.is_alive():
-            waiting = "1 commit waits" if len(self._waiting) == 1 else f"{len(self._waiting)} commits wait"
-            log.warning("git is busy, so %s: %s", waiting, failed)
+    def _plan_next(self, everything: bool) -> None:
+        self._told(len(self._waiting))
+        if not self._waiting:
+            self._logged = ""
+            return
+        refused = not any(failed.busy for failed in self._failed.values())
+        if everything and refused and self._failed.keys() >= self._waiting.keys():
+            self._due = time.monotonic() + REFUSED_SECONDS
+        if self._failed:
+            self._log(next(iter(self._failed.items())), refused)
+        if self._repeating is None:
             self._repeating = threading.Thread(target=self._work, name="policies-commit", daemon=True)
             self._repeating.start()
 
+    def _log(self, one: tuple[str, git.GitFailed], refused: bool) -> None:
+        """Once as long as git says the same."""
+        name, failed = one
+        if str(failed) == self._logged:
+            return
+        self._logged = str(failed)
+        if refused:
+            path = shown(self._waiting[name]["path"])
+            log.warning(
+                "git did not commit `%s`: %s; it is in force, and the commit is tried again", path, failed
+            )
+        else:
+            waiting = "1 commit waits" if len(self._waiting) == 1 else f"{len(self._waiting)} commits wait"
+            log.warning("git is busy, so %s: %s", waiting, failed)
+
     def _work(self) -> None:
-        while self._waiting and not self._stop.wait(AGAIN_SECONDS):
-            self._commit_waiting()
+        while not self._stop.wait(AGAIN_SECONDS):
+            if time.monotonic() >= self._due:
+                self._commit_waiting(everything=True)
+            with self._lock:
+                if not self._waiting:
+                    self._repeating = None
+                    return
+
+
+def _changes(count: int) -> str:
+    return "1 change through the API is" if count == 1 else f"{count} changes through the API are"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterable
@@ -33,6 +34,9 @@ Pause = Callable[[], None]
 EVERY: Final = 100
 """Files between two pauses, or two words on progress."""
 
+_ALMOST: Final = re.compile(r"(.+?)\.(?:ya?ml[^/]+|yam|ymal|yalm)", re.IGNORECASE | re.DOTALL)
+"""`hold.yaml.txt`, `hold.yml~`, `hold.yam`."""
+
 LastLook = Callable[[], None]
 """Raises when a file is not any more what it was when it was decided to change it."""
 
@@ -49,10 +53,17 @@ class Listing:
     folders: set[str] = field(default_factory=set)
     refused: dict[str, Problem] = field(default_factory=dict)
     """What is there but is no file of ours, or cannot be looked at, by path."""
+    almost: dict[str, str] = field(default_factory=dict)
+    """Files whose names are nearly those of documents, and the names that they nearly have."""
 
     @property
     def problems(self) -> list[Problem]:
         return list(self.refused.values())
+
+    @property
+    def overlooked(self) -> list[Problem]:
+        """What looks like a document and is not read, save copies that lie beside the document itself."""
+        return [_not_read(path) for path, name in self.almost.items() if name not in self.files]
 
 
 class Disk:
@@ -105,6 +116,8 @@ class Disk:
                 else:
                     listing.folders.add(relative)
                     pending.append(relative)
+            elif near := _ALMOST.fullmatch(relative):
+                listing.almost[relative] = f"{near[1]}.yaml"
         except FileNotFoundError:
             return
         except OSError as error:
@@ -303,6 +316,11 @@ def unreadable(path: str, error: OSError) -> Problem:
 def _document(name: str) -> bool:
     """Also with blanks behind the ending, which are easily overlooked."""
     return name.rstrip().lower().endswith((".yaml", ".yml", ".json"))
+
+
+def _not_read(path: str) -> Problem:
+    message = "this looks like a document and is not read; rename it so that it ends in `.yaml`, or remove it"
+    return Problem(message, "", "not-read", shown(path))
 
 
 def _link_to_nothing(path: str, root: Path) -> Problem:

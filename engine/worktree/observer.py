@@ -65,6 +65,8 @@ class Observer:
         self._known: dict[str, tuple[Signature, str]] = {}
         # INVARIANT: a problem stays here until its path, or all of the disk, is looked at again.
         self._standing: dict[str, Problem] = {}
+        self.overlooked: list[Problem] = []
+        """What looks like a document and is not read, by the last look at all of the disk."""
 
     def forget(self, part: Part) -> None:
         """Read this part of the files again next time, whatever their times say."""
@@ -90,6 +92,7 @@ class Observer:
         seen = Observed(hints is None, no_folder=self.missing_folder())
         if hints is None:
             listing = self._disk.scan(pause)
+            self.overlooked = listing.overlooked
             seen.refused, seen.folders = listing.refused, listing.folders
             found = {path: each for path, each in listing.files.items() if not paths_.ignored(path)}
             wanted = {path for path in expected - found.keys() if not _covered(path, seen.refused)}

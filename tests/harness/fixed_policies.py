@@ -10,6 +10,7 @@ from engine.documents.policy import policy_from_json
 from engine.live import LivePolicies
 from engine.matching.ruleset import Ruleset
 from engine.model import Policy
+from engine.repository.snapshot import Snapshot
 
 
 class FixedPolicies(LivePolicies):
@@ -38,6 +39,10 @@ class FixedPolicies(LivePolicies):
     def revision(self) -> int:
         return 1
 
+    @property
+    def snapshot(self) -> Snapshot:
+        return Snapshot()
+
     def ruleset(self, organisation_id: str) -> Ruleset:
         return self._rulesets.get(organisation_id, self._everybody)
 
@@ -46,4 +51,4 @@ class FixedPolicies(LivePolicies):
 
     def health(self) -> dict[str, Any]:
         count = sum(len(each.policies) for each in self._rulesets.values())
-        return {"revision": 1, "count": count, "stale": False, "errors": []}
+        return {"revision": 1, "count": count, "stale": False, "errors": [], "warnings": []}

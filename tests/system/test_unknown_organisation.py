@@ -21,6 +21,10 @@ def test_policies_that_govern_nobody_are_told_of(tmp_path: Path) -> None:
     os.utime(left, (0, 0))
     with serve(tmp_path) as service:
         service.ready()
+        health = service.http.get("/health")
+        assert health.status_code == 200 and health.json()["policies"]["stale"] is False
+        (warning,) = health.json()["policies"]["warnings"]
+        assert warning["file"] == "organisations/defualt" and "did you mean `default`?" in warning["message"]
         assert "`organisations/defualt/` govern nobody" in service.errors
         assert "did you mean `default`?" in service.errors
         assert not left.exists(), "what a process that died has left"

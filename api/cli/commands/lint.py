@@ -5,9 +5,17 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from api.cli.policy_source import add_folder, checkout_of, default_folder, problems_as_remarks, shown_path
+from api.cli.policy_source import (
+    add_folder,
+    checkout_of,
+    default_folder,
+    is_folder,
+    problems_as_remarks,
+    shown_path,
+)
 from api.cli.report import (
     Remark,
     add_format,
@@ -42,6 +50,7 @@ findings:
   only-lists           warning  no single value satisfies all conditions on a field
   redundant-condition  warning  another condition of the policy implies it
   missing-triggers     warning  a call without the field matches
+  unseen-characters    warning  a value holds what nobody sees, or typographic quotes
   no-examples          warning  nothing says what it is for, so a mistake in it goes unnoticed
   unindexed            note     every call has to be tested against it
   one-sided            note     its examples only match, or only do not
@@ -49,7 +58,8 @@ findings:
   allow-is-void        note     an `allow` loosens nothing
   disabled             note     it is switched off
   not-compared         note     too many policies match its calls to compare it with each of them
-Documents that do not load are errors, each with its own code.
+Documents that do not load are errors, each with its own code. A file that looks like a document and is not
+read, such as `hold.yaml.txt`, is the warning `not-read`.
 
 Each claim about calls comes with one, on which the engine was asked; a finding without a call follows from
 the documents alone. What cannot be proven is not claimed. An example in a policy that shows a case says that
@@ -98,8 +108,18 @@ def _lint(arguments: argparse.Namespace) -> int:
     found = checkout_of(folder)
     remarks = problems_as_remarks(found.problems, folder)
     remarks += remarks_on(found, folder, presets=not arguments.no_presets)
+    remarks += _not_read(folder)
     remarks.sort(key=lambda each: (each.file, each.line, each.column, each.code))
     return report(remarks, found, arguments)
+
+
+def _not_read(folder: str) -> list[Remark]:
+    """Files whose names are nearly those of documents."""
+    from engine.worktree.disk import Disk
+
+    root = Path(folder)
+    found = Disk(root).scan().overlooked if is_folder(root) else []
+    return [Remark("warning", each.code, each.message, shown_path(folder, each.file)) for each in found]
 
 
 def remarks_on(found: Checkout, folder: str, *, presets: bool) -> list[Remark]:

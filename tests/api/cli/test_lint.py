@@ -112,3 +112,24 @@ def test_a_folder_without_policies_is_an_error_as_for_the_service(shell: Shell) 
     (shell.folder / "policies").mkdir()
     assert shell.run("lint", shell.folder)[0] == 0
     assert shell.run("test", shell.folder)[0] == 0
+
+
+def test_lint_names_files_that_look_like_documents_and_are_not_read(shell: Shell) -> None:
+    for name in (
+        "hold.yaml.txt",
+        "old.yml~",
+        "x.yaml.orig",
+        "y.yam",
+        "wires.yaml.bak",
+        "notes.txt",
+        ".z.yaml~",
+    ):
+        shell.write(f"policies/{name}", WIRES)
+    code, output, _ = shell.run("lint", shell.folder)
+    found = [
+        line.split(": ")[0] for line in output.splitlines() if "[not-read]" in line and "more of" not in line
+    ]
+    assert found == [
+        f"{shell.folder}/policies/{name}" for name in ("hold.yaml.txt", "old.yml~", "x.yaml.orig")
+    ]
+    assert code == 0 and "1 more of these; see -v [not-read]" in output

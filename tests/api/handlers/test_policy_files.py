@@ -6,7 +6,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from api.database.transaction import Transaction
+from api.store import accounts
 from tests.harness.application import Service
+from tests.harness.conversation import check_shape
 
 HOLD = {
     "name": "Hold payments",
@@ -74,6 +79,74 @@ def test_an_edit_on_disk_counts_before_the_one_by_the_api(tmp_path: Path) -> Non
             (2, "file"),
             (1, "file"),
         ]
+
+    conversation(tmp_path, steps)
+
+
+def test_health_names_files_that_nobody_reads_and_policies_that_govern_nobody(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        folder = service.settings.policies_dir
+        good = (folder / "policies/hold-payments.yaml").read_text(encoding="utf-8")
+        (folder / "organisations/othr").mkdir(parents=True)
+        (folder / "organisations/othr/hold-payments.yaml").write_text(good, encoding="utf-8")
+        for name in ("forgotten.yaml.txt", "hold-payments.yaml.bak"):
+            (folder / "policies" / name).write_text(good, encoding="utf-8")
+        service.context.live.reload()
+
+        async def loaded() -> Any:
+            answer = await service.call("nobody", "GET", "/health")
+            return answer if answer.json()["policies"]["count"] == 2 else None
+
+        answer = await until(loaded)
+        check_shape("GET", "/health", answer)
+        policies = answer.json()["policies"]
+        assert (answer.status_code, policies["stale"]) == (200, False)
+        assert [each["file"] for each in policies["warnings"]] == [
+            "policies/forgotten.yaml.txt",
+            "organisations/othr",
+        ]
+        assert "did you mean `other`?" in policies["warnings"][1]["message"]
+
+        def make(transaction: Transaction) -> None:
+            accounts.add_organisation(transaction, "othr", "Othr", "cli")
+
+        await service.context.writer.write(make)
+        (folder / "policies/forgotten.yaml.txt").unlink()
+        service.context.live.reload()
+        assert (await service.call("nobody", "GET", "/health")).json()["policies"]["warnings"] == []
+
+    conversation(tmp_path, steps)
+
+
+def test_what_a_checkout_takes_away_is_told_with_how_it_comes_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def steps(service: Service) -> None:
+        file = service.settings.policies_dir / "policies/hold-payments.yaml"
+        before = file.read_bytes()
+        assert (
+            await service.call("admin", "PATCH", "/v1/policies/hold-payments", {"action": "block"})
+        ).is_success
+        made = {**HOLD, "policyId": "second", "enabled": True}
+        assert (await service.call("admin", "POST", "/v1/policies", made)).is_success
+        file.write_bytes(before)
+        file.with_name("second.yaml").unlink()
+        service.context.live.reload()
+
+        async def lines() -> Any:
+            told = [each.getMessage() for each in caplog.records if "brings it back" in each.getMessage()]
+            return told if len(told) == 2 else None
+
+        told = "\n".join(await until(lines))
+        assert "version 2 of the policy `hold-payments` is not in force any more" in told
+        assert "says again what version 1 said" in told
+        assert "version 1 of the policy `second` is not in force any more" in told
+        for policy_id, version in (("hold-payments", 2), ("second", 1)):
+            assert f'`POST /v1/policies/{policy_id}/rollback` with {{"version": {version}}}' in told
+            path = f"/v1/policies/{policy_id}/rollback"
+            assert (await service.call("admin", "POST", path, {"version": version})).is_success
+        answer = await service.report("agent", 1, "tool.called", toolCallId="c-1", toolName="pay")
+        assert answer.json()["toolCallStatus"] == "blocked"
 
     conversation(tmp_path, steps)
 

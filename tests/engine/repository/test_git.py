@@ -262,6 +262,46 @@ def test_no_commit_is_made_during_a_rebase(
     queue.close()
 
 
+def test_what_git_refuses_is_tried_again(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(commits, "AGAIN_SECONDS", 0.02)
+    committed(folder, 3)
+    objects = folder.root.parent / ".git/objects"
+    told: list[int] = []
+    queue = CommitQueue(folder.root, told.append)
+    repository = folder.started(commit=queue.add)
+    objects.rename(objects.with_name("away"))
+    repository.update("default", "p0", {"name": "New"}, author=ADMIN)
+    until(lambda: queue._due > 0)
+    assert "git did not commit `policies/p0.yaml`: " in caplog.text
+    (problem,) = queue.problems
+    assert problem.file == "policies/p0.yaml"
+    assert problem.message.startswith("1 change through the API is not committed to git yet: ")
+    assert told[-1] == 1
+    objects.with_name("away").rename(objects)
+    repository.update("default", "p1", {"name": "New"}, author=ADMIN)
+    until(lambda: not queue.problems)
+    queue.close()
+    assert {f"{ADMIN} policy p{number}: version 2" for number in (0, 1)} == set(history(folder)[:2])
+    assert told[-1] == 0 and dirty(folder) == ""
+    assert caplog.text.count("git did not commit") == 1
+    assert not list(folder.root.glob(".governance/commit-*"))
+
+
+def test_what_git_refused_is_tried_at_the_next_start(folder: Folder) -> None:
+    queue = CommitQueue(folder.root)
+    folder.write("policies/p0.yaml", document("p0"))
+    folder.started(commit=queue.add).update("default", "p0", {"name": "New"}, author=ADMIN)
+    assert "in no git work tree" in queue.problems[0].message
+    queue.close()
+    run_git(folder.root.parent, "init", "-q")
+    again = CommitQueue(folder.root)
+    again.start()
+    again.close()
+    assert history(folder) == [f"{ADMIN} policy p0: version 2"]
+
+
 def test_a_commit_on_no_branch_is_told_of(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
     committed(folder, 1)
     run_git(folder.root, "checkout", "-q", "--detach")
