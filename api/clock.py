@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Final
 
 Clock = Callable[[], float]
 """Seconds since the epoch, UTC."""
+
+LEAST_LEAP: Final = 2.0
+"""Seconds; a clock that is put right slowly never leaps."""
+MOST_LEAPS: Final = 1_000
 
 Ids = Callable[[str], str]
 """A new id with the given prefix, such as `apr`."""
@@ -32,6 +38,43 @@ def seconds(text: str) -> float:
     """Seconds since the epoch of an ISO 8601 text; without an offset it is read as UTC. Raises ValueError."""
     read = moment(text)
     return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+
+
+def boot_seconds() -> float:
+    """Seconds that only ever go on, also while the machine sleeps, and whatever the time is set to."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
+class Leaps:
+    """By how much a clock has leapt lately, by mistake or to mend one. Safe to use from several threads.
+
+    `backwards` counts the leaps back.
+    """
+
+    def __init__(self, clock: Clock, steady: Callable[[], float]) -> None:
+        self.backwards = 0
+        self._clock = clock
+        self._steady = steady
+        self._apart = clock() - steady()
+        self._leaps: deque[tuple[float, float]] = deque(maxlen=MOST_LEAPS)
+        """When, by the steady clock, and by how many seconds."""
+        self._lock = threading.Lock()
+
+    def ahead(self, seconds: float) -> float:
+        """How many seconds the clock leapt ahead during the last so many, less what it leapt back."""
+        with self._lock:
+            before = self._steady()
+            apart = self._clock() - before
+            now = self._steady()
+            leapt = apart - self._apart
+            if now - before < LEAST_LEAP / 2:  # else this thread had to wait between the two clocks
+                self._apart = apart
+                if abs(leapt) > LEAST_LEAP:
+                    self._leaps.append((now, leapt))
+                    self.backwards += leapt < 0
+            return max(0.0, sum(by for at, by in self._leaps if at > now - seconds))
 
 
 _TOKENS: deque[str] = deque()

@@ -11,10 +11,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import monotonic
 from typing import Final
 
-from api.clock import Clock, iso
+from api.clock import Clock, Leaps, iso
 from api.database.connection import Database
 from api.database.id_index import IdIndex
 from api.database.outage import Outage
@@ -26,6 +25,8 @@ log = logging.getLogger("governance")
 
 DAY: Final = 86_400.0
 LEAP_SECONDS: Final = 3_600.0
+AHEAD_SECONDS: Final = 60.0
+"""The clocks of nodes may be so far apart."""
 COUNTS: Final = "spent counts"
 EVERY_SECONDS: Final = 60.0
 MOST_AT_ONCE: Final = 500
@@ -65,33 +66,27 @@ class Retention:
         return jobs
 
 
-class Leaps:
+class Caution:
     """Whether the clock can be believed when it says that something is old: one that was set ahead by mistake
     would have everything deleted."""
 
-    def __init__(self, clock: Clock, steady: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
-        self._steady = steady
-        self._apart = clock() - steady()
-        self._leapt_at: float | None = None
+    def __init__(self, leaps: Leaps) -> None:
+        self._leaps = leaps
+        self._told = False
 
     def settled(self) -> bool:
         """False for a day after the clock has leapt ahead, unless it leaps back."""
-        now = self._steady()
-        ahead = self._clock() - now - self._apart
+        ahead = self._leaps.ahead(DAY)
         if ahead <= LEAP_SECONDS:
-            self._leapt_at = None
+            self._told = False
             return True
-        if self._leapt_at is None:
-            self._leapt_at = now
+        if not self._told:
+            self._told = True
             log.warning(
                 "the clock leapt ahead by %.1f hours: nothing is deleted for a day, unless it leaps back",
                 ahead / 3_600,
             )
-        if now - self._leapt_at < DAY:
-            return False
-        self._apart, self._leapt_at = self._apart + ahead, None
-        return True
+        return False
 
 
 async def clean(retention: Retention, id_index: IdIndex, writer: Writer, now: float) -> int:
@@ -108,17 +103,33 @@ async def clean(retention: Retention, id_index: IdIndex, writer: Writer, now: fl
     return total
 
 
+async def pull_back(store: Database, writer: Writer, now: float) -> int:
+    """Calls that were made while the clock was ahead count as made now, for one window and no longer."""
+    pulled = 0
+    while await store.read(expiry.ahead, store, now + AHEAD_SECONDS, 1):
+        pulled += await writer.write(
+            lambda transaction: expiry.pull_back(transaction, now + AHEAD_SECONDS, MOST_AT_ONCE)
+        )
+        await asyncio.sleep(BATCH_PAUSE)
+    if pulled:
+        log.warning("%d counted calls and logins were of a time to come; they count as of now", pulled)
+    return pulled
+
+
 async def keep_clean(
-    retention: Retention, store: Database, id_index: IdIndex, writer: Writer, clock: Clock
+    retention: Retention, store: Database, id_index: IdIndex, writer: Writer, clock: Clock, leaps: Leaps
 ) -> None:
     """Clean now and every minute, for ever."""
-    outage, leaps = Outage("retention"), Leaps(clock)
+    outage, caution, backwards = Outage("retention"), Caution(leaps), -1
     while True:
         try:
-            now = clock()
+            now = clock() - leaps.ahead(DAY)
             bounds = retention.events_before(now), retention.deliveries_before(now)
-            if leaps.settled() and await store.read(expiry.anything, store, now, *bounds):
+            if caution.settled() and await store.read(expiry.anything, store, now, *bounds):
                 await clean(retention, id_index, writer, now)
+            if backwards != (leapt := leaps.backwards):
+                await pull_back(store, writer, clock())
+                backwards = leapt
         except Exception as error:
             outage.met(error)
         else:

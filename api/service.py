@@ -17,7 +17,7 @@ from api.audit.installation_key import installation_key
 from api.audit.rekey import check_key
 from api.auth.credentials import Credentials
 from api.auth.signing_secret import open_vault, signing_secret
-from api.clock import Clock, Ids, iso, random_ids, system_clock
+from api.clock import Clock, Ids, Leaps, boot_seconds, iso, random_ids, system_clock
 from api.context import Context
 from api.database.connection import Database
 from api.database.id_index import IdIndex
@@ -77,6 +77,8 @@ async def open_service(
             live = await asyncio.to_thread(opening.__enter__)
             stack.push_async_callback(asyncio.to_thread, opening.__exit__, None, None, None)
             processor_time = ProcessorTime()
+            # A clock that tests move is its own measure.
+            leaps = Leaps(clock, boot_seconds if clock is system_clock else clock)
             ingestion = writer.ingest = Ingestion(
                 store,
                 id_index,
@@ -89,6 +91,7 @@ async def open_service(
                 processor_time=processor_time,
                 frontend=settings.frontend,
                 only_bound_keys=settings.require_bound_keys,
+                leaps=leaps,
             )
             quotas = Quotas(settings.key_events_per_minute, settings.key_bytes_per_day)
             intake = Intake(store, writer, clock, quotas, processor_time, ingestion.evaluator)
@@ -130,7 +133,7 @@ async def open_service(
                 asyncio.create_task(_sweep(context)),
                 asyncio.create_task(keep_signing(checkpointer, store, writer)),
                 asyncio.create_task(keep_probing(readiness, writer, ingestion)),
-                asyncio.create_task(keep_clean(retention, store, id_index, writer, clock)),
+                asyncio.create_task(keep_clean(retention, store, id_index, writer, clock, leaps)),
             ]
             deliverer = DeliveryWorker(
                 store,

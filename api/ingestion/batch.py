@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import astuple
 
+from api.clock import Leaps
 from api.database.connection import Database
 from api.database.id_index import EVENTS, IdIndex, IndexEntry
 from api.database.lanes.guards import lock_buckets
@@ -49,6 +50,7 @@ class Batch:
     """By the hash of the event's id."""
     next_run: int
     next_event: int
+    leaps: Leaps | None = None
     counts: dict[str, int] = field(default_factory=dict)
     """Rate-limit bucket to the calls that count in its window now."""
     changed: list[KnownRun] = field(default_factory=list)
@@ -73,6 +75,7 @@ class Batch:
         events: Sequence[Incoming],
         known_runs: KnownRuns,
         id_index: IdIndex,
+        leaps: Leaps | None = None,
     ) -> Batch:
         """Find what the events may need."""
         if store.is_sqlite:
@@ -93,6 +96,7 @@ class Batch:
             found.known,
             next_run,
             next_event,
+            leaps,
         )
 
     def new_run(self, event: Incoming) -> KnownRun:
@@ -159,6 +163,9 @@ class Batch:
     def is_over(self, bucket: str, limit: RateLimit) -> bool:
         """Whether a call lies beyond a rate limit, with those of this batch."""
         since = window_start(limit, self.transaction.now)
+        if self.leaps is not None:
+            # INVARIANT: calls of before a leap of the clock count as long as if it had not leapt.
+            since -= self.leaps.ahead(limit.window_seconds)
         counted = self.counts.get(bucket)
         if counted is None:
             counted = self.counts[bucket] = self._counted(bucket, since)

@@ -22,6 +22,7 @@ from msgspec import UNSET
 from api import metrics
 from api.audit.stored_decision import Checked, check
 from api.caller import Caller
+from api.clock import Leaps
 from api.database.audit_chain import Position
 from api.database.connection import Database
 from api.database.errors import NeedsAnswer
@@ -55,7 +56,8 @@ PART: Final = 12
 class Ingestion:
     """Implements `writer.Ingest`. `rules` gives the newest ruleset of an organisation; `catch_up` brings the
     rules to at least the given revision before anything is decided; `frontend` is the address in approval
-    links; `only_bound_keys` refuses events of keys that are bound to no agent."""
+    links; `only_bound_keys` refuses events of keys that are bound to no agent; `leaps` knows of those of the
+    clock, by which the windows of rate limits are widened."""
 
     def __init__(
         self,
@@ -71,6 +73,7 @@ class Ingestion:
         processor_time: ProcessorTime,
         frontend: str,
         only_bound_keys: bool = False,
+        leaps: Leaps | None = None,
     ) -> None:
         self._store = store
         self._id_index = id_index
@@ -81,6 +84,7 @@ class Ingestion:
         self._load_keys = load_keys
         self._key_is_active = key_is_active
         self._only_bound_keys = only_bound_keys
+        self._leaps = leaps
         self._halts = HaltBook()
         self._known_runs = KnownRuns()
         self.evaluator = Evaluator(rules, self._known_runs, processor_time)
@@ -123,7 +127,7 @@ class Ingestion:
         self, transaction: Transaction, events: Sequence[Incoming], *, repeatable: bool
     ) -> list[Answer | Exception]:
         self._refresh(transaction, repeatable)
-        batch = Batch.open(self._store, transaction, events, self._known_runs, self._id_index)
+        batch = Batch.open(self._store, transaction, events, self._known_runs, self._id_index, self._leaps)
         answers: list[Answer | Exception] = []
         together = self._store.is_sqlite or transaction.assumed is not None
         part = len(events) if together else PART

@@ -79,6 +79,22 @@ def rate_hits(transaction: Transaction, now: float, most: int) -> int:
     return _delete(transaction.store, "rate_hits", "hit_no", numbers)
 
 
+def ahead(store: Database, after: float, most: int) -> list[int]:
+    """Counted calls of after a time, which is still to come. Goes through all of them."""
+    return [row[0] for row in store.rows("SELECT hit_no FROM rate_hits WHERE at > ? LIMIT ?", (after, most))]
+
+
+def pull_back(transaction: Transaction, after: float, most: int) -> int:
+    """Have them count as made now. INVARIANT: each counts for a whole window from now on."""
+    numbers, now = ahead(transaction.store, after, most), transaction.now
+    if not numbers:
+        return 0
+    return transaction.store.rows_changed(
+        f"UPDATE rate_hits SET expires_at = expires_at - at + ?, at = ? WHERE hit_no IN ({marks(numbers)})",
+        (now, now, *numbers),
+    )
+
+
 def _finished(store: Database, before: str, most: int) -> list[Any]:
     rows = store.rows(_OLD_DELIVERIES, (most + _PASSED_OVER,))
     numbers = [number for number, created_at, status in rows if created_at < before and status != "pending"]

@@ -127,7 +127,8 @@ def check(store: Database, attempt: Attempt) -> str | None:
         if len(times) >= limit.tries:
             slowed = bucket
         if times:
-            wait = max(wait, times[0][0] + limit.wait(len(times)) - now)
+            # A time to come is of before the clock was put back.
+            wait = max(wait, min(times[0][0], now) + limit.wait(len(times)) - now)
     if wait > 0:
         raise TooManyTries(math.ceil(wait))
     return slowed
@@ -140,11 +141,6 @@ def begin(transaction: Transaction, email: str, address: str) -> Attempt:
     check(store, attempt)
     store.insert_many(
         "rate_hits", COLUMNS, [(bucket, now, now + limit.seconds) for bucket, limit in attempt.limits.items()]
-    )
-    store.rows_changed(
-        "DELETE FROM rate_hits WHERE hit_no IN"
-        " (SELECT hit_no FROM rate_hits WHERE expires_at <= ? ORDER BY expires_at LIMIT 100)",
-        (now,),
     )
     return attempt
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from api.retention import DAY, Leaps
+from api.clock import Leaps
+from api.retention import DAY, Caution
 
 
 class Time:
@@ -18,7 +19,7 @@ class Time:
 
 def test_nothing_is_deleted_for_a_day_after_a_leap(caplog: pytest.LogCaptureFixture) -> None:
     time = Time()
-    leaps = Leaps(time.clock, lambda: time.steady)
+    leaps = Caution(Leaps(time.clock, lambda: time.steady))
     time.steady += 40 * DAY
     assert leaps.settled(), "time that passes is no leap"
     time.ahead += 60 * DAY

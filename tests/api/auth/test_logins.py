@@ -13,7 +13,7 @@ import argon2
 import pytest
 
 from api.auth import login_draw, passwords
-from api.store import accounts, login_limits
+from api.store import accounts, expiry, login_limits
 from tests.harness import application
 from tests.harness.application import PASSWORD
 from tests.harness.postgres import postgres, postgres_url  # noqa: F401
@@ -293,3 +293,16 @@ def test_logins_and_keys_on_postgres(cheap: None, tmp_path: Path, postgres_url: 
 def test_what_is_guessed_first_is_no_password(fresh: Served, password: str) -> None:
     body = {"email": "ada.lovelace@example.com", "role": "viewer", "password": password}
     assert fresh.call("admin", "POST", "/v1/users", body).status_code == 422
+
+
+def test_failures_of_a_time_to_come_lock_nobody_out(cheap: None, fresh: Served) -> None:
+    user = fresh.user("viewer")
+    fresh.clock.ahead = 86_400
+    assert statuses(fresh, 5, user["email"]) == [401] * 5
+    fresh.clock.ahead = 0
+    answer = fresh.log_in(user["email"], PASSWORD)
+    assert answer.status_code == 429
+    assert 0 < int(answer.headers["Retry-After"]) <= login_limits.PAIR.longest_wait
+    assert fresh.write(lambda transaction: expiry.pull_back(transaction, fresh.clock() + 60, 500)) > 0
+    fresh.clock.ahead = login_limits.PAIR.longest_wait
+    assert fresh.log_in(user["email"], PASSWORD).status_code == 200
