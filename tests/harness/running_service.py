@@ -39,7 +39,12 @@ class Served(Installation):
 
     def __enter__(self) -> Served:
         config = uvicorn.Config(
-            self.application, http=EventProtocol, access_log=False, log_level="warning", lifespan="on"
+            self.application,
+            http=EventProtocol,
+            access_log=False,
+            log_level="warning",
+            lifespan="on",
+            timeout_graceful_shutdown=1,  # for requests of clients that have gone
         )
         self._server = uvicorn.Server(config)
         listener = socket.create_server(("127.0.0.1", 0))
@@ -58,7 +63,8 @@ class Served(Installation):
     ) -> None:
         self.http.close()
         self._server.should_exit = True
-        self._thread.join(20)
+        self._thread.join(60)
+        assert not self._thread.is_alive(), "the service did not stop"
 
     def call(
         self,

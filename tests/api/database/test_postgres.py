@@ -20,6 +20,7 @@ from api.database.models import Organisation
 from api.database.policy_models import Blob, PolicyVersion
 from api.database.postgres import Postgres
 from api.database.transaction import Transaction
+from api.ingestion import pipeline
 from tests.faults.database_faults import HOLD, LIMIT, intact, payment, post, refused, rows
 from tests.harness.application import Service
 from tests.harness.sql_archive import in_transaction
@@ -27,6 +28,8 @@ from tests.harness.sql_archive import in_transaction
 pytestmark = pytest.mark.postgres
 
 GROUP = 64
+PARTS = 2 * pipeline.PART + 6
+"""Events of a group that is written in three parts."""
 MOST_WAITS = 4
 
 
@@ -323,7 +326,7 @@ def test_a_fault_while_a_group_is_written_in_parts_leaves_nothing(
         async with Service(tmp_path, [HOLD, limit], environment=environment) as running:
 
             async def batch(step: int, at: int | None) -> set[int]:
-                events = [payment(f"{step}-{number}") for number in range(80)]
+                events = [payment(f"{step}-{number}") for number in range(PARTS)]
                 return await together(running, events, lambda: setattr(faults, "left", at))
 
             assert await batch(-1, None) == {200}
@@ -336,11 +339,11 @@ def test_a_fault_while_a_group_is_written_in_parts_leaves_nothing(
                     break
                 assert statuses == expected
                 after = await rows(running)
-                added = 80 if statuses == {200} else 0
+                added = PARTS if statuses == {200} else 0
                 for table in ("events", "tool_calls", "approvals", "rate_hits"):
                     assert after[table] == before[table] + added, (step, table)
                 assert await batch(step, None) == {200}
-                assert (await rows(running))["events"] == before["events"] + 80
+                assert (await rows(running))["events"] == before["events"] + PARTS
             assert 15 <= step < 99
             await intact(running)
 
