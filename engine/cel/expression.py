@@ -103,7 +103,9 @@ class Expression:
         fault: Fault | None = None
         purse = [STEPS] if purse is None else purse
         for term in self.terms:
-            unknown = next((partial[each] for each in term.computed if each in partial), None)
+            unknown = None
+            if partial:
+                unknown = next((partial[each] for each in term.computed if each in partial), None)
             verdict = term.evaluate(document, purse) if unknown is None else unknown
             if verdict is False:
                 return False
