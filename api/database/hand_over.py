@@ -47,6 +47,9 @@ class Ingest(Protocol):
     def is_usual(self, event: Any) -> bool:
         """Whether it may be decided by what is in memory."""
 
+    def ends_run(self, event: Any) -> bool:
+        """Whether its run ends with it."""
+
     def limited(self, events: Sequence[Any]) -> list[bool]:
         """Prepare them; of each, whether a rate limit matches it."""
 

@@ -17,12 +17,13 @@ from msgspec.structs import astuple
 
 from api.clock import Leaps
 from api.database.connection import Database
+from api.database.errors import NeedsAnswer
 from api.database.id_index import EVENTS, IdIndex, IndexEntry
-from api.database.lanes.guards import lock_buckets
+from api.database.lanes.guards import Assumed, Outcome, completed, ended, lock_buckets
 from api.database.lanes.keys import KeyRow
 from api.database.transaction import Transaction
 from api.ingestion.event import Incoming
-from api.ingestion.known_runs import KnownRun, KnownRuns
+from api.ingestion.known_runs import KnownCalls, KnownRun, KnownRuns
 from api.ingestion.lookups import KnownEvent, answered, looked_up, remembered
 from api.ingestion.rows import ApprovalRow, CallRow, EventRow, RateHitRow, RunRow, TableRow
 from engine.matching.rate_limit import is_over, window_start
@@ -66,6 +67,8 @@ class Batch:
     call_rows: list[CallRow] = field(default_factory=list)
     approval_rows: list[ApprovalRow] = field(default_factory=list)
     hit_rows: list[RateHitRow] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    """Of calls that are in memory (PostgreSQL)."""
 
     @classmethod
     def open(
@@ -74,6 +77,7 @@ class Batch:
         transaction: Transaction,
         events: Sequence[Incoming],
         known_runs: KnownRuns,
+        known_calls: KnownCalls,
         id_index: IdIndex,
         leaps: Leaps | None = None,
     ) -> Batch:
@@ -81,7 +85,7 @@ class Batch:
         if store.is_sqlite:
             found = looked_up(store, transaction, events, known_runs, id_index)
         elif transaction.assumed is not None:
-            found = remembered(transaction, events, known_runs)
+            found = remembered(transaction, events, known_runs, known_calls)
         else:
             found = answered(transaction.looked_up)
         next_run, next_event = transaction.next_numbers(len(events))
@@ -191,8 +195,11 @@ class Batch:
 
     def complete(self, call: CallRow, completion: str, output: str | None) -> None:
         """Record what became of a call, and its flags."""
-        self.flush_calls()
         call.completed_at = self.transaction.at
+        if self.transaction.assumed is not None:
+            self.outcomes.append((call.call_no, call.completed_at, completion, output, call.flags))
+            return
+        self.flush_calls()
         self.store.change(
             "UPDATE tool_calls SET completed_at = ?, completion = ?, output = ?, flags = ? WHERE call_no = ?",
             (call.completed_at, completion, output, call.flags, call.call_no),
@@ -200,6 +207,8 @@ class Batch:
 
     def write_flags(self, call: CallRow) -> None:
         """Record the flags of a call, leaving its outcome as it is."""
+        if self.transaction.assumed is not None:
+            raise NeedsAnswer
         self.flush_calls()
         self.store.change("UPDATE tool_calls SET flags = ? WHERE call_no = ?", (call.flags, call.call_no))
 
@@ -226,24 +235,34 @@ class Batch:
         self.flush_calls()
 
     def write(self) -> None:
-        """Write all that is left. INVARIANT: runs in the order of their ids, then ids in theirs, so that no
-        two transactions wait for each other."""
+        """Write all that is left. INVARIANT: runs that are known before calls that are, then new runs in the
+        order of their ids, then ids in theirs, so that no two transactions wait for each other."""
         self.changed = [run for run in self.runs.values() if run.new or run.dirty]
         new = sorted((run for run in self.changed if run.new), key=lambda run: run.run_id)
+        if self.transaction.assumed is not None:
+            self._write_assumed(self.transaction.assumed)
         self._insert(RunRow, [run.row() for run in new])
-        for run in self.changed:
-            if not run.new:
-                values = [getattr(run, name) for name in _CHANGING]
-                self.store.change(_UPDATE_RUN, (*values, run.run_no))
+        if self.transaction.assumed is None:
+            for run in self.changed:
+                if not run.new:
+                    values = [getattr(run, name) for name in _CHANGING]
+                    self.store.change(_UPDATE_RUN, (*values, run.run_no))
         if self.store.is_sqlite:
             self.id_index.enter(self.transaction, self.entries, self.next_event - 1)
         else:
             self.id_index.keys.enter(self.transaction, self.keys)
-        if (assumed := self.transaction.assumed) is not None:
-            assumed.held = bool(self.approval_rows)
-            assumed.new_runs = [(run.organisation_id, run.run_id) for run in new]
         self.flush_events()
         self._insert(RateHitRow, self.hit_rows)
+
+    def _write_assumed(self, assumed: Assumed) -> None:
+        """What changes rows that are there already, as long as they are as they were seen."""
+        assumed.held = bool(self.approval_rows)
+        assumed.changed_runs = [(run.organisation_id, run.run_id) for run in self.changed]
+        ends = [(run.run_no, run.status, str(run.ended_at)) for run in self.changed if not run.new]
+        if ends:
+            self.store.change(*ended(ends))
+        if self.outcomes:
+            self.store.change(*completed(self.outcomes))
 
     def _insert(self, kind: type[TableRow], rows: Sequence[TableRow]) -> None:
         if rows:

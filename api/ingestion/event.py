@@ -100,6 +100,10 @@ class Incoming(msgspec.Struct):
         """The same of its tool call."""
         return call_key(self.caller.organisation_id, self.body.runId, self.metadata["toolCallId"])
 
+    @property
+    def ends_run(self) -> bool:
+        return self.body.eventType in ("run.completed", "run.failed")
+
     def is_limited(self) -> bool:
         """Whether a policy with a rate limit matches it, by what it was evaluated to."""
         if self.evaluated is None:

@@ -1,13 +1,17 @@
-"""Runs as the last transactions of this process left them, so that a batch need not read them again."""
+"""Runs, and calls whose outcome is to come, as the last transactions of this process left them, so that a
+batch need not read them again."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from api.database.audit_chain import Tip
 from api.database.transaction import Transaction
-from api.ingestion.rows import RunRow
+from api.ingestion.rows import CallRow, RunRow
 from api.store.call_facts import facts_of_run
 
 _NO_RUNS: Final[dict[str, KnownRun]] = {}
@@ -16,6 +20,8 @@ MOST_REMEMBERED = 10_000
 """Runs of one organisation."""
 MOST_CHARACTERS = 8 * 2**20
 """Of what those runs tell of themselves; as objects it takes several times as many bytes."""
+
+MOST_CALLS = 10_000
 
 
 class KnownRun(RunRow):
@@ -64,18 +70,19 @@ class KnownRuns:
 
     def last_facts(self, organisation_id: str, run_id: str) -> dict[str, Any] | None:
         """The facts of the run as it was last seen; for any thread."""
-        run = self._runs.get(organisation_id, _NO_RUNS).get(run_id)
+        run = self.find(organisation_id, run_id)
         return None if run is None else run.known_facts
 
-    def knows(self, organisation_id: str, run_id: str) -> bool:
-        return run_id in self._runs.get(organisation_id, _NO_RUNS)
+    def find(self, organisation_id: str, run_id: str) -> KnownRun | None:
+        """The run as it was seen last."""
+        return self._runs.get(organisation_id, _NO_RUNS).get(run_id)
 
     def remembered(self, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], KnownRun]:
         """The wanted runs as they were seen last (PostgreSQL); whoever takes them checks that they are still
         so, and changes none."""
         found = {}
         for organisation_id, run_id in wanted:
-            run = self._runs.get(organisation_id, _NO_RUNS).get(run_id)
+            run = self.find(organisation_id, run_id)
             if run is not None:
                 found[organisation_id, run_id] = run
         return found
@@ -113,3 +120,27 @@ class KnownRuns:
             runs[run.run_id] = run
             self._lengths[run.organisation_id] = all_of_them
         self._tips.update(tips)
+
+
+class KnownCalls:
+    """Calls that are allowed and have no outcome yet (PostgreSQL). What is taken from here may have changed,
+    and guards check it."""
+
+    def __init__(self) -> None:
+        self._calls: dict[tuple[int, int], CallRow] = {}
+        """By run and hash of the call's id; the one that was seen last is at the end."""
+        self._keeping = threading.Lock()
+
+    def find(self, run: KnownRun, call_hash: int) -> CallRow | None:
+        return self._calls.get((run.run_no, call_hash))
+
+    def keep(self, calls: Iterable[CallRow]) -> None:
+        """After the commit, on any thread: calls that were decided or looked up."""
+        with self._keeping:
+            for call in calls:
+                place = call.run_no, call.call_hash
+                self._calls.pop(place, None)
+                if call.status == "allowed" and call.completed_at is None:
+                    self._calls[place] = replace(call, reason="", matched="", shadow="", facts="")
+            while len(self._calls) > MOST_CALLS:
+                del self._calls[next(iter(self._calls))]

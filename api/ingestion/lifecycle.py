@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from api.database.errors import NeedsAnswer
 from api.ingestion.batch import Batch
 from api.ingestion.event import Incoming, Receipt, payload_digest
 from api.ingestion.known_runs import KnownRun
@@ -29,7 +30,7 @@ def report(batch: Batch, event: Incoming, run: KnownRun, policy_revision: int, h
     details: dict[str, Any] = {"eventType": body.eventType, **event.origin()}
     match body.eventType:
         case "run.started":
-            _start(run, event)
+            _start(batch, run, event)
         case "run.completed" | "run.failed":
             if _end(batch, event, run):
                 details["cancelApprovals"] = True
@@ -65,10 +66,12 @@ def report(batch: Batch, event: Incoming, run: KnownRun, policy_revision: int, h
     )
 
 
-def _start(run: KnownRun, event: Incoming) -> None:
+def _start(batch: Batch, run: KnownRun, event: Incoming) -> None:
     """The first `run.started` gives the run's facts; a later one cannot change what policies saw."""
     if any(value is not None for value in (run.task, run.model, run.reason, run.agent_context)):
         return
+    if batch.transaction.assumed is not None and not run.new:
+        raise NeedsAnswer  # INVARIANT: a run that is remembered changes by its end alone
     metadata = event.metadata
     context = metadata.get("agentContext")
     run.task, run.model = metadata.get("task"), metadata.get("model")
@@ -99,6 +102,8 @@ def _completed(batch: Batch, event: Incoming, run: KnownRun, is_halted: bool) ->
     call = batch.call(run, event)
     if call is not None and call.tool_call_id != metadata["toolCallId"]:
         call = None
+    if call is None and transaction.assumed is not None:
+        raise NeedsAnswer  # it is not remembered, so it may be there
     gap = _gap(call, metadata)
     if call is not None and gap is not None:
         call.add_flag(GAP)

@@ -7,6 +7,7 @@ On SQLite it is looked up inside the transaction; on PostgreSQL it is asked toge
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 
 import msgspec
@@ -18,7 +19,7 @@ from api.database.lanes.session import Rows, Statement
 from api.database.sqlite.bloom_filter import Key
 from api.database.transaction import Transaction
 from api.ingestion.event import Incoming
-from api.ingestion.known_runs import KnownRun, KnownRuns
+from api.ingestion.known_runs import KnownCalls, KnownRun, KnownRuns
 from api.ingestion.rows import CallRow, RunRow, columns
 from engine.matching.rate_limit import bucket
 
@@ -120,13 +121,24 @@ def answered(rows: Sequence[Rows]) -> Found:
     return Found(places, learnt, _calls(calls), _known(known))
 
 
-def remembered(transaction: Transaction, events: Sequence[Incoming], known_runs: KnownRuns) -> Found:
-    """Nothing but the runs in memory, which are as they were seen last: events and calls are new until an
-    index says otherwise."""
+def remembered(
+    transaction: Transaction, events: Sequence[Incoming], known_runs: KnownRuns, known_calls: KnownCalls
+) -> Found:
+    """Nothing but the runs in memory, and the calls there whose outcome has come, all as they were seen last:
+    other calls and the events are new until an index says otherwise. Copies, as far as they may change."""
     assert transaction.assumed is not None
-    runs = known_runs.remembered(_places(events))
-    transaction.assumed.runs = {run.run_no: run.state for run in runs.values()}
-    return Found(runs)
+    found = Found(known_runs.remembered(_places(events)))
+    transaction.assumed.runs = {run.run_no: run.state for run in found.runs.values()}
+    for event in events:
+        place = event.caller.organisation_id, event.body.runId
+        run = found.runs.get(place)
+        if run is None or event.call is not None:
+            continue
+        if event.ends_run:
+            found.runs[place] = copy(run)
+        elif (call := known_calls.find(run, event.call_hash)) is not None:
+            found.calls[(run.run_no, event.call_hash)] = copy(call)
+    return found
 
 
 def _places(events: Iterable[Incoming]) -> set[Place]:

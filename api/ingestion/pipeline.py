@@ -25,7 +25,6 @@ from api.caller import Caller
 from api.clock import Leaps
 from api.database.audit_chain import Position
 from api.database.connection import Database
-from api.database.errors import NeedsAnswer
 from api.database.id_index import IdIndex
 from api.database.lanes.session import Statement
 from api.database.table import counter
@@ -35,7 +34,7 @@ from api.ingestion.batch import Batch
 from api.ingestion.decide import decide, halted
 from api.ingestion.evaluation import Evaluator, PutOff
 from api.ingestion.event import Answer, EventRefused, Incoming, Receipt, same_body
-from api.ingestion.known_runs import KnownRun, KnownRuns
+from api.ingestion.known_runs import KnownCalls, KnownRun, KnownRuns
 from api.ingestion.lifecycle import report
 from api.ingestion.lookups import KnownEvent, asked
 from api.ingestion.quotas import ProcessorTime
@@ -87,6 +86,7 @@ class Ingestion:
         self._leaps = leaps
         self._halts = HaltBook()
         self._known_runs = KnownRuns()
+        self._known_calls = KnownCalls()
         self.evaluator = Evaluator(rules, self._known_runs, processor_time)
         self.prepare = self.evaluator.prepare
         self._approvals_page = f"{frontend}/approvals?approvalId="
@@ -97,11 +97,21 @@ class Ingestion:
         return asked(events)
 
     def is_usual(self, event: Incoming) -> bool:
-        """A call, or the start of a run that is new: all that they need is in memory."""
+        """All that it needs is in memory: a call, the start of a run that is new, or what becomes of a run
+        and a call that are known."""
         if event.call is not None:
             return True
-        is_known = self._known_runs.knows(event.caller.organisation_id, event.body.runId)
-        return event.body.eventType == "run.started" and not is_known
+        run = self._known_runs.find(event.caller.organisation_id, event.body.runId)
+        if event.body.eventType == "run.started":
+            return run is None
+        if run is None:
+            return False
+        if "toolCallId" in event.metadata:
+            return self._known_calls.find(run, event.call_hash) is not None
+        return event.metadata.get("cancelApprovals") is not True
+
+    def ends_run(self, event: Incoming) -> bool:
+        return event.ends_run
 
     def limited(self, events: Sequence[Incoming]) -> list[bool]:
         self.prepare(events)
@@ -127,7 +137,8 @@ class Ingestion:
         self, transaction: Transaction, events: Sequence[Incoming], *, repeatable: bool
     ) -> list[Answer | Exception]:
         self._refresh(transaction, repeatable)
-        batch = Batch.open(self._store, transaction, events, self._known_runs, self._id_index, self._leaps)
+        known = self._known_runs, self._known_calls
+        batch = Batch.open(self._store, transaction, events, *known, self._id_index, self._leaps)
         answers: list[Answer | Exception] = []
         together = self._store.is_sqlite or transaction.assumed is not None
         part = len(events) if together else PART
@@ -154,6 +165,8 @@ class Ingestion:
         tips = {}
         if self._store.is_sqlite:
             tips = {each: transaction.tip(each) for each in batch.organisations}
+        else:
+            self._known_calls.keep(batch.calls.values())
         self._known_runs.keep(batch.learnt, batch.changed, tips)
         metrics.recorded(batch.event_types, batch.statuses)
 
@@ -202,8 +215,6 @@ class Ingestion:
         if call is not None:
             receipt = self._repeated(batch, event, run, call)
         elif evaluated is None:
-            if batch.transaction.assumed is not None and not run.new:
-                raise NeedsAnswer  # INVARIANT: a run that others may see is not changed
             receipt = report(batch, event, run, self._rules_revision(), self._halts)
         else:
             halt = self._halts.covering(run.organisation_id, run.agent_id, run.run_id)

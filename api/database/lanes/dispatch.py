@@ -2,10 +2,11 @@
 
 A lane that is free takes all that waits. What it has decided rests on what is in memory, and guards fail the
 transaction where that is not so any more; it then goes to the writer's thread, which looks up and locks
-first. So does whatever is unusual: an outcome, the end of a run, an event that was reported before.
+first. So does whatever is unusual: the outcome of a call that is not remembered, an event that was reported
+before.
 
-INVARIANT: events of one run keep their order: one that is the thread's waits for those on the loop's lanes,
-and no event overtakes those of its run that the thread has, or that make the run.
+INVARIANT: events of one run keep their order: one that is the thread's, or ends the run, waits for those on
+the loop's lanes, and no event overtakes those of its run that the thread has, or that make or end the run.
 INVARIANT: an event is in one place at a time - here, on a lane, or the thread's - and is decided again only
 when nothing of it is committed, or by look-ups that find what is.
 """
@@ -97,8 +98,8 @@ class Lanes:
         self._opening = False
         self._flying: Counter[Place] = Counter()
         """Runs with events on lanes."""
-        self._made: set[Place] = set()
-        """Those of them that are new."""
+        self._changing: set[Place] = set()
+        """Those of them that are new, or end."""
         self._away: Counter[Place] = Counter()
         """Runs with events on the thread."""
         self._closing: threading.Event | None = None
@@ -214,7 +215,8 @@ class Lanes:
         size = 0
         for number, entry in enumerate(self._entries):
             place = _place(entry)
-            if place in waiting or self._away[place] or place in self._made:
+            waits = place in waiting or self._away[place] or place in self._changing
+            if waits or (self._flying[place] and self._ingest.ends_run(entry.event)):
                 waiting.add(place)
             elif self._ingest.is_usual(entry.event):
                 usual.add(number)
@@ -255,22 +257,22 @@ class Lanes:
         places = [_place(entry) for entry in batch]
         self._flying.update(places)
         assumed = assembled.transaction.assumed
-        new = set() if assumed is None else set(assumed.new_runs) & set(places)
-        self._made |= new
-        lane.run(assembled.statements, partial(self._ended, lane, batch, assembled, new))
+        changing = set() if assumed is None else set(assumed.changed_runs) & set(places)
+        self._changing |= changing
+        lane.run(assembled.statements, partial(self._ended, lane, batch, assembled, changing))
 
     def _ended(
         self,
         lane: LoopLane,
         batch: list[Entry],
         assembled: Assembled,
-        new: set[Place],
+        changing: set[Place],
         error: Exception | None,
     ) -> None:
         self._trip += (perf_counter() - assembled.begun - self._trip) / 8
         self._flying.subtract(_place(entry) for entry in batch)
         self._flying += Counter()  # what has come to nothing goes
-        self._made -= new
+        self._changing -= changing
         try:
             self._writer.assembled_ended(batch, assembled, committed=error is None)
         finally:

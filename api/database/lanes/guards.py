@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from api.database.lanes.lease import LANE, MOVE, Lane
 from api.database.lanes.locks import EVENTS, LOCK_BUCKETS, SHARED, bucket_hash
@@ -34,7 +34,7 @@ _RUNS = (
     f"SELECT COUNT(*) FROM unnest(?::bigint[], ?::bigint[]) AS w(no, state)"
     f" JOIN runs AS r ON r.run_no = w.no WHERE w.state = {RUN_STATE}"
 )
-_CHANGED = (
+_MOVED = (
     "SELECT 1 FROM counters WHERE value <> CASE name"
     + "".join(f" WHEN '{name}' THEN ?::bigint" for name in COUNTERS)
     + " ELSE value END AND (name <> 'policies' OR value > ?::bigint)"
@@ -42,7 +42,7 @@ _CHANGED = (
 """A set of policies that is newer than the database says is about to be recorded there."""
 _GUARD = (
     f"WITH moved AS ({MOVE}) SELECT governance_guard((SELECT COUNT(*) FROM moved) = 1, '{LANE}'),"
-    f" governance_guard(NOT EXISTS ({_CHANGED}), '{STATE}'),"
+    f" governance_guard(NOT EXISTS ({_MOVED}), '{STATE}'),"
     f" governance_guard(({_RUNS}) = ?::bigint, '{RUN}')"
 )
 _HOLD_RUNS = "SELECT 1 FROM runs WHERE run_no = ANY (?::bigint[]) ORDER BY run_no FOR SHARE"
@@ -52,6 +52,25 @@ _LIMITS = (
     " WHERE (SELECT COUNT(*) FROM rate_hits AS h WHERE h.bucket = w.bucket AND h.at > w.since) > w.most),"
     f" '{LIMIT}')"
 )
+_COMPLETE = (
+    "WITH done AS (UPDATE tool_calls AS c"
+    " SET completed_at = w.at, completion = w.completion, output = w.output, flags = w.flags"
+    " FROM unnest(?::bigint[], ?::text[], ?::text[], ?::text[], ?::text[])"
+    " AS w(no, at, completion, output, flags)"
+    " WHERE c.call_no = w.no AND c.completed_at IS NULL AND c.status = 'allowed' RETURNING 1)"
+    f" SELECT governance_guard((SELECT COUNT(*) FROM done) = ?::bigint, '{RUN}')"
+)
+_END = (
+    "WITH ended AS (UPDATE runs AS r SET status = w.status, ended_at = w.at"
+    " FROM unnest(?::bigint[], ?::text[], ?::text[]) AS w(no, status, at)"
+    " WHERE r.run_no = w.no AND r.ended_at IS NULL RETURNING 1)"
+    f" SELECT governance_guard((SELECT COUNT(*) FROM ended) = ?::bigint, '{RUN}')"
+)
+
+Outcome = tuple[int, str, str, str | None, str]
+"""Number of a call; when it was completed, how, what it gave back; its flags."""
+Ended = tuple[int, str, str]
+"""Number of a run; how and when it ended."""
 
 
 @dataclass(slots=True)
@@ -61,8 +80,8 @@ class Assumed:
     counters: dict[str, int]
     runs: dict[int, int] = field(default_factory=dict)
     """Number of a run to its state, see `RUN_STATE`."""
-    new_runs: list[tuple[str, str]] = field(default_factory=list)
-    """Organisation and id of runs that are thought to be new."""
+    changed_runs: list[tuple[str, str]] = field(default_factory=list)
+    """Organisation and id of runs that are thought to be new, or that end."""
     held: bool = False
     """A call waits for a person, and its run must not end meanwhile."""
     limits: dict[str, tuple[float, int]] = field(default_factory=dict)
@@ -83,6 +102,22 @@ class Assumed:
             since, most = [since for since, _ in windows], [most for _, most in windows]
             statements.append((_LIMITS, (names, _array(since), _array(most))))
         return statements
+
+
+def completed(outcomes: Iterable[Outcome]) -> Statement:
+    """What came of calls that are allowed and have no outcome yet, or nothing of the transaction."""
+    return _changed(_COMPLETE, outcomes)
+
+
+def ended(runs: Iterable[Ended]) -> Statement:
+    """The end of runs that have none yet, or nothing of the transaction."""
+    return _changed(_END, runs)
+
+
+def _changed(statement: str, rows: Iterable[tuple[Any, ...]]) -> Statement:
+    """In the order of their numbers, like everybody who locks several."""
+    numbers, *others = zip(*sorted(rows), strict=True)
+    return statement, [_array(numbers), *map(list, others), str(len(numbers))]
 
 
 def lock_buckets(names: Iterable[str]) -> Statement:

@@ -9,7 +9,7 @@ import pytest
 
 from api.audit import checkpoints
 from api.audit.checkpoints import Checkpointer
-from tests.api.audit.test_verification import played, verified
+from tests.api.audit.test_verification import changed, played, verified
 from tests.harness.application import Service
 
 
@@ -28,5 +28,49 @@ def test_a_clock_that_was_ahead_does_not_hold_up_the_signing(
         assert checkpointer.lags
         assert await write(checkpointer.sign) is not None
         assert not checkpointer.lags and (await verified(service))["unsigned"] == 0
+
+    played(tmp_path, steps)
+
+
+async def signed(service: Service, checkpointer: Checkpointer, number: int) -> None:
+    """One more record, and a checkpoint of it."""
+    service.clock.advance(2)
+    fields = {"toolCallId": f"call-{number}", "toolName": "look", "inputPayload": {}}
+    assert (await service.report("agent", number, "tool.called", **fields)).status_code == 200
+    assert await service.context.writer.write(checkpointer.sign) is not None
+
+
+def test_checkpoints_that_were_removed_leave_a_gap(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        checkpointer = Checkpointer(service.context.audit_key)
+        await signed(service, checkpointer, 6)
+        await changed(service, "DELETE FROM checkpoints")
+        await signed(service, checkpointer, 7)
+        found = await verified(service)
+        (problem,) = found["problems"]
+        assert problem.startswith("checkpoints 1 to 2 are missing")
+        assert (found["valid"], found["checkpoint"], found["unsigned"]) == (False, 3, 0)
+        await signed(service, checkpointer, 8)
+        await changed(service, "DELETE FROM checkpoints WHERE number = 3")
+        (problem,) = (await verified(service))["problems"]
+        assert problem.startswith("checkpoints 1 to 3 are missing")
+
+    played(tmp_path, steps)
+
+
+def test_what_follows_missing_checkpoints_is_held_against_the_log(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        checkpointer = Checkpointer(service.context.audit_key)
+        for number in range(6, 9):
+            await signed(service, checkpointer, number)
+        await changed(service, "DELETE FROM checkpoints WHERE number = 2")
+        found = await verified(service)
+        (problem,) = found["problems"]
+        assert problem.startswith("checkpoint 2 is missing")
+        assert (found["checkpoint"], found["unsigned"]) == (4, 0)
+        await changed(service, "UPDATE checkpoints SET number = 2 WHERE number = 3")
+        found = await verified(service)
+        assert "checkpoint 2 was changed" in found["problems"][0], found["problems"]
+        assert found["checkpoint"] == 1
 
     played(tmp_path, steps)

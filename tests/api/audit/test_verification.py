@@ -270,47 +270,6 @@ def test_a_checkpoint_names_only_what_has_grown_and_one_comes_a_second(tmp_path:
     played(tmp_path, steps)
 
 
-def test_checkpoints_that_were_removed_leave_a_gap(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
-        checkpointer = Checkpointer(service.context.audit_key)
-        service.clock.advance(2)
-        await service.report("agent", 6, "tool.called", toolCallId="c-4", toolName="look", inputPayload={})
-        await service.context.writer.write(checkpointer.sign)
-        await changed(service, "DELETE FROM checkpoints")
-        service.clock.advance(2)
-        await service.context.writer.write(checkpointer.sign)
-        found = await verified(service)
-        (problem,) = found["problems"]
-        assert problem.startswith("checkpoints 1 to 2 are missing")
-        assert (found["valid"], found["checkpoint"], found["unsigned"]) == (False, 3, 0)
-        await service.report("agent", 7, "tool.called", toolCallId="c-5", toolName="look", inputPayload={})
-        service.clock.advance(2)
-        await service.context.writer.write(checkpointer.sign)
-        await changed(service, "DELETE FROM checkpoints WHERE number = 3")
-        (problem,) = (await verified(service))["problems"]
-        assert problem.startswith("checkpoints 1 to 3 are missing")
-
-
-def test_what_follows_missing_checkpoints_is_held_against_the_log(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
-        checkpointer = Checkpointer(service.context.audit_key)
-        for number in range(6, 9):
-            service.clock.advance(2)
-            await service.report("agent", number, "tool.called", toolCallId=f"c-{number}", toolName="look")
-            await service.context.writer.write(checkpointer.sign)
-        await changed(service, "DELETE FROM checkpoints WHERE number = 2")
-        found = await verified(service)
-        (problem,) = found["problems"]
-        assert problem.startswith("checkpoint 2 is missing")
-        assert (found["checkpoint"], found["unsigned"]) == (4, 0)
-        await changed(service, "UPDATE checkpoints SET number = 2 WHERE number = 3")
-        found = await verified(service)
-        assert "checkpoint 2 was changed" in found["problems"][0], found["problems"]
-        assert found["checkpoint"] == 1
-
-    played(tmp_path, steps)
-
-
 def test_a_stored_answer_is_held_against_its_record(tmp_path: Path) -> None:
     async def steps(service: Service) -> None:
         await changed(

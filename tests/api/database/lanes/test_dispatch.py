@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from api.auth.credentials import key_digest
+from api.database.lanes.loop_lane import LoopLane
 from api.database.writer import Writer
 from api.ingestion.lookups import answered, asked
 from api.ingestion.validation import checked
@@ -233,5 +234,126 @@ def test_whoever_finds_an_event_finds_its_run_and_call(tmp_path: Path, postgres_
             found += [await store.read(store.rows, *each) for each in statements[split:]]
             batch = answered(found)
             assert not batch.known or (batch.runs and batch.calls), split
+
+    played(tmp_path, postgres_url, steps)
+
+
+class Trips:
+    """Counts pipelines of lanes, each one way to the server, and events that a lane left to the thread, which
+    goes twice."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lanes = self.thread = 0
+        run, take = LoopLane.run, Writer.take
+
+        def counted_run(lane: LoopLane, *arguments: Any) -> None:
+            self.lanes += 1
+            run(lane, *arguments)
+
+        def counted_take(writer: Writer, entries: Any) -> None:
+            self.thread += len(entries)
+            take(writer, entries)
+
+        monkeypatch.setattr(LoopLane, "run", counted_run)
+        monkeypatch.setattr(Writer, "take", counted_take)
+
+    def since(self) -> tuple[int, int]:
+        counted = self.lanes, self.thread
+        self.lanes = self.thread = 0
+        return counted
+
+
+def became(name: str, kind: str, run: str = "run-1", **others: Any) -> dict[str, Any]:
+    return event(f"became-{name}", kind, AT, {"runId": run, **others})
+
+
+async def kept(running: Service, run: str = "run-1") -> dict[str, Any]:
+    return (await running.call("admin", "GET", f"/v1/runs/{run}")).json()  # type: ignore[no-any-return]
+
+
+def test_what_becomes_of_a_call_and_a_run_takes_one_way(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips = Trips(monkeypatch)
+
+    async def once(running: Service, body: dict[str, Any]) -> None:
+        trips.since()
+        answer = await post(running, body)
+        assert answer.status_code == 200, answer.text
+        assert trips.since() == (1, 0), body["eventType"]
+        again = await post(running, body)
+        assert again.content == answer.content and again.headers["idempotent-replay"] == "true"
+
+    async def steps(running: Service) -> None:
+        await once(running, became("start", "run.started", task="t"))
+        await once(running, look(1))
+        await once(running, became("done", "tool.completed", toolCallId="c1", outputPayload={"a": 1}))
+        await once(running, look(2))
+        await once(running, became("failed", "tool.failed", toolCallId="c2"))
+        await once(running, look(3))
+        await once(running, became("news", "custom.news"))
+        await once(running, became("end", "run.completed"))
+        await once(running, look(4))
+        found = await kept(running)
+        assert found["status"] == "completed" and found["endedAt"] and found["task"] == "t"
+        calls = {call["toolCallId"]: call for call in found["toolCalls"]}
+        assert [calls[f"c{n}"]["flags"] for n in range(1, 5)] == [[], [], [], ["after_run_ended"]]
+        assert calls["c1"]["completedAt"] and calls["c2"]["completedAt"] and not calls["c3"]["completedAt"]
+        trips.since()
+        many = [look(f"m{n}", f"run-m{n % 5}") for n in range(40)]
+        await asyncio.gather(*(post(running, body) for body in many))
+        done = [became(f"m{n}", "tool.completed", f"run-m{n % 5}", toolCallId=f"cm{n}") for n in range(40)]
+        trips.since()
+        answers = await asyncio.gather(*(post(running, body) for body in done))
+        assert {answer.status_code for answer in answers} == {200}
+        assert trips.since()[1] == 0
+
+    played(tmp_path, postgres_url, steps)
+
+
+def test_what_another_node_has_changed_is_looked_up(tmp_path: Path, postgres_url: str, lanes: Lanes) -> None:
+    """A remembered call was completed, and a remembered run ended, by others."""
+
+    async def steps(running: Service) -> None:
+        for number in (1, 2):
+            assert (await post(running, look(number))).status_code == 200
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute(
+                "UPDATE tool_calls SET completed_at = %s, completion = 'completed' WHERE tool_call_id = 'c1'",
+                (AT,),
+            )
+        answer = await post(running, became("c1", "tool.completed", toolCallId="c1"))
+        assert answer.status_code == 200 and lanes.failed == 1
+        answer = await post(running, became("c2", "tool.completed", toolCallId="c2"))
+        assert answer.status_code == 200 and lanes.failed == 1
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute(
+                "UPDATE runs SET status = 'failed', ended_at = %s WHERE run_id = 'run-1'", (AT,)
+            )
+        answer = await post(running, became("end", "run.completed"))
+        assert answer.status_code == 200 and lanes.failed == 2
+        found = await kept(running)
+        assert (found["status"], found["endedAt"]) == ("failed", AT)
+        flags = {call["toolCallId"]: call["flags"] for call in found["toolCalls"]}
+        assert flags == {"c1": ["enforcement_gap"], "c2": []}
+
+    played(tmp_path, postgres_url, steps)
+
+
+def test_of_two_outcomes_at_once_the_first_counts(tmp_path: Path, postgres_url: str) -> None:
+    async def steps(running: Service) -> None:
+        for turn in range(8):
+            assert (await post(running, look(turn))).status_code == 200
+            same = {"toolCallId": f"c{turn}"}
+            answers = await asyncio.gather(
+                *(post(running, became(f"{turn}-{n}", "tool.completed", **same)) for n in range(3)),
+                post(running, became(f"{turn}-end", "run.completed")),
+            )
+            assert {answer.status_code for answer in answers} == {200}
+        found = await kept(running)
+        assert {tuple(call["flags"][-1:]) for call in found["toolCalls"]} == {("enforcement_gap",)}
+        with psycopg.connect(postgres_url) as connection:
+            rows = connection.execute("SELECT count(*) FROM audit WHERE type = 'enforcement.gap'").fetchone()
+        assert rows == (16,)
 
     played(tmp_path, postgres_url, steps)
