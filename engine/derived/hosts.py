@@ -41,7 +41,7 @@ _WHOLE: Final = re.compile(
     r"(?:[A-Za-z][A-Za-z0-9+.-]{1,30}:)?[/\\]{2}|(?:https?|wss?|ftps?):(?!\d+$)", re.IGNORECASE
 )
 """How a value begins that is one URL to its end; browsers need no slashes."""
-_GIVEN: Final = re.compile(r"-{0,2}[\w.-]+=(?=[A-Za-z][A-Za-z0-9+.-]{1,30}:)|-[A-Za-z](?=https?:)")
+_GIVEN: Final = re.compile(r"\A-{0,2}[\w.-]+=(?=[A-Za-z][A-Za-z0-9+.-]{1,30}:)|\A-[A-Za-z](?=https?:)")
 """What stands before the URL in a word, such as `--url=`."""
 _SEVERAL: Final = re.compile(r"(?<=[\s,;])(?=[A-Za-z][A-Za-z0-9+.-]{1,30}:[/\\]{2})")
 _IGNORED: Final = re.compile(r"[\t\n\r]+")
