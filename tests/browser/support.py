@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, Playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Playwright, expect
 
 from tests.harness.application import PASSWORD
 from tests.harness.running_service import Served
@@ -34,8 +34,9 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-PATIENCE = 10_000
+PATIENCE = 30_000
 """Milliseconds that anything on a page may take before a test fails."""
+expect.set_options(timeout=PATIENCE)
 
 POLICIES = (
     {

