@@ -59,10 +59,12 @@ def open_policies(
             "run `git init` there, or leave the setting out",
             settings.policies_dir,
         )
+    inactive = Inactive()
 
     def changed(changes: Sequence[FileChange]) -> None:
         _tell_of_unknown(store, live, {each.subject.organisation_id for each in changes})
         _tell_of_lost(repository, changes)
+        inactive.tell(live)
 
     live = LivePolicies(
         repository,
@@ -72,6 +74,7 @@ def open_policies(
     )
     live.start(progress)
     _tell_of_unknown(store, live, live.snapshot.organisations())
+    inactive.tell(live)
     live.watch()
     if settings.git == "commit":
         commits.start()
@@ -80,6 +83,19 @@ def open_policies(
     finally:
         live.close()
         commits.close()
+
+
+class Inactive:
+    """Tells the log of policies that wait for a setting of their organisation, each once."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def tell(self, live: LivePolicies) -> None:
+        messages = {each["message"] for each in live.inactive()}
+        for message in sorted(messages - self._told):
+            log.warning("%s", message)
+        self._told = messages
 
 
 def unknown_organisations(live: LivePolicies) -> list[Problem]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from engine.conditions.settings import how_to_set, told
 from engine.errors import ArchiveUnavailable, DocumentError, EngineError, Problem, StorageError
 from engine.gc_pause import gc_paused
 from engine.matching.ruleset import Ruleset
@@ -60,6 +61,21 @@ class _Live:
     """Of an organisation that has nothing of its own."""
 
 
+def _inactive(live: _Live) -> list[dict[str, Any]]:
+    return [
+        {
+            "policyId": policy_id,
+            "organisationId": organisation_id,
+            "missingSettings": list(rule.lacking),
+            "message": f"`{policy_id}` is inactive until {told(rule.lacking)}: "
+            + how_to_set(rule.lacking[0], organisation_id),
+        }
+        for organisation_id, ruleset in sorted(live.rulesets.items())
+        for policy_id, rule in ruleset.rules.items()
+        if rule.lacking and live.snapshot.of(organisation_id)[policy_id].policy.enabled
+    ]
+
+
 class LivePolicies:
     """The newest snapshot with its compiled rule sets, and the ways to change it. Safe from any thread.
 
@@ -83,6 +99,7 @@ class LivePolicies:
         self._warnings = warnings
         self._monotonic = monotonic
         self._live = _Live()
+        self._inactive: tuple[_Live, list[dict[str, Any]]] | None = None
         self._swapping = threading.Lock()
         self._compacting: set[str] = set()
         self._reporting = threading.Lock()
@@ -111,7 +128,8 @@ class LivePolicies:
         return live.rulesets.get(organisation_id, live.empty)
 
     def health(self) -> dict[str, Any]:
-        """`{revision, count, stale, errors, warnings}`: stale when the files say what is not in force."""
+        """`{revision, count, stale, inactive, errors, warnings}`: stale when the files say what is not in
+        force."""
         live, problems = self._live, self.repository.problems
         if self._failure is not None:
             problems = (self._failure, *problems)
@@ -119,11 +137,19 @@ class LivePolicies:
             "revision": live.snapshot.revision,
             "count": live.snapshot.count,
             "stale": bool(problems),
+            "inactive": self.inactive()[:MOST_TOLD],
             "errors": [described(problem) for problem in problems[:MOST_TOLD]],
             "warnings": [
                 described(problem) for problem in (*self._warnings(), *self.repository.overlooked)[:MOST_TOLD]
             ],
         }
+
+    def inactive(self) -> list[dict[str, Any]]:
+        """The enabled policies that lack a setting of their organisation, and what to do about each."""
+        live = self._live
+        if self._inactive is None or self._inactive[0] is not live:
+            self._inactive = live, _inactive(live)
+        return self._inactive[1]
 
     # ---- writing ---------------------------------------------------------------------------------------
 
@@ -201,16 +227,24 @@ class LivePolicies:
     def _compiled(self, live: _Live, organisation_id: str, snapshot: Snapshot) -> Ruleset:
         ruleset, revision = live.rulesets.get(organisation_id), snapshot.revision
         policies, before = snapshot.of(organisation_id), live.snapshot.of(organisation_id)
-        tools = snapshot.tools_of(organisation_id)
+        tools, settings = snapshot.tools_of(organisation_id), snapshot.settings_of(organisation_id)
+
+        def built() -> Ruleset:
+            return Ruleset.build((each.policy for each in policies.values()), revision, tools, settings)
+
         if ruleset is None or tools != ruleset.tools.sets:
-            return Ruleset.build((stored.policy for stored in policies.values()), revision, tools)
+            return built()
         changes: dict[str, Policy | None] = {}
         if before is not policies:
             changes = {key: each.policy for key, each in policies.items() if before.get(key) is not each}
             changes |= dict.fromkeys(before.keys() - policies.keys())
+        if settings != ruleset.settings:
+            # Whoever reads a setting is compiled anew, in this one step.
+            readers = (key for key, rule in ruleset.rules.items() if rule.reads and key not in changes)
+            changes |= {key: policies[key].policy for key in readers}
         if len(changes) > len(policies) // 2 + 100:
-            return Ruleset.build((stored.policy for stored in policies.values()), revision, tools)
-        return ruleset.changed(changes, revision)
+            return built()
+        return ruleset.changed(changes, revision, settings)
 
     def _compact(self, organisation_id: str) -> None:
         """Rebuild the big index aside, in a thread, and swap it in."""

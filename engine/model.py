@@ -125,6 +125,15 @@ class ToolSet:
 
 
 @dataclass(frozen=True, slots=True)
+class OrganisationSettings:
+    """What policies need to know of an organisation, by name; see `conditions.settings` for the names."""
+
+    values: Mapping[str, Json] = field(default_factory=dict)
+    version: int = 0
+    organisation_id: str = "default"
+
+
+@dataclass(frozen=True, slots=True)
 class Condition:
     """One entry of `matchConditions`: either `field` + `operator` (+ `value`), or `expression`."""
 

@@ -231,5 +231,16 @@ _KEYWORDS: Final[Mapping[str, Callable[[Json, str], Accepts]]] = {
 _OF_TEXTS: Final = frozenset({"minLength", "maxLength", "pattern"})
 _READ_WITH_OTHERS: Final = frozenset({"additionalProperties", "then", "else"}) | _OF_TEXTS
 _ANNOTATIONS: Final = frozenset(
-    {"$schema", "$id", "$defs", "title", "description", "default", "format", "writeOnly", "x-must"}
+    {
+        "$schema",
+        "$id",
+        "$defs",
+        "title",
+        "description",
+        "default",
+        "format",
+        "writeOnly",
+        "x-must",
+        "x-sample",
+    }
 )

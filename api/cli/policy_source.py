@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from engine.errors import Problem
     from engine.repository.checkout import Checkout
 
-FOLDERS: Final = ("policies", "organisations", "presets", "packs", "tools")
 SECONDS: Final = 60
 
 
@@ -26,7 +25,7 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         type=filled,
         nargs="?",
-        help="the policies folder, which holds policies/, presets/, packs/ and tools/; default: "
+        help="the policies folder, which holds policies/, presets/, packs/, tools/ and settings/; default: "
         "GOVERNANCE_POLICIES_DIR or ./policies.d",
     )
 
@@ -41,6 +40,7 @@ def default_folder() -> str:
 def checkout_of(argument: str | None) -> Checkout:
     """All documents that the argument names. Raises CommandError where it names nothing readable."""
     from engine.repository.checkout import checkout, load_one, wanted
+    from engine.worktree.paths import FOLDERS
 
     name = argument or default_folder()
     contents, problems = _contents(name)

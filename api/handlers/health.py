@@ -103,7 +103,8 @@ async def _policies(context: Context) -> dict[str, Any]:
     found = context.live.health()
     unknown = await _asked(context, unknown_organisations, context.live) or []
     warnings = [*found["warnings"], *map(described, unknown)]
-    return {name: found[name] for name in ("revision", "count", "stale", "errors")} | {"warnings": warnings}
+    names = ("revision", "count", "stale", "inactive", "errors")
+    return {name: found[name] for name in names} | {"warnings": warnings}
 
 
 ROUTES = (

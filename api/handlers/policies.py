@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -16,29 +15,32 @@ from api.http import bodies
 from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import ApiError, not_found, problem_json
 from api.http.route import ADMIN, PAGE_HEADERS, VIEWER, Route, page_query
+from engine.conditions.settings import missing, reads
 from engine.documents.policy import body_problems, policy_as_json
 from engine.repository.snapshot import Snapshot, Stored
 
 _ID = re.compile(r"[a-z0-9]([a-z0-9._-]{0,98}[a-z0-9])?")
 
 
-def policy_json(stored: Stored) -> dict[str, Any]:
-    """The contract's shape of a policy in force."""
-    return policy_as_json(stored.policy) | {
+def policy_json(stored: Stored, snapshot: Snapshot) -> dict[str, Any]:
+    """The contract's shape of a policy in force, and the settings without which it is inactive."""
+    shape = policy_as_json(stored.policy) | {
         "version": stored.file.version,
         "createdAt": stored.file.created_at,
         "updatedAt": stored.file.updated_at,
     }
+    lacking = missing(reads(stored.policy), snapshot.settings_of(stored.policy.organisation_id))
+    return shape | {"missingSettings": list(lacking)} if lacking else shape
 
 
-def _reply(stored: Stored, status: int = 200) -> Reply:
+def _reply(stored: Stored, snapshot: Snapshot, status: int = 200) -> Reply:
     headers = {"ETag": f'"{stored.etag}"'}
     if status == 201:
         headers["Location"] = f"/v1/policies/{stored.policy.policy_id}"
-    return Reply(policy_json(stored), status, headers)
+    return Reply(policy_json(stored, snapshot), status, headers)
 
 
-def _if_match(values: Values) -> str | None:
+def if_match(values: Values) -> str | None:
     """The entity tag that the caller wants to change; None: whatever is there."""
     sent = values.headers.get("if-match")
     if sent is None or sent.strip() == "*":
@@ -66,18 +68,18 @@ def _policy(caller: Caller, values: Values) -> tuple[str, str]:
 
 def _writer(caller: Caller, values: Values) -> dict[str, Any]:
     """Who writes, and which state of the policy is meant."""
-    return {"author": caller.actor, "if_match": _if_match(values)}
+    return {"author": caller.actor, "if_match": if_match(values)}
 
 
 async def list_policies(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/policies: by name, then id."""
     snapshot = await context.newest()
     # Thousands of policies are sorted and written out on a thread, so that no event waits for a list.
-    return await asyncio.to_thread(_page, snapshot.of(caller.organisation_id).values(), values)
+    return await asyncio.to_thread(_page, snapshot, caller.organisation_id, values)
 
 
-def _page(found: Iterable[Stored], values: Values) -> Reply:
-    query = values.query
+def _page(snapshot: Snapshot, organisation_id: str, values: Values) -> Reply:
+    query, found = values.query, snapshot.of(organisation_id).values()
     ordered = sorted(found, key=lambda stored: (stored.policy.name, stored.policy.policy_id))
     after = decode_cursor(query.get("cursor"), tuple[str, str])
     rest = [s for s in ordered if after is None or (s.policy.name, s.policy.policy_id) > after]
@@ -85,13 +87,14 @@ def _page(found: Iterable[Stored], values: Values) -> Reply:
     more = len(rest) > len(shown)
     last = shown[-1].policy if more else None
     cursor = encode_cursor((last.name, last.policy_id)) if last else None
-    reply = page([policy_json(stored) for stored in shown], len(ordered), cursor, values)
+    reply = page([policy_json(stored, snapshot) for stored in shown], len(ordered), cursor, values)
     return replace(reply, body=msgspec.json.encode(reply.body))
 
 
 async def get_policy(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/policies/:id."""
-    return _reply(_stored(caller, values, await context.newest()))
+    snapshot = await context.newest()
+    return _reply(_stored(caller, values, snapshot), snapshot)
 
 
 def _stored(caller: Caller, values: Values, snapshot: Snapshot) -> Stored:
@@ -138,7 +141,7 @@ async def create_policy(caller: Caller, values: Values, context: Context) -> Rep
     stored = await context.write_policies(
         lambda policies: policies.create(body, author=caller.actor, organisation_id=organisation_id)
     )
-    return _reply(stored, 201)
+    return _reply(stored, context.live.snapshot, 201)
 
 
 async def update_policy(caller: Caller, values: Values, context: Context) -> Reply:
@@ -146,7 +149,7 @@ async def update_policy(caller: Caller, values: Values, context: Context) -> Rep
     stored = await context.write_policies(
         lambda policies: policies.update(*_policy(caller, values), values.body, **_writer(caller, values))
     )
-    return _reply(stored)
+    return _reply(stored, context.live.snapshot)
 
 
 async def delete_policy(caller: Caller, values: Values, context: Context) -> Reply:
@@ -164,7 +167,7 @@ async def rollback_policy(caller: Caller, values: Values, context: Context) -> R
             *_policy(caller, values), values.body["version"], **_writer(caller, values)
         )
     )
-    return _reply(stored)
+    return _reply(stored, context.live.snapshot)
 
 
 async def get_preset_upgrade(caller: Caller, values: Values, context: Context) -> Reply:
@@ -190,7 +193,7 @@ async def upgrade_policy(caller: Caller, values: Values, context: Context) -> Re
     stored = await context.write_policies(
         lambda policies: policies.upgrade(*_policy(caller, values), **_writer(caller, values))
     )
-    return _reply(stored)
+    return _reply(stored, context.live.snapshot)
 
 
 ROUTES = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,8 @@ from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, invalid, not_found
 from api.http.route import ADMIN, VIEWER, Route
 from engine.derived.tools import Tools
-from engine.documents.presets import Pack, Preset, instantiate
+from engine.documents.policy import check_body, policy_as_json
+from engine.documents.presets import Pack, Preset, instantiate, needs
 from engine.errors import DocumentError
 from engine.model import Policy
 from engine.repository.snapshot import Snapshot
@@ -32,12 +33,13 @@ async def list_presets(caller: Caller, values: Values, context: Context) -> Repl
     activated = _activated(caller, snapshot)
     groups: dict[str, list[dict[str, Any]]] = {}
     for preset in sorted(snapshot.presets.values(), key=lambda preset: preset.name):
-        groups.setdefault(preset.category, []).append(_preset_json(preset, activated))
+        lacking = needs(preset, snapshot.settings_of(caller.organisation_id))
+        groups.setdefault(preset.category, []).append(_preset_json(preset, activated, lacking))
     return Reply([{"category": category, "presets": groups[category]} for category in sorted(groups)])
 
 
-def _preset_json(preset: Preset, activated: Container[str]) -> dict[str, Any]:
-    return {
+def _preset_json(preset: Preset, activated: Container[str], lacking: Sequence[str]) -> dict[str, Any]:
+    shape = {
         "presetId": preset.preset_id,
         "category": preset.category,
         **preset.template,
@@ -46,6 +48,7 @@ def _preset_json(preset: Preset, activated: Container[str]) -> dict[str, Any]:
         "parameters": {name: parameter.as_json() for name, parameter in preset.parameters.items()},
         "activated": preset.preset_id in activated,
     }
+    return shape | {"missingSettings": list(lacking)} if lacking else shape
 
 
 def _pack_json(pack: Pack, activated: Container[str]) -> dict[str, Any]:
@@ -68,7 +71,8 @@ async def list_packs(caller: Caller, values: Values, context: Context) -> Reply:
 
 
 async def activate_pack(caller: Caller, values: Values, context: Context) -> Reply:
-    """POST /v1/policy-presets/packs/:packId/activate: the newly made policies only."""
+    """POST /v1/policy-presets/packs/:packId/activate: in one revision; the policies that it made or
+    changed."""
     snapshot = await context.newest()
     pack = snapshot.packs.get(values.path["packId"])
     if pack is None:
@@ -83,7 +87,8 @@ async def activate_pack(caller: Caller, values: Values, context: Context) -> Rep
             raise invalid(f"/parameters/{escape(name)}", message)
     activated = _activated(caller, snapshot)
     tools = Tools(snapshot.tools_of(caller.organisation_id))
-    bodies = []
+    bodies: list[dict[str, Any]] = []
+    changes: dict[str, dict[str, Any]] = {}
     for preset in presets:
         sent = {name: value for name, value in parameters.items() if name in preset.parameters}
         body = _body(preset, sent, tools)
@@ -91,16 +96,32 @@ async def activate_pack(caller: Caller, values: Values, context: Context) -> Rep
         if existing is None:
             bodies.append(body)
         elif sent and not _says_the_same(existing, body):
-            raise ApiError(
-                "conflict",
-                f"the policy `{existing.policy_id}` was made from `{preset.preset_id}` already, and says"
-                f" something else than {_named(sent)} would; change or delete it, or activate without",
-            )
+            if existing.preset_parameters or not _says_the_same(existing, _body(preset, {}, tools)):
+                raise ApiError(
+                    "conflict",
+                    f"the policy `{existing.policy_id}` was made from `{preset.preset_id}` already, and says"
+                    f" something else than {_named(sent)} would; change or delete it, or activate without",
+                )
+            # Nobody chose what it says: it is as the preset is by default.
+            changes[existing.policy_id] = _chosen(existing, body, tools)
     organisation_id = caller.organisation_id
-    created = await context.write_policies(
-        lambda policies: policies.create_many(bodies, author=caller.actor, organisation_id=organisation_id)
+    stored = await context.write_policies(
+        lambda policies: policies.create_many(
+            bodies, author=caller.actor, organisation_id=organisation_id, changes=changes
+        )
     )
-    return Reply([policy_json(stored) for stored in created])
+    return Reply([policy_json(each, context.live.snapshot) for each in stored])
+
+
+def _chosen(policy: Policy, body: dict[str, Any], tools: Tools) -> dict[str, Any]:
+    """What a policy becomes when parameters are chosen for it; of its examples those that hold go on."""
+    found = {key: body[key] for key in ("matchConditions", "presetParameters")}
+    found |= {key: body[key] for key in ("rateLimit", "approval", "message") if key in body}
+    body = {key: value for key, value in policy_as_json(policy).items() if key != "version"}
+    _, problems = check_body(body | found, tools=tools)
+    failing = {int(each.pointer.split("/")[2]) for each in problems if each.code == "example_fails"}
+    examples = policy_as_json(policy).get("examples", [])
+    return found | {"examples": [each for n, each in enumerate(examples) if n not in failing] or None}
 
 
 async def activate_preset(caller: Caller, values: Values, context: Context) -> Reply:
@@ -116,7 +137,7 @@ async def activate_preset(caller: Caller, values: Values, context: Context) -> R
     stored = await context.write_policies(
         lambda policies: policies.create(policy, author=caller.actor, organisation_id=organisation_id)
     )
-    return Reply(policy_json(stored), 201, {"ETag": f'"{stored.etag}"'})
+    return Reply(policy_json(stored, context.live.snapshot), 201, {"ETag": f'"{stored.etag}"'})
 
 
 def _body(
@@ -190,6 +211,8 @@ ROUTES = (
         reply="policy",
         reply_is_array=True,
         errors=("policy_exists", "conflict"),
-        description="Answers the newly made policies only; presets in force already are skipped.",
+        description="One revision. Answers the newly made policies only; presets in force already are "
+        "skipped, unless `parameters` choose for one that is still as its preset: then it is changed, and "
+        "answered too. `missingSettings` of a policy says what it waits for.",
     ),
 )

@@ -65,7 +65,7 @@ def _as_of(organisation_id: str, moment: int | str, context: Context) -> Ruleset
     found = context.live.repository.policies_at(organisation_id, moment)
     if found is None:
         raise invalid("/asOf", f"there is no revision `{moment}`; the newest is {context.live.revision}")
-    return Ruleset.build(found.policies, found.revision, found.tool_sets)
+    return Ruleset.build(found.policies, found.revision, found.tool_sets, found.settings)
 
 
 async def run_backtest(caller: Caller, values: Values, context: Context) -> Reply:

@@ -15,7 +15,8 @@ from api.clock import Clock, Ids
 from api.database.connection import Database, marks
 from api.database.transaction import Transaction
 from api.database.writer import Writer
-from engine.repository.archive import FileChange, FileRecord, VersionRecord
+from engine.repository.archive import DocumentVersion, FileChange, FileRecord, VersionRecord
+from engine.worktree.paths import Kind
 
 T = TypeVar("T")
 
@@ -91,11 +92,11 @@ class SqlRecords:
         )
         return [(int(revision), digest) for revision, digest in rows]
 
-    def last_tools_version(self, organisation_id: str, tool_set_id: str) -> int:
+    def last_version_of(self, kind: Kind, organisation_id: str, document_id: str) -> int:
         rows = self._store.rows(
             "SELECT MAX(version) FROM policy_changes WHERE kind = ? AND organisation_id = ? "
             "AND document_id = ?",
-            ("toolSet", organisation_id, tool_set_id),
+            (kind, organisation_id, document_id),
         )
         return int(rows[0][0] or 0)
 
@@ -114,6 +115,26 @@ class SqlRecords:
             (organisation_id, policy_id),
         )
         return [_version(dict(zip(VERSION_COLUMNS, row, strict=True))) for row in rows]
+
+    def versions_of(self, kind: Kind, organisation_id: str, document_id: str) -> list[DocumentVersion]:
+        rows = self._store.rows(
+            "SELECT version, MIN(revision) FROM policy_changes WHERE kind = ? AND organisation_id = ? "
+            "AND document_id = ? AND digest IS NOT NULL GROUP BY version ORDER BY version DESC",
+            (kind, organisation_id, document_id),
+        )
+        found: list[DocumentVersion] = []
+        for version, revision in rows:
+            (row,) = self._store.rows(
+                "SELECT c.digest, c.source, c.at, c.author, b.content FROM policy_changes c "
+                "JOIN blobs b ON b.digest = c.digest WHERE c.revision = ? AND c.kind = ? "
+                "AND c.organisation_id = ? AND c.document_id = ? AND c.digest IS NOT NULL",
+                (revision, kind, organisation_id, document_id),
+            )
+            digest, source, at, author, content = row
+            found.append(
+                DocumentVersion(int(version), int(revision), digest, source, at, author, bytes(content))
+            )
+        return found
 
     def blob(self, digest: str) -> bytes:
         rows = self._store.rows("SELECT content FROM blobs WHERE digest = ?", (digest,))
@@ -139,8 +160,8 @@ class SqlRecords:
         for change in changes:
             if change.subject.kind == "policy" and not change.moved:
                 _tell(transaction, revision, change)
-            elif change.subject.kind == "toolSet" and not change.moved:
-                _tell_tools(transaction, revision, change)
+            elif change.subject.kind in _AUDITED and not change.moved:
+                _tell_document(transaction, revision, change)
 
     def _put_blobs(self, blobs: Mapping[str, bytes]) -> None:
         known: set[str] = set()
@@ -274,14 +295,19 @@ def _tell(transaction: Transaction, revision: int, change: FileChange) -> None:
     transaction.publish(organisation_id, "policy", subject.document_id, **details)
 
 
-def _tell_tools(transaction: Transaction, revision: int, change: FileChange) -> None:
-    """One audit record: what is declared of tools decides calls too."""
+_AUDITED = {"toolSet": ("tools.changed", "toolSetId"), "settings": ("settings.changed", "organisationId")}
+"""What the audit log says of documents that decide calls too, and how it names them."""
+
+
+def _tell_document(transaction: Transaction, revision: int, change: FileChange) -> None:
+    """One audit record."""
     subject, before = change.subject, change.before
     what = "deleted" if change.after is None else "created" if before is None else "updated"
-    details = {"toolSetId": subject.document_id, "change": what, "version": subject.version}
+    event, name = _AUDITED[subject.kind]
+    details = {name: subject.document_id, "change": what, "version": subject.version}
     transaction.audit(
         subject.organisation_id,
-        "tools.changed",
+        event,
         actor=change.author,
         policyRevision=revision,
         details=details | {"source": change.source, "digest": subject.digest},

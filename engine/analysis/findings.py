@@ -25,6 +25,7 @@ CODES: Final[Mapping[str, tuple[Level, str]]] = {
     "one-sided": ("note", "its examples only match, or only do not"),
     "missing-evades": ("note", "a call that omits or renames the field does not match"),
     "allow-is-void": ("note", "an `allow` loosens nothing"),
+    "needs-setting": ("warning", "it is inactive, since a setting that it reads has no value"),
     "disabled": ("note", "it is switched off"),
     "not-compared": ("note", "too many policies match its calls to compare it with each of them"),
 }

@@ -22,11 +22,12 @@ from engine.analysis.interactions import InForce, among_others, twins
 from engine.conditions.compiled import CompiledCondition
 from engine.conditions.examples import call_of
 from engine.conditions.operators import OPERATORS
+from engine.conditions.settings import SAMPLES, how_to_set, missing, told
 from engine.derived.facts import Facts
 from engine.fields.computed import DERIVED
 from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
-from engine.model import ALWAYS_PRESENT, Policy, ToolCall, ToolSet
+from engine.model import ALWAYS_PRESENT, OrganisationSettings, Policy, ToolCall, ToolSet
 
 
 def lint(
@@ -35,22 +36,23 @@ def lint(
     only: Collection[str] | None = None,
     alone: bool = False,
     tools: Iterable[ToolSet] = (),
+    settings: OrganisationSettings = SAMPLES,
 ) -> Iterator[Finding | None]:
     """Findings about one organisation's policies; None after each policy, for a progress bar.
 
     `only` narrows what is reported to some policies. `alone`: each for itself (presets), none in force.
-    `tools` are the tool sets that count there.
+    `tools` are the tool sets that count there, `settings` those of the organisation.
     """
     declared = tuple(tools)
     every = {policy.policy_id: policy for policy in policies}
     if alone:
         for policy in every.values():
-            ruleset = Ruleset.build([policy], tools=declared)
+            ruleset = Ruleset.build([policy], tools=declared, settings=SAMPLES)
             rule = ruleset.rules[policy.policy_id]
             yield from _of_one(rule, witness.matching(rule), bool(ruleset.stats()["unindexed"]))
             yield None
         return
-    ruleset = Ruleset.build(every.values(), tools=declared)
+    ruleset = Ruleset.build(every.values(), tools=declared, settings=SAMPLES)
     rules = ruleset.rules
     unindexed = frozenset(ruleset.stats()["unindexed"])
     same_effect = twins(rules)
@@ -59,6 +61,7 @@ def lint(
         if only is None or policy_id in only:
             rule = rules[policy_id]
             call = witness.matching(rule)
+            yield from _inactive(rule, settings)
             yield from _of_one(rule, call, policy_id in unindexed)
             yield from among_others(rule, call, in_force, same_effect)
         yield None
@@ -92,6 +95,13 @@ def _of_one(rule: CompiledPolicy, call: ToolCall | None, unindexed: bool) -> Ite
             " policies are like that, add a condition that says what to look for, such as `toolName in [...]`"
         )
         yield Finding("unindexed", message, policy, "/matchConditions")
+
+
+def _inactive(rule: CompiledPolicy, settings: OrganisationSettings) -> Iterator[Finding]:
+    if lacking := missing(rule.reads, settings):
+        command = how_to_set(lacking[0], rule.policy.organisation_id)
+        message = f"it is inactive until {told(lacking)}: {command}"
+        yield Finding("needs-setting", message, rule.policy, "/matchConditions")
 
 
 def _examples(rule: CompiledPolicy, call: ToolCall | None) -> Iterator[Finding]:

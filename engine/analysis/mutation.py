@@ -19,6 +19,7 @@ from engine.analysis.policy_tests import narrowed
 from engine.conditions.compiled import CompiledCondition, compile_condition
 from engine.conditions.examples import call_of
 from engine.conditions.operands import show
+from engine.conditions.settings import SAMPLES, in_force
 from engine.derived.tools import NO_TOOLS, Tools
 from engine.documents.policy import CallTest, PolicyTest
 from engine.errors import ConditionError
@@ -87,7 +88,8 @@ def scores(
     """
     open_scores: list[Score] = []
     rules: dict[str, CompiledPolicy] = {}
-    for policy in policies:
+    for written in policies:
+        policy = in_force(written, SAMPLES)
         rule = CompiledPolicy.of(policy, tools)
         score = Score(policy)
         survivors = []

@@ -50,7 +50,7 @@ def narrowed(test: PolicyTest, ruleset: Ruleset) -> Ruleset:
     if test.policies is None:
         return ruleset
     chosen = (policy for key, policy in ruleset.policies.items() if key in test.policies)
-    return Ruleset.build(chosen, tools=ruleset.tools.sets)
+    return Ruleset.build(chosen, tools=ruleset.tools.sets, settings=ruleset.settings)
 
 
 def _differences(case: CallTest, decision: Decision, known: Mapping[str, Policy]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from typing import Final
 from engine.conditions import examples
 from engine.conditions.compiled import CompiledCondition, check_policy, compile_condition
 from engine.conditions.message import Message
+from engine.conditions.settings import SAMPLES, in_force, sampled
 from engine.derived.tools import NO_TOOLS, Tools
 from engine.documents.yaml import YamlNode, YamlReading, read
 from engine.errors import ConditionError, DocumentError, Problem
@@ -140,11 +141,12 @@ def _check_meaning(
 ) -> tuple[Policy | None, list[Defect]]:
     """What only compiling and running can tell, on top of the findings about the shape."""
     findings = list(findings)
+    filled, problems = sampled(body) if isinstance(body, Mapping) else ({}, [])
+    findings += [Defect(each.pointer, each.message, each.code) for each in problems]
     wrong = [finding.pointer for finding in findings]
-    entries = body.get("matchConditions") if isinstance(body, Mapping) else None
-    compiled = _compile_all(entries, wrong, findings)
+    compiled = _compile_all(body, filled.get("matchConditions"), wrong, findings)
     if not any(each.split("/")[1:2] == ["message"] for each in wrong):
-        findings += _check_message(body)
+        findings += _check_message(body, filled.get("message"))
     if wrong:
         return None, findings
     chosen = policy_id or body.get("policyId") or slug(body["name"])
@@ -168,7 +170,8 @@ def reads_tools(policy: Policy) -> bool:
 
 def failing_examples(policy: Policy, tools: Tools) -> list[Defect]:
     """The examples of a good policy that do not hold by these declarations of tools."""
-    return _failing(policy, [compile_condition(each) for each in policy.conditions], tools)
+    conditions = in_force(policy, SAMPLES).conditions
+    return _failing(policy, [compile_condition(each) for each in conditions], tools)
 
 
 def _failing(policy: Policy, compiled: Sequence[CompiledCondition], tools: Tools) -> list[Defect]:
@@ -187,7 +190,10 @@ def refuse_id(policy_id: str, kind: str = "policyId") -> str | None:
     return None
 
 
-def _compile_all(entries: Json, wrong: list[str], findings: list[Defect]) -> list[CompiledCondition]:
+def _compile_all(
+    body: Mapping[str, Json], entries: Json, wrong: list[str], findings: list[Defect]
+) -> list[CompiledCondition]:
+    """The conditions with samples in place of settings; offsets are told of those that are as written."""
     compiled: list[CompiledCondition] = []
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
         pointer = f"/matchConditions/{index}"
@@ -197,15 +203,17 @@ def _compile_all(entries: Json, wrong: list[str], findings: list[Defect]) -> lis
             compiled.append(compile_condition(condition_from_json(entry)))
         except ConditionError as error:
             part = "" if isinstance(entry, str) else f"/{error.part}" if error.part in entry else ""
-            findings.append(Defect(pointer + part, error.message, "invalid_condition", offset=error.offset))
+            offset = error.offset if entry == body["matchConditions"][index] else None
+            findings.append(Defect(pointer + part, error.message, "invalid_condition", offset=offset))
     return compiled
 
 
-def _check_message(body: Mapping[str, Json]) -> list[Defect]:
+def _check_message(body: Mapping[str, Json], filled: str | None) -> list[Defect]:
     try:
-        Message(body.get("message", "") if isinstance(body, Mapping) else "")
+        Message(filled or "")
     except ConditionError as error:
-        return [Defect("/message", error.message, "invalid_message", offset=error.offset)]
+        offset = error.offset if filled == body["message"] else None
+        return [Defect("/message", error.message, "invalid_message", offset=offset)]
     return []
 
 

@@ -21,10 +21,11 @@ from difflib import SequenceMatcher
 from typing import Final
 
 from engine.canonical_json import canonical_json
+from engine.conditions.placeholders import names_in
 from engine.derived.tools import Tools
 from engine.documents.edit import same
 from engine.documents.policy import check_body, policy_as_json, policy_from_json
-from engine.documents.presets import POLICY_KEYS, Preset, instantiate, names_in
+from engine.documents.presets import POLICY_KEYS, Preset, instantiate
 from engine.errors import DocumentError, Problem
 from engine.model import Json, Policy
 

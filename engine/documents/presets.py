@@ -8,13 +8,12 @@ presets are active or where files live.
 from __future__ import annotations
 
 import json
-import math
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from engine.conditions.message import listed
+from engine.conditions.placeholders import Filler, Parameter, names_in
+from engine.conditions.settings import READERS, SAMPLES, SETTINGS, missing
 from engine.derived.tools import Tools
 from engine.documents.policy import (
     Defect,
@@ -29,70 +28,14 @@ from engine.documents.policy import (
 )
 from engine.documents.yaml import read
 from engine.errors import DocumentError, Problem
-from engine.model import Json
+from engine.model import Json, OrganisationSettings
 from schemas.suggestion import suggestion
-from schemas.validation import shown
 
-PLACEHOLDER: Final = re.compile(r"\{\{\s*([A-Za-z][A-Za-z0-9_]*)\s*\}\}")
-PATTERN_OPERATORS: Final = frozenset({"matches", "not_matches"})
 POLICY_KEYS: Final = (
     *("name", "description", "message", "action", "scope", "mode", "matchConditions"),
     *("rateLimit", "approval", "failurePolicy", "examples"),
 )
-
-
-_DOMAIN: Final = re.compile(
-    r"(?=.{1,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]{0,61}[a-z0-9]", re.I
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """What a preset lets its user set. `type` is string, number, integer, boolean or list (of texts);
-    `format` is text, regex or domain."""
-
-    name: str
-    description: str
-    default: Json
-    type: str = "string"
-    format: str = "text"
-    minimum: float | None = None
-    maximum: float | None = None
-
-    def as_json(self) -> dict[str, Json]:
-        shape = {
-            "type": self.type,
-            "format": self.format if self.type == "string" or self.format == "domain" else None,
-            "description": self.description,
-            "default": self.default,
-            "minimum": self.minimum,
-            "maximum": self.maximum,
-        }
-        return {key: value for key, value in shape.items() if value is not None}
-
-    def refuse(self, value: Json) -> str | None:
-        """Why a value does not fit, or None."""
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        fits = {
-            "string": isinstance(value, str),
-            "boolean": isinstance(value, bool),
-            "number": number and math.isfinite(value),
-            "integer": number and math.isfinite(value) and value == value // 1,
-            "list": isinstance(value, list) and bool(value) and all(isinstance(e, str) and e for e in value),
-        }
-        if not fits[self.type]:
-            words = {"string": "text", "boolean": "`true` or `false`", "list": "a list of one or more texts"}
-            word = words.get(self.type, "a whole number" if self.type == "integer" else "a number")
-            return f"`{self.name}` must be {word}; it is {shown(value)}"
-        if self.format == "domain":
-            for entry in value if isinstance(value, list) else [value]:
-                if not isinstance(entry, str) or not _DOMAIN.fullmatch(entry):
-                    return f"`{self.name}` must be a domain such as `corp.example`; it is {shown(entry)}"
-        if self.minimum is not None and value < self.minimum:
-            return f"`{self.name}` must be at least {self.minimum}; it is {value}"
-        if self.maximum is not None and value > self.maximum:
-            return f"`{self.name}` must be at most {self.maximum}; it is {value}"
-        return None
+_ADVICE: Final = "; add it to `parameters`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +79,15 @@ def instantiate(
     values, problems = _values(preset.parameters, parameters)
     if problems:
         raise DocumentError(problems)
-    findings: list[Defect] = []
     chosen = {name: value for name, value in parameters.items() if value != preset.parameters[name].default}
+    filled, problems, _ = _filled(preset.template, preset.parameters, values)
+    findings = [Defect(each.pointer, each.message, each.code) for each in problems]
     body = {
         "policyId": policy_id,
         "presetId": preset.preset_id,
         "enabled": True,
         **({"presetParameters": chosen} if chosen else {}),
-        **_Filler(preset.parameters, values, findings).fill(preset.template),
+        **filled,
     }
     checked, found = check_body(body, tools=tools)
     failing = {int(each.pointer.split("/")[2]) for each in found if each.code == "example_fails"}
@@ -162,17 +106,6 @@ def failing_preset_examples(preset: Preset, tools: Tools) -> list[Defect]:
     return failing_examples(policy, tools) if reads_tools(policy) else []
 
 
-def names_in(value: Json) -> Iterator[str]:
-    """Every `{{name}}` in a template's value."""
-    if isinstance(value, str):
-        yield from PLACEHOLDER.findall(value)
-    elif isinstance(value, list):
-        for each in value:
-            yield from names_in(each)
-    elif isinstance(value, dict):
-        yield from names_in(list(value.values()))
-
-
 def load_preset(source: bytes, file: str = "") -> Preset:
     """The preset of a YAML file. Raises DocumentError with every problem, at file:line:column."""
     reading = read(source, file)
@@ -188,7 +121,7 @@ def load_preset(source: bytes, file: str = "") -> Preset:
     }
     for name, parameter in parameters.items():
         pointer = f"/parameters/{name}"
-        if message := parameter.refuse(parameter.default):
+        if message := _refuse_default(parameter):
             findings.append(Defect(f"{pointer}/default", message, "wrong_type"))
         if parameter.format == "domain" and parameter.type not in ("string", "list"):
             findings.append(
@@ -214,14 +147,71 @@ def load_preset(source: bytes, file: str = "") -> Preset:
     )
 
 
+def _refuse_default(parameter: Parameter) -> str | None:
+    """Why a default does not fit; a setting must be of the parameter's kind."""
+    name = parameter.setting
+    if name is None:
+        return parameter.refuse(parameter.default)
+    setting = SETTINGS.get(name)
+    if setting is None:
+        near = suggestion(name, SETTINGS) or "; known are " + ", ".join(f"`{each}`" for each in SETTINGS)
+        return f"there is no setting `{name}`{near}"
+    if parameter.format == "regex" or parameter.refuse(setting.default):
+        kind = f"{setting.type} of domains" if setting.format == "domain" else setting.type
+        return f"the setting `{name}` is a {kind}, which is no value of `{parameter.name}`"
+    return None
+
+
+def settings_of(preset: Preset, given: Mapping[str, Json] | None = None) -> tuple[str, ...]:
+    """The settings of the organisation that a preset reads where these parameters are given."""
+    chosen = given or {}
+    found: dict[str, None] = {}
+    for member in READERS:
+        for name in names_in(preset.template.get(member)):
+            parameter = preset.parameters.get(name)
+            setting = name if parameter is None else parameter.setting
+            if setting is not None and setting in SETTINGS and (parameter is None or name not in chosen):
+                found[setting] = None
+    return tuple(found)
+
+
+def needs(preset: Preset, settings: OrganisationSettings) -> tuple[str, ...]:
+    """The settings without which a preset would be inactive in an organisation."""
+    return missing(settings_of(preset), settings)
+
+
+def _filled(
+    template: Mapping[str, Json], parameters: Mapping[str, Parameter], values: Mapping[str, Json]
+) -> tuple[dict[str, Json], list[Problem], set[str]]:
+    """The members of a policy, what is wrong with the template, and the parameters it uses. Settings stay as
+    they are, to be filled in when the policy is in force; examples have their samples."""
+    filler = Filler(parameters, values, kept=SETTINGS, advice=_ADVICE)
+    by_sample = {**SAMPLES.values} | {name: _sample(each, values[name]) for name, each in parameters.items()}
+    examples = Filler({**SETTINGS, **parameters}, by_sample, advice=_ADVICE)
+    filled: dict[str, Json] = {}
+    problems: list[Problem] = []
+    for key, value in template.items():
+        filled[key] = (examples if key == "examples" else filler).member(key, value)
+        if key not in READERS and (left := [each for each in names_in(filled[key]) if each in SETTINGS]):
+            message = f"`{left[0]}` is a setting, which only `matchConditions` and `message` may read"
+            problems.append(Problem(message, f"/{key}", "misplaced_setting"))
+    return filled, [*filler.problems, *examples.problems, *problems], filler.used | examples.used
+
+
+def _sample(parameter: Parameter, value: Json) -> Json:
+    """What an example has in a parameter's place: of a setting its sample."""
+    setting = SETTINGS.get(parameter.setting or "")
+    return value if setting is None or value != parameter.default else setting.default
+
+
 def _check_template(template: Mapping[str, Json], parameters: Mapping[str, Parameter]) -> list[Defect]:
+    defaults = {name: each.default for name, each in parameters.items()}
+    body, problems, used = _filled(template, parameters, defaults)
+    if problems:
+        return [Defect(each.pointer, each.message, each.code) for each in problems]
     findings: list[Defect] = []
-    filler = _Filler(parameters, {name: each.default for name, each in parameters.items()}, findings)
-    body = filler.fill(template)
-    if findings:
-        return findings
     for name in parameters:
-        if name not in filler.used:
+        if name not in used:
             message = f"`{name}` is used nowhere; write `{{{{{name}}}}}` where it belongs, or remove it"
             findings.append(Defect(f"/parameters/{name}", message, "unused", at_key=True))
     # Offsets are into the filled-in text, so they say nothing where a parameter was filled in.
@@ -248,124 +238,9 @@ def _values(
     values: dict[str, Json] = {}
     for name, parameter in parameters.items():
         values[name] = given.get(name, parameter.default)
-        if message := parameter.refuse(values[name]):
+        if (name in given or parameter.setting is None) and (message := parameter.refuse(values[name])):
             problems.append(Problem(message, f"/{name}", "wrong_type"))
     return values, problems
-
-
-class _Filler:
-    """Replaces `{{name}}` everywhere in a template, by the rules of the schema's description."""
-
-    def __init__(
-        self, parameters: Mapping[str, Parameter], values: Mapping[str, Json], findings: list[Defect]
-    ) -> None:
-        self.parameters = parameters
-        self.values = values
-        self.findings = findings
-        self.used: set[str] = set()
-
-    def fill(self, template: Mapping[str, Json]) -> dict[str, Any]:
-        return {key: self.member(key, value) for key, value in template.items()}
-
-    def member(self, key: str, value: Json) -> Json:
-        if key == "matchConditions" and isinstance(value, list):
-            return [self.condition(entry, f"/matchConditions/{index}") for index, entry in enumerate(value)]
-        if key == "message" and isinstance(value, str):
-            return self.text(value, "/message", self.told)
-        return self.plain(value, f"/{key}")
-
-    def condition(self, entry: Json, pointer: str) -> Json:
-        if isinstance(entry, str):
-            return self.text(entry, pointer, self.literal)
-        if not isinstance(entry, dict):
-            return entry
-        if isinstance(entry.get("expression"), str):
-            filled = self.text(entry["expression"], f"{pointer}/expression", self.literal)
-            return {**entry, "expression": filled}
-        if entry.get("operator") in PATTERN_OPERATORS and isinstance(entry.get("value"), str):
-            return {**entry, "value": self.text(entry["value"], f"{pointer}/value", self.pattern)}
-        return {
-            key: self.plain(value, f"{pointer}/{key}") if key == "value" else value
-            for key, value in entry.items()
-        }
-
-    def plain(self, value: Json, pointer: str) -> Json:
-        if isinstance(value, str):
-            whole = PLACEHOLDER.fullmatch(value)
-            if whole and (parameter := self.known(whole[1], pointer)):
-                return self.values[parameter.name] if self.not_regex(parameter, pointer) else ""
-            return self.text(value, pointer, self.words)
-        if isinstance(value, list):
-            filled: list[Json] = []
-            for index, each in enumerate(value):
-                result = self.plain(each, f"{pointer}/{index}")
-                spliced = isinstance(each, str) and isinstance(result, list)
-                filled += result if spliced else [result]
-            return filled
-        if isinstance(value, dict):
-            return {key: self.plain(each, f"{pointer}/{key}") for key, each in value.items()}
-        return value
-
-    def text(self, text: str, pointer: str, render: Any) -> str:
-        def replace(found: re.Match[str]) -> str:
-            parameter = self.known(found[1], pointer)
-            return render(parameter, pointer) if parameter else ""
-
-        return PLACEHOLDER.sub(replace, text)
-
-    def known(self, name: str, pointer: str) -> Parameter | None:
-        if name in self.parameters:
-            self.used.add(name)
-            return self.parameters[name]
-        near = suggestion(name, self.parameters) or "; add it to `parameters`"
-        self.findings.append(Defect(pointer, f"there is no parameter `{name}`{near}", "unknown_parameter"))
-        return None
-
-    def not_regex(self, parameter: Parameter, pointer: str) -> bool:
-        if parameter.format == "regex":
-            message = f"`{parameter.name}` is a pattern, only for the value of `matches` or `not_matches`"
-            self.findings.append(Defect(pointer, message, "misplaced_parameter"))
-            return False
-        return True
-
-    def words(self, parameter: Parameter, pointer: str) -> str:
-        value = self.values[parameter.name]
-        if not self.not_regex(parameter, pointer):
-            return ""
-        if isinstance(value, list):
-            return ", ".join(value)
-        return value if isinstance(value, str) else json.dumps(value)
-
-    def told(self, parameter: Parameter, pointer: str) -> str:
-        """A value within a message: a few of many, and no braces, which would be placeholders."""
-        value = self.values[parameter.name]
-        if self.not_regex(parameter, pointer) and isinstance(value, list):
-            return _without_braces(listed(value, f"{len(value) - 3:,} more" if len(value) > 3 else ""))
-        return _without_braces(self.words(parameter, pointer))
-
-    def literal(self, parameter: Parameter, pointer: str) -> str:
-        if not self.not_regex(parameter, pointer):
-            return "''"
-        return json.dumps(self.values[parameter.name], ensure_ascii=False)
-
-    def pattern(self, parameter: Parameter, pointer: str) -> str:
-        value = self.values[parameter.name]
-        if parameter.format == "regex":
-            return f"(?:{value})"
-        if isinstance(value, list):
-            return "(?:" + "|".join(map(escaped, value)) + ")"
-        return escaped(value if isinstance(value, str) else json.dumps(value))
-
-
-def _without_braces(text: str) -> str:
-    return text.translate({ord("{"): "(", ord("}"): ")"})
-
-
-def escaped(text: str) -> str:
-    """A pattern that matches exactly this text, in RE2 syntax."""
-    return re.sub(
-        r"([\\.+*?()|\[\]{}^$\-#&~ ])", lambda found: "\\x20" if found[1] == " " else "\\" + found[1], text
-    )
 
 
 def load_pack(source: bytes, file: str = "") -> Pack:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.conditions.compiled import CompiledCondition
+from engine.conditions.settings import told
 from engine.derived.facts import Facts
 from engine.derived.tools import Tools
 from engine.matching.counterfactual import Counterfactual, counterfactual, failed
@@ -103,6 +104,8 @@ def _condition(condition: CompiledCondition, call: ToolCall, tools: Tools) -> Co
 def _summary(
     rule: CompiledPolicy, call: ToolCall, conditions: tuple[ConditionExplanation, ...]
 ) -> tuple[bool, str]:
+    if rule.lacking:
+        return False, f"the policy is inactive until {told(rule.lacking)}"
     if not rule.policy.enabled:
         return False, "the policy is disabled"
     if rule.actions_only and call.just_reads:

@@ -26,12 +26,13 @@ from typing import Final
 
 from engine.conditions.compiled import CompiledCondition, check_policy, compile_condition
 from engine.conditions.message import Message
+from engine.conditions.settings import NO_SETTINGS, in_force, missing, reads
 from engine.derived.facts import Facts
 from engine.derived.tools import NO_TOOLS, Tools
 from engine.fields.scalars import shorten
 from engine.matching.index import Index
 from engine.matching.overlay import OverlayMapping
-from engine.model import Match, Policy, ToolCall, Verdict
+from engine.model import Match, OrganisationSettings, Policy, ToolCall, Verdict
 
 RECENT: Final = 16
 """Changes that are simply evaluated; more of them become a tier."""
@@ -56,14 +57,24 @@ class CompiledPolicy:
     """The declarations of tools that count where the policy is."""
     told: Message | str | None = None
     """What a match is told as, instead of the conditions."""
+    reads: tuple[str, ...] = ()
+    """The settings that stand in the policy as it is written; `policy` has them filled in."""
+    lacking: tuple[str, ...] = ()
+    """Those of them that have no value, so that the policy is inactive."""
 
     @classmethod
-    def of(cls, policy: Policy, tools: Tools = NO_TOOLS) -> CompiledPolicy:
+    def of(
+        cls, policy: Policy, tools: Tools = NO_TOOLS, settings: OrganisationSettings = NO_SETTINGS
+    ) -> CompiledPolicy:
         """Compile; raises ConditionError."""
+        names = reads(policy)
+        lacking = missing(names, settings)
+        policy = in_force(policy, settings) if names else policy
         conditions = tuple(map(compile_condition, policy.conditions))
         check_policy(conditions)
         tolerant = policy.action == "allow" or policy.failure_policy == "ignore"
-        return cls(policy, conditions, tolerant, policy.scope == "action_only", tools, _told(policy))
+        actions_only = policy.scope == "action_only"
+        return cls(policy, conditions, tolerant, actions_only, tools, _told(policy), names, lacking)
 
     def facts(self, call: ToolCall) -> Facts:
         """What the call shows to this policy."""

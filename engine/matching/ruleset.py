@@ -15,12 +15,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from engine.canonical_json import canonical_json
+from engine.conditions.settings import NO_SETTINGS
 from engine.derived.tools import Tools
 from engine.errors import ConditionError, DocumentError, Problem
 from engine.gc_pause import gc_paused
 from engine.matching.explain import Explanation, explain
 from engine.matching.matcher import CompiledPolicy, Matcher
-from engine.model import Evaluation, Match, Policy, ToolCall, ToolSet
+from engine.model import Evaluation, Match, OrganisationSettings, Policy, ToolCall, ToolSet
 
 COMPACT_FROM: Final = 256
 """So many changes make every evaluation dearer by some 10 µs, which is worth a rebuild."""
@@ -41,10 +42,13 @@ class Ruleset:
     costs two hashes, and so wide, because sums of short hashes can be forged.
     """
 
-    __slots__ = ("_made_of", "_matcher", "_total", "digest", "policies", "revision")
+    __slots__ = ("_made_of", "_matcher", "_total", "digest", "policies", "revision", "settings")
 
-    def __init__(self, matcher: Matcher, total: int, revision: int) -> None:
+    def __init__(
+        self, matcher: Matcher, total: int, revision: int, settings: OrganisationSettings = NO_SETTINGS
+    ) -> None:
         self._matcher = matcher
+        self.settings = settings
         self._total = total
         self._made_of: Mapping[str, CompiledPolicy] | None = None
         self.revision = revision
@@ -52,18 +56,26 @@ class Ruleset:
         self.digest = hashlib.sha256(total.to_bytes(_BITS // 8, "big")).hexdigest()
 
     @classmethod
-    def build(cls, policies: Iterable[Policy], revision: int = 0, tools: Iterable[ToolSet] = ()) -> Ruleset:
+    def build(
+        cls,
+        policies: Iterable[Policy],
+        revision: int = 0,
+        tools: Iterable[ToolSet] = (),
+        settings: OrganisationSettings = NO_SETTINGS,
+    ) -> Ruleset:
         """Compile and index a whole set, with the declarations of tools that it reads `tool.*` and
-        `derived.*` by. Of two policies with one id the later counts; see `derived.tools` for two
-        declarations.
+        `derived.*` by, and the settings of the organisation. Of two policies with one id the later counts;
+        see `derived.tools` for two declarations.
 
         Raises DocumentError with a problem for every policy that does not compile.
         """
         by_id = {policy.policy_id: policy for policy in policies}
         with gc_paused(len(by_id)):
             declared = Tools(tools)
-            total = sum(map(fingerprint, by_id.values())) + sum(map(fingerprint, declared.sets))
-            return cls(Matcher(_compiled(by_id, declared), declared), total % _MODULUS, revision)
+            rules = _compiled(by_id, declared, settings)
+            total = sum(fingerprint(rule.policy) for rule in rules.values())
+            total += sum(map(fingerprint, declared.sets))
+            return cls(Matcher(rules, declared), total % _MODULUS, revision, settings)
 
     # ---- evaluation ------------------------------------------------------------------------------------
 
@@ -101,19 +113,26 @@ class Ruleset:
 
     # ---- changes ---------------------------------------------------------------------------------------
 
-    def changed(self, changes: Mapping[str, Policy | None], revision: int) -> Ruleset:
-        """The set after policies were added or replaced, or (None) removed.
+    def changed(
+        self,
+        changes: Mapping[str, Policy | None],
+        revision: int,
+        settings: OrganisationSettings | None = None,
+    ) -> Ruleset:
+        """The set after policies were added or replaced, or (None) removed. With other `settings` the changes
+        must hold every policy that reads one that differs.
 
         Raises DocumentError; this snapshot stays as it was in any case.
         """
         rules: dict[str, CompiledPolicy | None] = dict.fromkeys(changes)
         came = {key: policy for key, policy in changes.items() if policy is not None}
-        rules.update(_compiled(came, self.tools))
+        settings = self.settings if settings is None else settings
+        rules.update(_compiled(came, self.tools, settings))
         total = self._total
         for policy_id, rule in rules.items():
             old = self._matcher.rules.get(policy_id)
             total += (fingerprint(rule.policy) if rule else 0) - (fingerprint(old.policy) if old else 0)
-        return Ruleset(self._matcher.changed(rules), total % _MODULUS, revision)
+        return Ruleset(self._matcher.changed(rules), total % _MODULUS, revision, settings)
 
     @property
     def needs_compaction(self) -> bool:
@@ -127,7 +146,7 @@ class Ruleset:
         sys.setswitchinterval(OFTEN)  # other threads need not wait their usual 5 ms for every turn
         try:
             with gc_paused(len(rules)):
-                made = Ruleset(Matcher(rules.flat(), self.tools), self._total, self.revision)
+                made = Ruleset(Matcher(rules.flat(), self.tools), self._total, self.revision, self.settings)
         finally:
             sys.setswitchinterval(_USUAL)
         made._made_of = rules.base
@@ -139,7 +158,7 @@ class Ruleset:
         # When nothing else was compacted meanwhile, only what lies on top over there can differ.
         keys = theirs.top.keys() if theirs.base is self._made_of else mine.keys() | theirs.keys()
         rules = {key: theirs.get(key) for key in keys if mine.get(key) is not theirs.get(key)}
-        return Ruleset(self._matcher.changed(rules), current._total, current.revision)
+        return Ruleset(self._matcher.changed(rules), current._total, current.revision, current.settings)
 
     # ---- statistics ------------------------------------------------------------------------------------
 
@@ -187,12 +206,14 @@ def fingerprint(policy: Policy | ToolSet) -> int:
     return int.from_bytes(hashlib.shake_256(canonical_json(policy)).digest(_BITS // 8), "big")
 
 
-def _compiled(policies: Mapping[str, Policy], tools: Tools) -> dict[str, CompiledPolicy]:
+def _compiled(
+    policies: Mapping[str, Policy], tools: Tools, settings: OrganisationSettings
+) -> dict[str, CompiledPolicy]:
     rules: dict[str, CompiledPolicy] = {}
     problems: list[Problem] = []
     for policy_id, policy in policies.items():
         try:
-            rules[policy_id] = CompiledPolicy.of(policy, tools)
+            rules[policy_id] = CompiledPolicy.of(policy, tools, settings)
         except ConditionError as error:
             problems.append(Problem(f"policy `{policy_id}`: {error.message}", "/matchConditions"))
     if problems:

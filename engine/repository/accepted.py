@@ -18,12 +18,13 @@ log = logging.getLogger("governance.policies")
 MOST_NAMES: Final = 10
 """More are counted, such as those of the first start."""
 MOST_ENDED: Final = 50
-_WORDS: Final[dict[Kind, str]] = {"toolSet": "tool set"}
+_WORDS: Final[dict[Kind, str]] = {"toolSet": "tool set", "settings": "settings of"}
 _PLURAL: Final[dict[Kind, str]] = {
     "policy": "policies",
     "preset": "presets",
     "pack": "packs",
     "toolSet": "tool sets",
+    "settings": "settings",
 }
 
 

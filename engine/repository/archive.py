@@ -84,6 +84,19 @@ class VersionRecord:
     deleted: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class DocumentVersion:
+    """One version of a set of tools, or of settings, and its exact bytes."""
+
+    version: int
+    revision: int
+    digest: str
+    source: Source
+    created_at: str
+    created_by: str
+    content: bytes
+
+
 class Records(Protocol):
     """The archive from inside a transaction, or from inside a consistent view (then without `record`)."""
 
@@ -112,14 +125,18 @@ class Records(Protocol):
     def preset_history(self, preset_id: str) -> list[tuple[int, str]]:
         """Every (revision, digest) that a preset had, oldest first, wherever its file was; no removals."""
 
-    def last_tools_version(self, organisation_id: str, tool_set_id: str) -> int:
-        """The highest version number that this tool set ever had; 0 when there is none."""
+    def last_version_of(self, kind: Kind, organisation_id: str, document_id: str) -> int:
+        """The highest version number that this document, which is no policy, ever had; 0 when there is
+        none."""
 
     def last_version(self, organisation_id: str, policy_id: str) -> int:
         """The highest version number that this policy ever had, deleted or not; 0 when there is none."""
 
     def versions(self, organisation_id: str, policy_id: str) -> list[VersionRecord]:
         """All versions, newest first."""
+
+    def versions_of(self, kind: Kind, organisation_id: str, document_id: str) -> list[DocumentVersion]:
+        """All versions of a document that is no policy, newest first."""
 
     def blob(self, digest: str) -> bytes:
         """Exact bytes. Raises KeyError."""

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from engine.conditions.settings import NO_SETTINGS
 from engine.documents.policy import PolicyTest, load_policy_test, sorted_problems
 from engine.documents.presets import Pack, Preset
 from engine.documents.yaml import YamlReading, read
 from engine.errors import DocumentError, Problem
 from engine.matching.ruleset import Ruleset
-from engine.model import Policy, ToolSet
+from engine.model import OrganisationSettings, Policy, ToolSet
 from engine.repository.consistency import refuse_examples, refuse_set
 from engine.repository.loader import Loaded, load
 from engine.repository.snapshot import Snapshot, ordered
@@ -41,6 +42,7 @@ class Checkout:
     presets: Mapping[str, Preset]
     packs: Mapping[str, Pack]
     tool_sets: Mapping[str, ToolSet]
+    settings: Mapping[str, OrganisationSettings]
     tests: tuple[tuple[str, PolicyTest], ...]
     """Each with its organisation."""
     problems: tuple[Problem, ...] = ()
@@ -53,10 +55,16 @@ class Checkout:
         """The tool sets that count in an organisation."""
         return ordered(self.tool_sets, organisation_id)
 
-    def ruleset(self, organisation_id: str) -> Ruleset:
-        """The compiled policies of an organisation, with the tools that count there."""
+    def settings_of(self, organisation_id: str) -> OrganisationSettings:
+        """The settings of an organisation."""
+        return self.settings.get(organisation_id, NO_SETTINGS)
+
+    def ruleset(self, organisation_id: str, settings: OrganisationSettings | None = None) -> Ruleset:
+        """The compiled policies of an organisation, with the tools that count there, by its settings or by
+        others."""
         policies = self.policies.get(organisation_id, {}).values()
-        return Ruleset.build(policies, tools=self.tools_of(organisation_id))
+        settings = self.settings_of(organisation_id) if settings is None else settings
+        return Ruleset.build(policies, tools=self.tools_of(organisation_id), settings=settings)
 
     def organisations(self) -> set[str]:
         """Those that have a document here, and the default one, which is always there."""
@@ -115,6 +123,7 @@ def checkout(
     presets: dict[str, Preset] = {}
     packs: dict[str, Pack] = {}
     tool_sets: dict[str, ToolSet] = {}
+    settings: dict[str, OrganisationSettings] = {}
     for path, each in sorted(good.items()):
         document = each.document
         if isinstance(document, Policy):
@@ -124,8 +133,10 @@ def checkout(
             presets.setdefault(document.preset_id, document)
         elif isinstance(document, Pack):
             packs.setdefault(document.pack_id, document)
-        else:
+        elif isinstance(document, ToolSet):
             tool_sets[path] = document
+        else:
+            settings[each.place.organisation_id] = document
     return Checkout(
         contents,
         dict(policies),
@@ -133,6 +144,7 @@ def checkout(
         presets,
         packs,
         tool_sets,
+        settings,
         tuple(tests),
         tuple(sorted_problems(found)),
     )

@@ -1,26 +1,30 @@
 """Whether a set of documents fits together.
 
-Refuses sets in which two files say the same id, or a pack names a preset that is not there, and batches that
-leave an organisation nothing of several policies, and examples that do not hold by the tools that are
-declared. It knows nothing of one document's own faults, those are found when it is loaded.
+Refuses sets in which two files say the same id, or a pack names a preset that is not there, batches that
+leave an organisation nothing of several policies, or a policy in force without a setting that it reads, and
+examples that do not hold by the tools that are declared. It knows nothing of one document's own faults, those
+are found when it is loaded.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
+from engine.conditions.settings import NO_SETTINGS, reads, value_of
 from engine.derived.tools import Tools
 from engine.documents.policy import Defect, failing_examples, located, reads_tools
 from engine.documents.presets import Pack, Preset, failing_preset_examples
 from engine.documents.yaml import read
 from engine.errors import Problem
-from engine.model import Policy, ToolSet
+from engine.model import OrganisationSettings, Policy, ToolSet
 from engine.repository.loader import Loaded
 from engine.repository.snapshot import Document, Snapshot, ordered
 from engine.worktree.disk import shown
 from engine.worktree.paths import DEFAULT, Kind, Place
+
+MOST_NAMED: Final = 10
 
 
 def refuse_set(head: Snapshot, edits: Mapping[str, Loaded | None]) -> list[Problem]:
@@ -72,6 +76,48 @@ def refuse_emptied(head: Snapshot, edits: Mapping[str, Loaded | None]) -> list[P
         above = "" if organisation_id == DEFAULT else f"organisations/{organisation_id}/"
         problems.append(Problem(message, "", "all_gone", above + folder))
     return problems
+
+
+def refuse_unset(head: Snapshot, edits: Mapping[str, Loaded | None]) -> list[Problem]:
+    """A setting that loses its value while policies in force read it would switch them off unseen."""
+    problems: list[Problem] = []
+    for path, loaded in edits.items():
+        record = head.files.get(path)
+        if record is None or record.kind != "settings":
+            continue
+        document = None if loaded is None else loaded.document
+        after = document if isinstance(document, OrganisationSettings) else NO_SETTINGS
+        before = head.settings_of(record.organisation_id)
+        lost = [name for name in before.values if value_of(after, name) is None]
+        for name in lost:
+            readers = _readers(name, record.organisation_id, head, edits)
+            if readers:
+                message = (
+                    f"`{name}` has no value any more, but policies in force read it: {_named(readers)}; put"
+                    " it back, or disable them first"
+                )
+                problems.append(Problem(message, f"/settings/{name}", "setting_in_use", shown(path)))
+    return problems
+
+
+def _readers(
+    name: str, organisation_id: str, head: Snapshot, edits: Mapping[str, Loaded | None]
+) -> list[str]:
+    """The enabled policies that read a setting once these edits are in."""
+    policies = [each.policy for each in head.of(organisation_id).values() if each.file.path not in edits]
+    documents = [loaded.document for loaded in edits.values() if loaded is not None]
+    policies += [each for each in documents if isinstance(each, Policy)]
+    found = {
+        each.policy_id
+        for each in policies
+        if each.organisation_id == organisation_id and each.enabled and name in reads(each)
+    }
+    return sorted(found)
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = ", ".join(f"`{name}`" for name in names[:MOST_NAMED])
+    return shown if len(names) <= MOST_NAMED else f"{shown} and {len(names) - MOST_NAMED} more"
 
 
 def refuse_examples(

@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from engine.conditions.settings import NO_SETTINGS
 from engine.documents.policy import load_policy
 from engine.documents.presets import load_pack, load_preset
+from engine.documents.settings import load_settings
 from engine.documents.tool_sets import load_tool_set
 from engine.errors import DocumentError, Problem, RefusedToStart, RepositoryError
-from engine.model import Policy, ToolSet
+from engine.model import OrganisationSettings, Policy, ToolSet
 from engine.repository.archive import FileRecord, Records
 from engine.repository.cache import DocumentCache
 from engine.repository.snapshot import Document, Snapshot, ordered
@@ -50,6 +52,7 @@ class Past(NamedTuple):
     revision: int
     policies: list[Policy]
     tool_sets: tuple[ToolSet, ...]
+    settings: OrganisationSettings
 
 
 def load(path: str, content: bytes) -> Loaded:
@@ -70,6 +73,8 @@ def load(path: str, content: bytes) -> Loaded:
         return Loaded(place, load_pack(content, file))
     if place.kind == "toolSet":
         return Loaded(place, load_tool_set(content, file, organisation_id=place.organisation_id))
+    if place.kind == "settings":
+        return Loaded(place, *load_settings(content, file))
     document = load_policy(content, file, organisation_id=place.organisation_id)
     return Loaded(place, document.policy, document.declared_version)
 
@@ -117,7 +122,9 @@ class DocumentLoader:
             record.path, content or records.blob(record.digest), record.digest
         ).loaded.document
         return (
-            replace(document, version=record.version) if isinstance(document, Policy | ToolSet) else document
+            replace(document, version=record.version)
+            if isinstance(document, Policy | ToolSet | OrganisationSettings)
+            else document
         )
 
     def put(self, path: str, content: bytes, digest: str) -> Put:
@@ -128,23 +135,24 @@ class DocumentLoader:
         return Put(loaded, digest, content)
 
     def policies_at(self, records: Records, organisation_id: str, moment: int | str) -> Past | None:
-        """Policies and tools in force at a revision or an ISO 8601 UTC time; None: no such revision."""
+        """What was in force at a revision or an ISO 8601 UTC time; None: no such revision."""
         revision = moment if isinstance(moment, int) else records.revision_at(moment)
         if not 0 < revision <= records.head()[0]:
             return None
         policies: list[Policy] = []
         tool_sets: dict[str, ToolSet] = {}
+        settings = NO_SETTINGS
         for path, record in records.files_at(revision).items():
-            if record.kind == "toolSet" or (record.kind, record.organisation_id) == (
-                "policy",
-                organisation_id,
-            ):
+            own = record.kind in ("policy", "settings") and record.organisation_id == organisation_id
+            if own or record.kind == "toolSet":
                 document = self.document(records, record)
                 if isinstance(document, Policy):
                     policies.append(document)
                 elif isinstance(document, ToolSet):
                     tool_sets[path] = document
-        return Past(revision, policies, ordered(tool_sets, organisation_id))
+                elif isinstance(document, OrganisationSettings):
+                    settings = document
+        return Past(revision, policies, ordered(tool_sets, organisation_id), settings)
 
     def save(self, snapshot: Snapshot) -> None:
         """Keep what was checked for the next start."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from engine.errors import DocumentError, PolicyFileInvalid, Problem
 from engine.repository import consistency
@@ -25,7 +25,7 @@ from engine.worktree import markers, paths
 from engine.worktree.disk import EVERY, shown
 from engine.worktree.journal import Journal, Undo
 from engine.worktree.observer import FileState, Observed, Progress
-from engine.worktree.paths import place_of
+from engine.worktree.paths import Kind, Place, place_of
 from engine.worktree.worktree import Worktree
 
 
@@ -163,15 +163,15 @@ class Planner:
         put = self._put_of(path, state)
         assert put is not None
         place = put.loaded.place
-        newest = (
-            current.version if current else records.last_version(place.organisation_id, place.document_id)
-        )
-        if place.kind != "policy" or put.loaded.declared_version == newest:
+        if place.kind in ("preset", "pack"):
+            return "edit"
+        newest = current.version if current else _last_version(records, place)
+        if put.loaded.declared_version == newest:
             return "edit"
         what = f"is at version {newest} through the API" if current else "was deleted through the API"
         message = (
-            f"this file was changed here, but the policy {what} since; take over what you need and write "
-            f"`version: {newest}` into the file, or undo your changes"
+            f"this file was changed here, but the {_NAMES[place.kind]} {what} since; take over what you need "
+            f"and write `version: {newest}` into the file, or undo your changes"
         )
         if self._baseline.went_back:
             message += (
@@ -187,6 +187,15 @@ class Planner:
         return self._documents.put(path, self._worktree.observer.content(path, state), state.digest)
 
 
+_NAMES: Final[Mapping[Kind, str]] = {"policy": "policy", "toolSet": "tool set", "settings": "document"}
+
+
+def _last_version(records: Records, place: Place) -> int:
+    if place.kind == "policy":
+        return records.last_version(place.organisation_id, place.document_id)
+    return records.last_version_of(place.kind, place.organisation_id, place.document_id)
+
+
 def refuse_set(
     records: Records, head: Snapshot, edits: Mapping[str, Put | None], tools_known: bool = True
 ) -> list[Problem]:
@@ -196,7 +205,7 @@ def refuse_set(
         put = edits.get(path)
         return records.blob(head.files[path].digest) if put is None else put.content
 
-    problems = consistency.refuse_set(head, _loaded(edits))
+    problems = consistency.refuse_set(head, _loaded(edits)) + consistency.refuse_unset(head, _loaded(edits))
     if tools_known:
         problems += consistency.refuse_examples(head, _loaded(edits), content)
     return problems

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, TypeVar
 
-from engine.documents.edit import dump, edit, refuse_surrogates, same
-from engine.documents.policy import API_VERSION, policy_as_json, policy_from_json, slug
+from engine.documents import policy_file
+from engine.documents.edit import edit, refuse_surrogates
+from engine.documents.policy import policy_from_json, slug
 from engine.documents.preset_upgrade import Upgrade
 from engine.documents.presets import Preset
 from engine.errors import (
@@ -44,11 +46,8 @@ log = logging.getLogger("governance.policies")
 
 T = TypeVar("T")
 
-REMOVABLE: Final = frozenset(
-    {"description", "message", "presetId", "presetParameters", "scope", "mode", "rateLimit", "approval"}
-    | {"failurePolicy", "examples"}
-)
-"""Members that an API change removes by sending null."""
+_COMMITTED: Final = {"toolSet": "tool set", "settings": "settings of"}
+"""What a commit calls a kind of document."""
 
 Commit = Callable[[Path, str, str, str], object]
 """Called as `commit(root, path, author, message)` after an API write."""
@@ -184,33 +183,48 @@ class Repository:
         return WriteResult(result.stored[0], result.changes)
 
     def create_many(
-        self, bodies: Sequence[Mapping[str, Json]], *, author: str, organisation_id: str = "default"
+        self,
+        bodies: Sequence[Mapping[str, Json]],
+        *,
+        author: str,
+        organisation_id: str = "default",
+        changes: Mapping[str, Mapping[str, Json]] = MappingProxyType({}),
     ) -> WriteResult[list[Stored]]:
-        """Several new policies in one revision each, all or none. Raises what `create` does."""
-        for body in bodies:
+        """Several new policies, and changes of others by id, in one revision, all or none. Raises what
+        `create` and `update` do."""
+        for body in (*bodies, *changes.values()):
             refuse_surrogates(dict(body))
+        for body in bodies:
             policy_from_json(body, organisation_id=organisation_id)
-        if not bodies:
+        if not bodies and not changes:
             return WriteResult([])
-        return self._write(
-            author, lambda plan: [self._create(plan, organisation_id, body) for body in bodies]
-        )
 
-    def _create(self, plan: Plan, organisation_id: str, body: Mapping[str, Json]) -> Stored:
-        if "policyId" in body:
-            policy_id: str = body["policyId"]
-            self._load_edit(plan, organisation_id, policy_id)
-            if policy_id in plan.head.of(organisation_id):
-                raise PolicyExists(f"there is a policy `{policy_id}` already; choose another `policyId`")
-        else:
-            policy_id = self._free_id(plan, organisation_id, body["name"])
-        version = plan.records.last_version(organisation_id, policy_id) + 1
-        document = {"apiVersion": API_VERSION, "kind": "Policy", "policyId": policy_id, "version": version}
-        members = {key: value for key, value in body.items() if key != "policyId" and value is not None}
-        content = dump(document | {"enabled": True} | members).encode()
-        return self._put(
-            plan, paths.path_for(organisation_id, policy_id), content, organisation_id, policy_id
-        )
+        def operation(plan: Plan) -> list[Stored]:
+            contents: dict[str, tuple[str, bytes]] = {}
+            for body in bodies:
+                policy_id = self._new_id(plan, organisation_id, body, contents)
+                path = paths.path_for(organisation_id, policy_id)
+                version = plan.records.last_version(organisation_id, policy_id) + 1
+                contents[policy_id] = path, policy_file.created(policy_id, version, body)
+            for policy_id, sent in changes.items():
+                stored = self._current(plan, organisation_id, policy_id, None)
+                if (content := _changed(plan, stored, sent)) is not None:
+                    contents[policy_id] = stored.file.path, content
+            self.sync.put(plan, dict(contents.values()))
+            return [plan.head.of(organisation_id)[policy_id] for policy_id in contents]
+
+        return self.write(author, operation)
+
+    def _new_id(
+        self, plan: Plan, organisation_id: str, body: Mapping[str, Json], taken: Collection[str]
+    ) -> str:
+        if "policyId" not in body:
+            return self._free_id(plan, organisation_id, body["name"], taken)
+        policy_id: str = body["policyId"]
+        self._load_edit(plan, organisation_id, policy_id)
+        if policy_id in plan.head.of(organisation_id) or policy_id in taken:
+            raise PolicyExists(f"there is a policy `{policy_id}` already; choose another `policyId`")
+        return policy_id
 
     def update(
         self,
@@ -231,7 +245,7 @@ class Repository:
             stored = self._current(plan, organisation_id, policy_id, if_match)
             return self._change(plan, stored, changes)
 
-        return self._write(author, operation)
+        return self.write(author, operation)
 
     def upgrade(
         self, organisation_id: str, policy_id: str, *, author: str, if_match: str | None = None
@@ -252,7 +266,7 @@ class Repository:
                 raise DocumentError(offer.upgrade.problems)
             return self._change(plan, stored, offer.upgrade.sent)
 
-        return self._write(author, operation)
+        return self.write(author, operation)
 
     def delete(
         self, organisation_id: str, policy_id: str, *, author: str, if_match: str | None = None
@@ -266,7 +280,7 @@ class Repository:
             stored = self._current(plan, organisation_id, policy_id, if_match)
             self.sync.remove(plan, stored.file.path)
 
-        return self._write(author, operation)
+        return self.write(author, operation)
 
     def rollback(
         self, organisation_id: str, policy_id: str, version: int, *, author: str, if_match: str | None = None
@@ -297,9 +311,10 @@ class Repository:
             content = edit(plan.records.blob(wanted.digest), {"version": number})
             return self._put(plan, path, content, organisation_id, policy_id)
 
-        return self._write(author, operation)
+        return self.write(author, operation)
 
-    def _write(self, author: str, operation: Callable[[Plan], T]) -> WriteResult[T]:
+    def write(self, author: str, operation: Callable[[Plan], T]) -> WriteResult[T]:
+        """Run an operation in a transaction of its own, and commit to git what it wrote."""
         result = self.sync.write(author, operation)
         if self._commit is not None:
             last = {change.path: change for change in result.changes if change.source == "api"}
@@ -310,7 +325,8 @@ class Repository:
     def _commit_to_git(self, commit: Commit, change: FileChange) -> None:
         what = f"version {change.after.version}" if change.after else "deleted"
         try:
-            commit(self.root, change.path, change.author, f"policy {change.subject.document_id}: {what}")
+            kind = _COMMITTED.get(change.subject.kind, change.subject.kind)
+            commit(self.root, change.path, change.author, f"{kind} {change.subject.document_id}: {what}")
         except Exception:
             log.exception("the commit of `%s` failed; the policy is in force all the same", change.path)
 
@@ -331,21 +347,18 @@ class Repository:
         self.sync.load_edit(plan, stored.file.path if stored else paths.path_for(organisation_id, policy_id))
 
     def _put(self, plan: Plan, path: str, content: bytes, organisation_id: str, policy_id: str) -> Stored:
-        self.sync.put(plan, path, content)
+        self.sync.put(plan, {path: content})
         return plan.head.of(organisation_id)[policy_id]
 
     def _change(self, plan: Plan, stored: Stored, changes: Mapping[str, Json]) -> Stored:
         """The policy with these members set, null removing; nothing is written when it is so already."""
-        organisation_id, policy_id = stored.policy.organisation_id, stored.policy.policy_id
-        sent, removed = _normalised(stored, changes, organisation_id)
-        if not sent and not removed:
+        content = _changed(plan, stored, changes)
+        if content is None:
             return stored
-        source = plan.records.blob(stored.file.digest)
-        sent["version"] = plan.records.last_version(organisation_id, policy_id) + 1
-        content = edit(source, sent, removed)
-        return self._put(plan, stored.file.path, content, organisation_id, policy_id)
+        policy = stored.policy
+        return self._put(plan, stored.file.path, content, policy.organisation_id, policy.policy_id)
 
-    def _free_id(self, plan: Plan, organisation_id: str, name: str) -> str:
+    def _free_id(self, plan: Plan, organisation_id: str, name: str, others: Collection[str]) -> str:
         """An id that no policy has or had, so that the new one starts at version 1."""
         stem = slug(name)
         number = 1
@@ -355,30 +368,16 @@ class Repository:
             taken = plan.records.last_version(organisation_id, policy_id) or policy_id in plan.head.of(
                 organisation_id
             )
-            if not taken and self.worktree.disk.look(path) is None:
+            if not taken and policy_id not in others and self.worktree.disk.look(path) is None:
                 return policy_id
             number += 1
 
 
-def _normalised(
-    stored: Stored, changes: Mapping[str, Json], organisation_id: str
-) -> tuple[dict[str, Json], list[str]]:
-    """The sent members that change something, and the removed ones. Raises DocumentError."""
-    policy_id = stored.policy.policy_id
-    if changes.get("policyId", policy_id) != policy_id:
-        message = "`policyId` cannot be changed; create a new policy and delete this one"
-        raise DocumentError([Problem(message, "/policyId", "read_only")])
-    old = policy_as_json(stored.policy)
-    old.pop("version", None)
-    removed = [key for key, value in changes.items() if value is None and key in REMOVABLE]
-    merged = {key: value for key, value in (old | dict(changes)).items() if key not in removed}
-    new = policy_as_json(policy_from_json(merged, policy_id=policy_id, organisation_id=organisation_id))
-    sent = {
-        key: value
-        for key, value in changes.items()
-        if key not in removed and key != "policyId" and not same(old.get(key), new.get(key))
-    }
-    return sent, [key for key in removed if not same(old.get(key), new.get(key))]
+def _changed(plan: Plan, stored: Stored, changes: Mapping[str, Json]) -> bytes | None:
+    """The file of a policy with these members set; None where it is so already."""
+    policy = stored.policy
+    version = plan.records.last_version(policy.organisation_id, policy.policy_id) + 1
+    return policy_file.changed(plan.records.blob(stored.file.digest), policy, version, changes)
 
 
 def _offer(records: Records, head: Snapshot, stored: Stored) -> UpgradeOffer:

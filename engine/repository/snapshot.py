@@ -1,5 +1,5 @@
-"""What is in force: an immutable set of policies, presets, packs and tool sets at one revision of the
-archive.
+"""What is in force: an immutable set of policies, presets, packs, tool sets and settings at one revision of
+the archive.
 
 A change makes a new snapshot; whoever holds the old one is undisturbed. It knows nothing of disks,
 transactions or matching.
@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from engine.conditions.settings import NO_SETTINGS
 from engine.documents.presets import Pack, Preset
-from engine.model import Policy, ToolSet
+from engine.model import OrganisationSettings, Policy, ToolSet
 from engine.repository.archive import FileRecord
-from engine.worktree.paths import DEFAULT, LIBRARY, Kind
+from engine.worktree.paths import DEFAULT, LIBRARY, Kind, path_of_settings
 
-Document = Policy | Preset | Pack | ToolSet
+Document = Policy | Preset | Pack | ToolSet | OrganisationSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,8 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Policies by organisation and id, presets and packs by id, tool sets by path, and the record of every
-    file."""
+    """Policies by organisation and id, presets and packs by id, tool sets by path, settings by organisation,
+    and the record of every file."""
 
     revision: int = 0
     recorded_at: str = ""
@@ -45,6 +46,7 @@ class Snapshot:
     presets: Mapping[str, Preset] = field(default_factory=dict)
     packs: Mapping[str, Pack] = field(default_factory=dict)
     tool_sets: Mapping[str, ToolSet] = field(default_factory=dict)
+    settings: Mapping[str, OrganisationSettings] = field(default_factory=dict)
     files: Mapping[str, FileRecord] = field(default_factory=dict)
 
     def of(self, organisation_id: str) -> Mapping[str, Stored]:
@@ -55,19 +57,25 @@ class Snapshot:
         """The tool sets that count in an organisation, in the order of `in_order`."""
         return ordered(self.tool_sets, organisation_id)
 
+    def settings_of(self, organisation_id: str) -> OrganisationSettings:
+        """The settings of an organisation, which has no other's."""
+        return self.settings.get(organisation_id, NO_SETTINGS)
+
     @property
     def count(self) -> int:
         return sum(map(len, self.policies.values()))
 
     @property
     def digest(self) -> str:
-        """The same for equal sets of policies and tools, whatever order they were loaded in."""
+        """The same for equal sets of policies, tools and settings, whatever order they were loaded in."""
         lines = [
             f"{organisation_id}\0{policy_id}\0{stored.file.digest}\n"
             for organisation_id, policies in self.policies.items()
             for policy_id, stored in policies.items()
         ]
         lines += [f"{path}\0tools\0{self.files[path].digest}\n" for path in self.tool_sets]
+        paths = map(path_of_settings, self.settings)
+        lines += [f"{path}\0settings\0{self.files[path].digest}\n" for path in paths]
         return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()
 
     def path_of(self, kind: Kind, organisation_id: str, document_id: str) -> str | None:
@@ -79,6 +87,9 @@ class Snapshot:
             sets = self.tool_sets.items()
             wanted = (document_id, organisation_id)
             return next((p for p, each in sets if (each.tool_set_id, each.organisation_id) == wanted), None)
+        if kind == "settings":
+            path = path_of_settings(organisation_id)
+            return path if path in self.files else None
         if document_id not in (self.presets if kind == "preset" else self.packs):
             return None
         return next(
@@ -99,6 +110,7 @@ class Snapshot:
         """The set after files were put (record and document) or removed (None), by path."""
         policies = dict(self.policies)
         presets, packs, files = dict(self.presets), dict(self.packs), dict(self.files)
+        settings = dict(self.settings)
         tool_sets = {path: each for path, each in self.tool_sets.items() if path not in changes}
         touched: set[str] = set()
 
@@ -115,6 +127,8 @@ class Snapshot:
                 continue
             if old.kind == "policy":
                 own(old.organisation_id).pop(old.document_id, None)
+            elif old.kind == "settings":
+                settings.pop(old.organisation_id, None)
             elif old.kind != "toolSet":
                 (presets if old.kind == "preset" else packs).pop(old.document_id, None)
         for path, change in changes.items():
@@ -128,9 +142,11 @@ class Snapshot:
                 presets[record.document_id] = document
             elif isinstance(document, Pack):
                 packs[record.document_id] = document
-            else:
+            elif isinstance(document, ToolSet):
                 tool_sets[path] = document
-        return Snapshot(revision, recorded_at, policies, presets, packs, tool_sets, files)
+            else:
+                settings[record.organisation_id] = document
+        return Snapshot(revision, recorded_at, policies, presets, packs, tool_sets, settings, files)
 
 
 def ordered(tool_sets: Mapping[str, ToolSet], organisation_id: str) -> tuple[ToolSet, ...]:

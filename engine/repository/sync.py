@@ -273,18 +273,30 @@ class Sync:
         plan, _ = self._transact(take_over)
         return plan.changes
 
-    def put(self, plan: Plan, path: str, content: bytes) -> None:
-        """Write a policy's file, and record it. Raises DocumentError when the content is not good."""
-        put = self._documents.put(path, content, digest_of(content))
-        if problems := refuse_set(plan.records, plan.head, {path: put}):
+    def put(self, plan: Plan, contents: Mapping[str, bytes]) -> None:
+        """Write files, and record them as one revision. Raises DocumentError when a content is not good."""
+        puts = {
+            path: self._documents.put(path, content, digest_of(content)) for path, content in contents.items()
+        }
+        if problems := refuse_set(plan.records, plan.head, puts):
             raise DocumentError(problems)
-        if self._worktree.disk.is_link(path):
-            raise StorageError(f"`{shown(path)}` is a link, which is not replaced; edit the file it leads to")
-        self._write_bytes(plan, path, put)
+        for path in puts:
+            if self._worktree.disk.is_link(path):
+                message = f"`{shown(path)}` is a link, which is not replaced; edit the file it leads to"
+                raise StorageError(message)
+        self._write(plan, puts)
 
     def remove(self, plan: Plan, path: str) -> None:
-        """Remove a policy's file, and record that."""
-        self._write_bytes(plan, path, None)
+        """Remove a file, and record that. Raises DocumentError when something cannot be without it."""
+        if problems := refuse_set(plan.records, plan.head, {path: None}):
+            raise DocumentError(problems)
+        self._write(plan, {path: None})
+
+    def _write(self, plan: Plan, edits: Mapping[str, Put | None]) -> None:
+        for path, put in edits.items():
+            self._write_bytes(plan, path, put)
+        if edits:
+            self._record(plan, edits, lambda _path: ("api", plan.author))
 
     def _write_bytes(self, plan: Plan, path: str, put: Put | None) -> None:
         """Raises DiskChanged when somebody changed the file since we compared it with the archive."""
@@ -300,7 +312,6 @@ class Sync:
         intent = Intent(path, current.digest if current else None, after, plan.author)
         markers.write_intent(self._worktree.disk, intent)
         self._worktree.put(path, content, state.digest)
-        self._record(plan, {path: put}, lambda _path: ("api", plan.author))
 
     # ---- both ------------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """The policies folder: which path holds what.
 
 Decides the meaning of a path: `policies/**/<policyId>.yaml`, `tools/**/<toolSetId>.yaml`,
-`organisations/<organisationId>/**` with `tools/**` in it, `presets/<category>/`, `packs/`. It reads no disk
-and no document.
+`organisations/<organisationId>/**` with `tools/**` in it, `settings/<organisationId>.yaml`,
+`presets/<category>/`, `packs/`. It reads no disk and no document.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Final, Literal
 from engine.errors import DocumentError, Problem
 from engine.worktree.disk import shown
 
-Kind = Literal["policy", "preset", "pack", "toolSet"]
+Kind = Literal["policy", "preset", "pack", "toolSet", "settings"]
 
 DEFAULT: Final = "default"
+FOLDERS: Final = ("policies", "organisations", "presets", "packs", "tools", "settings")
 LIBRARY: Final = "tools/library/"
 """Where the shipped sets of tools are."""
 _ID: Final = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
@@ -35,10 +36,7 @@ class Place:
 def ignored(path: str) -> bool:
     """Tests are for `governance test`; other JSON than in the folders of documents is somebody else's."""
     folder = path.partition("/")[0]
-    return path.endswith(_TEST) or (path.endswith(".json") and folder not in _FOLDERS)
-
-
-_FOLDERS: Final = ("policies", "organisations", "presets", "packs", "tools")
+    return path.endswith(_TEST) or (path.endswith(".json") and folder not in FOLDERS)
 
 
 def ours(path: str) -> bool:
@@ -76,11 +74,21 @@ def place_of(path: str) -> Place:
         return Place("pack", DEFAULT, stem)
     if top == "tools":
         return Place("toolSet", DEFAULT, stem)
+    if top == "settings" and len(folders) == 1:
+        if not _ID.fullmatch(stem):
+            raise _misplaced(path, f"`{shown(stem)}` is no organisation id, which names a file of settings")
+        return Place("settings", stem, stem)
     raise _misplaced(
         path,
         "a document belongs into `policies/`, `organisations/<organisationId>/`, `presets/<category>/`, "
-        "`packs/` or `tools/`; move it, or put `_` before its name to have it ignored",
+        "`packs/`, `tools/` or `settings/`; move it, or put `_` before its name to have it ignored",
     )
+
+
+def path_of_settings(organisation_id: str) -> str:
+    """Where an organisation's settings stand. Raises DocumentError."""
+    path_for(organisation_id, "settings")
+    return f"settings/{organisation_id}.yaml"
 
 
 def declares_tools(path: str) -> bool:

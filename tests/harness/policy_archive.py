@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from engine.repository.archive import FileChange, FileRecord, VersionRecord
+from engine.repository.archive import DocumentVersion, FileChange, FileRecord, VersionRecord
+from engine.worktree.paths import Kind
 
 T = TypeVar("T")
 
@@ -23,10 +24,12 @@ class State:
     log: list[tuple[int, str, FileRecord | None]] = field(default_factory=list)
     versions: dict[tuple[str, str], list[VersionRecord]] = field(default_factory=dict)
     blobs: dict[str, bytes] = field(default_factory=dict)
+    authors: dict[tuple[int, str], str] = field(default_factory=dict)
 
     def copy(self) -> State:
         versions = {key: list(each) for key, each in self.versions.items()}
-        return State(list(self.revisions), dict(self.files), list(self.log), versions, dict(self.blobs))
+        rest = (dict(self.blobs), dict(self.authors))
+        return State(list(self.revisions), dict(self.files), list(self.log), versions, *rest)
 
 
 class MemoryRecords:
@@ -65,16 +68,26 @@ class MemoryRecords:
             if record is not None and (record.kind, record.document_id) == ("preset", preset_id)
         ]
 
-    def last_tools_version(self, organisation_id: str, tool_set_id: str) -> int:
-        wanted = ("toolSet", organisation_id, tool_set_id)
-        return max(
-            (
-                record.version
-                for _, _, record in self.state.log
-                if record is not None and (record.kind, record.organisation_id, record.document_id) == wanted
-            ),
-            default=0,
-        )
+    def last_version_of(self, kind: Kind, organisation_id: str, document_id: str) -> int:
+        found = self.versions_of(kind, organisation_id, document_id)
+        return found[0].version if found else 0
+
+    def versions_of(self, kind: Kind, organisation_id: str, document_id: str) -> list[DocumentVersion]:
+        found: dict[int, DocumentVersion] = {}
+        for revision, path, record in self.state.log:
+            if record is None or record.kind != kind or record.version in found:
+                continue
+            if (record.organisation_id, record.document_id) == (organisation_id, document_id):
+                found[record.version] = DocumentVersion(
+                    record.version,
+                    revision,
+                    record.digest,
+                    record.source,
+                    self.state.revisions[revision - 1],
+                    self.state.authors[revision, path],
+                    self.state.blobs[record.digest],
+                )
+        return [found[version] for version in sorted(found, reverse=True)]
 
     def last_version(self, organisation_id: str, policy_id: str) -> int:
         found = self.state.versions.get((organisation_id, policy_id))
@@ -98,6 +111,7 @@ class MemoryRecords:
 
     def _record(self, revision: int, at: str, change: FileChange) -> None:
         self.state.log.append((revision, change.path, change.after))
+        self.state.authors[revision, change.path] = change.author
         subject = change.subject
         versions = self.state.versions.setdefault((subject.organisation_id, subject.document_id), [])
         if change.after is None:

@@ -130,7 +130,11 @@ def remarks_on(found: Checkout, folder: str, *, presets: bool) -> list[Remark]:
     total = sum(map(len, found.policies.values()))
     with progress("linting", total) as step:
         for organisation_id, policies in found.policies.items():
-            for finding in lint(policies.values(), tools=found.tools_of(organisation_id)):
+            for finding in lint(
+                policies.values(),
+                tools=found.tools_of(organisation_id),
+                settings=found.settings_of(organisation_id),
+            ):
                 if finding is None:
                     step()
                 else:

@@ -91,7 +91,9 @@ def _test(arguments: argparse.Namespace) -> int:
         # A policy whose examples fail does not load, so what the whole set decides is not known.
         arguments.no_mutation = True
         return _report(failures, [], (len(failures), 0), found, folder, arguments)
-    rulesets = {name: found.ruleset(name) for name in found.organisations()}
+    from engine.conditions.settings import SAMPLES
+
+    rulesets = {name: found.ruleset(name, SAMPLES) for name in found.organisations()}
     cases = 0
     with progress("testing", sum(len(test.tests) for _, test in found.tests)) as step:
         for organisation_id, test in found.tests:

@@ -79,7 +79,7 @@ def test_it_answers_as_the_archive_in_memory(store: Database, tmp_path: Path) ->
     with pytest.raises(KeyError):
         sql.archive.view(lambda records: records.blob("none"))
     restarted = sql.started()
-    assert restarted.snapshot.revision == 9
+    assert restarted.snapshot.revision == 8
 
 
 def test_audit_and_counter_change_with_the_policies(store: Database, tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.conditions.compiled import compile_condition
+from engine.conditions.placeholders import escaped
 from engine.documents.policy import (
     policy_from_json,
 )
-from engine.documents.presets import escaped, instantiate, load_preset
+from engine.documents.presets import instantiate, load_preset
 from engine.errors import DocumentError
 from engine.model import Condition
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from engine.conditions.placeholders import Parameter
 from engine.documents.policy import policy_as_json
 from engine.documents.preset_upgrade import Upgrade
-from engine.documents.presets import Parameter
 from engine.model import Policy
 from tests.engine.documents.test_shipped_presets import PRESET_FILES, presets
 from tests.harness.preset_upgrades import (

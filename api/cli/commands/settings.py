@@ -1,0 +1,150 @@
+"""`governance settings`: what policies know of the organisation. Works on the policies folder; a service that
+runs takes the file over."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from api.cli.local_store import add_organisation
+from api.cli.policy_source import default_folder
+from api.cli.terminal import USAGE, CommandError, Subparsers, add_format, filled, show
+
+if TYPE_CHECKING:
+    from engine.model import OrganisationSettings
+    from engine.worktree.disk import Disk
+
+COLUMNS = {"name": "NAME", "value": "VALUE", "from": "FROM", "description": "WHAT IT IS"}
+
+
+def register(commands: Subparsers) -> None:
+    parser = commands.add_parser("settings", help="what policies know of the organisation: list, set, unset")
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    _action(actions, "list", "list every setting and its value", _list)
+    setting = _action(actions, "set", "give a setting a value", _set)
+    setting.add_argument("name", metavar="NAME", type=filled, help="such as companyDomains")
+    setting.add_argument(
+        "values", metavar="VALUE", nargs="+", help="a number, or one or more texts of a list"
+    )
+    unset = _action(actions, "unset", "take a value away; what is shipped counts again, if anything", _unset)
+    unset.add_argument("name", metavar="NAME", type=filled, help="such as companyDomains")
+
+
+def _action(actions: Subparsers, name: str, help: str, run: Any) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = actions.add_parser(name, help=help, description=help)
+    made.add_argument(
+        "--dir",
+        metavar="DIR",
+        type=filled,
+        help="the policies folder; default: GOVERNANCE_POLICIES_DIR or ./policies.d",
+    )
+    add_organisation(made)
+    add_format(made)
+    made.set_defaults(run=run)
+    return made
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from engine.conditions.settings import SETTINGS, value_of
+
+    _, settings, _ = _read(arguments)
+    rows = [
+        {
+            "name": name,
+            "value": value_of(settings, name),
+            "from": "set"
+            if name in settings.values
+            else "shipped"
+            if value_of(settings, name)
+            else "missing",
+            "description": setting.description,
+        }
+        for name, setting in SETTINGS.items()
+    ]
+    if arguments.format == "text":
+        rows = [row | {"value": _shown(row["value"])} for row in rows]
+    show(rows, COLUMNS, arguments.format)
+    return 0
+
+
+def _set(arguments: argparse.Namespace) -> int:
+    from engine.conditions.settings import SETTINGS
+    from schemas.suggestion import suggestion
+
+    setting = SETTINGS.get(arguments.name)
+    if setting is None:
+        near = suggestion(arguments.name, SETTINGS) or "; see `governance settings list`"
+        raise CommandError(f"there is no setting `{arguments.name}`{near}", USAGE)
+    value: Any = arguments.values
+    if setting.type != "list":
+        if len(arguments.values) > 1:
+            raise CommandError(f"`{arguments.name}` takes one value", USAGE)
+        value = _number(arguments.values[0]) if setting.type in ("number", "integer") else arguments.values[0]
+    return _change(arguments, {arguments.name: value})
+
+
+def _unset(arguments: argparse.Namespace) -> int:
+    return _change(arguments, {arguments.name: None})
+
+
+def _number(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text  # which the schema refuses, in its own words
+
+
+def _change(arguments: argparse.Namespace, changes: dict[str, Any]) -> int:
+    from engine.documents.edit import dump, edit
+    from engine.documents.settings import load_settings, settings_document
+    from engine.errors import DocumentError, EngineError
+    from engine.worktree.paths import path_of_settings
+
+    disk, settings, content = _read(arguments)
+    path = path_of_settings(arguments.organisation)
+    values = {name: value for name, value in (dict(settings.values) | changes).items() if value is not None}
+    if content is None:
+        document = settings_document(arguments.organisation, 1, values)
+        del document["version"]
+        after = dump(document).encode()
+    else:
+        after = edit(content, {"settings": values})
+    try:
+        load_settings(after, path)
+        disk.replace(path, after)
+    except DocumentError as error:
+        raise CommandError("\n".join(each.message for each in error.problems), USAGE) from None
+    except EngineError as error:
+        raise CommandError(str(error)) from None
+    show([{"name": name, "value": _shown(values.get(name))} for name in changes], COLUMNS, arguments.format)
+    return 0
+
+
+def _read(arguments: argparse.Namespace) -> tuple[Disk, OrganisationSettings, bytes | None]:
+    """The folder, and what it says of the organisation."""
+    from pathlib import Path
+
+    from engine.conditions.settings import NO_SETTINGS
+    from engine.documents.settings import load_settings
+    from engine.errors import DocumentError
+    from engine.worktree.disk import Disk, reason
+    from engine.worktree.paths import path_of_settings
+
+    folder = Path(arguments.dir or default_folder())
+    if not (folder / "policies").is_dir():
+        raise CommandError(f"`{folder}` is no policies folder; say where it is with --dir", USAGE)
+    disk = Disk(folder)
+    try:
+        path = path_of_settings(arguments.organisation)
+        content = disk.read(path)
+        settings = NO_SETTINGS if content is None else load_settings(content, path)[0]
+    except DocumentError as error:
+        raise CommandError("\n".join(map(str, error.problems)), USAGE) from None
+    except OSError as error:
+        raise CommandError(f"`{path}` cannot be read: {reason(error)}", USAGE) from None
+    return disk, settings, content
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, list) else "" if value is None else str(value)
