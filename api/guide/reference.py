@@ -26,6 +26,7 @@ from api.settings import TABLE
 from api.store.webhooks import EVENTS
 from engine.conditions import operands
 from engine.conditions.operators import OPERATORS
+from engine.conditions.settings import SETTINGS, SHIPPED
 from engine.fields import computed
 from engine.model import TOOL_KINDS, UNKNOWN_KIND
 
@@ -283,6 +284,26 @@ def tools() -> str:
     )
 
 
+def organisation_settings() -> str:
+    document = schemas.load("documents/organisation_settings")
+    rows = []
+    for name, setting in SETTINGS.items():
+        shipped = "" if name not in SHIPPED else code(json.dumps(SHIPPED[name]))
+        rows.append(
+            (code(name), setting.type, shipped, code(json.dumps(setting.default)), setting.description)
+        )
+    return page(
+        "Settings of an organisation",
+        document["description"],
+        "Set them in the file, with `governance settings set`, or by `PUT /v1/organisation/settings`. Examples, "
+        "tests and `lint` go by the samples, so that they hold whatever an organisation sets.",
+        table(("Setting", "Value", "While nobody sets it", "Sample", "What it is"), rows),
+        "A setting stands in a policy as `{{companyDomains}}`: alone it is the value itself (within a list its "
+        "entries), in an expression a literal, in the pattern of `matches` what matches any of its entries "
+        "literally, in a `message` its first entries. An organisation has no other's settings.",
+    )
+
+
 def _subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -344,6 +365,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "errors": errors,
     "policies": policies,
     "tools": tools,
+    "organisation-settings": organisation_settings,
     "fields": fields,
     "settings": settings,
     "commands": commands,

@@ -57,6 +57,8 @@ def dump(document: Mapping[str, Json], comments: Sequence[str] = ()) -> str:
         value = document[key]
         if isinstance(value, list) and value and key in ("matchConditions", "examples"):
             lines += [f"{key}:", *(f"  - {flow(entry)}" for entry in value)]
+        elif isinstance(value, Mapping) and value and key == "settings":
+            lines += [f"{key}:", *(f"  {_key(name)}: {flow(each)}" for name, each in value.items())]
         else:
             lines.append(f"{_key(key)}: {flow(value)}")
     return "\n".join(lines) + "\n"

@@ -51,4 +51,4 @@ class FixedPolicies(LivePolicies):
 
     def health(self) -> dict[str, Any]:
         count = sum(len(each.policies) for each in self._rulesets.values())
-        return {"revision": 1, "count": count, "stale": False, "errors": [], "warnings": []}
+        return {"revision": 1, "count": count, "stale": False, "inactive": [], "errors": [], "warnings": []}

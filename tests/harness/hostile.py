@@ -44,6 +44,7 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
     "halt-create": {"scope": "run", "runId": "run-x", "reason": "because"},
     "halt-end": {"scope": "run", "runId": "run-x"},
     "login": {"email": "nobody@acme.example", "password": "not the password"},
+    "organisation-settings-update": {"settings": {"companyDomains": ["acme.example"]}},
     "organisation-update": {"name": "Acme", "userToken": None},
     "pack-activation": {"parameters": {}},
     "password-change": {"currentPassword": "not the password", "newPassword": PASSWORD},

@@ -24,9 +24,7 @@ def register(commands: Subparsers) -> None:
     _action(actions, "list", "list every setting and its value", _list)
     setting = _action(actions, "set", "give a setting a value", _set)
     setting.add_argument("name", metavar="NAME", type=filled, help="such as companyDomains")
-    setting.add_argument(
-        "values", metavar="VALUE", nargs="+", help="a number, or one or more texts of a list"
-    )
+    setting.add_argument("values", metavar="VALUE", nargs="+", help="a number, or the texts of a list")
     unset = _action(actions, "unset", "take a value away; what is shipped counts again, if anything", _unset)
     unset.add_argument("name", metavar="NAME", type=filled, help="such as companyDomains")
 
@@ -49,6 +47,12 @@ def _list(arguments: argparse.Namespace) -> int:
     from engine.conditions.settings import SETTINGS, value_of
 
     _, settings, _ = _read(arguments)
+
+    def origin(name: str) -> str:
+        if name in settings.values:
+            return "set"
+        return "missing" if value_of(settings, name) is None else "shipped"
+
     rows = [
         {
             "name": name,
@@ -117,7 +121,8 @@ def _change(arguments: argparse.Namespace, changes: dict[str, Any]) -> int:
         raise CommandError("\n".join(each.message for each in error.problems), USAGE) from None
     except EngineError as error:
         raise CommandError(str(error)) from None
-    show([{"name": name, "value": _shown(values.get(name))} for name in changes], COLUMNS, arguments.format)
+    rows = [{"name": name, "value": _shown(values.get(name))} for name in changes]
+    show(rows, {key: COLUMNS[key] for key in ("name", "value")}, arguments.format)
     return 0
 
 

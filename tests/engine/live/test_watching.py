@@ -28,6 +28,7 @@ def test_a_change_of_a_file_comes_into_force_by_itself(folder: Folder) -> None:
             "revision": 2,
             "count": 1,
             "stale": False,
+            "inactive": [],
             "errors": [],
             "warnings": [],
         }

@@ -1,0 +1,57 @@
+"""`governance settings`: what it writes into the policies folder, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+from tests.harness.command_line import Shell
+
+FILE = "settings/default.yaml"
+
+
+def test_a_setting_is_set_listed_and_taken_away(shell: Shell) -> None:
+    def settings(*words: str) -> tuple[int, str, str]:
+        return shell.run("settings", words[0], "--dir", shell.folder, *words[1:])
+
+    code, output, _ = settings("list", "--format", "json")
+    before = {each["name"]: each for each in json.loads(output)}
+    assert code == 0 and before["companyDomains"]["from"] == "missing"
+    assert before["paymentLimit"] == before["paymentLimit"] | {"from": "shipped", "value": 10000}
+    assert settings("set", "companyDomains", "acme.com", "acme.example")[0] == 0
+    (shell.folder / FILE).write_text((shell.folder / FILE).read_text() + "# kept\n")
+    assert settings("set", "paymentLimit", "250.5")[0] == 0
+    text = (shell.folder / FILE).read_text()
+    assert "companyDomains: [acme.com, acme.example]" in text and "paymentLimit: 250.5" in text
+    assert "# kept" in text
+    after = {each["name"]: each for each in json.loads(settings("list", "--format", "json")[1])}
+    assert after["companyDomains"]["value"] == ["acme.com", "acme.example"]
+    assert "acme.com, acme.example" in settings("list")[1]
+    assert settings("unset", "companyDomains")[0] == 0
+    assert "companyDomains" not in (shell.folder / FILE).read_text()
+    assert settings("set", "currencies", "EUR", "--organisation", "acme")[0] == 0
+    assert (shell.folder / "settings/acme.yaml").exists()
+
+
+def test_what_is_wrong_is_refused_and_nothing_written(shell: Shell) -> None:
+    for words, says in (
+        (("companyDomain", "a.com"), "did you mean `companyDomains`?"),
+        (("companyDomains", "nodots"), "must be a domain"),
+        (("paymentLimit", "much"), "must be a number"),
+        (("paymentLimit", "1", "2"), "takes one value"),
+    ):
+        code, _, error = shell.run("settings", "set", "--dir", shell.folder, *words)
+        assert code == 2 and says in error
+    assert not (shell.folder / FILE).exists()
+    assert shell.run("settings", "list", "--dir", shell.folder / "policies")[0] == 2
+
+
+def test_lint_names_the_setting_that_a_policy_waits_for(shell: Shell) -> None:
+    path = shell.folder / "policies/wires.yaml"
+    path.write_text(path.read_text().replace("value: wire}", "value: '{{companyDomains}}'}", 1))
+    text = path.read_text().replace("operator: equals, value: '{{", "operator: in, value: '{{")
+    path.write_text(text.replace("toolName: wire", "toolName: acme.example"))
+    output = shell.run("lint", shell.folder)[1]
+    assert "inactive until the organisation's `companyDomains` is set" in output and "needs-setting" in output
+    assert shell.run("settings", "set", "--dir", shell.folder, "companyDomains", "mine.com")[0] == 0
+    assert "needs-setting" not in shell.run("lint", shell.folder)[1]
+    assert shell.run("test", shell.folder)[0] == 0, "examples go by samples"
