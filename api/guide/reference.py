@@ -295,11 +295,11 @@ def organisation_settings() -> str:
     return page(
         "Settings of an organisation",
         document["description"],
-        "Set them in the file, with `governance settings set`, or by `PUT /v1/organisation/settings`. Examples, "
-        "tests and `lint` go by the samples, so that they hold whatever an organisation sets.",
+        "Set them in the file, with `governance settings set`, or by `PUT /v1/organisation/settings`. "
+        "Examples, tests and `lint` go by the samples, so that they hold whatever an organisation sets.",
         table(("Setting", "Value", "While nobody sets it", "Sample", "What it is"), rows),
-        "A setting stands in a policy as `{{companyDomains}}`: alone it is the value itself (within a list its "
-        "entries), in an expression a literal, in the pattern of `matches` what matches any of its entries "
+        "A setting stands in a policy as `{{companyDomains}}`: alone it is the value itself (within a list "
+        "its entries), in an expression a literal, in the pattern of `matches` what matches any of its entries "
         "literally, in a `message` its first entries. An organisation has no other's settings.",
     )
 

@@ -50,6 +50,8 @@ def test_lint_names_the_setting_that_a_policy_waits_for(shell: Shell) -> None:
     path.write_text(path.read_text().replace("value: wire}", "value: '{{companyDomains}}'}", 1))
     text = path.read_text().replace("operator: equals, value: '{{", "operator: in, value: '{{")
     path.write_text(text.replace("toolName: wire", "toolName: acme.example"))
+    for test in (shell.folder / "policies").glob("*_test.yaml"):
+        test.write_text(test.read_text().replace("toolName: wire", "toolName: acme.example"))
     output = shell.run("lint", shell.folder)[1]
     assert "inactive until the organisation's `companyDomains` is set" in output and "needs-setting" in output
     assert shell.run("settings", "set", "--dir", shell.folder, "companyDomains", "mine.com")[0] == 0
