@@ -299,7 +299,7 @@ def organisation_settings() -> str:
         "Examples, tests and `lint` go by the samples, so that they hold whatever an organisation sets.",
         table(("Setting", "Value", "While nobody sets it", "Sample", "What it is"), rows),
         "A setting stands in a policy as `{{companyDomains}}`: alone it is the value itself (within a list "
-        "its entries), in an expression a literal, in the pattern of `matches` what matches any of its entries "
+        "its entries), in an expression a literal, in the pattern of `matches` what matches any of them "
         "literally, in a `message` its first entries. An organisation has no other's settings.",
     )
 
