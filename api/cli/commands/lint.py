@@ -52,6 +52,7 @@ findings:
   missing-triggers     warning  a call without the field matches
   unseen-characters    warning  a value holds what nobody sees, or typographic quotes
   no-examples          warning  nothing says what it is for, so a mistake in it goes unnoticed
+  needs-setting        warning  it is inactive, since a setting that it reads has no value
   unindexed            note     every call has to be tested against it
   one-sided            note     its examples only match, or only do not
   missing-evades       note     a call that omits or renames the field does not match

@@ -16,6 +16,7 @@ from engine.analysis.findings import CODES, Finding
 from engine.analysis.lint import lint
 from engine.conditions.compiled import compile_condition
 from engine.conditions.operators import OPERATORS
+from engine.conditions.settings import SAMPLES
 from engine.derived.facts import Facts
 from engine.documents.policy import condition_from_json
 from engine.errors import ConditionError
@@ -24,7 +25,7 @@ from engine.fields.samples import samples
 from engine.matching.decision import decide
 from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
-from engine.model import STRENGTH, Condition, Example, Policy, RateLimit, ToolCall
+from engine.model import STRENGTH, Condition, Example, OrganisationSettings, Policy, RateLimit, ToolCall
 from tests.engine.fields.test_required_literals import patterns
 from tests.harness import places
 from tests.harness.effort import examples
@@ -73,13 +74,14 @@ def told(finding: Finding, wanted: dict[str, Any]) -> dict[str, Any]:
 def test_case(path: Path) -> None:
     case = yaml.safe_load(path.read_text(encoding="utf-8"))
     policies = [policy_of(shape) for shape in case["policies"]]
-    found = [each for each in lint(policies) if each is not None and each.code != "no-examples"]
+    settings = OrganisationSettings(case["settings"]) if "settings" in case else SAMPLES
+    found = [each for each in lint(policies, settings=settings) if each and each.code != "no-examples"]
     found.sort(key=lambda each: (each.policy.policy_id, each.code))
     wanted = sorted(case["expect"], key=lambda each: (each["policy"], each["code"]))
     assert [each.code for each in found] == [each["code"] for each in wanted], found
     assert [told(finding, entry) for finding, entry in zip(found, wanted, strict=True)] == wanted
     for finding in found:
-        bears_out(finding, Ruleset.build(policies))
+        bears_out(finding, Ruleset.build(policies, settings=SAMPLES))
 
 
 def test_every_code_has_a_case_and_a_line_of_help() -> None:
