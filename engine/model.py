@@ -25,6 +25,7 @@ Action = Literal["block", "require_approval", "warn", "allow"]
 Scope = Literal["all", "action_only"]
 Mode = Literal["enforce", "shadow"]
 FailurePolicy = Literal["fail", "ignore"]
+On = Literal["tool.called", "tool.completed"]
 ToolCallStatus = Literal["allowed", "blocked", "awaiting_approval"]
 
 ACTIONS: Final[tuple[Action, ...]] = ("block", "require_approval", "warn", "allow")
@@ -50,6 +51,7 @@ RATE_LIMIT_KEYS: Final = ("agentId", "runId", "toolName", "payload", "userId", "
 ROOTS: Final[Mapping[str, str]] = {
     "toolName": "text",
     "inputPayload": "object",
+    "outputPayload": "object",
     "agentId": "text",
     "runId": "text",
     "toolCallId": "text",
@@ -61,9 +63,14 @@ ROOTS: Final[Mapping[str, str]] = {
     "delegation": "object",
     "key": "object",
 }
-"""Field root -> kind. `run` holds task, model, agentContext; `user` holds id, email, scopes, claims;
-`delegation` holds chain; `key` holds id, scopes. Only `text` roots may stand alone as a whole field,
-besides `inputPayload` and `agentContext`."""
+"""Field root -> kind. `run` holds task, model, agentContext, labels; `user` holds id, email, scopes, claims;
+`delegation` holds chain; `key` holds id, scopes; `outputPayload` is there in reports only. Only `text` roots
+may stand alone as a whole field, besides `inputPayload`, `outputPayload` and `agentContext`."""
+
+BEFORE: Final = "before"
+"""The key of a call document under which stands what its run went through before. It is no root: conditions
+read it by `after`, `derived.provenance` and their like alone. It holds a `RunMemory` (see the room `flow`),
+or steps as people write them in examples."""
 
 COMPUTED: Final = ("tool", "derived")
 """Roots that the service works out of the call itself, for field conditions and expressions. They are no
@@ -162,6 +169,17 @@ class RateLimit:
 
 
 @dataclass(frozen=True, slots=True)
+class After:
+    """The policy takes effect only after a call of a `tool` (a name pattern), after a `label` was given, or
+    after a `policy` (an id) matched, in the same run: if it was one of the last `within_calls` calls, or at
+    any time."""
+
+    kind: Literal["tool", "label", "policy"]
+    name: str
+    within_calls: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Example:
     """A call that must (`match`) or must not match the policy; `call` is a tool call document."""
 
@@ -191,6 +209,11 @@ class Policy:
     examples: tuple[Example, ...] = ()
     version: int = 0
     organisation_id: str = "default"
+    on: On = "tool.called"
+    """What it is asked about: calls, or the outcomes that are reported of them."""
+    labels: tuple[str, ...] = ()
+    """What it adds to a run when it matches."""
+    after: After | None = None
 
 
 class ToolCall(msgspec.Struct, frozen=True):
@@ -218,6 +241,11 @@ class ToolCall(msgspec.Struct, frozen=True):
     def input_payload(self) -> Mapping[str, Json]:
         payload: Mapping[str, Json] = self.document["inputPayload"]
         return payload
+
+    @property
+    def is_report(self) -> bool:
+        """True when it is the outcome of a call that is asked about, not the call."""
+        return "outputPayload" in self.document
 
     @property
     def just_reads(self) -> bool:

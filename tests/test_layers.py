@@ -15,6 +15,7 @@ ROOMS = (
     ("engine.model", "engine.errors", "engine.canonical_json", "engine.gc_pause"),
     ("engine.shell",),
     ("engine.fields",),
+    ("engine.flow",),
     ("engine.derived",),
     ("engine.cel",),
     ("engine.conditions",),

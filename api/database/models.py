@@ -22,10 +22,11 @@ from peewee import (
     IntegerField,
     SqliteDatabase,
     TextField,
-    UUIDField,
 )
 
 from api.database import policy_models as policy_models
+from api.database.lanes.tables import Id as Id
+from api.database.lanes.tables import LaneRow as LaneRow
 from api.database.table import Table
 
 LANE_BITS = 44
@@ -115,10 +116,36 @@ class Run(Table):
     started_at = TextField()
     ended_at = TextField(null=True)
     key_id = TextField()
+    parent_run_id = TextField(null=True)
+    labels = TextField(default="[]")
+    steps = TextField(null=True)
+    """What happened how many calls ago, as far as policies ask for it (JSON, see `engine/flow/steps.py`)."""
+    flow = BigIntegerField(default=0)
+    """Grows with every change of labels, steps and values."""
 
     class Meta:
         table_name = "runs"
         indexes = ((("organisation_id", "run_id"), True),)
+
+
+class RunValue(Table):
+    """Hashes of the values that a run has seen, a row for each event that brought new ones; see
+    `api/store/run_values.py`. `flow` is what the run's was then."""
+
+    run_no = BigIntegerField()
+    flow = BigIntegerField()
+    call_no = BigIntegerField()
+    """The call whose output it was; 0: another source."""
+    task = BlobField()
+    trusted = BlobField()
+    untrusted = BlobField()
+    words = BlobField()
+    beyond = BigIntegerField()
+    """1: values came beyond the bound."""
+
+    class Meta:
+        table_name = "run_values"
+        primary_key = CompositeKey("run_no", "flow")
 
 
 class Event(Table):
@@ -186,32 +213,6 @@ class Directory(Table):
     class Meta:
         table_name = "directory"
         primary_key = CompositeKey("owner", "hash")
-
-
-class Id(Table):
-    """The same on PostgreSQL; see `api/database/lanes/keys.py`."""
-
-    organisation_id = TextField()
-    key = UUIDField()
-    no = BigIntegerField()
-
-    class Meta:
-        table_name = "ids"
-        primary_key = CompositeKey("organisation_id", "key")
-
-
-class LaneRow(Table):
-    """The lanes, on PostgreSQL; see `api/database/lanes/lease.py`."""
-
-    lane_no = BigIntegerField(primary_key=True)
-    epoch = BigIntegerField()
-    version = BigIntegerField()
-    next_no = BigIntegerField()
-    owner = TextField()
-    expires_at = DoubleField()
-
-    class Meta:
-        table_name = "lanes"
 
 
 class Approval(Table):

@@ -134,6 +134,8 @@ class Transaction:
         self.positions = self._audit.positions
         self._deliveries: list[tuple[Any, ...]] = []
         self._after: list[Callable[[], None]] = []
+        self.runs_changed = False
+        """A job has changed a run, which only events do else; what is remembered of runs does not hold."""
         self.bumped: set[str] = set()
 
     def audit(self, organisation_id: str, type: str, **fields: Any) -> str:

@@ -12,13 +12,13 @@ from api.context import Context
 from api.http.exchange import Reply, Values
 from api.http.problems import invalid, not_found
 from api.http.route import REVIEWER, Route
-from api.store import rate_counts, recorded_calls
+from api.store import recorded_calls
 from engine.analysis import backtest, simulation
 from engine.derived.tools import Tools
 from engine.documents.policy import policy_as_json, policy_from_json
 from engine.errors import DocumentError
 from engine.matching.ruleset import Ruleset
-from engine.model import ROOTS, Policy, ToolCall
+from engine.model import BEFORE, ROOTS, Policy, ToolCall
 
 
 async def simulate(caller: Caller, values: Values, context: Context) -> Reply:
@@ -29,7 +29,7 @@ async def simulate(caller: Caller, values: Values, context: Context) -> Reply:
 def _simulate(caller: Caller, body: dict[str, Any], context: Context) -> dict[str, Any]:
     organisation_id = caller.organisation_id
     context.store.read_here(context.catch_up)
-    call = ToolCall.of(**{root: body[root] for root in ROOTS if root in body})
+    call = ToolCall.of(**{root: body[root] for root in (*ROOTS, BEFORE) if root in body})
     ruleset = _as_of(organisation_id, body["asOf"], context) if "asOf" in body else None
     if ruleset is None:
         ruleset = context.live.ruleset(organisation_id)
@@ -39,7 +39,7 @@ def _simulate(caller: Caller, body: dict[str, Any], context: Context) -> dict[st
     return simulation.simulate(
         ruleset,
         call,
-        lambda policy: rate_counts.is_over(context.store, policy, call, context.clock()),
+        lambda policy: recorded_calls.is_over(context.store, policy, call, context.clock()),
         explained=body.get("explain", False),
     )
 

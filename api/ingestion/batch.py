@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import astuple
 
+from api.audit.stored_decision import Checked, check
 from api.clock import Leaps
 from api.database.connection import Database
 from api.database.errors import NeedsAnswer
@@ -25,11 +26,14 @@ from api.database.transaction import Transaction
 from api.ingestion.event import Incoming
 from api.ingestion.known_runs import KnownCalls, KnownRun, KnownRuns
 from api.ingestion.lookups import KnownEvent, answered, looked_up, remembered
-from api.ingestion.rows import ApprovalRow, CallRow, EventRow, RateHitRow, RunRow, TableRow
+from api.ingestion.rows import ApprovalRow, CallRow, EventRow, RateHitRow, RunRow, RunValueRow, TableRow
 from engine.matching.rate_limit import is_over, window_start
 from engine.model import RateLimit
 
-_CHANGING = ("status", "task", "model", "reason", "agent_context", "ended_at")
+_CHANGING = (
+    *("status", "task", "model", "reason", "agent_context", "ended_at"),
+    *("parent_run_id", "labels", "steps", "flow"),
+)
 """The columns of a run that change."""
 _UPDATE_RUN = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE run_no = ?"
 
@@ -69,6 +73,7 @@ class Batch:
     hit_rows: list[RateHitRow] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     """Of calls that are in memory (PostgreSQL)."""
+    value_rows: list[RunValueRow] = field(default_factory=list)
 
     @classmethod
     def open(
@@ -104,7 +109,8 @@ class Batch:
         )
 
     def new_run(self, event: Incoming) -> KnownRun:
-        run = KnownRun(
+        """The run that an event begins, which is none yet; see `add_run`."""
+        return KnownRun(
             run_no=self.next_run,
             organisation_id=event.caller.organisation_id,
             run_id=event.body.runId,
@@ -119,10 +125,21 @@ class Batch:
             key_id=event.caller.key_id,
             new=True,
         )
+
+    def add_run(self, run: KnownRun, values: Sequence[RunValueRow]) -> KnownRun:
+        """A run that begins, and what it has seen already."""
         self.next_run += 1
         self.runs[(run.organisation_id, run.run_id)] = run
         self.learnt.append(run)
+        self.value_rows += values
         return run
+
+    def checked(self, call: CallRow, receipt: bytes = b"") -> Checked:
+        """Hold a stored decision against its record; one of this transaction is on record only with it."""
+        position = self.transaction.positions.get(call.audit_id)
+        if position is not None:
+            return Checked(None, position)
+        return check(call, receipt)
 
     def call(self, run: KnownRun, event: Incoming) -> CallRow | None:
         """The call that the event is about, or (the hash being the same) another one that takes its place."""
@@ -253,6 +270,7 @@ class Batch:
             self.id_index.keys.enter(self.transaction, self.keys)
         self.flush_events()
         self._insert(RateHitRow, self.hit_rows)
+        self._insert(RunValueRow, self.value_rows)
 
     def _write_assumed(self, assumed: Assumed) -> None:
         """What changes rows that are there already, as long as they are as they were seen."""

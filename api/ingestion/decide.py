@@ -12,10 +12,11 @@ import msgspec
 
 from api.ingestion.batch import Batch
 from api.ingestion.event import Evaluated
+from engine.flow.memory import RunMemory
 from engine.matching import decision as engine_decision
 from engine.matching.rate_limit import bucket
 from engine.matching.ruleset import Ruleset
-from engine.model import Decision, Evaluation, Policy, ToolCall
+from engine.model import BEFORE, Decision, Evaluation, Policy, ToolCall
 
 _UNMATCHED = engine_decision.decide(Evaluation(), lambda policy: False)
 """What most calls come to."""
@@ -32,11 +33,15 @@ class DecidedCall(msgspec.Struct):
     halt: Mapping[str, Any] | None = None
 
 
-def evaluate(ruleset: Ruleset, call: ToolCall, run_facts: dict[str, Any] | None) -> Evaluated:
+def evaluate(
+    ruleset: Ruleset, call: ToolCall, run_facts: dict[str, Any] | None, memory: RunMemory | None = None
+) -> Evaluated:
     """Ask the policies: most of an event's work, and all of it that may be done before the lock."""
     if run_facts is not None:
         call = ToolCall({**call.document, "run": run_facts})
-    return Evaluated(ruleset, run_facts, call, ruleset.evaluate(call))
+    if memory is not None:
+        call = ToolCall({**call.document, BEFORE: memory})
+    return Evaluated(ruleset, run_facts, call, ruleset.evaluate(call), memory)
 
 
 def decide(batch: Batch, evaluated: Evaluated, halt: Mapping[str, Any] | None) -> DecidedCall:

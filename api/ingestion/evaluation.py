@@ -11,12 +11,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from time import perf_counter, thread_time
-from typing import Any
 
 from api.ingestion.decide import evaluate
 from api.ingestion.event import Evaluated, Incoming
-from api.ingestion.known_runs import KnownRuns
+from api.ingestion.known_runs import KnownRun, KnownRuns
 from api.ingestion.quotas import MOST_OF_A_GROUP, ORDINARY, ProcessorTime
+from engine.flow.memory import NO_VALUES, RunMemory
 from engine.matching.ruleset import Ruleset
 
 
@@ -53,9 +53,9 @@ class Evaluator:
     def evaluate(self, event: Incoming) -> None:
         """Ask the newest policies of a call, as its run was last seen; on any thread."""
         if event.call is not None:
-            run_facts = self._known_runs.last_facts(event.caller.organisation_id, event.body.runId)
-            if event.evaluated is None or not self._is_current(event, run_facts):
-                self._ask(event, run_facts)
+            run = self._known_runs.find(event.caller.organisation_id, event.body.runId)
+            if event.evaluated is None or not self._is_current(event, run):
+                self._ask(event, run)
 
     def prepare(self, events: Sequence[Incoming]) -> None:
         """Evaluate the calls of one commit, of many in a row, which keeps what they need in the processor's
@@ -75,14 +75,22 @@ class Evaluator:
                 computed, ended = now, perf_counter()
             started = ended
 
-    def of_commit(self, event: Incoming, run_facts: dict[str, Any] | None) -> Evaluated | None:
-        """What holds for a call in a run of these facts; None: it is put off."""
-        if self._is_current(event, run_facts):
+    def of_commit(
+        self, event: Incoming, run: KnownRun | None, load: Callable[[KnownRun], object]
+    ) -> Evaluated | None:
+        """What holds for a call in this run, or in a new one; None: it is put off. `load` brings the run's
+        values, which is done only where a policy asks for them."""
+        if run is not None and _wants_values(event.evaluated):
+            load(run)
+        if self._is_current(event, run):
             return event.evaluated
         if self._is_over(event):
             return None
         begun = thread_time()
-        evaluated = self._ask(event, run_facts)
+        evaluated = self._ask(event, run)
+        if run is not None and _wants_values(evaluated):
+            load(run)
+            evaluated = self._ask(event, run)
         self._count(event, thread_time() - begun)
         return evaluated
 
@@ -95,17 +103,28 @@ class Evaluator:
             spent[key_id] = spent.get(key_id, 0.0) + seconds
             self._processor_time.took(key_id, seconds)
 
-    def _is_current(self, event: Incoming, run_facts: dict[str, Any] | None) -> bool:
-        """Whether it was asked already, of these facts and by the newest policies."""
+    def _is_current(self, event: Incoming, run: KnownRun | None) -> bool:
+        """Whether it was asked already, of a run that was just so and by the newest policies."""
         evaluated = event.evaluated
-        return (
-            evaluated is not None
-            and evaluated.run_facts == run_facts
-            and evaluated.ruleset is self._rules(event.caller.organisation_id)
-        )
+        if evaluated is None or evaluated.run_facts != (None if run is None else run.facts()):
+            return False
+        if evaluated.ruleset is not self._rules(event.caller.organisation_id):
+            return False
+        memory = evaluated.memory
+        if memory is None:
+            return True
+        return not memory.wanted and memory.version == (0 if run is None else run.flow)
 
-    def _ask(self, event: Incoming, run_facts: dict[str, Any] | None) -> Evaluated:
+    def _ask(self, event: Incoming, run: KnownRun | None) -> Evaluated:
         assert event.call is not None
         ruleset = self._rules(event.caller.organisation_id)
-        evaluated = event.evaluated = evaluate(ruleset, event.call, run_facts)
+        memory = None
+        if ruleset.needs.memory:
+            memory = RunMemory(values=NO_VALUES) if run is None else run.memory()
+        facts = None if run is None else run.facts()
+        evaluated = event.evaluated = evaluate(ruleset, event.call, facts, memory)
         return evaluated
+
+
+def _wants_values(evaluated: Evaluated | None) -> bool:
+    return evaluated is not None and evaluated.memory is not None and evaluated.memory.wanted

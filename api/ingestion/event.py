@@ -14,8 +14,10 @@ from api.caller import Caller
 from api.database.audit_chain import FIRST_CHAIN
 from api.database.id_index import hash64
 from api.database.lanes.keys import call_key, event_key
+from api.ingestion.rows import CallRow, RunRow
 from api.store.call_facts import ASSERTED
 from engine.canonical_json import canonical_json
+from engine.flow.memory import RunMemory
 from engine.matching.ruleset import Ruleset
 from engine.model import Evaluation, ToolCall
 
@@ -62,6 +64,8 @@ class Evaluated(msgspec.Struct, frozen=True):
     run_facts: dict[str, Any] | None
     call: ToolCall
     evaluation: Evaluation
+    memory: RunMemory | None = None
+    """The same of what the run went through, if the policies ask for that."""
 
 
 class Incoming(msgspec.Struct):
@@ -103,6 +107,23 @@ class Incoming(msgspec.Struct):
     @property
     def ends_run(self) -> bool:
         return self.body.eventType in ("run.completed", "run.failed")
+
+    def may_change_run(self) -> bool:
+        """Whether its run may be another one afterwards, as far as that is known."""
+        if self.call is None or self.evaluated is None:
+            return True
+        needs = self.evaluated.ruleset.needs
+        return needs.labels or bool(needs.bounds)
+
+    def is_same_call(self, call: CallRow) -> bool:
+        """Whether it is this call that is reported again."""
+        return (call.payload_digest, call.tool_call_id) == (self.digest, self.metadata["toolCallId"])
+
+    @property
+    def parent(self) -> str | None:
+        """The run that is said to have started this one."""
+        named: str | None = self.metadata.get("parentRunId")
+        return named or None
 
     def is_limited(self) -> bool:
         """Whether a policy with a rate limit matches it, by what it was evaluated to."""
@@ -206,3 +227,48 @@ def _user(user: Mapping[str, Any]) -> list[Any]:
 def same_body(one: bytes, other: bytes) -> bool:
     """Whether two kept bodies say the same, however they are spelt."""
     return one == other or canonical_json(_decode(one)) == canonical_json(_decode(other))
+
+
+# What an event is refused with, once it is known what is there already.
+
+
+def unbound_key() -> EventRefused:
+    return EventRefused(
+        "forbidden",
+        "the API key is bound to no agent, which this service asks for; ask an admin for one that is, made"
+        " with `governance keys add NAME --agent ID`",
+        "unbound_key",
+    )
+
+
+def another_keys(run: RunRow) -> EventRefused:
+    return EventRefused(
+        "run_conflict",
+        f"the run `{run.run_id}` was made with another API key; a run belongs to the key that made it: use"
+        " another `runId`",
+        "run_of_another_key",
+    )
+
+
+def another_agents(run: RunRow) -> EventRefused:
+    return EventRefused(
+        "run_conflict",
+        f"the run `{run.run_id}` belongs to another agent; a run has one agent: use another `runId`",
+        "run_of_another_agent",
+    )
+
+
+def another_event(event: Incoming) -> EventRefused:
+    return EventRefused(
+        "event_id_conflict",
+        f"the event `{event.body.eventId}` was sent before with another body, or for another user; use a new"
+        " `eventId`",
+    )
+
+
+def another_call(event: Incoming) -> EventRefused:
+    return EventRefused(
+        "tool_call_conflict",
+        f"the tool call `{event.metadata['toolCallId']}` of this run was reported with another"
+        " tool or payload, or for another user; a changed call needs a new `toolCallId`",
+    )

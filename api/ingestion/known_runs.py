@@ -12,7 +12,9 @@ from msgspec.structs import replace
 from api.database.audit_chain import Tip
 from api.database.transaction import Transaction
 from api.ingestion.rows import CallRow, RunRow
-from api.store.call_facts import facts_of_run
+from api.store.call_facts import NO_LABELS, facts_of_run
+from engine.flow.memory import NO_VALUES, RunMemory, Values
+from engine.flow.steps import steps_of
 
 _NO_RUNS: Final[dict[str, KnownRun]] = {}
 
@@ -31,6 +33,8 @@ class KnownRun(RunRow):
     dirty: bool = False
     known_facts: dict[str, Any] | None = None
     """The facts, once they were asked for."""
+    values: Values | None = None
+    """What it has seen, once somebody asked."""
 
     def row(self) -> RunRow:
         return RunRow(*(getattr(self, name) for name in RunRow.__struct_fields__))
@@ -43,14 +47,25 @@ class KnownRun(RunRow):
     def state(self) -> int:
         """All of it that may change; see `guards.RUN_STATE`."""
         unknown = self.task is self.model is self.reason is self.agent_context is None
-        return (self.ended_at is not None) + 2 * (not unknown)
+        return (self.ended_at is not None) + 2 * (not unknown) + 4 * self.flow
 
     def facts(self) -> dict[str, Any] | None:
-        """The `run` root of a tool call document. Once there is one, it does not change."""
-        if self.known_facts is not None or self.task is self.model is self.agent_context is None:
-            return self.known_facts
-        self.known_facts = facts_of_run(self.task, self.model, self.agent_context)
+        """The `run` root of a tool call document."""
+        if self.known_facts is None and not (
+            self.task is self.model is self.agent_context is None and self.labels == NO_LABELS
+        ):
+            self.known_facts = facts_of_run(self.task, self.model, self.agent_context, self.labels)
         return self.known_facts
+
+    def memory(self) -> RunMemory:
+        """What it went through, for one evaluation."""
+        values = NO_VALUES if self.new and self.task is None and self.flow == 0 else self.values
+        return RunMemory(self.flow, steps_of(self.steps), values)
+
+    def changed(self) -> None:
+        """Its labels, steps or values are others from here on."""
+        self.flow += 1
+        self.dirty, self.known_facts = True, None
 
 
 class KnownRuns:
@@ -67,11 +82,6 @@ class KnownRuns:
         self._lengths: dict[str, int] = {}
         """Of the runs of an organisation; one that has changed counts again."""
         self._tips: dict[str, Tip] = {}
-
-    def last_facts(self, organisation_id: str, run_id: str) -> dict[str, Any] | None:
-        """The facts of the run as it was last seen; for any thread."""
-        run = self.find(organisation_id, run_id)
-        return None if run is None else run.known_facts
 
     def find(self, organisation_id: str, run_id: str) -> KnownRun | None:
         """The run as it was seen last."""
@@ -114,6 +124,9 @@ class KnownRuns:
         for run in (*learnt, *changed):
             runs, length = self._runs.setdefault(run.organisation_id, {}), run.length()
             all_of_them = self._lengths.get(run.organisation_id, 0) + length
+            before = runs.get(run.run_id)
+            if before is not None and run.values is None and before.state == run.state:
+                run.values = before.values
             if len(runs) >= MOST_REMEMBERED or all_of_them > MOST_CHARACTERS:
                 runs.clear()
                 all_of_them = length

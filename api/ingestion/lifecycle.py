@@ -11,12 +11,14 @@ from typing import Any
 import msgspec
 
 from api.database.errors import NeedsAnswer
+from api.ingestion import flow
 from api.ingestion.batch import Batch
 from api.ingestion.event import Incoming, Receipt, payload_digest
 from api.ingestion.known_runs import KnownRun
 from api.ingestion.rows import CallRow
 from api.store import approvals
 from api.store.halts import HaltBook
+from engine.matching.ruleset import Ruleset
 
 _encode = msgspec.json.encode
 GAP = "enforcement_gap"
@@ -24,13 +26,23 @@ HALTED = "completed_during_halt"
 """The flag of a call whose outcome came while a halt covered it; it may have begun before."""
 
 
-def report(batch: Batch, event: Incoming, run: KnownRun, policy_revision: int, halts: HaltBook) -> Receipt:
+def report(
+    batch: Batch,
+    event: Incoming,
+    run: KnownRun,
+    ruleset: Ruleset,
+    policy_revision: int,
+    halts: HaltBook,
+) -> Receipt:
     """Record the event's effect."""
     transaction, body, metadata = batch.transaction, event.body, event.metadata
     details: dict[str, Any] = {"eventType": body.eventType, **event.origin()}
     match body.eventType:
         case "run.started":
             _start(batch, run, event)
+            batch.value_rows += flow.inherit(batch, run, event, ruleset)
+        case flow.SAID:
+            flow.said(batch, run, event, ruleset)
         case "run.completed" | "run.failed":
             if _end(batch, event, run):
                 details["cancelApprovals"] = True
@@ -39,8 +51,10 @@ def report(batch: Batch, event: Incoming, run: KnownRun, policy_revision: int, h
             halt = halts.covering(run.organisation_id, run.agent_id, run.run_id)
             if halt is not None:
                 details["haltId"] = halt["haltId"]
-            if gap := _completed(batch, event, run, halt is not None):
+            gap, told = _completed(batch, event, run, ruleset, halt is not None)
+            if gap is not None:
                 details["enforcementGap"] = gap
+            details |= told
     audit_id = transaction.audit(
         run.organisation_id,
         "event",
@@ -77,7 +91,7 @@ def _start(batch: Batch, run: KnownRun, event: Incoming) -> None:
     run.task, run.model = metadata.get("task"), metadata.get("model")
     run.reason = metadata.get("reason")
     run.agent_context = _encode(context).decode() if context is not None else None
-    run.dirty = True
+    run.dirty, run.known_facts, run.values = True, None, None
 
 
 def _end(batch: Batch, event: Incoming, run: KnownRun) -> bool:
@@ -96,8 +110,10 @@ def _end(batch: Batch, event: Incoming, run: KnownRun) -> bool:
     return True
 
 
-def _completed(batch: Batch, event: Incoming, run: KnownRun, is_halted: bool) -> str | None:
-    """Record the outcome; returns the enforcement gap it reveals."""
+def _completed(
+    batch: Batch, event: Incoming, run: KnownRun, ruleset: Ruleset, is_halted: bool
+) -> tuple[str | None, dict[str, Any]]:
+    """Record the outcome; returns the enforcement gap it reveals, and what it changes of its run."""
     metadata, transaction = event.metadata, batch.transaction
     call = batch.call(run, event)
     if call is not None and call.tool_call_id != metadata["toolCallId"]:
@@ -105,6 +121,7 @@ def _completed(batch: Batch, event: Incoming, run: KnownRun, is_halted: bool) ->
     if call is None and transaction.assumed is not None:
         raise NeedsAnswer  # it is not remembered, so it may be there
     gap = _gap(call, metadata)
+    believed = gap is None and not is_halted and event.body.eventType == "tool.completed"
     if call is not None and gap is not None:
         call.add_flag(GAP)
     if call is not None and is_halted:
@@ -114,8 +131,9 @@ def _completed(batch: Batch, event: Incoming, run: KnownRun, is_halted: bool) ->
     elif call is not None:
         output = _encode(metadata["outputPayload"]).decode() if "outputPayload" in metadata else None
         batch.complete(call, event.body.eventType.removeprefix("tool."), output)
+    told = flow.reported(batch, run, event, call, ruleset, believed=believed)
     if gap is None:
-        return None
+        return None, told
     transaction.audit(
         run.organisation_id,
         "enforcement.gap",
@@ -135,7 +153,7 @@ def _completed(batch: Batch, event: Incoming, run: KnownRun, is_halted: bool) ->
             "reason": gap,
         },
     )
-    return gap
+    return gap, told
 
 
 def _gap(call: CallRow | None, metadata: dict[str, Any]) -> str | None:

@@ -18,7 +18,7 @@ from api.database.lanes.guards import lock_buckets
 from api.database.lanes.session import Rows, Statement
 from api.database.sqlite.bloom_filter import Key
 from api.database.transaction import Transaction
-from api.ingestion.event import Incoming
+from api.ingestion.event import Incoming, same_body
 from api.ingestion.known_runs import KnownCalls, KnownRun, KnownRuns
 from api.ingestion.rows import CallRow, RunRow, columns
 from engine.matching.rate_limit import bucket
@@ -60,6 +60,11 @@ class KnownEvent(msgspec.Struct):
     receipt: bytes
     """The answer as sent; empty where it follows from the event's call."""
 
+    def is_of(self, event: Incoming) -> bool:
+        """Whether it is this event, with this body."""
+        same_id = (self.organisation_id, self.event_id) == (event.caller.organisation_id, event.body.eventId)
+        return same_id and same_body(self.body, event.raw)
+
 
 @dataclass(slots=True)
 class Found:
@@ -92,6 +97,23 @@ def looked_up(
     return Found(runs, learnt, _calls(store.found(_CALLS, calls)), _known(store.found(_KNOWN, known)))
 
 
+def is_usual(event: Incoming, known_runs: KnownRuns, known_calls: KnownCalls) -> bool:
+    """All that it needs is in memory: a call, the start of a run that is new, or what becomes of a run and a
+    call that are known."""
+    if event.parent is not None:
+        return False
+    if event.call is not None:
+        return True
+    run = known_runs.find(event.caller.organisation_id, event.body.runId)
+    if event.body.eventType == "run.started":
+        return run is None
+    if run is None:
+        return False
+    if "toolCallId" in event.metadata:
+        return known_calls.find(run, event.call_hash) is not None
+    return event.metadata.get("cancelApprovals") is not True
+
+
 def asked(events: Sequence[Incoming]) -> list[Statement]:
     """By the keys of PostgreSQL, together with the lock; rate counts are locked before any row.
 
@@ -99,7 +121,7 @@ def asked(events: Sequence[Incoming]) -> list[Statement]:
     it, so whoever finds an event finds its run and call too, though they were written just now.
     """
     places = sorted(_places(events))
-    changing = any(event.call is None for event in events)
+    changing = any(event.may_change_run() for event in events)
     lock = "NO KEY UPDATE" if changing else "SHARE"
     calls = [event for event in events if "toolCallId" in event.metadata]
     return [
@@ -142,7 +164,11 @@ def remembered(
 
 
 def _places(events: Iterable[Incoming]) -> set[Place]:
-    return {(event.caller.organisation_id, event.body.runId) for event in events}
+    found = {(event.caller.organisation_id, event.body.runId) for event in events}
+    for event in events:
+        if (parent := event.parent) is not None:
+            found.add((event.caller.organisation_id, parent))
+    return found
 
 
 def _buckets(events: Iterable[Incoming]) -> set[str]:

@@ -14,13 +14,13 @@ the recorded decision, never a second one; only a halt outweighs an old yes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
 from msgspec import UNSET
 
 from api import metrics
-from api.audit.stored_decision import Checked, check
 from api.caller import Caller
 from api.clock import Leaps
 from api.database.audit_chain import Position
@@ -29,14 +29,15 @@ from api.database.id_index import IdIndex
 from api.database.lanes.session import Statement
 from api.database.table import counter
 from api.database.transaction import NotRepeatable, Transaction
-from api.ingestion import refused
+from api.ingestion import event as refusals
 from api.ingestion.batch import Batch
 from api.ingestion.decide import decide, halted
 from api.ingestion.evaluation import Evaluator, PutOff
-from api.ingestion.event import Answer, EventRefused, Incoming, Receipt, same_body
+from api.ingestion.event import Answer, EventRefused, Incoming, Receipt
+from api.ingestion.flow import begun, load_values
 from api.ingestion.known_runs import KnownCalls, KnownRun, KnownRuns
 from api.ingestion.lifecycle import report
-from api.ingestion.lookups import KnownEvent, asked
+from api.ingestion.lookups import KnownEvent, asked, is_usual
 from api.ingestion.quotas import ProcessorTime
 from api.ingestion.record import record_call, record_doubt, record_repeat
 from api.ingestion.rows import CallRow
@@ -97,18 +98,7 @@ class Ingestion:
         return asked(events)
 
     def is_usual(self, event: Incoming) -> bool:
-        """All that it needs is in memory: a call, the start of a run that is new, or what becomes of a run
-        and a call that are known."""
-        if event.call is not None:
-            return True
-        run = self._known_runs.find(event.caller.organisation_id, event.body.runId)
-        if event.body.eventType == "run.started":
-            return run is None
-        if run is None:
-            return False
-        if "toolCallId" in event.metadata:
-            return self._known_calls.find(run, event.call_hash) is not None
-        return event.metadata.get("cancelApprovals") is not True
+        return is_usual(event, self._known_runs, self._known_calls)
 
     def ends_run(self, event: Incoming) -> bool:
         return event.ends_run
@@ -164,7 +154,8 @@ class Ingestion:
     def _committed(self, transaction: Transaction, batch: Batch) -> None:
         tips = {}
         if self._store.is_sqlite:
-            tips = {each: transaction.tip(each) for each in batch.organisations}
+            if not transaction.runs_changed:
+                tips = {each: transaction.tip(each) for each in batch.organisations}
         else:
             self._known_calls.keep(batch.calls.values())
         self._known_runs.keep(batch.learnt, batch.changed, tips)
@@ -190,32 +181,34 @@ class Ingestion:
         if not self._key_is_active(event.caller):
             return EventRefused("unauthenticated", "the API key is not valid any more")
         if self._only_bound_keys and event.caller.agent_id is None:
-            return refused.unbound_key()
+            return refusals.unbound_key()
         run = batch.runs.get((event.caller.organisation_id, event.body.runId))
         if run is not None and run.key_id != event.caller.key_id:
-            return refused.another_keys(run)
+            return refusals.another_keys(run)
         known = batch.known.get(event.event_hash)
         if known is not None:
             return self._known(batch, event, known, run)
         if run is not None and run.agent_id != event.body.agentId:
-            return refused.another_agents(run)
+            return refusals.another_agents(run)
         call = batch.call(run, event) if run is not None and event.call is not None else None
-        if call is not None and not _is_same_call(event, call):
-            return refused.another_call(event)
+        if call is not None and not event.is_same_call(call):
+            return refusals.another_call(event)
+        ruleset = self._rules(event.caller.organisation_id)
+        known_run, inherited = begun(batch, event, ruleset) if run is None else (run, [])
         evaluated = None
         if event.call is not None and call is None:
-            evaluated = self.evaluator.of_commit(event, None if run is None else run.facts())
+            evaluated = self.evaluator.of_commit(event, known_run, partial(load_values, batch))
             if evaluated is None:
                 return PutOff(event)
         if run is None:
-            run = batch.new_run(event)
+            run = batch.add_run(known_run, inherited)
         event_no = batch.next_event
         batch.next_event += 1
         follows = False
         if call is not None:
             receipt = self._repeated(batch, event, run, call)
         elif evaluated is None:
-            receipt = report(batch, event, run, self._rules_revision(), self._halts)
+            receipt = report(batch, event, run, ruleset, self._rules_revision(), self._halts)
         else:
             halt = self._halts.covering(run.organisation_id, run.agent_id, run.run_id)
             outcome = decide(batch, evaluated, halt)
@@ -232,21 +225,21 @@ class Ingestion:
         self, batch: Batch, event: Incoming, known: KnownEvent, run: KnownRun | None
     ) -> Answer | EventRefused:
         """The recorded answer, as long as the event is the one that was recorded."""
-        if not _is_same_event(event, known):
-            return refused.another_event(event)
+        if not known.is_of(event):
+            return refusals.another_event(event)
         call = batch.call(run, event) if run is not None and event.call is not None else None
         if call is not None and run is not None:
-            if not _is_same_call(event, call):
-                return refused.another_event(event)
+            if not event.is_same_call(call):
+                return refusals.another_event(event)
             covered = self._halts.covering(run.organisation_id, run.agent_id, run.run_id) is not None
             if covered and call.status == "allowed":
                 # The recorded answer says `allowed`; while a halt lasts, nobody gets to act on it.
                 return Answer(_encode(self._repeated(batch, event, run, call)), replayed=True)
         if call is None and event.call is not None:
-            return refused.another_event(event)  # somebody has deleted its call
+            return refusals.another_event(event)  # somebody has deleted its call
         if call is None:
             return Answer(known.receipt, replayed=True)
-        stored = _checked(batch, call, known.receipt)
+        stored = batch.checked(call, known.receipt)
         if stored.doubt is not None:
             return Answer(_encode(self._doubtful(batch, event, call, stored.doubt)), replayed=True)
         if known.receipt:
@@ -255,7 +248,7 @@ class Ingestion:
 
     def _repeated(self, batch: Batch, event: Incoming, run: KnownRun, call: CallRow) -> Receipt:
         """A call that was reported before, by this event or another: its recorded decision."""
-        stored = _checked(batch, call)
+        stored = batch.checked(call)
         if stored.doubt is not None:
             return self._doubtful(batch, event, call, stored.doubt)
         halt = self._halts.covering(run.organisation_id, run.agent_id, run.run_id)
@@ -304,20 +297,3 @@ class Ingestion:
             audit_id or call.audit_id,
             *position,
         )
-
-
-def _checked(batch: Batch, call: CallRow, receipt: bytes = b"") -> Checked:
-    """Hold a stored decision against its record; one of this transaction is on record only with it."""
-    position = batch.transaction.positions.get(call.audit_id)
-    if position is not None:
-        return Checked(None, position)
-    return check(call, receipt)
-
-
-def _is_same_event(event: Incoming, known: KnownEvent) -> bool:
-    same_id = (known.organisation_id, known.event_id) == (event.caller.organisation_id, event.body.eventId)
-    return same_id and same_body(known.body, event.raw)
-
-
-def _is_same_call(event: Incoming, call: CallRow) -> bool:
-    return (call.payload_digest, call.tool_call_id) == (event.digest, event.metadata["toolCallId"])

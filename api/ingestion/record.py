@@ -14,11 +14,12 @@ from api.database.audit_chain import Record
 from api.database.transaction import Decided, Transaction
 from api.ingestion.batch import Batch
 from api.ingestion.decide import DecidedCall, count
-from api.ingestion.event import DIGEST, Incoming
+from api.ingestion.event import DIGEST, Evaluated, Incoming
+from api.ingestion.flow import first_read, follow
 from api.ingestion.known_runs import KnownRun
 from api.ingestion.rows import ApprovalRow, CallRow
-from api.store.call_facts import OF_THE_RUN
-from engine.model import Match, ToolCall
+from api.store.call_facts import FLOW, LABELS, OF_THE_RUN
+from engine.model import BEFORE, Match
 
 _encode = msgspec.json.encode
 
@@ -32,9 +33,11 @@ _PLAIN = len(IN_THE_EVENT) + 1
 
 def record_call(batch: Batch, event: Incoming, run: KnownRun, event_no: int, outcome: DecidedCall) -> CallRow:
     """A call that was decided for the first time."""
+    labels = (run.facts() or {}).get("labels", [])
+    added = follow(batch, run, outcome)
     transaction, metadata = batch.transaction, event.metadata
     ruleset, decision = outcome.evaluated.ruleset, outcome.decision
-    status, reason = outcome.status, outcome.reason
+    status, reason = outcome.status, outcome.reason + first_read(batch, outcome)
     matched, shadow = _matches_json(decision.matched), _matches_json(decision.shadow)
     flags = ["after_run_ended"] if run.status != "running" else []
     approval_id = transaction.ids("apr") if status == "awaiting_approval" else None
@@ -50,6 +53,10 @@ def record_call(batch: Batch, event: Incoming, run: KnownRun, event_no: int, out
         details["haltId"] = outcome.halt["haltId"]
     if flags:
         details["flags"] = flags
+    if labels:
+        details["labels"] = labels
+    if added:
+        details["labelsAdded"] = added
     audit_id = _audit(
         transaction, "decision", event, status, ruleset.revision, details, reason=reason[:2_000]
     )
@@ -73,7 +80,7 @@ def record_call(batch: Batch, event: Incoming, run: KnownRun, event_no: int, out
         audit_id,
         approval_id,
         reason if status == "blocked" else None,
-        _recorded_facts(event.caller, outcome.evaluated.call),
+        _recorded_facts(event.caller, outcome.evaluated),
         _list(flags),
     )
     batch.add_call(event, call)
@@ -201,14 +208,18 @@ def _matches_json(matches: Sequence[Match]) -> list[dict[str, Any]]:
     ]
 
 
-def _recorded_facts(caller: Caller, call: ToolCall) -> str:
+def _recorded_facts(caller: Caller, evaluated: Evaluated) -> str:
     """What the decision saw beside the payload, which the event itself holds; for that of its run a word."""
-    document = call.document
+    document = evaluated.call.document
     if len(document) == _PLAIN:
         return _key_alone(caller.key_id, caller.scopes)
     facts = {root: value for root, value in document.items() if root not in IN_THE_EVENT}
-    if "run" in facts:
+    if run := facts.get("run"):
         facts["run"] = OF_THE_RUN
+        if LABELS in run:
+            facts[LABELS] = run[LABELS]
+    if (memory := facts.pop(BEFORE, None)) is not None:
+        facts[FLOW] = {"version": memory.version, "steps": memory.steps}
     return _encode(facts).decode()
 
 

@@ -107,6 +107,23 @@ class RunRow(TableRow):
     started_at: str
     ended_at: str | None
     key_id: str
+    parent_run_id: str | None = None
+    labels: str = "[]"
+    steps: str | None = None
+    flow: int = 0
+
+
+class RunValueRow(TableRow):
+    table: ClassVar[str] = "run_values"
+
+    run_no: int
+    flow: int
+    call_no: int
+    task: bytes
+    trusted: bytes
+    untrusted: bytes
+    words: bytes
+    beyond: int
 
 
 class RateHitRow(TableRow):
@@ -117,7 +134,7 @@ class RateHitRow(TableRow):
     expires_at: float
 
 
-ROWS: tuple[type[TableRow], ...] = (EventRow, CallRow, ApprovalRow, RunRow, RateHitRow)
+ROWS: tuple[type[TableRow], ...] = (EventRow, CallRow, ApprovalRow, RunRow, RunValueRow, RateHitRow)
 
 
 def columns(row: type[TableRow], alias: str) -> str:

@@ -34,7 +34,9 @@ EVENT_TYPES: Final = tuple(
 
 _is_event_type = re.compile(_EVENT_TYPE).fullmatch
 _TOOL_EVENTS = frozenset(name for name in EVENT_TYPES if name.startswith("tool."))
-_MOST_OF_ID: Final[int] = min(_METADATA[name]["maxLength"] for name in ("toolCallId", "toolName"))
+_MOST_OF_ID: Final[int] = min(
+    _METADATA[name]["maxLength"] for name in ("toolCallId", "toolName", "parentRunId")
+)
 _TYPES: Final = {"string": str, "object": dict, "boolean": bool}
 _KINDS: Final[dict[str, type]] = {
     name: _TYPES[kind]
@@ -136,6 +138,8 @@ def _well_formed(body: EventBody, metadata: dict[str, Any]) -> bool:
             return False
     tool_call_id, tool_name = metadata.get("toolCallId") or "", metadata.get("toolName") or ""
     if len(tool_call_id) > _MOST_OF_ID or len(tool_name) > _MOST_OF_ID:
+        return False
+    if len(metadata.get("parentRunId") or "") > _MOST_OF_ID:
         return False
     if body.eventType in _TOOL_EVENTS and not tool_call_id:
         return False

@@ -25,7 +25,7 @@ from api.caller import Caller
 from api.database.id_index import IdIndex
 from api.database.models import Approval, CallTable, Event, Organisation, Run
 from api.database.transaction import Transaction
-from api.store import halts
+from api.store import halts, run_values
 from api.store.call_facts import ASSERTED, facts_of_run, whole
 
 log = logging.getLogger("governance")
@@ -320,6 +320,8 @@ def _finish(
 
     `blocked_reason` None means that the call is allowed. `row` holds the new state afterwards.
     """
+    if status == "approved":
+        run_values.vouch(transaction, row.run_no, row.call_no)
     changed = (
         Approval.update(
             status=status,

@@ -2,8 +2,9 @@
 words, facts of the run.
 
 The facts of a run are the same for each of its calls, so they are kept once, in the run's row, and calls
-refer to them. INVARIANT: once a run has facts, they do not change, so what is put together here is what the
-decision saw. Rows of before hold the facts of their run themselves.
+refer to them. INVARIANT: once a run has facts, they do not change but for its labels, of which each call
+keeps those of then, so what is put together here is what the decision saw. Rows of before hold the facts of
+their run themselves.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
+LABELS: Final = "labels"
+"""The labels of its run as a call's row keeps them, since the run may get more."""
+FLOW: Final = "flow"
+"""What else was known of the run: `version` of its values, and `steps`."""
 OF_THE_RUN: Final = True
 """Stands for the facts of its run in the row of a call."""
 
@@ -21,17 +26,29 @@ ASSERTED: Final[tuple[str, ...]] = ("actionHint", "agentContext", "reason")
 _decode = msgspec.json.decode
 
 
-def facts_of_run(task: str | None, model: str | None, agent_context: str | None) -> dict[str, Any] | None:
-    """The `run` root of a tool call document, from the columns of the run; None when it has told none."""
+NO_LABELS: Final = "[]"
+
+
+def facts_of_run(
+    task: str | None, model: str | None, agent_context: str | None, labels: str = NO_LABELS
+) -> dict[str, Any] | None:
+    """The `run` root of a tool call document, from the columns of the run; None when nothing is known."""
     facts: dict[str, Any] = {"task": task, "model": model}
     if agent_context is not None:
         facts["agentContext"] = _decode(agent_context)
+    if labels != NO_LABELS:
+        facts["labels"] = _decode(labels)
     return {name: value for name, value in facts.items() if value is not None} or None
 
 
 def whole(facts: dict[str, Any], run: dict[str, Any] | None) -> dict[str, Any]:
-    """Facts of a call with those of its run in their place, if it refers to them."""
-    return facts | {"run": run} if refers(facts) else facts
+    """Facts of a call with those of its run in their place, if it refers to them; its labels are those of
+    then, which the call's row has."""
+    if not refers(facts):
+        return facts
+    labels = {"labels": facts[LABELS]} if LABELS in facts else {}
+    others = {name: value for name, value in facts.items() if name not in (LABELS, FLOW)}
+    return others | {"run": {**(run or {}), **labels} or None}
 
 
 def refers(facts: dict[str, Any]) -> bool:

@@ -1,8 +1,10 @@
-"""Recorded tool calls, read back as the calls that were decided: for backtests and replays."""
+"""Recorded tool calls, read back as the calls that were decided: for backtests and replays; and how many of
+them count against a rate limit now."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -10,12 +12,18 @@ import msgspec
 from api import clock
 from api.database.connection import Database, marks
 from api.database.lanes.lease import spans
-from api.store.call_facts import facts_of_run, refers, whole
+from api.store.call_facts import FLOW, facts_of_run, refers, whole
+from api.store.run_values import values_of
 from engine.analysis.backtest import Recorded
-from engine.model import ToolCall
+from engine.flow.memory import RunMemory, Values
+from engine.flow.steps import Steps
+from engine.matching.rate_limit import bucket, window_start
+from engine.matching.rate_limit import is_over as over_limit
+from engine.model import BEFORE, Policy, ToolCall
 
 _COLUMNS = (
-    "SELECT c.tool_call_id, c.tool_name, c.decided_at, c.facts, e.body, r.run_no, r.run_id, r.agent_id"
+    "SELECT c.tool_call_id, c.tool_name, c.decided_at, c.facts, e.body, r.run_no, r.run_id, r.agent_id,"
+    " r.task, r.parent_run_id"
     " FROM tool_calls c JOIN events e ON e.event_no = c.event_no JOIN runs r ON r.run_no = c.run_no"
     " WHERE c.organisation_id = ?"
 )
@@ -85,7 +93,7 @@ def _calls(store: Database, statement: str, parameters: Sequence[Any]) -> list[R
     known = [msgspec.json.decode(row[3]) for row in rows]
     referring = {row[5] for row, facts in zip(rows, known, strict=True) if refers(facts)}
     runs = _facts_of_runs(store, list(referring))
-    return [_call(whole(facts, runs.get(row[5])), row) for row, facts in zip(rows, known, strict=True)]
+    return [_call(store, facts, runs.get(row[5]), row) for row, facts in zip(rows, known, strict=True)]
 
 
 def _facts_of_runs(store: Database, numbers: list[int]) -> dict[int, dict[str, Any] | None]:
@@ -98,8 +106,10 @@ def _facts_of_runs(store: Database, numbers: list[int]) -> dict[int, dict[str, A
     return found
 
 
-def _call(facts: dict[str, Any], row: tuple[Any, ...]) -> Recorded:
-    tool_call_id, tool_name, decided_at, _, body, _, run_id, agent_id = row
+def _call(
+    store: Database, facts: dict[str, Any], run: dict[str, Any] | None, row: tuple[Any, ...]
+) -> Recorded:
+    tool_call_id, tool_name, decided_at, _, body, run_no, run_id, agent_id, task, parent = row
     metadata = msgspec.json.decode(bytes(body)).get("metadata") or {}
     document = {
         "toolName": tool_name,
@@ -107,6 +117,27 @@ def _call(facts: dict[str, Any], row: tuple[Any, ...]) -> Recorded:
         "agentId": agent_id,
         "runId": run_id,
         "toolCallId": tool_call_id,
-        **facts,
+        **whole(facts, run),
     }
+    if (flow := facts.get(FLOW)) is not None:
+        steps = msgspec.convert(flow["steps"], Steps)
+        load = partial(_values, store, run_no, flow["version"], task, parent)
+        document[BEFORE] = RunMemory(flow["version"], steps, load=load)
     return Recorded(f"{run_id}/{tool_call_id}", clock.seconds(decided_at), ToolCall(document))
+
+
+def _values(store: Database, run_no: int, flow: int, task: str | None, parent: str | None) -> Values:
+    return store.read_here(values_of, store, run_no, flow, task, parent)
+
+
+def is_over(store: Database, policy: Policy, call: ToolCall, now: float) -> bool:
+    """Whether this call would lie beyond the policy's limit now; counts nothing."""
+    limit = policy.rate_limit
+    assert limit is not None
+    count = store.read_here(
+        lambda: store.rows(
+            "SELECT COUNT(*) FROM rate_hits WHERE bucket = ? AND at > ?",
+            (bucket(policy, call), window_start(limit, now)),
+        )
+    )[0][0]
+    return over_limit(limit, count)

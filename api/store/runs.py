@@ -44,6 +44,7 @@ class _Facts(msgspec.Struct):
 
     user: dict[str, Any] = {}
     key: dict[str, Any] = {}
+    labels: list[str] = []
     agentContext: msgspec.Raw = msgspec.Raw()  # noqa: N815
     reason: msgspec.Raw = msgspec.Raw()
     actionHint: msgspec.Raw = msgspec.Raw()  # noqa: N815
@@ -158,14 +159,14 @@ def _state(id_index: IdIndex, row: Run) -> tuple[str, dict[str, int]]:
         .first()
     )
     *numbers, blocked = map(int, found)
-    state = [numbers, row.status, row.task, row.model, row.reason, row.agent_context]
+    said = [row.status, row.task, row.model, row.reason, row.agent_context, row.labels]
     waiting = numbers[2]
     counts = {
         "allowed": numbers[0] - blocked - waiting,
         "blocked": blocked,
         "awaiting_approval": waiting,
     }
-    return sha256(msgspec.json.encode(state)).hexdigest()[:16], counts
+    return sha256(msgspec.json.encode([numbers, *said])).hexdigest()[:16], counts
 
 
 def find_run(
@@ -215,6 +216,8 @@ def _facts(row: Run) -> dict[str, Any]:
         "keyId": row.key_id,
         "startedAt": row.started_at,
         "endedAt": row.ended_at,
+        "labels": _decode(row.labels),
+        "parentRunId": row.parent_run_id,
     }
 
 
@@ -253,6 +256,8 @@ def _call(row: CallTable, body: bytes | None, whole: bool) -> dict[str, Any]:
         "asserted": facts.asserted(whole),
         **_who(facts),
     }
+    if facts.labels:
+        call["labels"] = facts.labels
     if row.status == "blocked":
         call["blockedReason"] = row.blocked_reason or row.reason
     if row.approval_id is not None:

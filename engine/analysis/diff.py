@@ -46,6 +46,9 @@ _WORDS: Final[Mapping[str, str]] = {
     "rateLimit": "rate limit",
     "approval": "approval",
     "failurePolicy": "failure policy",
+    "on": "event",
+    "labels": "labels",
+    "after": "`after`",
     "examples": "examples",
 }
 

@@ -62,7 +62,7 @@ def _same_effect(rule: CompiledPolicy) -> object:
     return (
         frozenset(condition.key for condition in rule.conditions),
         *(policy.action, policy.scope, policy.mode, policy.rate_limit, policy.failure_policy),
-        policy.approval_expires_after_seconds,
+        *(policy.approval_expires_after_seconds, policy.on, policy.labels, policy.after),
     )
 
 

@@ -85,6 +85,11 @@ class Expression:
         self.computed = tuple(dict.fromkeys(computed_in(tree)))
 
     @property
+    def roots(self) -> frozenset[str]:
+        """The roots of a call that it reads."""
+        return names(self._tree) & {*ROOTS, *COMPUTED}
+
+    @property
     def restricts_tool_name(self) -> bool:
         """Whether most tools are excluded by their name alone, whatever else the call says."""
         if self._restricts is None:

@@ -47,6 +47,13 @@ class CompiledCondition(ABC):
     expression: Expression | None
 
     @property
+    def roots(self) -> frozenset[str]:
+        """The roots of the call that it reads."""
+        if self.expression is not None:
+            return frozenset(self.expression.roots)
+        return frozenset() if self.path is None else frozenset((self.path.root,))
+
+    @property
     @abstractmethod
     def text(self) -> str:
         """The condition on one line, for people."""
@@ -180,6 +187,9 @@ _PARTIAL: Final = {
     "recipients": "the recipients are too many to be read whole",
     "recipientDomains": "the recipients are too many to be read whole",
     "sql": "the SQL is too long or too intricate to be read whole",
+    **dict.fromkeys(
+        ("targets", "untrustedTargets", "unaskedTargets", "provenance"), "the targets are too many to be read"
+    ),
     "amount": "the amount cannot be read as a number",
 }
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from engine.conditions.compiled import CompiledCondition
 from engine.derived.facts import Facts
-from engine.derived.tools import NO_TOOLS, Tools
+from engine.derived.tools import NO_TOOLS, Tools, named
 from engine.model import Example, Fault, Policy, ToolCall
 
 
@@ -38,7 +38,14 @@ def outcome(
     if policy.scope == "action_only" and call.just_reads:
         hint = call.document["actionHint"]
         return False, f"`scope: action_only` skips a call whose `actionHint` is `{hint}`"
+    if (policy.on == "tool.completed") is not call.is_report:
+        said = "and the example has no" if policy.on == "tool.completed" else "but the example has an"
+        return False, f"the policy is `on: {policy.on}`, {said} `outputPayload`"
     facts = Facts(call.document, tools)
+    if policy.after is not None:
+        matches = named(policy.after.name) if policy.after.kind == "tool" else str.isalpha
+        if not facts.memory.steps.holds(policy.after, matches):
+            return False, "what `after` names did not happen before; say in `before` what did"
     faults: list[str] = []
     held: list[str] = []
     for number, condition in enumerate(conditions, 1):

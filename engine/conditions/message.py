@@ -45,6 +45,11 @@ class Message:
         """Raises ConditionError(part="message") with an offset."""
         self._pieces = tuple(_pieces(text))
 
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The facts that it tells of."""
+        return tuple(each for each in self._pieces if not isinstance(each, str))
+
     def filled(self, facts: Facts) -> str:
         """The message about a call, on one line, at most `LONGEST` characters; never raises."""
         text = "".join(each if isinstance(each, str) else _told(facts, each) for each in self._pieces)

@@ -18,6 +18,7 @@ from engine.derived.commands import Command, commands_of
 from engine.derived.files import RUNNING, Files, files_of
 from engine.derived.hosts import Places, places_of
 from engine.derived.payload import DistinctTexts, Leaf, leaves
+from engine.derived.provenance import Target, shown, targets_of, unasked, untrusted
 from engine.derived.recipients import domains_of, recipients_of
 from engine.derived.shell_commands import shell_reading
 from engine.derived.sql import sql_texts, statements_of
@@ -26,7 +27,8 @@ from engine.derived.tools import Tools, of_tool
 from engine.fields.computed import DERIVED, MEMBERS, TOOL, UNREADABLE
 from engine.fields.json_text import opened
 from engine.fields.scalars import text_of
-from engine.model import Json, ToolDeclaration
+from engine.flow.memory import NO_VALUES, RunMemory, memory_of
+from engine.model import BEFORE, Json, ToolDeclaration
 from engine.shell.reader import ShellReading
 
 Value = tuple[Json, bool]
@@ -100,6 +102,19 @@ class Derivation:
         return recipients_of(self.leaves, self.tool)
 
     @cached_property
+    def memory(self) -> RunMemory:
+        """What the run went through before, as the service knows it or as people wrote it down."""
+        before, run = self.document.get(BEFORE), self.document.get("run")
+        if isinstance(before, RunMemory):
+            return before
+        task = run.get("task") if isinstance(run, dict) else None
+        return memory_of(task, before if isinstance(before, list) else (), self.tools.declared)
+
+    @cached_property
+    def targets(self) -> tuple[list[Target], bool]:
+        return targets_of(self.document, self.tool, self.memory.values)
+
+    @cached_property
     def money(self) -> tuple[Json, str | None]:
         return amount_of(self.leaves, self.tool)
 
@@ -117,6 +132,14 @@ class Derivation:
     def sql(self) -> Value:
         statements, partial = statements_of(sql_texts(self.leaves, self.run_commands, self.tool))
         return _records("sql", statements, partial or (self.runs and self.shell_is_partial))
+
+    def all_targets(self) -> Value:
+        targets, all_of_them = targets_of(self.document, self.tool, NO_VALUES)
+        return _texts(list(dict.fromkeys(each.text for each in targets)), not all_of_them)
+
+    def of_targets(self, choose: Callable[[list[Target]], list[str]]) -> Value:
+        targets, all_of_them = self.targets
+        return _texts(choose(targets), not all_of_them)
 
     def text(self) -> Value:
         return _texts(*readable_texts(_all_texts(self.document.get("inputPayload"))))
@@ -176,4 +199,8 @@ _MEMBERS: Final[Mapping[tuple[str, str], Callable[[Derivation], Value]]] = {
     (DERIVED, "amount"): lambda of: (of.money[0], of.money[0] == UNREADABLE),
     (DERIVED, "currency"): lambda of: (of.money[1], False),
     (DERIVED, "text"): Derivation.text,
+    (DERIVED, "targets"): Derivation.all_targets,
+    (DERIVED, "untrustedTargets"): lambda of: of.of_targets(untrusted),
+    (DERIVED, "unaskedTargets"): lambda of: of.of_targets(unasked),
+    (DERIVED, "provenance"): lambda of: (shown(of.targets[0]) or None, not of.targets[1]),
 }

@@ -20,6 +20,7 @@ from engine.fields.computed import MEMBERS, TOOL
 from engine.fields.json_text import opened
 from engine.fields.paths import Path
 from engine.fields.scalars import keys_of, number_of, text_of, value_keys, whole
+from engine.flow.memory import RunMemory
 from engine.model import Json
 
 
@@ -85,7 +86,7 @@ class View(msgspec.Struct, eq=False):
         if texts is None:
             ends = self.ends
             plain = len(ends) == 1 and ends[0].__class__ is str and ends[0].isascii()
-            looked_into = self.path.text == "inputPayload"
+            looked_into = self.path.text in ("inputPayload", "outputPayload")
             texts = self._texts = ends if plain else tuple(map(whole, _texts(ends, looked_into)))
         return texts
 
@@ -169,6 +170,11 @@ class Facts(msgspec.Struct, eq=False):
                 ends = resolve(self._shown(path), path)
             view = self._views[path.text] = View(path, ends)
         return view
+
+    @property
+    def memory(self) -> RunMemory:
+        """What the run went through before."""
+        return self._derived().memory
 
     def is_partial(self, root: str, member: str) -> bool:
         """Whether a computed member is known only in part, since the call goes beyond a bound."""

@@ -14,7 +14,7 @@ before fewer, then the later one. Knows nothing of calls.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from engine.fields.pattern import Pattern, compile_pattern
@@ -75,6 +75,17 @@ def of_tool(tools: Tools, document: Mapping[str, Json], member: str) -> str:
     if member == "effect":
         return tool.effect
     return tool.kind or (UNKNOWN_KIND if tool is UNDECLARED else "other")
+
+
+def named(pattern: str) -> Callable[[str], bool]:
+    """Whether a tool is called as a pattern says."""
+    test, alone = _pattern(pattern), pattern.startswith("=")
+
+    def matches(tool_name: str) -> bool:
+        name = _OWNER.split(tool_name[-LONGEST_NAME:])[-1] if alone else tool_name
+        return test.search(words_of(name)) is True
+
+    return matches
 
 
 def check_name(pattern: str) -> str | None:

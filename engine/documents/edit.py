@@ -23,8 +23,8 @@ from engine.model import Json
 ORDER: Final = (
     *("apiVersion", "kind", "policyId", "version", "name", "description", "message"),
     *("presetId", "presetParameters"),
-    *("action", "scope", "enabled", "mode", "matchConditions", "rateLimit", "approval", "failurePolicy"),
-    "examples",
+    *("action", "scope", "enabled", "mode", "on", "matchConditions", "after", "rateLimit", "approval"),
+    *("failurePolicy", "labels", "examples"),
 )
 """The usual order of a policy's keys; a new key goes after the nearest one before it that is there."""
 

@@ -23,8 +23,9 @@ from engine.errors import DocumentError
 _STEP: Final = 2
 _PRESET: Final = (
     *("apiVersion", "kind", "presetId", "category", "name", "description", "message"),
-    *("action", "scope", "mode"),
-    *("matchConditions", "rateLimit", "approval", "failurePolicy", "parameters", "examples"),
+    *("action", "scope", "mode", "on"),
+    *("matchConditions", "after", "rateLimit", "approval", "failurePolicy", "labels", "parameters"),
+    "examples",
 )
 _DOCUMENTS: Final[Mapping[str, Sequence[str]]] = {
     "Policy": ORDER,
@@ -36,7 +37,16 @@ _DOCUMENTS: Final[Mapping[str, Sequence[str]]] = {
 _MEMBERS: Final[Mapping[tuple[str, ...], Sequence[str]]] = {
     ("matchConditions", "*"): ("field", "operator", "value"),
     ("rateLimit",): ("limit", "windowSeconds", "per"),
-    ("examples", "*"): ("match", "toolName", "inputPayload", "kind", "effect"),
+    ("examples", "*"): (
+        "match",
+        "toolName",
+        "inputPayload",
+        "outputPayload",
+        "kind",
+        "effect",
+        "run",
+        "before",
+    ),
     ("tools", "*"): ("names", "kind", "effect", "output", "targets", "sensitive"),
     ("parameters", "*"): ("type", "format", "description", "default", "minimum", "maximum"),
     ("tests", "*"): ("about", "call", "expect"),

@@ -20,9 +20,10 @@ from engine.conditions.compiled import CompiledCondition, check_policy, compile_
 from engine.conditions.message import Message
 from engine.conditions.settings import SAMPLES, in_force, sampled
 from engine.derived.tools import NO_TOOLS, Tools
+from engine.documents.sequence import after_as_json, after_from_json, rate_limit_from_json, sequence_defects
 from engine.documents.yaml import YamlNode, YamlReading, read
 from engine.errors import ConditionError, DocumentError, Problem
-from engine.model import Condition, Example, Json, Policy, RateLimit, ToolCall
+from engine.model import Condition, Example, Json, Policy, ToolCall
 from schemas.validation import Violation, violations
 
 API_VERSION: Final = "governance/v1"
@@ -154,6 +155,7 @@ def _check_meaning(
         findings.append(Defect("/policyId", message, "wrong_form"))
     policy = _policy(body, chosen, organisation_id)
     if len(compiled) == len(policy.conditions):
+        findings += (Defect(*each) for each in sequence_defects(policy, compiled))
         try:
             check_policy(compiled)
         except ConditionError as error:
@@ -246,10 +248,7 @@ def _policy(body: Mapping[str, Json], policy_id: str, organisation_id: str, vers
         preset_parameters=body.get("presetParameters"),
         scope=body.get("scope", "all"),
         mode=body.get("mode", "enforce"),
-        rate_limit=limit
-        and RateLimit(
-            int(limit["limit"]), int(limit["windowSeconds"]), tuple(limit.get("per", ("agentId",)))
-        ),
+        rate_limit=limit and rate_limit_from_json(limit),
         approval_expires_after_seconds=approval and int(approval["expiresAfterSeconds"]),
         failure_policy=body.get("failurePolicy", "fail"),
         examples=tuple(
@@ -258,12 +257,10 @@ def _policy(body: Mapping[str, Json], policy_id: str, organisation_id: str, vers
         ),
         version=version,
         organisation_id=organisation_id,
+        on=body.get("on", "tool.called"),
+        labels=tuple(sorted(set((body.get("labels") or {}).get("add", ())))),
+        after=after_from_json(body.get("after")),
     )
-
-
-def _rate_limit(shape: Mapping[str, Json]) -> RateLimit:
-    per = tuple(shape.get("per", RateLimit.__dataclass_fields__["per"].default))
-    return RateLimit(int(shape["limit"]), int(shape["windowSeconds"]), per)
 
 
 def policy_as_json(policy: Policy) -> dict[str, Json]:
@@ -287,6 +284,9 @@ def policy_as_json(policy: Policy) -> dict[str, Json]:
         and {"limit": limit.limit, "windowSeconds": limit.window_seconds, "per": list(limit.per)},
         "approval": expires and {"expiresAfterSeconds": expires},
         "failurePolicy": policy.failure_policy,
+        "on": None if policy.on == "tool.called" else policy.on,
+        "labels": {"add": list(policy.labels)} if policy.labels else None,
+        "after": after_as_json(policy.after),
         "examples": [{"match": example.match, **example.call} for example in policy.examples] or None,
     }
     return {key: value for key, value in shape.items() if value is not None}

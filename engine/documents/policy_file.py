@@ -16,7 +16,7 @@ from engine.model import Json, Policy
 
 REMOVABLE: Final = frozenset(
     {"description", "message", "presetId", "presetParameters", "scope", "mode", "rateLimit", "approval"}
-    | {"failurePolicy", "examples"}
+    | {"failurePolicy", "on", "labels", "after", "examples"}
 )
 """Members that an API change removes by sending null."""
 

@@ -33,7 +33,7 @@ from schemas.suggestion import suggestion
 
 POLICY_KEYS: Final = (
     *("name", "description", "message", "action", "scope", "mode", "matchConditions"),
-    *("rateLimit", "approval", "failurePolicy", "examples"),
+    *("rateLimit", "approval", "failurePolicy", "on", "labels", "after", "examples"),
 )
 _ADVICE: Final = "; add it to `parameters`"
 

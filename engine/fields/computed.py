@@ -19,9 +19,9 @@ UNREADABLE: Final = "unreadable"
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A computed field. `kind` is `text`, `number`, `list` (of texts) or `records` (a list of objects), whose
-    keys and kinds are `shape`. In an expression a list is there always, empty where there is nothing;
-    `optional` says of the others that they may be missing. A field condition takes an empty list for
+    """A computed field. `kind` is `text`, `number`, `object`, `list` (of texts) or `records` (a list of
+    objects), whose keys and kinds are `shape`. In an expression a list is there always, empty where there is
+    nothing; `optional` says of the others that they may be missing. A field condition takes an empty list for
     missing."""
 
     kind: str
@@ -91,6 +91,22 @@ MEMBERS: Final[Mapping[str, Mapping[str, Member]]] = {
             "list",
             "all text of the call as it reads: NFKC, look-alikes as ASCII, no invisible characters, base64"
             " and URL encoding decoded once",
+        ),
+        "targets": Member(
+            "list",
+            "the values of the arguments that matter, by the tool's declaration: where to, which, and what is"
+            " sensitive",
+        ),
+        "untrustedTargets": Member(
+            "list",
+            "those of them that neither the run's task, nor a person, nor a trusted output named",
+        ),
+        "unaskedTargets": Member("list", "those of them that neither the run's task nor a person named"),
+        "provenance": Member(
+            "object",
+            "where each of them was first seen, at its path in the payload: `task`, `trusted`, `untrusted` or"
+            " `unseen`",
+            optional=True,
         ),
     },
 }

@@ -28,7 +28,7 @@ from schemas.suggestion import closest
 MAX_PATH_LENGTH: Final = 1024
 
 MEMBERS: Final[Mapping[str, Mapping[str, str]]] = {
-    "run": {"task": "text", "model": "text", "agentContext": "object"},
+    "run": {"task": "text", "model": "text", "agentContext": "object", "labels": "list"},
     "user": {"id": "text", "email": "text", "scopes": "list", "claims": "object"},
     "delegation": {"chain": "list"},
     "key": {"id": "text", "scopes": "list"},
@@ -36,7 +36,7 @@ MEMBERS: Final[Mapping[str, Mapping[str, str]]] = {
 """Roots with a closed set of members; only `object` and `list` members may be entered further."""
 
 _KINDS: Final[Mapping[str, str]] = {**ROOTS, **dict.fromkeys(COMPUTED, "object")}
-_ENTERED: Final = ("list", "records")
+_ENTERED: Final = ("list", "records", "object")
 _MEMBERS: Final[Mapping[str, Mapping[str, str]]] = {
     **MEMBERS,
     **{
@@ -45,7 +45,7 @@ _MEMBERS: Final[Mapping[str, Mapping[str, str]]] = {
     },
 }
 
-WHOLE_OBJECTS: Final = frozenset({"inputPayload", "agentContext"})
+WHOLE_OBJECTS: Final = frozenset({"inputPayload", "outputPayload", "agentContext"})
 """Object roots that may stand alone as a field."""
 
 _PLAIN_SEGMENT = re.compile(r'[^.\[\]"\s\x00-\x1f](?:[^.\[\]"\x00-\x1f]*[^.\[\]"\s\x00-\x1f])?')
@@ -158,6 +158,8 @@ def _check_member(text: str, root: str, segments: list[str]) -> None:
 def _check_computed(text: str, root: str, name: str, rest: list[str]) -> None:
     """Of a computed list only a number may be named, of computed records a key of theirs."""
     shape = computed.MEMBERS[root][name].shape
+    if computed.MEMBERS[root][name].kind == "object":
+        return
     keys = [each for each in rest if not _INDEX.fullmatch(each)]
     if not keys:
         return

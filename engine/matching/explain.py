@@ -108,6 +108,11 @@ def _summary(
         return False, f"the policy is inactive until {told(rule.lacking)}"
     if not rule.policy.enabled:
         return False, "the policy is disabled"
+    if rule.on_report is not call.is_report:
+        asked = "an outcome (`outputPayload`)" if rule.on_report else "a call before it runs"
+        return False, f"the policy is asked about {asked} only"
+    if rule.after is not None and not rule.after.holds(rule.facts(call)):
+        return False, f"does not match: there was not {rule.after.text}"
     if rule.actions_only and call.just_reads:
         hint = call.document["actionHint"]
         return False, f"`scope: action_only` skips a call whose `actionHint` is `{hint}`"

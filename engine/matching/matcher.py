@@ -29,9 +29,12 @@ from engine.conditions.message import Message
 from engine.conditions.settings import NO_SETTINGS, in_force, missing, reads
 from engine.derived.facts import Facts
 from engine.derived.tools import NO_TOOLS, Tools
+from engine.fields.computed import DERIVED
+from engine.fields.paths import Path
 from engine.fields.scalars import shorten
 from engine.matching.index import Index
 from engine.matching.overlay import OverlayMapping
+from engine.matching.sequence import OF_VALUES, CompiledAfter
 from engine.model import Match, OrganisationSettings, Policy, ToolCall, Verdict
 
 RECENT: Final = 16
@@ -61,6 +64,11 @@ class CompiledPolicy:
     """The settings that stand in the policy as it is written; `policy` has them filled in."""
     lacking: tuple[str, ...] = ()
     """Those of them that have no value, so that the policy is inactive."""
+    after: CompiledAfter | None = None
+    on_report: bool = False
+    """It is asked about outcomes, and about nothing else."""
+    values: bool = False
+    """It asks where values were first seen."""
 
     @classmethod
     def of(
@@ -73,8 +81,26 @@ class CompiledPolicy:
         conditions = tuple(map(compile_condition, policy.conditions))
         check_policy(conditions)
         tolerant = policy.action == "allow" or policy.failure_policy == "ignore"
-        actions_only = policy.scope == "action_only"
-        return cls(policy, conditions, tolerant, actions_only, tools, _told(policy), names, lacking)
+        told = _told(policy)
+        paths = told.paths if isinstance(told, Message) else ()
+        return cls(
+            policy,
+            conditions,
+            tolerant,
+            policy.scope == "action_only",
+            tools,
+            told,
+            names,
+            lacking,
+            None if policy.after is None else CompiledAfter.of(policy.after),
+            policy.on == "tool.completed",
+            any(map(_asks_for_values, conditions)) or any(map(_is_of_values, paths)),
+        )
+
+    @property
+    def flows(self) -> bool:
+        """It concerns more than a call for itself."""
+        return self.on_report or self.values or self.after is not None or bool(self.policy.labels)
 
     def facts(self, call: ToolCall) -> Facts:
         """What the call shows to this policy."""
@@ -82,6 +108,8 @@ class CompiledPolicy:
 
     def verdict(self, facts: Facts) -> Verdict:
         """FALSE if any condition is, else a fault if any is, else TRUE."""
+        if self.after is not None and not self.after.holds(facts):
+            return False
         fault: Verdict = True
         # From the last: people name the tool first, which is what the index has looked at already.
         for condition in reversed(self.conditions):
@@ -114,6 +142,8 @@ class CompiledPolicy:
                 faults.append(words)
                 words += ", which counts as met"
             reasons.append(words)
+        if self.after is not None:
+            reasons.append(f"after {self.after.text}")
         return Match(self.policy, "; ".join(reasons), tuple(faults))
 
 
@@ -130,12 +160,14 @@ def _told(policy: Policy) -> Message | str | None:
 class Matcher:
     """All rules of one snapshot, by policy id, disabled ones included."""
 
-    __slots__ = ("_base", "_gone", "_recent", "_tiers", "rules", "tools")
+    __slots__ = ("_base", "_gone", "_recent", "_tiers", "flows", "rules", "tools")
 
     def __init__(self, rules: Mapping[str, CompiledPolicy], tools: Tools = NO_TOOLS) -> None:
         """Build the index; this is the expensive way, see `changed` for the cheap one."""
         self.tools = tools
         self.rules = OverlayMapping(rules)
+        self.flows = {policy_id: rule for policy_id, rule in rules.items() if rule.flows}
+        """Those that concern more than a call for itself; they are few."""
         self._base = _indexed(rules.values())
         self._tiers: tuple[tuple[Index[CompiledPolicy], frozenset[CompiledPolicy]], ...] = ()
         self._recent: frozenset[CompiledPolicy] = frozenset()
@@ -158,10 +190,12 @@ class Matcher:
         candidates = self._candidates(facts)
         if most is not None and len(candidates) > most:
             return None
+        report = call.is_report
         return [
             rule
             for rule in candidates
             if rule.policy.enabled
+            and rule.on_report is report
             and not (rule.actions_only and call.just_reads)
             and (verdict := rule.verdict(facts)) is not False
             and (verdict is True or not rule.tolerant)
@@ -185,7 +219,10 @@ class Matcher:
     @staticmethod
     def _decide(rules: Iterable[CompiledPolicy], call: ToolCall, facts: Facts) -> list[Match]:
         matches: list[Match] = []
+        report = call.is_report
         for rule in rules:
+            if rule.on_report is not report:
+                continue
             verdict = rule.verdict(facts)
             if verdict is False or (rule.tolerant and verdict is not True):
                 continue
@@ -201,6 +238,10 @@ class Matcher:
         came = {rule for rule in changes.values() if rule is not None and rule.policy.enabled}
         other = Matcher.__new__(Matcher)
         other.rules = self.rules.changed(changes)
+        other.flows = self.flows
+        if any(policy_id in self.flows for policy_id in changes) or any(rule.flows for rule in came):
+            kept = {policy_id: rule for policy_id, rule in self.flows.items() if policy_id not in changes}
+            other.flows = kept | {rule.policy.policy_id: rule for rule in came if rule.flows}
         other._base, other._tiers, other.tools = self._base, self._tiers, self.tools
         other._gone = self._gone | {rule for rule in left - self._recent if rule.policy.enabled}
         other._recent = (self._recent - left) | came
@@ -228,6 +269,16 @@ class Matcher:
         yield self._base
         yield from (tier for tier, _ in self._tiers)
         yield _indexed(self._recent)
+
+
+def _asks_for_values(condition: CompiledCondition) -> bool:
+    if condition.expression is not None:
+        return any(root == DERIVED and member in OF_VALUES for root, member in condition.expression.computed)
+    return condition.path is not None and _is_of_values(condition.path)
+
+
+def _is_of_values(path: Path) -> bool:
+    return path.root == DERIVED and path.segments[0] in OF_VALUES
 
 
 def _indexed(rules: Iterable[CompiledPolicy]) -> Index[CompiledPolicy]:

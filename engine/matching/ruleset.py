@@ -21,6 +21,7 @@ from engine.errors import ConditionError, DocumentError, Problem
 from engine.gc_pause import gc_paused
 from engine.matching.explain import Explanation, explain
 from engine.matching.matcher import CompiledPolicy, Matcher
+from engine.matching.sequence import needs_of
 from engine.model import Evaluation, Match, OrganisationSettings, Policy, ToolCall, ToolSet
 
 COMPACT_FROM: Final = 256
@@ -42,7 +43,7 @@ class Ruleset:
     costs two hashes, and so wide, because sums of short hashes can be forged.
     """
 
-    __slots__ = ("_made_of", "_matcher", "_total", "digest", "policies", "revision", "settings")
+    __slots__ = ("_made_of", "_matcher", "_total", "digest", "needs", "policies", "revision", "settings")
 
     def __init__(
         self, matcher: Matcher, total: int, revision: int, settings: OrganisationSettings = NO_SETTINGS
@@ -53,6 +54,8 @@ class Ruleset:
         self._made_of: Mapping[str, CompiledPolicy] | None = None
         self.revision = revision
         self.policies: Mapping[str, Policy] = _Policies(matcher.rules)
+        self.needs = needs_of((rule.policy, rule.after, rule.values) for rule in matcher.flows.values())
+        """What the policies want to know of runs."""
         self.digest = hashlib.sha256(total.to_bytes(_BITS // 8, "big")).hexdigest()
 
     @classmethod
@@ -96,6 +99,10 @@ class Ruleset:
     def rules(self) -> Mapping[str, CompiledPolicy]:
         """The compiled policies by id, disabled ones included."""
         return self._matcher.rules
+
+    def rules_that_ask(self) -> list[CompiledPolicy]:
+        """Those that ask where values were first seen."""
+        return [rule for rule in self._matcher.flows.values() if rule.values]
 
     def matching(self, call: ToolCall) -> list[CompiledPolicy]:
         """The rules of every policy that `evaluate` speaks of, in no particular order, without the words."""

@@ -27,9 +27,11 @@ COUNTERS: Final = ("policies", "keys", "halts", "webhooks")
 
 RUN_STATE: Final = (
     "(CASE WHEN r.ended_at IS NULL THEN 0 ELSE 1 END"
-    " + CASE WHEN COALESCE(r.task, r.model, r.reason, r.agent_context) IS NULL THEN 0 ELSE 2 END)"
+    " + CASE WHEN COALESCE(r.task, r.model, r.reason, r.agent_context) IS NULL THEN 0 ELSE 2 END"
+    " + 4 * r.flow)"
 )
-"""All of a run that may change, and only once each: whether it has ended, and whether its facts are known."""
+"""All of a run that may change: whether it has ended, whether its facts are known, and how often its labels,
+steps and values have changed."""
 _RUNS = (
     f"SELECT COUNT(*) FROM unnest(?::bigint[], ?::bigint[]) AS w(no, state)"
     f" JOIN runs AS r ON r.run_no = w.no WHERE w.state = {RUN_STATE}"

@@ -22,7 +22,7 @@ from engine.documents.policy import (
 )
 from engine.documents.yaml import read
 from engine.errors import DocumentError
-from engine.model import ACTIONS, RATE_LIMIT_KEYS, ROOTS, Condition, Policy
+from engine.model import ACTIONS, BEFORE, RATE_LIMIT_KEYS, ROOTS, Condition, Policy
 from engine.repository import loader
 from schemas import acceptance
 from schemas.acceptance import accepts
@@ -85,9 +85,9 @@ def test_enumerations_are_the_engines() -> None:
     assert set(definitions["operator"]["enum"]) == set(OPERATORS)
     assert set(definitions["action"]["enum"]) == set(ACTIONS)
     assert definitions["rateLimit"]["properties"]["per"]["items"]["enum"] == list(RATE_LIMIT_KEYS)
-    assert set(definitions["example"]["properties"]) == {"match", *ROOTS}
+    assert set(definitions["example"]["properties"]) == {"match", BEFORE, *ROOTS}
     call = schemas.load("documents/policy_test")["$defs"]["test"]["properties"]["call"]
-    assert set(call["properties"]) == set(ROOTS)
+    assert set(call["properties"]) == {BEFORE, *ROOTS}
     whole = schemas.load("documents/policy")
     assert (
         whole["properties"].keys() - {"apiVersion", "kind", "version"}

@@ -1,0 +1,235 @@
+"""What an event adds to what is known of its run: labels, steps, and values that it has seen.
+
+Labels are only ever added. What a call adds follows from the policies that matched it, what a report adds
+from the policies `on: tool.completed` and from the declaration of the tool. All of it is written with the
+decision or the report, in one transaction.
+
+INVARIANT: on PostgreSQL a lane changes no run that others may see (`NeedsAnswer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from api.database.errors import NeedsAnswer
+from api.ingestion.batch import Batch
+from api.ingestion.decide import DecidedCall
+from api.ingestion.event import Incoming
+from api.ingestion.known_runs import KnownRun
+from api.ingestion.rows import CallRow, RunValueRow
+from api.store import run_values
+from engine.derived.derivation import Derivation
+from engine.derived.provenance import origin_of
+from engine.flow.memory import UNTRUSTED, Addition
+from engine.flow.steps import steps_of
+from engine.matching.ruleset import Ruleset
+from engine.model import Json, ToolCall
+
+SAID: Final = "custom.user_message"
+"""The event that holds what a person wrote to a run, as `message`."""
+MOST_SHOWN: Final = 3
+"""Values of which a reason says where they were read."""
+AROUND: Final = 60
+"""Characters of a passage before and after the value."""
+
+_encode = msgspec.json.encode
+_decode = msgspec.json.decode
+
+
+# Runs ---------------------------------------------------------------------------------------------
+
+
+def load_values(batch: Batch, run: KnownRun) -> None:
+    """Bring what a run has seen, unless it is at hand."""
+    if run.values is not None:
+        return
+    if batch.transaction.assumed is not None and run.flow:
+        raise NeedsAnswer
+    flow = 0 if run.new else run.flow  # of a new one there is nothing to be read
+    run.values = run_values.values_of(batch.store, run.run_no, flow, run.task, run.parent_run_id)
+
+
+def begun(batch: Batch, event: Incoming, ruleset: Ruleset) -> tuple[KnownRun, list[RunValueRow]]:
+    """The run that an event begins, and what it has seen already: see `inherit`."""
+    run = batch.new_run(event)
+    return run, inherit(batch, run, event, ruleset)
+
+
+def inherit(batch: Batch, run: KnownRun, event: Incoming, ruleset: Ruleset) -> list[RunValueRow]:
+    """A run that says at its beginning that another one has started it: it gets the labels of that one and
+    has seen what that has seen, but its own task is nobody's word."""
+    if (name := event.parent) is None or run.parent_run_id is not None or name == run.run_id:
+        return []
+    run.parent_run_id, run.values = name, None
+    run.changed()
+    parent = batch.runs.get((run.organisation_id, name))
+    if parent is None or parent.key_id != run.key_id:
+        return []
+    add_labels(run, _decode(parent.labels))
+    if not ruleset.needs.values:
+        return []
+    load_values(batch, parent)
+    assert parent.values is not None
+    return _added(batch, run, parent.values.handed_on(), 0)
+
+
+def add_labels(run: KnownRun, labels: Iterable[str]) -> list[str]:
+    """Returns those that are new."""
+    known: list[str] = _decode(run.labels)
+    fresh = sorted(set(labels) - set(known))
+    if fresh:
+        run.labels = _encode(sorted([*known, *fresh])).decode()
+        run.changed()
+    return fresh
+
+
+def _added(batch: Batch, run: KnownRun, addition: Addition, call_no: int) -> list[RunValueRow]:
+    """The row of what a run has seen from here on."""
+    if not (addition.task or addition.trusted or addition.untrusted):
+        return []
+    load_values(batch, run)
+    assert run.values is not None
+    run.values = run.values.with_addition(addition, str(call_no))
+    run.changed()
+    return [RunValueRow(run.run_no, run.flow, call_no, *run_values.columns_of(addition))]
+
+
+# Calls --------------------------------------------------------------------------------------------
+
+
+def follow(batch: Batch, run: KnownRun, outcome: DecidedCall) -> list[str]:
+    """What a decided call changes of its run; returns the labels that are new."""
+    needs = outcome.evaluated.ruleset.needs
+    if not (needs.labels or needs.bounds):
+        return []
+    policies = [match.policy for match in outcome.decision.matched]
+    labels = [label for policy in policies for label in policy.labels]
+    before = steps_of(run.steps)
+    name = "" if outcome.status == "blocked" else outcome.evaluated.call.tool_name
+    steps = before.advanced(needs.marks(name, labels, policies), needs.bounds)
+    changes = steps is not before or not set(labels) <= set(_decode(run.labels))
+    if changes and batch.transaction.assumed is not None and not run.new:
+        raise NeedsAnswer
+    if steps is not before:
+        run.steps = _encode(steps).decode() if steps.marks else None
+        run.changed()
+    return add_labels(run, labels)
+
+
+def first_read(batch: Batch, outcome: DecidedCall) -> str:
+    """For the reason of a call that is stopped: its values that were read in untrusted outputs, each with the
+    passage where it was read first. Empty where policies have not asked for that."""
+    memory, ruleset = outcome.evaluated.memory, outcome.evaluated.ruleset
+    if outcome.status == "allowed" or memory is None or memory.loaded is None:
+        return ""
+    asking = [rule.policy.policy_id for rule in ruleset.rules_that_ask()]
+    if not any(match.policy.policy_id in asking for match in outcome.decision.matched):
+        return ""
+    found: list[str] = []
+    for target in Derivation(outcome.evaluated.call.document, ruleset.tools).targets[0]:
+        origin = origin_of(target.value, memory.loaded) if target.source == UNTRUSTED else None
+        if origin is None or len(found) == MOST_SHOWN:
+            continue
+        if batch.transaction.assumed is not None:
+            raise NeedsAnswer
+        value, call_no = origin
+        output = run_values.output_of(batch.store, call_no)
+        if output is not None:
+            tool_call_id, tool_name, text = output
+            shown = _encode(value).decode()
+            place = f"{shown} was first read in the output of `{tool_name}` (`{tool_call_id}`)"
+            found.append(place + _passage(text, str(value)))
+    return "".join(f"; {each}" for each in dict.fromkeys(found))
+
+
+def _passage(stored: str | None, value: str) -> str:
+    if stored is None:
+        return ""
+    output = _decode(stored)
+    text = " ".join((output if isinstance(output, str) else stored).split())
+    at = text.casefold().find(value.casefold())
+    if at < 0:
+        return ""
+    start, end = max(0, at - AROUND), at + len(value) + AROUND
+    return f": {'…' if start else ''}{text[start:end]}{'…' if end < len(text) else ''}"
+
+
+# Reports ------------------------------------------------------------------------------------------
+
+
+def said(batch: Batch, run: KnownRun, event: Incoming, ruleset: Ruleset) -> None:
+    """What a person wrote to the run counts as its task does."""
+    message = event.metadata.get("message")
+    if isinstance(message, str) and ruleset.needs.values and run.parent_run_id is None:
+        _need_answer(batch)
+        load_values(batch, run)
+        assert run.values is not None
+        batch.value_rows += _added(batch, run, run.values.said(message), 0)
+
+
+def reported(
+    batch: Batch, run: KnownRun, event: Incoming, call: CallRow | None, ruleset: Ruleset, *, believed: bool
+) -> dict[str, Any]:
+    """What an outcome changes of its run, for the record. `believed`: it is the first outcome of a call that
+    was allowed, and nothing speaks against it."""
+    needs, output = ruleset.needs, event.metadata.get("outputPayload")
+    if "outputPayload" not in event.metadata or not (needs.reports or needs.values):
+        return {}
+    _need_answer(batch)
+    name = str(event.metadata.get("toolName", "")) if call is None else call.tool_name
+    payload = {} if call is None else _payload(batch, call)
+    told: dict[str, Any] = {}
+    if needs.values:
+        load_values(batch, run)
+        assert run.values is not None
+        believed = believed and call is not None
+        addition = run.values.outcome(output, ruleset.tools.declared(name), payload, believed=believed)
+        batch.value_rows += _added(batch, run, addition, 0 if call is None else call.call_no)
+        if addition.full:
+            told["valuesBeyondBound"] = True
+    if needs.reports:
+        report = _report(event, run, name, payload)
+        matched = [match.policy for match in ruleset.evaluate(report).matches]
+        labels = [label for policy in matched for label in policy.labels]
+        steps = steps_of(run.steps)
+        marked = steps.marked(needs.marks("", labels, matched), needs.bounds)
+        if marked is not steps:
+            run.steps = _encode(marked).decode()
+            run.changed()
+        if fresh := add_labels(run, labels):
+            told["labelsAdded"] = fresh
+        if matched:
+            told["policyIds"] = [policy.policy_id for policy in matched[:50]]
+    return told
+
+
+def _need_answer(batch: Batch) -> None:
+    if batch.transaction.assumed is not None:
+        raise NeedsAnswer
+
+
+def _payload(batch: Batch, call: CallRow) -> Json:
+    batch.flush_events()
+    rows = batch.store.rows("SELECT body FROM events WHERE event_no = ?", (call.event_no,))
+    metadata = _decode(bytes(rows[0][0])).get("metadata") if rows else None
+    return (metadata or {}).get("inputPayload") or {}
+
+
+def _report(event: Incoming, run: KnownRun, tool_name: str, payload: Json) -> ToolCall:
+    """The outcome as policies see it: the call, with `outputPayload`."""
+    document: dict[str, Any] = {
+        "toolName": tool_name,
+        "inputPayload": payload,
+        "agentId": run.agent_id,
+        "runId": run.run_id,
+        "toolCallId": event.metadata["toolCallId"],
+        "key": {"id": event.caller.key_id, "scopes": list(event.caller.scopes)},
+        **event.facts,
+        "outputPayload": event.metadata["outputPayload"],
+    }
+    if (facts := run.facts()) is not None:
+        document["run"] = facts
+    return ToolCall({**document, "before": run.memory()})

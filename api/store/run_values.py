@@ -1,0 +1,83 @@
+"""The values that runs have seen, as their rows keep them: hashes, never the values themselves.
+
+A row is what one event added, in the order of `flow`; together with the run's task they are its `Values`. A
+run that another one started has no task of its own: what it is told was written by an agent.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+
+import msgspec
+
+from api.database.connection import Database
+from api.database.transaction import Transaction
+from api.store.call_facts import FLOW
+from engine.flow.memory import NO_VALUES, Addition, Values
+
+_READ = (
+    "SELECT call_no, task, trusted, untrusted, words, beyond FROM run_values"
+    " WHERE run_no = ? AND flow <= ? ORDER BY flow"
+)
+_OUTPUTS = "SELECT tool_call_id, tool_name, output FROM tool_calls WHERE call_no = ?"
+_CALL = (
+    "SELECT c.facts, e.body FROM tool_calls c JOIN events e ON e.event_no = c.event_no WHERE c.call_no = ?"
+)
+_GROW = "UPDATE runs SET flow = flow + 1 WHERE run_no = ?"
+_APPROVED = (
+    "INSERT INTO run_values (run_no, flow, call_no, task, trusted, untrusted, words, beyond)"
+    " SELECT run_no, flow, ?, ?, ?, ?, ?, ? FROM runs WHERE run_no = ?"
+)
+
+
+def values_of(store: Database, run_no: int, flow: int, task: str | None, parent: str | None) -> Values:
+    """What a run had seen when its `flow` was so."""
+    values = NO_VALUES.with_task(task if parent is None else None)
+    if flow == 0:
+        return values
+    for call_no, asked, trusted, untrusted, words, full in store.rows(_READ, (run_no, flow)):
+        hashes = _numbers(asked), _numbers(trusted), _numbers(untrusted), _numbers(words)
+        values = values.with_addition(Addition(*hashes, bool(full)), str(call_no))
+    return values
+
+
+def output_of(store: Database, call_no: str) -> tuple[str, str, str | None] | None:
+    """Id, tool and output of a call that values came from; None when it was never reported, or is gone."""
+    rows = store.rows(_OUTPUTS, (int(call_no),)) if call_no != "0" else []
+    return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
+
+
+def columns_of(addition: Addition) -> tuple[bytes, bytes, bytes, bytes, int]:
+    """What a row has of an addition."""
+    return (
+        _bytes(addition.task),
+        _bytes(addition.trusted),
+        _bytes(addition.untrusted),
+        _bytes(addition.words),
+        int(addition.full),
+    )
+
+
+def vouch(transaction: Transaction, run_no: int, call_no: int) -> None:
+    """What a person approves counts as asked for, where policies ask for that. INVARIANT: the run is the
+    first row that is locked, as it is of events."""
+    store = transaction.store
+    rows = store.rows(_CALL, (call_no,))
+    if not rows or FLOW not in msgspec.json.decode(rows[0][0]):
+        return
+    metadata = msgspec.json.decode(bytes(rows[0][1])).get("metadata") or {}
+    addition = NO_VALUES.approved(metadata.get("inputPayload"))
+    store.change(_GROW, (run_no,))
+    store.change(_APPROVED, (0, *columns_of(addition), run_no))
+    transaction.runs_changed = True
+
+
+def _bytes(numbers: Iterable[int]) -> bytes:
+    return array("q", numbers).tobytes()
+
+
+def _numbers(stored: bytes) -> tuple[int, ...]:
+    numbers = array("q")
+    numbers.frombytes(bytes(stored))
+    return tuple(numbers)

@@ -1,0 +1,256 @@
+"""What a run has seen: by whom each value was named first, and what happened how many calls ago.
+
+    task        the run's task, and what a person sent or approved
+    trusted     an output that may be believed, by the declaration of its tool
+    untrusted   any other output
+
+Decides which values an output adds; `values` and `structure` say what its values are. A value counts by where
+it was first seen, only a person's word outweighs that. Each source keeps so many values and so many single
+words; what comes beyond is unseen, and `full` says so. Knows nothing of policies, or of how runs are kept.
+
+INVARIANT: nothing here ever changes; a run that goes on has another memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Final, NamedTuple
+
+from engine.fields.words import words_of
+from engine.flow.steps import NO_STEPS, Steps
+from engine.flow.structure import leaves
+from engine.flow.values import LONGEST, id_shaped, marked, whole, words
+from engine.model import Json, ToolDeclaration
+
+TASK: Final = "task"
+TRUSTED: Final = "trusted"
+UNTRUSTED: Final = "untrusted"
+UNSEEN: Final = "unseen"
+SOURCES: Final = (TASK, TRUSTED, UNTRUSTED, UNSEEN)
+"""From the best to the worst, but that what was read where anybody writes is worse than what nobody named."""
+WORST: Final = {TASK: 0, TRUSTED: 1, UNSEEN: 2, UNTRUSTED: 3}
+
+MOST_VALUES: Final = 512
+"""Of one source, and as many single words."""
+MOST_OF_TASK: Final = 8_192
+"""Of the task with its phrases."""
+
+MOST_OF_INPUTS: Final = 16_384
+"""Of an act; of one that names more nothing is trusted that comes back."""
+
+Declared = Callable[[str], ToolDeclaration]
+
+
+class Addition(NamedTuple):
+    """What one report adds: hashes by source, and those of its values that are single words."""
+
+    task: tuple[int, ...] = ()
+    trusted: tuple[int, ...] = ()
+    untrusted: tuple[int, ...] = ()
+    words: tuple[int, ...] = ()
+    """Those among them that are single words only, which are counted for themselves."""
+    full: bool = False
+    """Values came beyond the bound."""
+
+
+class Values:
+    """The values that a run has seen. `origins` names where each one of `seen` comes from, by its number;
+    a number below zero is that of a trusted output."""
+
+    __slots__ = ("_counts", "full", "origins", "seen", "task")
+
+    def __init__(
+        self,
+        task: frozenset[int] = frozenset(),
+        seen: Mapping[int, int] | None = None,
+        origins: tuple[str, ...] = (),
+        counts: Mapping[tuple[str, bool], int] | None = None,
+        full: bool = False,
+    ) -> None:
+        self.task, self.seen, self.origins = task, seen or {}, origins
+        self._counts = counts or {}
+        self.full = full
+
+    def source(self, value: Json) -> str:
+        """Where a value was seen first."""
+        hashes = whole(value)
+        if not self.task.isdisjoint(hashes):
+            return TASK
+        found = [self.seen[each] for each in hashes if each in self.seen]
+        return UNSEEN if not found else TRUSTED if min(found) < 0 and max(found) < 0 else UNTRUSTED
+
+    def origin(self, value: Json) -> str | None:
+        """The call in whose output a value was seen first."""
+        for each in whole(value):
+            if each in self.seen:
+                return self.origins[abs(self.seen[each]) - 1]
+        return None
+
+    def with_task(self, text: str | None) -> Values:
+        """After a person has written so much."""
+        found: Iterable[int] = (
+            () if text is None else chain(whole(text), marked(text), words(text, phrases=True))
+        )
+        fresh = dict.fromkeys(found)
+        task = self.task.union(list(fresh)[: max(0, MOST_OF_TASK - len(self.task))])
+        full = self.full or len(self.task) + len(fresh) > MOST_OF_TASK
+        return Values(task, self.seen, self.origins, self._counts, full)
+
+    def with_addition(self, addition: Addition, origin: str) -> Values:
+        """After a report, made by `outcome` or `approved` of the same values."""
+        single = set(addition.words)
+        number = len(self.origins) + 1
+        seen, counts = dict(self.seen), dict(self._counts)
+        for source, hashes in ((TRUSTED, addition.trusted), (UNTRUSTED, addition.untrusted)):
+            for each in hashes:
+                seen.setdefault(each, -number if source is TRUSTED else number)
+                key = source, each in single
+                counts[key] = counts.get(key, 0) + 1
+        task = self.task.union(addition.task)
+        return Values(task, seen, (*self.origins, origin), counts, self.full or addition.full)
+
+    def outcome(
+        self, output: Json, tool: ToolDeclaration, payload: Json, *, believed: bool = True
+    ) -> Addition:
+        """What an output adds. `believed` False: nothing of it is trusted, as it is of no call that was
+        allowed and not reported yet. An act's own inputs are not trusted for coming back."""
+        own: frozenset[int] = frozenset()
+        if believed and tool.effect != "read":
+            named = list(_all(payload))
+            own, believed = frozenset(named), len(named) < MOST_OF_INPUTS
+        gathered = _Gathered(self.seen, self._counts, own)
+        found, is_text = leaves(output)
+        room = 2 * LONGEST
+        for keys, leaf in found:
+            room -= len(leaf) if isinstance(leaf, str) else 8
+            if room < 0:
+                gathered.full = True
+                break
+            source = TRUSTED if believed and is_trusted(tool, keys, leaf, is_text) else UNTRUSTED
+            gathered.add(source, chain(whole(leaf), marked(leaf)), False)
+            gathered.add(source, words(leaf), True)
+        return gathered.addition()
+
+    def said(self, text: str) -> Addition:
+        """What a person names by writing so much."""
+        task = self.with_task(text)
+        return Addition(task=tuple(task.task - self.task), full=task.full and not self.full)
+
+    def handed_on(self) -> Addition:
+        """All of it, for a run that this one starts."""
+        trusted = tuple(each for each, number in self.seen.items() if number < 0)
+        untrusted = tuple(each for each, number in self.seen.items() if number > 0)
+        return Addition(tuple(self.task), trusted, untrusted, (), self.full)
+
+    def approved(self, payload: Json) -> Addition:
+        """What a person names by approving a call: each of its values as a whole."""
+        hashes = dict.fromkeys(each for _, leaf in leaves(payload)[0] for each in whole(leaf))
+        return Addition(task=tuple(hashes)[:MOST_VALUES], full=len(hashes) > MOST_VALUES)
+
+
+class _Gathered:
+    """The new hashes of one output."""
+
+    def __init__(self, seen: Mapping[int, int], counts: Mapping[tuple[str, bool], int], own: frozenset[int]):
+        self._seen, self._own = seen, own
+        self._counts = dict(counts)
+        self._new: dict[str, dict[int, None]] = {TRUSTED: {}, UNTRUSTED: {}}
+        self._words: dict[int, None] = {}
+        self.full = False
+
+    def add(self, source: str, hashes: Iterator[int], single: bool) -> None:
+        key = source, single
+        count = self._counts.get(key, 0)
+        trusted, untrusted = self._new[TRUSTED], self._new[UNTRUSTED]
+        for each in hashes:
+            if each in self._seen or each in trusted or each in untrusted:
+                continue
+            if source is TRUSTED and each in self._own:
+                continue
+            if count >= MOST_VALUES:
+                self.full = True
+                break
+            self._new[source][each] = None
+            if single:
+                self._words[each] = None
+            count += 1
+        self._counts[key] = count
+
+    def addition(self) -> Addition:
+        new = self._new
+        return Addition((), tuple(new[TRUSTED]), tuple(new[UNTRUSTED]), tuple(self._words), self.full)
+
+
+def is_trusted(tool: ToolDeclaration, keys: Sequence[str], leaf: Json, is_text: bool) -> bool:
+    """Whether a scalar of an output may be believed, by the keys of the structure that it stands under.
+
+    Where an output as such is not, and arrived as a text that may be somebody else's altogether, what is
+    declared trusted is believed only as far as it looks like an id: no address, no URL, no path."""
+    fields = {words_of(name): trust for name, trust in tool.output_fields.items()}
+    if any(fields.get(key) == UNTRUSTED for key in keys):
+        return False
+    if keys and fields.get(keys[-1]) == TRUSTED:
+        return tool.output == TRUSTED or not is_text or id_shaped(leaf)
+    return tool.output == TRUSTED
+
+
+def _all(payload: Json) -> Iterator[int]:
+    """What a payload names, up to a bound."""
+    found = (each for _, leaf in leaves(payload)[0] for each in chain(whole(leaf), marked(leaf), words(leaf)))
+    return islice(found, MOST_OF_INPUTS)
+
+
+NO_VALUES: Final = Values()
+
+
+class RunMemory:
+    """What is known of a run before a call. `load` gives its values when they are first asked for; without
+    it they are not at hand: `wanted` then says that they were asked for, and what was answered is void."""
+
+    __slots__ = ("_load", "_values", "steps", "version", "wanted")
+
+    def __init__(
+        self,
+        version: int = 0,
+        steps: Steps = NO_STEPS,
+        values: Values | None = None,
+        load: Callable[[], Values] | None = None,
+    ) -> None:
+        self.version, self.steps = version, steps
+        self._values, self._load = values, load
+        self.wanted = False
+
+    @property
+    def values(self) -> Values:
+        if self._values is None:
+            if self._load is None:
+                self.wanted = True
+                return NO_VALUES
+            self._values = self._load()
+        return self._values
+
+    @property
+    def loaded(self) -> Values | None:
+        return self._values
+
+
+def memory_of(task: Json, before: Sequence[Mapping[str, Json]], declared: Declared) -> RunMemory:
+    """The memory of a run that people wrote down: its task, and steps as in the examples of policies."""
+    values = NO_VALUES.with_task(task if isinstance(task, str) else None)
+    steps = NO_STEPS
+    for step in before:
+        if "said" in step:
+            values = values.with_task(str(step["said"]))
+            continue
+        name, payload = str(step.get("toolName", "")), step.get("inputPayload", {})
+        if step.get("approved"):
+            values = values.with_addition(values.approved(payload), name)
+        if "outputPayload" in step:
+            believed = not step.get("blocked")
+            addition = values.outcome(step["outputPayload"], declared(name), payload, believed=believed)
+            values = values.with_addition(addition, name)
+        keys = [f"policy:{each}" for each in step.get("policies", ())]
+        keys += [f"label:{each}" for each in step.get("labels", ())]
+        steps = steps.told(keys, "" if step.get("blocked") else name)
+    return RunMemory(0, steps, values)

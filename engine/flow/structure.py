@@ -1,0 +1,102 @@
+"""What a tool gave back, leaf by leaf: each scalar, with the keys that it stands under.
+
+Outputs arrive as JSON or as text. A text that is JSON or YAML as a whole is taken for what it holds; a text
+within that stays the text that it is, so that nobody can pose as structure by what he writes into a field.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import yaml
+
+from engine.fields.words import LONGEST_NAME, words_of
+from engine.model import Json
+
+LONGEST_YAML: Final = 2**16
+DEEPEST: Final = 64
+MOST_LEAVES: Final = 10_000
+
+Leaf = tuple[tuple[str, ...], Json]
+"""The keys above a scalar, as words, and the scalar."""
+
+_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def leaves(output: Json) -> tuple[list[Leaf], bool]:
+    """All scalars that are not null, in order, and whether the output was a text. Never raises."""
+    is_text = isinstance(output, str)
+    found: list[Leaf] = []
+    stack: list[tuple[tuple[str, ...], Json]] = [((), _parsed(output) if is_text else output)]
+    while stack and len(found) < MOST_LEAVES:
+        keys, value = stack.pop()
+        if isinstance(value, dict):
+            for name, member in reversed(value.items()):
+                above = keys if len(keys) < DEEPEST else keys[1:]
+                stack.append(((*above, words_of(name[:LONGEST_NAME])), member))
+        elif isinstance(value, list):
+            stack.extend((keys, member) for member in reversed(value))
+        elif value is not None and value != "":
+            found.append((keys, value))
+    return found, is_text
+
+
+def _parsed(text: str) -> Json:
+    """What a text holds, if that is an object or a list; else the text."""
+    start = text.lstrip("\ufeff \t\r\n")[:1]
+    value: Json = None
+    if start in ("{", "["):
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            value = None
+    if value is None and len(text) <= LONGEST_YAML and (":" in text or start == "-"):
+        value = _yaml(text)
+    return value if isinstance(value, (dict, list)) else text
+
+
+def _yaml(text: str) -> Json:
+    """Plain YAML as text alone; None for what is none, or refers to itself."""
+    try:
+        events = iter(list(_events(text)))
+        next(events)
+        value = _node(next(events), events, 0)
+        return value if next(events, None) is None else None
+    except (yaml.YAMLError, _NotPlain, StopIteration, RecursionError, ValueError):
+        return None
+
+
+class _NotPlain(Exception):
+    pass
+
+
+def _events(text: str) -> Iterator[Any]:
+    """The events of one document, without those that only frame it."""
+    for event in yaml.parse(text, Loader=_LOADER):
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise _NotPlain
+        if not isinstance(event, (yaml.StreamEndEvent, yaml.DocumentStartEvent, yaml.DocumentEndEvent)):
+            yield event
+
+
+def _node(event: Any, events: Iterator[Any], depth: int) -> Json:
+    if depth > DEEPEST:
+        raise _NotPlain
+    if isinstance(event, yaml.ScalarEvent):
+        return None if event.value in ("null", "~", "") and event.implicit[0] else event.value
+    if isinstance(event, yaml.SequenceStartEvent):
+        items: list[Json] = []
+        while not isinstance(following := next(events), yaml.SequenceEndEvent):
+            items.append(_node(following, events, depth + 1))
+        return items
+    if isinstance(event, yaml.MappingStartEvent):
+        members: dict[str, Json] = {}
+        while not isinstance(key := next(events), yaml.MappingEndEvent):
+            name = _node(key, events, depth + 1)
+            if not isinstance(name, str) or name in members:
+                raise _NotPlain
+            members[name] = _node(next(events), events, depth + 1)
+        return members
+    raise _NotPlain

@@ -1,0 +1,147 @@
+"""Which values a text holds, so that one text can be found again in another: as a whole, and its tokens.
+
+A value is compared as the 64-bit hash of its normal form: NFKC, nothing invisible, case folded, one blank
+between words, no punctuation around it. Tokens are mail addresses, URLs and their hosts, account numbers,
+ids, amounts of money, what stands in quotes, single words, and of what a person wrote also phrases of two to
+six words. A bare number of one to three digits is a value only where it is the whole. Never raises.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Final
+
+from engine.fields.scalars import text_of
+from engine.fields.visible import composed
+from engine.model import Json
+
+LONGEST: Final = 2**14
+"""Characters of one text that are looked at; of a longer one the rest is unseen."""
+LONGEST_PHRASE: Final = 6
+
+_AROUND: Final = " \t\r\n.,;:!?\"'`()[]{}<>«»“”‘’„*"
+_BLANKS: Final = re.compile(r"\s+")
+_SCHEME: Final = re.compile(r"(?:https?|ftp)://")
+_WORD: Final = re.compile(r"\w+(?:['’_-]\w+)*")
+_SHORT_NUMBER: Final = re.compile(r"\d{1,3}")
+_MARKED: Final = (
+    re.compile(r"(?<![\w.+%-])[\w.+%-]{1,64}+@[\w-]{1,63}+(?:\.[\w-]{1,63}+)+"),
+    re.compile(r"(?:https?|ftp)://[^\s\"'<>\])}]++"),
+    re.compile(r"(?<![\w.@-])(?:[\w-]{1,63}+\.){1,8}[a-z][\w-]{1,62}+(?::\d{1,5}+)?(?:/[^\s\"'<>\])}]*+)?"),
+    re.compile(r"(?<![\w./~-])(?:~|\.{1,2})?/[^\s\"'<>\])};,]++"),
+    re.compile(r"(?<!\w)[a-z]{2}\d{2}(?:[ -]?[a-z0-9]{2,4}){2,8}(?!\w)"),
+    re.compile(r"(?<![\w.])\+?\d(?:[ -]?\d){3,30}(?!\w)"),
+    re.compile(r"(?<![\w-])(?=[\w-]{0,64}\d)(?=[\w-]{0,64}[a-z_-])[\w-]{2,64}+(?![\w-])"),
+    re.compile(
+        r"[$€£¥]\s?\d[\d.,]{0,30}|(?<![\w.,])\d[\d.,]{0,30}\s?(?:[$€£¥]|(?:usd|eur|gbp|chf|jpy|euros?|dollars?)(?!\w))"
+    ),
+    re.compile(r"(?<![\w.,])\d{1,30}+[.,]\d{1,30}+(?![\w.,])"),
+)
+"""Addresses, URLs, hosts, paths, account numbers, other numbers, ids, amounts."""
+_QUOTED: Final = re.compile(
+    r"\"([^\"\n]{1,200})\"|(?<!\w)'([^'\n]{1,200})'(?!\w)|[“«„]([^”»“\n]{1,200})[”»“]|`([^`\n]{1,200})`"
+)
+_MONEY: Final = re.compile(r"[$€£¥\s]|usd|eur|gbp|chf|jpy|euros?|dollars?")
+_SEPARATED: Final = re.compile(r"[ -]")
+_ACCOUNT: Final = re.compile(r"\+?[a-z]{0,2}\d[a-z0-9 -]*\d[a-z0-9]*")
+_DECIMALS: Final = re.compile(r"(\d+)\.(\d*?)0+")
+
+
+def normal(value: Json) -> str:
+    """The normal form of a scalar."""
+    text = value if isinstance(value, str) else text_of(value)
+    return _normal(composed(text[:LONGEST]).casefold())
+
+
+def hashed(normal_form: str) -> int:
+    """64 bits, signed, as databases keep them."""
+    digest = blake2b(normal_form.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, signed=True)
+
+
+def whole(value: Json) -> tuple[int, ...]:
+    """A value as a whole, in each way that it may be found by."""
+    form = normal(value)
+    return tuple(dict.fromkeys(hashed(each) for each in _ways(form))) if form else ()
+
+
+def marked(value: Json) -> Iterator[int]:
+    """The values within a text that say much: addresses, numbers, ids, quoted text; some come twice."""
+    if not isinstance(value, str):
+        return
+    text = _plain(value)
+    for pattern in _MARKED:
+        for found in pattern.finditer(text):
+            yield from _marked(found[0])
+    for found in _QUOTED.finditer(text):
+        yield from map(hashed, _ways(_normal(next(filter(None, found.groups()), ""))))
+
+
+def words(value: Json, *, phrases: bool = False) -> Iterator[int]:
+    """The single words of a text, and with `phrases` those of two to six words; some come twice."""
+    if not isinstance(value, str):
+        return
+    found = _WORD.findall(_plain(value))
+    yield from (hashed(word) for word in found if not _SHORT_NUMBER.fullmatch(word))
+    if phrases:
+        for length in range(2, LONGEST_PHRASE + 1):
+            for at in range(len(found) - length + 1):
+                yield hashed(" ".join(found[at : at + length]))
+
+
+def _plain(text: str) -> str:
+    return _BLANKS.sub(" ", composed(text[:LONGEST]).casefold())
+
+
+def _normal(text: str) -> str:
+    return _BLANKS.sub(" ", text).strip(_AROUND)
+
+
+def _marked(token: str) -> Iterator[int]:
+    form = _normal(token)
+    for each in _ways(form):
+        if not _SHORT_NUMBER.fullmatch(each) or each != form:
+            yield hashed(each)
+    if "@" not in form and (scheme := _SCHEME.match(form)):
+        host = re.split(r"[/?#]", form[scheme.end() :])[0]
+        yield hashed(host)
+        yield hashed(host.partition(":")[0])
+
+
+def _ways(form: str) -> Iterator[str]:
+    """The forms under which one value may be written: a URL without its scheme, an account number without
+    blanks, an amount without its currency, a phrase by its words alone."""
+    if not form:
+        return
+    yield form
+    plain = _SCHEME.sub("", form, count=1).rstrip("/")
+    if plain != form:
+        yield plain
+    if _ACCOUNT.fullmatch(form) and _SEPARATED.search(form):
+        yield _SEPARATED.sub("", form)
+    money = _MONEY.sub("", form).replace(",", "")
+    if money and money[0].isdigit() and money.replace(".", "", 1).isdigit():
+        yield from {money, _whole_number(money)} - {form}
+    if " " in form:
+        phrase = " ".join(_WORD.findall(form))
+        if phrase and phrase != form:
+            yield phrase
+
+
+def _whole_number(digits: str) -> str:
+    """`50.00` and `50.0` are 50; `12.50` is `12.5`."""
+    found = _DECIMALS.fullmatch(digits)
+    return digits if found is None else f"{found[1]}.{found[2]}".rstrip(".")
+
+
+_ID: Final = re.compile(r"[\w:+ -]{1,64}|[\d:TZ+ .-]{1,40}")
+_LIKE_ACCOUNT: Final = re.compile(r"\s*[A-Za-z]{2}\s*\d{2}[\s\w-]{8,}")
+
+
+def id_shaped(value: Json) -> bool:
+    """Whether a scalar can be an id or a time, and is no place to send anything to."""
+    if not isinstance(value, str):
+        return True
+    return _ID.fullmatch(value) is not None and _LIKE_ACCOUNT.fullmatch(value) is None

@@ -1,0 +1,246 @@
+"""Generated and recorded runs: the service decides every call as the plain rules of `flow_model` do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.harness import flow_model as model
+from tests.harness.application import Service
+from tests.harness.places import CASES
+
+TOOLS = {
+    "read_page": model.Tool("read"),
+    "find_contact": model.Tool("read", "trusted", {"notes": "untrusted"}, ("name",)),
+    "list_mail": model.Tool("read", "untrusted", {"id": "trusted"}),
+    "send_mail": model.Tool("send", "trusted", {}, ("to", "cc")),
+    "delete_item": model.Tool("delete", "trusted", {"memo": "untrusted"}, ("id",)),
+    "think": model.Tool("write"),
+}
+SET = {
+    "apiVersion": "governance/v1",
+    "kind": "ToolSet",
+    "toolSetId": "tests",
+    "name": "Tools of tests",
+    "tools": [
+        {
+            "names": [name],
+            "kind": "other",
+            "effect": tool.effect,
+            "output": {"*": tool.output, **tool.fields},
+            **({"targets": {"where": list(tool.targets)}} if tool.targets else {}),
+        }
+        for name, tool in TOOLS.items()
+    ],
+}
+LABELLED = {"field": "run.labels", "operator": "equals", "value": "untrusted"}
+ACTS = {"field": "tool.effect", "operator": "not_equals", "value": "read"}
+POLICIES: list[dict[str, Any]] = [
+    {
+        "name": "label",
+        "action": "allow",
+        "on": "tool.completed",
+        "matchConditions": [{"field": "toolName", "operator": "in", "value": ["read_page", "list_mail"]}],
+        "labels": {"add": ["untrusted"]},
+    },
+    {
+        "name": "hold",
+        "action": "require_approval",
+        "matchConditions": [ACTS, LABELLED, {"field": "derived.untrustedTargets", "operator": "exists"}],
+    },
+    {
+        "name": "strict",
+        "action": "warn",
+        "matchConditions": [ACTS, {"expression": "size(derived.unaskedTargets) > 0"}],
+        "labels": {"add": ["strict"]},
+    },
+    {
+        "name": "after-tool",
+        "action": "warn",
+        "matchConditions": [{"field": "toolName", "operator": "exists"}],
+        "after": {"tool": "find contact", "withinCalls": 2},
+    },
+    {
+        "name": "after-policy",
+        "action": "warn",
+        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "think"}],
+        "after": {"policy": "hold", "withinCalls": 3},
+    },
+    {
+        "name": "after-label",
+        "action": "block",
+        "matchConditions": [{"field": "inputPayload.last", "operator": "exists"}],
+        "after": {"label": "untrusted", "withinCalls": 1},
+    },
+]
+
+VALUES = st.sampled_from(
+    [
+        *("bob@corp.example", "BOB@corp.example", "mallory@evil.example", "alice", "Alice Jones", "id-77"),
+        *("https://corp.example/a", "corp.example", "77", "777", "4711", "ｍallory@evil.example", "carol"),
+    ]
+)
+TEXTS = st.lists(
+    st.one_of(VALUES, st.sampled_from(["please", "write to", '"the big plan"', "now."])), max_size=5
+).map(" ".join)
+OUTPUTS = st.one_of(
+    TEXTS,
+    st.dictionaries(st.sampled_from(["id", "notes", "email", "memo"]), st.one_of(VALUES, TEXTS), max_size=3),
+    st.lists(st.fixed_dictionaries({"id": VALUES, "body": TEXTS}), max_size=2),
+)
+PAYLOADS = st.fixed_dictionaries(
+    {},
+    optional={
+        "to": st.one_of(VALUES, st.lists(VALUES, max_size=2)),
+        "id": VALUES,
+        "name": VALUES,
+        "body": TEXTS,
+        "last": st.just(1),
+    },
+)
+STEPS = st.lists(
+    st.one_of(
+        st.fixed_dictionaries(
+            {"tool": st.sampled_from(sorted(TOOLS)), "payload": PAYLOADS},
+            optional={
+                "output": st.one_of(OUTPUTS, OUTPUTS.map(json.dumps)),
+                "failed": st.just(True),
+                "twice": OUTPUTS,
+                "approve": st.booleans(),
+            },
+        ),
+        st.fixed_dictionaries({"said": TEXTS}),
+    ),
+    min_size=1,
+    max_size=9,
+)
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[asyncio.Runner, Service]]:
+    folder = tmp_path_factory.mktemp("flow")
+    service = Service(folder, POLICIES, live=True, files={"tools/tests.yaml": json.dumps(SET)})
+    with asyncio.Runner() as runner, contextlib.ExitStack() as stack:
+        runner.run(service.__aenter__())
+        stack.callback(lambda: runner.run(service.__aexit__(None, None, None)))
+        yield runner, service
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(task=st.one_of(st.none(), TEXTS), steps=STEPS)
+def test_generated_runs(
+    running: tuple[asyncio.Runner, Service], task: str | None, steps: list[dict[str, Any]]
+) -> None:
+    runner, service = running
+    runner.run(Play(service).run(task, steps))
+
+
+@pytest.mark.parametrize("path", sorted((CASES / "runs").glob("*.yaml")), ids=lambda path: path.stem)
+def test_recorded_runs(running: tuple[asyncio.Runner, Service], path: Path) -> None:
+    runner, service = running
+    case = yaml.safe_load(path.read_text(encoding="utf-8"))
+    decided = runner.run(Play(service).run(case.get("task"), case["steps"]))
+    assert decided == case["expect"]
+
+
+class Play:
+    """One run, told to the service and to the model alike."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.name = f"run-{next(_numbers)}"
+        self.told: list[model.Step] = []
+
+    async def run(self, task: str | None, steps: list[dict[str, Any]]) -> list[str]:
+        if task is not None:
+            await self.send("run.started", task=task)
+            self.told.append({"task": task})
+        decided = []
+        for number, step in enumerate(steps):
+            if "said" in step:
+                await self.send("custom.user_message", message=step["said"])
+                self.told.append({"said": step["said"]})
+            else:
+                decided.append(await self.call(f"c{number}", step))
+        return decided
+
+    async def call(self, call_id: str, step: dict[str, Any]) -> str:
+        tool, payload = step["tool"], step["payload"]
+        expected = self.expected(tool, payload)
+        answer = await self.send("tool.called", toolCallId=call_id, toolName=tool, inputPayload=payload)
+        matched = {match["policyId"] for match in answer["matchedPolicies"]}
+        assert matched == expected, (tool, payload, self.told)
+        blocked = "after-label" in expected
+        held = not blocked and "hold" in expected
+        self.told.append(
+            {
+                "call": call_id,
+                "tool": tool,
+                "payload": payload,
+                "blocked": blocked,
+                "policies": matched,
+                "labels": ["strict"] if "strict" in matched else [],
+            }
+        )
+        if held and step.get("approve"):
+            path = f"/v1/approvals/{answer['approvalId']}/approve"
+            assert (await self.service.call("reviewer", "POST", path, {})).status_code == 200
+            self.told.append({"approved": payload})
+            held = False
+        for number, key in enumerate(("output", "twice")):
+            if key in step:
+                believed = not (blocked or held or number or step.get("failed"))
+                await self.outcome(call_id, step, key, believed)
+        return answer["toolCallStatus"]
+
+    async def outcome(self, call_id: str, step: dict[str, Any], key: str, believed: bool) -> None:
+        if key == "twice" and "output" not in step:
+            return
+        kind = "tool.failed" if step.get("failed") else "tool.completed"
+        await self.send(kind, toolCallId=call_id, outputPayload=step[key])
+        labels = ["untrusted"] if step["tool"] in ("read_page", "list_mail") else []
+        self.told.append(
+            {
+                "output": step[key],
+                "tool": step["tool"],
+                "payload": step["payload"],
+                "believed": believed,
+                "labels": labels,
+            }
+        )
+
+    def expected(self, name: str, payload: dict[str, Any]) -> set[str]:
+        tool, told = TOOLS[name], self.told
+        acts = tool.effect != "read"
+        checks = {
+            "hold": acts
+            and "untrusted" in model.labels(told)
+            and bool(model.untrusted_targets(tool, payload, told, TOOLS)),
+            "strict": acts and bool(model.unasked_targets(tool, payload, told, TOOLS)),
+            "after-tool": model.happened(told, 2, "tool", "find_contact"),
+            "after-policy": name == "think" and model.happened(told, 3, "policies", "hold"),
+            "after-label": "last" in payload and model.happened(told, 1, "labels", "untrusted"),
+        }
+        return {policy for policy, holds in checks.items() if holds}
+
+    async def send(self, event_type: str, **fields: Any) -> Any:
+        number = f"{self.name}-{next(_numbers)}"
+        answer = await self.service.report("agent", number, event_type, runId=self.name, **fields)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
