@@ -260,6 +260,7 @@ KINDS: Final = {
     "boolean": "true or false",
     "list": "list of texts",
     "records": "list of objects",
+    "object": "an object",
 }
 
 
