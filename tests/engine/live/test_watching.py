@@ -70,7 +70,8 @@ def test_a_broken_file_is_told_once_and_the_good_set_stays(folder: Folder) -> No
         assert not watched.live.health()["stale"]
 
 
-def test_when_looking_fails_the_set_is_stale(folder: Folder) -> None:
+def test_when_looking_fails_the_set_is_stale(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_module, "FOLLOW_SECONDS", 0.1)
     with watching(folder) as watched:
         look = folder.archive.view
 
@@ -86,7 +87,10 @@ def test_when_looking_fails_the_set_is_stale(folder: Folder) -> None:
         watched.until(lambda: watched.blocks("pay") and not watched.live.health()["stale"])
 
 
-def test_while_the_archive_is_away_one_line_says_so(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
+def test_while_the_archive_is_away_one_line_says_so(
+    folder: Folder, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_module, "FOLLOW_SECONDS", 0.1)
     with watching(folder) as watched:
         look, tried = folder.archive.view, []
 
