@@ -76,7 +76,7 @@ class Parameter:
         if self.format == "domain":
             for entry in value if isinstance(value, list) else [value]:
                 if not isinstance(entry, str) or not _DOMAIN.fullmatch(entry):
-                    return f"`{self.name}` must be a domain such as `acme.example`; it is {shown(entry)}"
+                    return f"`{self.name}` must be a domain such as `acme.com`; it is {shown(entry)}"
         if self.minimum is not None and value < self.minimum:
             return f"`{self.name}` must be at least {self.minimum}; it is {value}"
         if self.maximum is not None and value > self.maximum:

@@ -66,15 +66,15 @@ async def _what_people_do(folder: Path, told: Told) -> None:
         by = "is in force, through the API, by admin@acme.example:"
         await service.call("admin", "POST", "/v1/policy-presets/packs/money/activate")
         assert told() == [
-            ("INFO", f"revision 3 {by} created `swaps` of preset `swaps`, `wires` of preset `wires`")
+            ("INFO", f"revision 2 {by} created `swaps` of preset `swaps`, `wires` of preset `wires`")
         ]
         await service.call("admin", "PATCH", "/v1/policies/swaps", {"enabled": False})
-        assert told() == [("INFO", f"revision 4 {by} changed `swaps` of preset `swaps`")]
+        assert told() == [("INFO", f"revision 3 {by} changed `swaps` of preset `swaps`")]
         await service.call("admin", "PATCH", "/v1/policies/swaps", {"enabled": "maybe"})
         await service.call("admin", "PATCH", "/v1/policies/swaps", {"enabled": False})
         assert told() == [], "nothing was changed"
         await service.call("admin", "DELETE", "/v1/policies/swaps")
-        assert told() == [("INFO", f"revision 5 {by} deleted `swaps` of preset `swaps`")]
+        assert told() == [("INFO", f"revision 4 {by} deleted `swaps` of preset `swaps`")]
 
         call = {"toolCallId": "call-1", "toolName": "pay", "inputPayload": {}}
         approval_id = (await service.report("agent", 1, "tool.called", **call)).json()["approvalId"]

@@ -131,10 +131,19 @@ class _Loads(Exception):
 
 
 def _check_policies_folder(settings: Settings) -> None:
+    from api.cli.shipped import lay_out, shipped
+
     folder = settings.policies_dir
+    try:
+        if lay_out(settings):
+            print(f"`{folder}` is made of the shipped policies, presets and tool sets", flush=True)
+    except OSError as error:
+        raise CommandError(f"`{folder}` cannot be made: {error}", USAGE) from None
     if not folder.is_dir():
         raise CommandError(
-            f"there is no policies folder `{folder}`; make it, or say where it is with --policies-dir", USAGE
+            f"there is no policies folder `{folder}`; make it, or say where it is with --policies-dir; the "
+            f"shipped one is `{shipped()}`",
+            USAGE,
         )
     if not os.access(folder, os.R_OK | os.X_OK):
         raise CommandError(f"the policies folder `{folder}` cannot be read", USAGE)

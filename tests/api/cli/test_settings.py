@@ -17,15 +17,15 @@ def test_a_setting_is_set_listed_and_taken_away(shell: Shell) -> None:
     before = {each["name"]: each for each in json.loads(output)}
     assert code == 0 and before["companyDomains"]["from"] == "missing"
     assert before["paymentLimit"] == before["paymentLimit"] | {"from": "shipped", "value": 10000}
-    assert settings("set", "companyDomains", "acme.com", "acme.example")[0] == 0
+    assert settings("set", "companyDomains", "own.com", "own.example")[0] == 0
     (shell.folder / FILE).write_text((shell.folder / FILE).read_text() + "# kept\n")
     assert settings("set", "paymentLimit", "250.5")[0] == 0
     text = (shell.folder / FILE).read_text()
-    assert "companyDomains: [acme.com, acme.example]" in text and "paymentLimit: 250.5" in text
+    assert "companyDomains: [own.com, own.example]" in text and "paymentLimit: 250.5" in text
     assert "# kept" in text
     after = {each["name"]: each for each in json.loads(settings("list", "--format", "json")[1])}
-    assert after["companyDomains"]["value"] == ["acme.com", "acme.example"]
-    assert "acme.com, acme.example" in settings("list")[1]
+    assert after["companyDomains"]["value"] == ["own.com", "own.example"]
+    assert "own.com, own.example" in settings("list")[1]
     assert settings("unset", "companyDomains")[0] == 0
     assert "companyDomains" not in (shell.folder / FILE).read_text()
     assert settings("set", "currencies", "EUR", "--organisation", "acme")[0] == 0
@@ -49,9 +49,9 @@ def test_lint_names_the_setting_that_a_policy_waits_for(shell: Shell) -> None:
     path = shell.folder / "policies/wires.yaml"
     path.write_text(path.read_text().replace("value: wire}", "value: '{{companyDomains}}'}", 1))
     text = path.read_text().replace("operator: equals, value: '{{", "operator: in, value: '{{")
-    path.write_text(text.replace("toolName: wire", "toolName: acme.example"))
+    path.write_text(text.replace("toolName: wire", "toolName: acme.com"))
     for test in (shell.folder / "policies").glob("*_test.yaml"):
-        test.write_text(test.read_text().replace("toolName: wire", "toolName: acme.example"))
+        test.write_text(test.read_text().replace("toolName: wire", "toolName: acme.com"))
     output = shell.run("lint", shell.folder)[1]
     assert "inactive until the organisation's `companyDomains` is set" in output and "needs-setting" in output
     assert shell.run("settings", "set", "--dir", shell.folder, "companyDomains", "mine.com")[0] == 0

@@ -15,7 +15,7 @@ from engine.matching.ruleset import Ruleset
 from engine.model import Condition, OrganisationSettings, Policy, ToolCall
 from schemas.validation import violations
 
-ACME = OrganisationSettings({"companyDomains": ["acme.com", "a+b.example"]})
+ACME = OrganisationSettings({"companyDomains": ["own.com", "a+b.example"]})
 
 
 def policy(*conditions: Condition, **members: Any) -> Policy:
@@ -49,19 +49,19 @@ def test_a_setting_is_filled_in_by_where_it_stands() -> None:
     assert set(reads(written)) == {"companyDomains", "paymentLimit"}
     found = in_force(written, ACME)
     assert [each.value if each.expression is None else each.expression for each in found.conditions] == [
-        ["acme.com", "a+b.example"],
-        ["x.example", "acme.com", "a+b.example"],
-        r"@(?:acme\.com|a\+b\.example)$",
+        ["own.com", "a+b.example"],
+        ["x.example", "own.com", "a+b.example"],
+        r"@(?:own\.com|a\+b\.example)$",
         10000,
-        '["acme.com", "a+b.example"].exists(own, toolName == own)',
+        '["own.com", "a+b.example"].exists(own, toolName == own)',
     ]
-    assert found.message == "outside acme.com and a+b.example: {inputPayload.to}"
+    assert found.message == "outside own.com and a+b.example: {inputPayload.to}"
     assert in_force(policy(Condition("toolName", "equals", "x")), ACME).conditions[0].value == "x"
 
 
 def test_a_policy_that_lacks_a_setting_is_inactive_and_says_so() -> None:
     written = policy(Condition("toolName", "in", "{{companyDomains}}"))
-    call = ToolCall.of(toolName="acme.example")
+    call = ToolCall.of(toolName="acme.com")
     ruleset = Ruleset.build([written])
     assert ruleset.evaluate(call).matches == () == ruleset.scan(call).matches
     assert ruleset.explain(call)[0].summary == (
@@ -83,7 +83,7 @@ def test_examples_are_decided_by_samples() -> None:
             {"field": "inputPayload.to", "operator": "not_in", "value": "{{companyDomains}}"}
         ],
         "examples": [
-            {"match": False, "inputPayload": {"to": "acme.example"}},
+            {"match": False, "inputPayload": {"to": "acme.com"}},
             {"match": True, "inputPayload": {"to": "else.example"}},
         ],
     }
@@ -141,7 +141,7 @@ def test_a_preset_reads_settings_too() -> None:
     by_default = instantiate(preset, {}, "p")
     assert by_default["matchConditions"][1]["value"] == "{{companyDomains}}"
     assert by_default["message"] == "outside {{companyDomains}}"
-    assert by_default["examples"][1]["inputPayload"]["to"] == ["acme.example"]
+    assert by_default["examples"][1]["inputPayload"]["to"] == ["acme.com"]
     assert reads(policy_from_json(by_default)) == ("companyDomains", "systemFolders")
     chosen = instantiate(preset, {"own": ["mine.example"]}, "p")
     assert chosen["matchConditions"][1]["value"] == ["mine.example"]

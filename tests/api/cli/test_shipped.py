@@ -1,0 +1,83 @@
+"""What comes with the service is in the wheel, and is laid out at the very first start."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import setuptools
+from setuptools.command.build_py import build_py
+
+from api import settings
+from api.cli import shipped
+from tests.harness.places import ROOT, SHIPPED
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The packages as the build of a wheel leaves them, without those of Python."""
+    monkeypatch.setattr(setuptools, "setup", lambda **_: None)
+    monkeypatch.setattr(build_py, "run", lambda _: None)
+    monkeypatch.chdir(ROOT)
+    names: dict[str, Any] = {}
+    exec(compile((ROOT / "setup.py").read_text("utf-8"), "setup.py", "exec"), names)
+    build = names["Build"].__new__(names["Build"])
+    build.build_lib, build.editable_mode = str(tmp_path / "lib"), False
+    build.run()
+    return tmp_path / "lib"
+
+
+def test_the_wheel_holds_all_that_is_shipped(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert files(wheel / "api/policies.d") == files(SHIPPED)
+    assert (ROOT / "MANIFEST.in").read_text("utf-8").split() == ["graft", "policies.d"]
+    assert shipped.shipped() == SHIPPED
+    monkeypatch.setattr(shipped, "PACKAGE", wheel / "api")
+    assert shipped.shipped() == wheel / "api/policies.d"
+
+
+def test_the_first_start_in_an_empty_folder_lays_it_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = settings.load({})
+    assert shipped.lay_out(given) and files(tmp_path / "policies.d") == files(SHIPPED)
+    assert [each.name for each in tmp_path.iterdir()] == ["policies.d"]
+    (tmp_path / "policies.d/policies/hold-payments.yaml").unlink()
+    assert not shipped.lay_out(given), "what is there is left alone"
+
+
+@pytest.mark.parametrize(
+    ("named", "database"),
+    [
+        ({"GOVERNANCE_POLICIES_DIR": "elsewhere"}, False),
+        ({}, True),
+        ({"GOVERNANCE_DATABASE_URL": "p"}, False),
+    ],
+)
+def test_nothing_is_made_up_where_something_was_or_was_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: dict[str, str], database: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = settings.load(named)
+    if database:
+        given.data_dir.mkdir()
+        Path(given.database.removeprefix("sqlite:///")).touch()
+    assert not shipped.lay_out(given) and not (tmp_path / "policies.d").exists()
+
+
+def test_a_start_that_is_cut_off_leaves_no_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(shutil, "copytree", full)
+    with pytest.raises(OSError, match="full"):
+        shipped.lay_out(settings.load({}))
+    assert list(tmp_path.iterdir()) == []
