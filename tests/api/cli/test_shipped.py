@@ -57,7 +57,7 @@ def test_the_first_start_in_an_empty_folder_lays_it_out(
     [
         ({"GOVERNANCE_POLICIES_DIR": "elsewhere"}, False),
         ({}, True),
-        ({"GOVERNANCE_DATABASE_URL": "p"}, False),
+        ({"GOVERNANCE_DATABASE_URL": "postgresql://ada:secret@127.0.0.1:5432/none"}, False),
     ],
 )
 def test_nothing_is_made_up_where_something_was_or_was_named(

@@ -1,4 +1,4 @@
-"""The shipped packs on a fresh install can be activated, with parameters and without, each in one revision."""
+"""The shipped packs on a fresh install can be activated, with parameters and without, in one revision."""
 
 from __future__ import annotations
 
