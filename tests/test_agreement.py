@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from typing import Any
 
 import pytest
@@ -161,6 +161,7 @@ EXPRESSIONS = (
 )  # fmt: skip
 
 
+@cache  # hypothesis looks each strategy over anew that it has not seen
 def with_operator(operator: str) -> st.SearchStrategy[Condition]:
     value: st.SearchStrategy[Any]
     base = operator.removeprefix("not_")
