@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,7 @@ values = st.recursive(
 )
 
 
+@cache
 def with_operator(name: str) -> st.SearchStrategy[Condition]:
     base = name.removeprefix("not_")
     value: st.SearchStrategy[Any] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from functools import cache
 from typing import Any
 
 import pytest
@@ -37,13 +38,18 @@ def load(*names: str) -> list[Any]:
     return found
 
 
+one_of = cache(st.sampled_from)
+
+
 @st.composite
 def written(draw: st.DrawFn, grammar: dict[str, list[str]], symbol: str, depth: int = 4) -> str:
     """A text of the grammar: one of the symbol's forms, with each `<symbol>` in it replaced likewise."""
-    forms = grammar[symbol] if depth > 0 else grammar[symbol][:2]
-    return re.sub(
-        r"<(\w+)>", lambda part: draw(written(grammar, part[1], depth - 1)), draw(st.sampled_from(forms))
-    )
+
+    def text(symbol: str, depth: int) -> str:
+        form = draw(one_of(tuple(grammar[symbol][: None if depth > 0 else 2])))
+        return re.sub(r"<(\w+)>", lambda part: text(part[1], depth - 1), form)
+
+    return text(symbol, depth)
 
 
 def value_of(text: str, document: Any) -> Any:

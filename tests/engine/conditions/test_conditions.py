@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -18,11 +19,13 @@ from engine.fields.scalars import value_keys
 from engine.model import Condition, Fault
 from tests.harness.values import FIELDS, calls, condition_values
 
-conditions = st.sampled_from(sorted(OPERATORS)).flatmap(
-    lambda operator: st.builds(
-        Condition, st.sampled_from(FIELDS), st.just(operator), condition_values(operator)
-    )
-)
+
+@cache
+def with_operator(operator: str) -> st.SearchStrategy[Condition]:
+    return st.builds(Condition, st.sampled_from(FIELDS), st.just(operator), condition_values(operator))
+
+
+conditions = st.sampled_from(sorted(OPERATORS)).flatmap(with_operator)
 
 
 def hint_holds(hint: Hint, facts: Facts) -> bool:
