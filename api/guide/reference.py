@@ -35,7 +35,7 @@ NOTE: Final = "<!-- Made by `make guide` from the tables in the code; change tho
 
 AGENT_EVENTS: Final = {
     "run.started": (
-        "`task`, `model`, `reason`, `agentContext`",
+        "`task`, `model`, `reason`, `agentContext`, `parentRunId`",
         "the run's facts, for conditions on `run.*`; the first one counts",
     ),
     "run.completed": (
@@ -153,7 +153,17 @@ def events() -> str:
     parts = [
         "## Events from agents",
         "`POST /v1/events` takes them. Any other type is refused with 422: a typo must not go ungoverned.",
-        table(("Type", "Metadata", "What happens"), [*agents, ("`custom.*`", "anything", "recorded")]),
+        table(
+            ("Type", "Metadata", "What happens"),
+            [
+                *agents,
+                (
+                    "`custom.*`",
+                    "anything",
+                    "recorded; `custom.user_message` with `message`: what a person wrote to the run",
+                ),
+            ],
+        ),
         "## Webhook events",
         "The body is `{event, timestamp, data}`. Deliveries are signed as "
         "[Standard Webhooks](https://www.standardwebhooks.com) say.",

@@ -82,6 +82,8 @@ def among_others(
         return
     if call is None or policy.mode != "enforce":
         return
+    if rule.on_report or rule.after is not None or policy.labels:
+        return  # what it is for is not its own call alone, so none that others stop makes it needless
     in_force.left_out = False
     covering = _covering(rule, call, in_force)
     if covering is None and in_force.left_out:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
+from typing import Final
 
 from engine.analysis import subsumption, witness
 from engine.analysis.characters import unseen_characters
@@ -24,10 +25,12 @@ from engine.conditions.examples import call_of
 from engine.conditions.operators import OPERATORS
 from engine.conditions.settings import SAMPLES, how_to_set, missing, told
 from engine.derived.facts import Facts
-from engine.fields.computed import DERIVED
 from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
-from engine.model import ALWAYS_PRESENT, OrganisationSettings, Policy, ToolCall, ToolSet
+from engine.model import ALWAYS_PRESENT, COMPUTED, OrganisationSettings, Policy, ToolCall, ToolSet
+
+OF_SERVICE: Final = "run.labels"
+"""Missing by no caller's choice, as what is computed."""
 
 
 def lint(
@@ -144,7 +147,11 @@ def _missing(rule: CompiledPolicy, call: ToolCall) -> Iterator[Finding]:
     evaded: list[str] = []
     evading: ToolCall | None = None
     for path, conditions in _by_path(rule).items():
-        if path.root == DERIVED or (path.root in ALWAYS_PRESENT and not path.segments):
+        if (
+            path.root in COMPUTED
+            or path.text == OF_SERVICE
+            or (path.root in ALWAYS_PRESENT and not path.segments)
+        ):
             continue
         names = {condition.operator.name for _, condition in conditions if condition.operator}
         if "not_exists" in names:

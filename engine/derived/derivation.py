@@ -27,7 +27,7 @@ from engine.derived.tools import Tools, of_tool
 from engine.fields.computed import DERIVED, MEMBERS, TOOL, UNREADABLE
 from engine.fields.json_text import opened
 from engine.fields.scalars import text_of
-from engine.flow.memory import NO_VALUES, RunMemory, memory_of
+from engine.flow.memory import NO_VALUES, RunMemory, memory_of, untrusted_texts
 from engine.model import BEFORE, Json, ToolDeclaration
 from engine.shell.reader import ShellReading
 
@@ -133,6 +133,12 @@ class Derivation:
         statements, partial = statements_of(sql_texts(self.leaves, self.run_commands, self.tool))
         return _records("sql", statements, partial or (self.runs and self.shell_is_partial))
 
+    def untrusted_output(self) -> Value:
+        found = DistinctTexts()
+        for text in untrusted_texts(self.document.get("outputPayload"), self.tool):
+            found.add(text)
+        return _texts(found.texts(), found.partial)
+
     def all_targets(self) -> Value:
         targets, all_of_them = targets_of(self.document, self.tool, NO_VALUES)
         return _texts(list(dict.fromkeys(each.text for each in targets)), not all_of_them)
@@ -199,6 +205,7 @@ _MEMBERS: Final[Mapping[tuple[str, str], Callable[[Derivation], Value]]] = {
     (DERIVED, "amount"): lambda of: (of.money[0], of.money[0] == UNREADABLE),
     (DERIVED, "currency"): lambda of: (of.money[1], False),
     (DERIVED, "text"): Derivation.text,
+    (DERIVED, "untrustedOutput"): Derivation.untrusted_output,
     (DERIVED, "targets"): Derivation.all_targets,
     (DERIVED, "untrustedTargets"): lambda of: of.of_targets(untrusted),
     (DERIVED, "unaskedTargets"): lambda of: of.of_targets(unasked),

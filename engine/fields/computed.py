@@ -92,6 +92,11 @@ MEMBERS: Final[Mapping[str, Mapping[str, Member]]] = {
             "all text of the call as it reads: NFKC, look-alikes as ASCII, no invisible characters, base64"
             " and URL encoding decoded once",
         ),
+        "untrustedOutput": Member(
+            "list",
+            "with `on: tool.completed`: the texts of the output that are not to be believed, by the tool's"
+            " declaration",
+        ),
         "targets": Member(
             "list",
             "the values of the arguments that matter, by the tool's declaration: where to, which, and what is"

@@ -195,6 +195,14 @@ def is_trusted(tool: ToolDeclaration, keys: Sequence[str], leaf: Json, is_text: 
     return tool.output == TRUSTED
 
 
+def untrusted_texts(output: Json, tool: ToolDeclaration) -> Iterator[str]:
+    """The texts of an output that may not be believed."""
+    found, is_text = leaves(output)
+    for keys, leaf in found:
+        if isinstance(leaf, str) and not is_trusted(tool, keys, leaf, is_text):
+            yield leaf
+
+
 def _all(payload: Json) -> Iterator[int]:
     """What a payload names, up to a bound."""
     found = (each for _, leaf in leaves(payload)[0] for each in chain(whole(leaf), marked(leaf), words(leaf)))

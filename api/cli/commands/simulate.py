@@ -27,7 +27,7 @@ _TEXTS: Final = {
 }
 _OBJECTS: Final = {
     "context": ("agentContext", "what the agent says of itself"),
-    "run-facts": ("run", "facts of the run: task, model, agentContext"),
+    "run-facts": ("run", "facts of the run: task, model, agentContext, labels"),
     "user": ("user", "a verified end user: id, email, scopes, claims"),
 }
 
@@ -57,7 +57,9 @@ def register(commands: Subparsers) -> None:
     )
     parser.add_argument("--tool", metavar="NAME", help="the tool's name")
     parser.add_argument("--payload", metavar="JSON", help="its input payload, an object; default: {}")
-    parser.add_argument("--call", metavar="JSON", help="a whole call instead, as witnesses are printed")
+    parser.add_argument(
+        "--call", metavar="JSON", help="a whole call instead, with `before` and `outputPayload` if need be"
+    )
     for name, (_, metavar, help) in _TEXTS.items():
         parser.add_argument(f"--{name}", dest=f"call_{name}", metavar=metavar, help=help)
     for name, (_, help) in _OBJECTS.items():
