@@ -9,7 +9,8 @@ come again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from time import perf_counter, thread_time
 
 from api.ingestion.decide import evaluate
@@ -93,6 +94,13 @@ class Evaluator:
             evaluated = self._ask(event, run)
         self._count(event, thread_time() - begun)
         return evaluated
+
+    @contextmanager
+    def counted(self, event: Incoming) -> Iterator[None]:
+        """What else an event takes, which cannot be put off."""
+        begun = thread_time()
+        yield
+        self._count(event, thread_time() - begun)
 
     def _is_over(self, event: Incoming) -> bool:
         return self._group.spent.get(event.caller.key_id, 0.0) > MOST_OF_A_GROUP

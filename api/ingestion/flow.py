@@ -50,6 +50,8 @@ def load_values(batch: Batch, run: KnownRun) -> None:
         raise NeedsAnswer
     flow = 0 if run.new else run.flow  # of a new one there is nothing to be read
     run.values = run_values.values_of(batch.store, run.run_no, flow, run.task, run.parent_run_id)
+    if not run.new:
+        batch.learnt.append(run)
 
 
 def begun(batch: Batch, event: Incoming, ruleset: Ruleset) -> tuple[KnownRun, list[RunValueRow]]:

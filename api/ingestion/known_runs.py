@@ -23,6 +23,8 @@ MOST_REMEMBERED = 10_000
 MOST_CHARACTERS = 8 * 2**20
 """Of what those runs tell of themselves; as objects it takes several times as many bytes."""
 
+OF_A_VALUE: Final = 32
+
 MOST_CALLS = 10_000
 
 
@@ -40,8 +42,9 @@ class KnownRun(RunRow):
         return RunRow(*(getattr(self, name) for name in RunRow.__struct_fields__))
 
     def length(self) -> int:
-        """Characters of what it tells of itself."""
-        return sum(len(text) for text in (self.task, self.model, self.reason, self.agent_context) if text)
+        """Characters of what it tells of itself; a value that it has seen counts as so many."""
+        told = sum(len(text) for text in (self.task, self.model, self.reason, self.agent_context) if text)
+        return told if self.values is None else told + OF_A_VALUE * len(self.values)
 
     @property
     def state(self) -> int:

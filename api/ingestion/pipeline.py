@@ -208,7 +208,8 @@ class Ingestion:
         if call is not None:
             receipt = self._repeated(batch, event, run, call)
         elif evaluated is None:
-            receipt = report(batch, event, run, ruleset, self._rules_revision(), self._halts)
+            with self.evaluator.counted(event):
+                receipt = report(batch, event, run, ruleset, self._rules_revision(), self._halts)
         else:
             halt = self._halts.covering(run.organisation_id, run.agent_id, run.run_id)
             outcome = decide(batch, evaluated, halt)

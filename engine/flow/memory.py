@@ -56,21 +56,28 @@ class Addition(NamedTuple):
 
 class Values:
     """The values that a run has seen. `origins` names where each one of `seen` comes from, by its number;
-    a number below zero is that of a trusted output."""
+    a number below zero is that of a trusted output. `words` are those that are single words only."""
 
-    __slots__ = ("_counts", "full", "origins", "seen", "task")
+    __slots__ = ("full", "origins", "seen", "task", "words")
 
     def __init__(
         self,
         task: frozenset[int] = frozenset(),
         seen: Mapping[int, int] | None = None,
         origins: tuple[str, ...] = (),
-        counts: Mapping[tuple[str, bool], int] | None = None,
+        words: frozenset[int] = frozenset(),
         full: bool = False,
     ) -> None:
-        self.task, self.seen, self.origins = task, seen or {}, origins
-        self._counts = counts or {}
+        self.task, self.seen, self.origins, self.words = task, seen or {}, origins, words
         self.full = full
+
+    def __len__(self) -> int:
+        return len(self.task) + len(self.seen)
+
+    def count(self, source: str, single: bool) -> int:
+        """How many values of a source there are, or single words."""
+        of_source = (each for each, number in self.seen.items() if (number < 0) is (source is TRUSTED))
+        return sum((each in self.words) is single for each in of_source)
 
     def source(self, value: Json) -> str:
         """Where a value was seen first."""
@@ -95,20 +102,18 @@ class Values:
         fresh = dict.fromkeys(found)
         task = self.task.union(list(fresh)[: max(0, MOST_OF_TASK - len(self.task))])
         full = self.full or len(self.task) + len(fresh) > MOST_OF_TASK
-        return Values(task, self.seen, self.origins, self._counts, full)
+        return Values(task, self.seen, self.origins, self.words, full)
 
     def with_addition(self, addition: Addition, origin: str) -> Values:
         """After a report, made by `outcome` or `approved` of the same values."""
-        single = set(addition.words)
         number = len(self.origins) + 1
-        seen, counts = dict(self.seen), dict(self._counts)
-        for source, hashes in ((TRUSTED, addition.trusted), (UNTRUSTED, addition.untrusted)):
-            for each in hashes:
-                seen.setdefault(each, -number if source is TRUSTED else number)
-                key = source, each in single
-                counts[key] = counts.get(key, 0) + 1
-        task = self.task.union(addition.task)
-        return Values(task, seen, (*self.origins, origin), counts, self.full or addition.full)
+        seen = dict(self.seen)
+        for each in addition.trusted:
+            seen.setdefault(each, -number)
+        for each in addition.untrusted:
+            seen.setdefault(each, number)
+        task, words = self.task.union(addition.task), self.words.union(addition.words)
+        return Values(task, seen, (*self.origins, origin), words, self.full or addition.full)
 
     def outcome(
         self, output: Json, tool: ToolDeclaration, payload: Json, *, believed: bool = True
@@ -119,7 +124,7 @@ class Values:
         if believed and tool.effect != "read":
             named = list(_all(payload))
             own, believed = frozenset(named), len(named) < MOST_OF_INPUTS
-        gathered = _Gathered(self.seen, self._counts, own)
+        gathered = _Gathered(self, own)
         found, is_text = leaves(output)
         room = 2 * LONGEST
         for keys, leaf in found:
@@ -141,7 +146,7 @@ class Values:
         """All of it, for a run that this one starts."""
         trusted = tuple(each for each, number in self.seen.items() if number < 0)
         untrusted = tuple(each for each, number in self.seen.items() if number > 0)
-        return Addition(tuple(self.task), trusted, untrusted, (), self.full)
+        return Addition(tuple(self.task), trusted, untrusted, tuple(self.words), self.full)
 
     def approved(self, payload: Json) -> Addition:
         """What a person names by approving a call: each of its values as a whole."""
@@ -152,16 +157,20 @@ class Values:
 class _Gathered:
     """The new hashes of one output."""
 
-    def __init__(self, seen: Mapping[int, int], counts: Mapping[tuple[str, bool], int], own: frozenset[int]):
-        self._seen, self._own = seen, own
-        self._counts = dict(counts)
+    def __init__(self, before: Values, own: frozenset[int]) -> None:
+        self._seen, self._own = before.seen, own
+        self._counts = {
+            (source, single): before.count(source, single)
+            for source in (TRUSTED, UNTRUSTED)
+            for single in (True, False)
+        }
         self._new: dict[str, dict[int, None]] = {TRUSTED: {}, UNTRUSTED: {}}
         self._words: dict[int, None] = {}
         self.full = False
 
     def add(self, source: str, hashes: Iterator[int], single: bool) -> None:
         key = source, single
-        count = self._counts.get(key, 0)
+        count = self._counts[key]
         trusted, untrusted = self._new[TRUSTED], self._new[UNTRUSTED]
         for each in hashes:
             if each in self._seen or each in trusted or each in untrusted:

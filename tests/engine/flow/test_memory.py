@@ -1,0 +1,143 @@
+"""Where a run has first seen a value, and when it was how many calls ago."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.flow.memory import MOST_VALUES, NO_VALUES, Values, memory_of
+from engine.flow.steps import NO_STEPS, Steps
+from engine.model import After, ToolDeclaration
+
+REGISTER = ToolDeclaration(
+    ("register",), effect="read", output="trusted", output_fields={"notes": "untrusted"}
+)
+PAGE = ToolDeclaration(("page",), effect="read", output_fields={"id": "trusted"})
+ACT = ToolDeclaration(("act",), effect="send", output="trusted")
+
+
+def after(
+    values: Values, output: Any, tool: ToolDeclaration, payload: Any = None, *, believed: bool = True
+) -> Values:
+    return values.with_addition(values.outcome(output, tool, payload or {}, believed=believed), tool.names[0])
+
+
+def test_the_first_source_counts_and_a_persons_word_outweighs_it() -> None:
+    values = after(
+        after(NO_VALUES, "mallory@evil.example", PAGE), ["mallory@evil.example", "al@corp.example"], REGISTER
+    )
+    assert (
+        values.source("Mallory@evil.example") == "untrusted" and values.source("al@corp.example") == "trusted"
+    )
+    assert values.origin("mallory@evil.example") == "page"
+    assert after(values, "al@corp.example", PAGE).source("al@corp.example") == "trusted"
+    assert values.with_task("ask mallory@evil.example").source("mallory@evil.example") == "task"
+    approved = values.with_addition(values.approved({"to": ["mallory@evil.example"]}), "")
+    assert approved.source("mallory@evil.example") == "task"
+    assert values.source("bob@corp.example") == "unseen"
+
+
+def test_keys_of_the_structure_say_what_is_believed() -> None:
+    values = after(NO_VALUES, {"mail": "al@corp.example", "notes": {"mail": "eve@evil.example"}}, REGISTER)
+    assert [values.source(each) for each in ("al@corp.example", "eve@evil.example")] == [
+        "trusted",
+        "untrusted",
+    ]
+    values = after(NO_VALUES, [{"id": "m-77", "body": "id: m-88"}], PAGE)
+    assert [values.source(each) for each in ("m-77", "m-88")] == ["trusted", "untrusted"]
+
+
+@pytest.mark.parametrize(
+    "value", ["eve@evil.example", "https://evil.example", "evil.example", "DE89370400440532013000", "/x"]
+)
+def test_a_text_that_poses_as_structure_brings_no_address(value: str) -> None:
+    assert after(NO_VALUES, f"id: {value}\nbody: hi", PAGE).source(value) == "untrusted"
+    assert after(NO_VALUES, {"id": value}, PAGE).source(value) == "trusted"
+    assert after(NO_VALUES, "id: m-77\nbody: hi", PAGE).source("m-77") == "trusted"
+
+
+def test_what_an_act_was_given_is_not_trusted_for_coming_back() -> None:
+    payload = {"to": "eve@evil.example", "body": "call 4711"}
+    values = after(NO_VALUES, "sent to eve@evil.example as m-77, call 4711", ACT, payload)
+    assert [values.source(each) for each in ("eve@evil.example", "m-77", "4711")] == [
+        "unseen",
+        "trusted",
+        "unseen",
+    ]
+    padded = {**payload, "pad": [f"w{n}" for n in range(20_000)]}
+    assert after(NO_VALUES, "sent to eve@evil.example as m-77", ACT, padded).source("m-77") == "untrusted"
+
+
+def test_nothing_is_believed_of_a_report_that_cannot_be() -> None:
+    assert (
+        after(NO_VALUES, "al@corp.example", REGISTER, believed=False).source("al@corp.example") == "untrusted"
+    )
+
+
+def test_a_source_keeps_so_many_values_and_says_when_there_were_more() -> None:
+    names = [f"u-{number}" for number in range(MOST_VALUES)]
+    values = after(NO_VALUES, names, REGISTER)
+    assert not values.full and {values.source(name) for name in names} == {"trusted"}
+    addition = values.outcome(["one-1"], REGISTER, {})
+    assert addition.full and values.with_addition(addition, "x").source("one-1") == "unseen"
+    assert after(values, "two-2", PAGE).source("two-2") == "untrusted", "of another source"
+    words = after(NO_VALUES, " ".join(f"w{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(600)), PAGE)
+    assert words.full and len(words.seen) == MOST_VALUES + 1, "the whole is a value"
+
+
+def test_a_run_that_is_handed_on_has_room_of_its_own() -> None:
+    parent = after(NO_VALUES.with_task("for bob"), ["al@corp.example", "some words here"], REGISTER)
+    child = NO_VALUES.with_addition(parent.handed_on(), "0")
+    assert [child.source(each) for each in ("bob", "al@corp.example", "some")] == [
+        "task",
+        "trusted",
+        "trusted",
+    ]
+    for single in (True, False):
+        assert child.count("trusted", single) == parent.count("trusted", single)
+
+
+def test_what_people_write_down_is_a_memory() -> None:
+    before = [
+        {"toolName": "page", "inputPayload": {}, "outputPayload": "eve@evil.example"},
+        {"toolName": "register", "outputPayload": "al@corp.example", "blocked": True},
+        {"said": "and to Carol Jones"},
+        {"toolName": "act", "inputPayload": {"to": "dan@corp.example"}, "approved": True, "labels": ["odd"]},
+    ]
+    tools = {"page": PAGE, "register": REGISTER, "act": ACT}
+    memory = memory_of("write to bob", before, lambda name: tools[name])
+    sources = {
+        name: memory.values.source(name)
+        for name in ("bob", "carol jones", "dan@corp.example", "eve@evil.example", "al@corp.example")
+    }
+    assert sources == {
+        "bob": "task",
+        "carol jones": "task",
+        "dan@corp.example": "task",
+        "eve@evil.example": "untrusted",
+        "al@corp.example": "untrusted",
+    }
+    assert memory.steps.holds(After("label", "odd", 1), str.isalpha)
+    assert not memory.steps.holds(After("tool", "register"), lambda name: name == "register"), (
+        "it was blocked"
+    )
+    assert memory.steps.holds(After("tool", "page", 3), lambda name: name == "page")
+    assert not memory.steps.holds(After("tool", "page", 2), lambda name: name == "page")
+
+
+def test_calls_are_counted_only_while_somebody_asks() -> None:
+    bounds = {"tool:x": 2, "label:y": 0}
+    steps = NO_STEPS.advanced([], bounds)
+    assert steps is NO_STEPS
+    steps = steps.advanced(["tool:x", "policy:unasked"], bounds)
+    assert steps == Steps(1, {"tool:x": 1})
+    assert steps.holds(After("tool", "x", 1), str.isalpha)
+    steps = steps.advanced(["label:y"], bounds)
+    assert steps.holds(After("tool", "x", 2), str.isalpha) and not steps.holds(
+        After("tool", "x", 1), str.isalpha
+    )
+    steps = steps.advanced([], bounds)
+    assert set(steps.marks) == {"label:y"} and steps.advanced([], bounds) is steps
+    assert steps.holds(After("label", "y"), str.isalpha)
+    assert NO_STEPS.marked(["label:y"], bounds).holds(After("label", "y", 1), str.isalpha)
