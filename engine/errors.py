@@ -87,6 +87,10 @@ class PreconditionFailed(RepositoryError):
     """The caller's `If-Match` names another version than the current one."""
 
 
+class ToolSetNotFound(RepositoryError):
+    """No set of tools has this id (in this organisation)."""
+
+
 class VersionNotFound(RepositoryError):
     """The policy has no such version."""
 

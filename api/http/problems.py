@@ -119,7 +119,10 @@ def as_api_error(error: BaseException) -> ApiError | None:
         case engine_errors.ConditionError():
             return invalid(f"/{error.part}", error.message)
         case (
-            engine_errors.PolicyNotFound() | engine_errors.VersionNotFound() | engine_errors.PresetNotFound()
+            engine_errors.PolicyNotFound()
+            | engine_errors.VersionNotFound()
+            | engine_errors.PresetNotFound()
+            | engine_errors.ToolSetNotFound()
         ):
             return ApiError("not_found", str(error))
         case engine_errors.PolicyExists():

@@ -55,7 +55,7 @@ def dump(document: Mapping[str, Json], comments: Sequence[str] = ()) -> str:
     lines = list(comments)
     for key in sorted(document, key=lambda key: rank.get(key, len(rank))):
         value = document[key]
-        if isinstance(value, list) and value and key in ("matchConditions", "examples"):
+        if isinstance(value, list) and value and key in ("matchConditions", "examples", "tools"):
             lines += [f"{key}:", *(f"  - {flow(entry)}" for entry in value)]
         elif isinstance(value, Mapping) and value and key == "settings":
             lines += [f"{key}:", *(f"  {_key(name)}: {flow(each)}" for name, each in value.items())]

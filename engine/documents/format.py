@@ -31,7 +31,8 @@ _DOCUMENTS: Final[Mapping[str, Sequence[str]]] = {
     "Policy": ORDER,
     "Preset": _PRESET,
     "Pack": ("apiVersion", "kind", "packId", "name", "category", "description", "presets"),
-    "ToolSet": ("apiVersion", "kind", "toolSetId", "name", "description", "tools", "examples"),
+    "ToolSet": ("apiVersion", "kind", "toolSetId", "version", "name", "description", "tools", "examples"),
+    "OrganisationSettings": ("apiVersion", "kind", "organisationId", "version", "settings"),
     "PolicyTest": ("apiVersion", "kind", "about", "policies", "tests"),
 }
 _MEMBERS: Final[Mapping[tuple[str, ...], Sequence[str]]] = {

@@ -21,6 +21,11 @@ OTHERS: Final = "*"
 
 def load_tool_set(source: bytes, file: str = "", *, organisation_id: str = "default") -> ToolSet:
     """The tool set of a YAML file. Raises DocumentError with every problem, at file:line:column."""
+    return load_versioned(source, file, organisation_id)[0]
+
+
+def load_versioned(source: bytes, file: str, organisation_id: str) -> tuple[ToolSet, int | None]:
+    """The same, and the version that the file declares."""
     reading = read(source, file)
     findings = header_defects(reading, "documents/tool_set", "toolSetId")
     refuse(reading, findings)
@@ -38,7 +43,8 @@ def load_tool_set(source: bytes, file: str = "", *, organisation_id: str = "defa
     if not findings:
         findings += _examples(tool_set, value.get("examples", ()))
     refuse(reading, findings)
-    return tool_set
+    version = value.get("version")
+    return tool_set, None if version is None else int(version)
 
 
 def tool_set_as_json(tool_set: ToolSet) -> dict[str, Json]:

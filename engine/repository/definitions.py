@@ -6,14 +6,16 @@ write is the same. It must not know SQL or HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from engine.conditions.settings import NO_SETTINGS
 from engine.documents.edit import dump, edit, refuse_surrogates
+from engine.documents.policy import API_VERSION
 from engine.documents.settings import check_settings, settings_document
-from engine.errors import PreconditionFailed
-from engine.model import Json, OrganisationSettings
+from engine.errors import PreconditionFailed, ToolSetNotFound
+from engine.model import Json, OrganisationSettings, ToolSet
 from engine.repository.archive import DocumentVersion, FileRecord
 from engine.repository.plan import Plan
 from engine.repository.repository import Repository
@@ -22,6 +24,9 @@ from engine.repository.sync import WriteResult
 from engine.worktree import paths
 from engine.worktree.paths import Kind
 
+_MEMBERS: Final = ("name", "description", "tools", "examples")
+"""What a set of tools says, beside what it is called."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredSettings:
@@ -29,6 +34,18 @@ class StoredSettings:
 
     settings: OrganisationSettings
     file: FileRecord | None
+
+    @property
+    def etag(self) -> str:
+        return etag(self.file)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTools:
+    """A set of tools in force and its file."""
+
+    tool_set: ToolSet
+    file: FileRecord
 
     @property
     def etag(self) -> str:
@@ -82,6 +99,113 @@ def put_settings(
     return repository.write(author, operation)
 
 
+def stored_tools(snapshot: Snapshot, organisation_id: str, tool_set_id: str) -> StoredTools:
+    """A set of tools of the organisation's own; `default` has those that count everywhere. Raises
+    ToolSetNotFound."""
+    path = snapshot.path_of("toolSet", organisation_id, tool_set_id)
+    if path is None:
+        raise ToolSetNotFound(f"there is no set of tools `{tool_set_id}` of this organisation's own")
+    return StoredTools(snapshot.tool_sets[path], snapshot.files[path])
+
+
+def put_tools(
+    repository: Repository,
+    organisation_id: str,
+    tool_set_id: str,
+    members: Mapping[str, Json],
+    *,
+    author: str,
+    if_match: str | None = None,
+) -> WriteResult[StoredTools]:
+    """Make a set of tools, or replace all of one. Raises DocumentError, PreconditionFailed."""
+    refuse_surrogates(dict(members))
+
+    def operation(plan: Plan) -> StoredTools:
+        path, file = _tools_file(repository, plan, organisation_id, tool_set_id)
+        _match(if_match, file, f"`{tool_set_id}`")
+        gone = [] if file is None else [key for key in _MEMBERS if key not in members]
+        return _write_tools(repository, plan, path, file, (organisation_id, tool_set_id), members, gone)
+
+    return repository.write(author, operation)
+
+
+def change_tools(
+    repository: Repository,
+    organisation_id: str,
+    tool_set_id: str,
+    changes: Mapping[str, Json],
+    *,
+    author: str,
+    if_match: str | None = None,
+) -> WriteResult[StoredTools]:
+    """Change the sent members only; null removes an optional one. Raises ToolSetNotFound, DocumentError,
+    PreconditionFailed."""
+    refuse_surrogates(dict(changes))
+
+    def operation(plan: Plan) -> StoredTools:
+        path, file = _tools_file(repository, plan, organisation_id, tool_set_id)
+        stored_tools(plan.head, organisation_id, tool_set_id)
+        _match(if_match, file, f"`{tool_set_id}`")
+        sent = {key: value for key, value in changes.items() if value is not None}
+        gone = [key for key, value in changes.items() if value is None]
+        return _write_tools(repository, plan, path, file, (organisation_id, tool_set_id), sent, gone)
+
+    return repository.write(author, operation)
+
+
+def delete_tools(
+    repository: Repository,
+    organisation_id: str,
+    tool_set_id: str,
+    *,
+    author: str,
+    if_match: str | None = None,
+) -> WriteResult[None]:
+    """Remove a set of tools; its versions stay readable. Raises ToolSetNotFound, PreconditionFailed, and
+    DocumentError where examples of policies do not hold without it."""
+
+    def operation(plan: Plan) -> None:
+        path, file = _tools_file(repository, plan, organisation_id, tool_set_id)
+        stored_tools(plan.head, organisation_id, tool_set_id)
+        _match(if_match, file, f"`{tool_set_id}`")
+        repository.sync.remove(plan, path)
+
+    return repository.write(author, operation)
+
+
+def _tools_file(
+    repository: Repository, plan: Plan, organisation_id: str, tool_set_id: str
+) -> tuple[str, FileRecord | None]:
+    """The file of a set of tools, after the edit on disk was loaded."""
+    path = plan.head.path_of("toolSet", organisation_id, tool_set_id)
+    path = path or paths.path_of_tools(organisation_id, tool_set_id)
+    repository.sync.load_edit(plan, path)
+    return path, plan.head.files.get(path)
+
+
+def _write_tools(
+    repository: Repository,
+    plan: Plan,
+    path: str,
+    file: FileRecord | None,
+    ids: tuple[str, str],
+    sent: Mapping[str, Json],
+    gone: Sequence[str],
+) -> StoredTools:
+    version = {"version": plan.records.last_version_of("toolSet", *ids) + 1}
+    if file is None:
+        head = {"apiVersion": API_VERSION, "kind": "ToolSet", "toolSetId": ids[1]}
+        content = dump(head | version | dict(sent)).encode()
+    else:
+        before = plan.records.blob(file.digest)
+        content = edit(before, sent, gone)
+        if content == before:
+            return stored_tools(plan.head, *ids)
+        content = edit(content, version)
+    repository.sync.put(plan, {path: content})
+    return stored_tools(plan.head, *ids)
+
+
 def versions_of(
     repository: Repository, kind: Kind, organisation_id: str, document_id: str
 ) -> list[DocumentVersion]:
@@ -92,4 +216,4 @@ def versions_of(
 def _match(if_match: str | None, file: FileRecord | None, what: str) -> None:
     if if_match not in (None, "*", etag(file)):
         at = "not there" if file is None else f"at version {file.version}"
-        raise PreconditionFailed(f"{what} are {at} now; read them again and repeat your change")
+        raise PreconditionFailed(f"{what}: {at} now; read again and repeat your change")

@@ -13,7 +13,7 @@ from engine.conditions.settings import NO_SETTINGS
 from engine.documents.policy import load_policy
 from engine.documents.presets import load_pack, load_preset
 from engine.documents.settings import load_settings
-from engine.documents.tool_sets import load_tool_set
+from engine.documents.tool_sets import load_versioned
 from engine.errors import DocumentError, Problem, RefusedToStart, RepositoryError
 from engine.model import OrganisationSettings, Policy, ToolSet
 from engine.repository.archive import FileRecord, Records
@@ -72,7 +72,7 @@ def load(path: str, content: bytes) -> Loaded:
     if place.kind == "pack":
         return Loaded(place, load_pack(content, file))
     if place.kind == "toolSet":
-        return Loaded(place, load_tool_set(content, file, organisation_id=place.organisation_id))
+        return Loaded(place, *load_versioned(content, file, place.organisation_id))
     if place.kind == "settings":
         return Loaded(place, *load_settings(content, file))
     document = load_policy(content, file, organisation_id=place.organisation_id)

@@ -91,6 +91,13 @@ def path_of_settings(organisation_id: str) -> str:
     return f"settings/{organisation_id}.yaml"
 
 
+def path_of_tools(organisation_id: str, tool_set_id: str) -> str:
+    """Where the API puts a new set of tools. Raises DocumentError."""
+    path_for(organisation_id, tool_set_id)
+    above = "" if organisation_id == DEFAULT else f"organisations/{organisation_id}/"
+    return f"{above}tools/{tool_set_id}.yaml"
+
+
 def declares_tools(path: str) -> bool:
     """True where a set of tools stands, or would."""
     return path.startswith("tools/") or "/tools/" in path

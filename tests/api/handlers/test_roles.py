@@ -47,6 +47,11 @@ CONTRACT = {
 OURS = {
     ("GET", "/v1/me"): EVERYBODY,
     ("GET", "/v1/tools"): EVERYBODY,
+    ("GET", "/v1/tools/:id"): EVERYBODY,
+    ("PUT", "/v1/tools/:id"): ADMINS,
+    ("PATCH", "/v1/tools/:id"): ADMINS,
+    ("DELETE", "/v1/tools/:id"): ADMINS,
+    ("GET", "/v1/tools/:id/versions"): EVERYBODY,
     ("POST", "/v1/password"): EVERYBODY,
     ("GET", "/v1/users"): ADMINS,
     ("POST", "/v1/users"): ADMINS,
