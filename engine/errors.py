@@ -87,6 +87,10 @@ class PreconditionFailed(RepositoryError):
     """The caller's `If-Match` names another version than the current one."""
 
 
+class ToolSetExists(RepositoryError):
+    """A set of tools with this id exists already."""
+
+
 class ToolSetNotFound(RepositoryError):
     """No set of tools has this id (in this organisation)."""
 

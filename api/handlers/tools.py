@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from api.caller import Caller
@@ -36,24 +37,36 @@ async def get_tools(caller: Caller, values: Values, context: Context) -> Reply:
     return _reply(definitions.stored_tools(snapshot, *_own(caller, values)))
 
 
-async def put_tools(caller: Caller, values: Values, context: Context) -> Reply:
-    """PUT /v1/tools/:id: makes a set, or replaces all of one."""
+async def create_tools(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /v1/tools."""
+    members = {key: value for key, value in values.body.items() if key != "toolSetId"}
     stored = await context.write_policies(
-        lambda policies: definitions.put_tools(
-            policies, *_own(caller, values), values.body, **_writer(caller, values)
+        lambda policies: definitions.create_tools(
+            policies, caller.organisation_id, values.body["toolSetId"], members, author=caller.actor
         )
     )
-    return _reply(stored)
+    return _reply(stored, 201)
+
+
+async def put_tools(caller: Caller, values: Values, context: Context) -> Reply:
+    """PUT /v1/tools/:id: replaces all that a set says."""
+    members = {"description": None, "examples": None} | values.body
+    return _reply(await _change(caller, values, context, members))
 
 
 async def update_tools(caller: Caller, values: Values, context: Context) -> Reply:
     """PATCH /v1/tools/:id: only what is sent is changed; null removes an optional field."""
-    stored = await context.write_policies(
+    return _reply(await _change(caller, values, context, values.body))
+
+
+async def _change(
+    caller: Caller, values: Values, context: Context, changes: Mapping[str, Any]
+) -> StoredTools:
+    return await context.write_policies(
         lambda policies: definitions.change_tools(
-            policies, *_own(caller, values), values.body, **_writer(caller, values)
+            policies, *_own(caller, values), changes, **_writer(caller, values)
         )
     )
-    return _reply(stored)
 
 
 async def delete_tools(caller: Caller, values: Values, context: Context) -> Reply:
@@ -88,8 +101,11 @@ def _writer(caller: Caller, values: Values) -> dict[str, Any]:
     return {"author": caller.actor, "if_match": if_match(values)}
 
 
-def _reply(stored: StoredTools) -> Reply:
-    return Reply(_shape(stored.tool_set, stored.file), headers={"ETag": f'"{stored.etag}"'})
+def _reply(stored: StoredTools, status: int = 200) -> Reply:
+    headers = {"ETag": f'"{stored.etag}"'}
+    if status == 201:
+        headers["Location"] = f"/v1/tools/{stored.tool_set.tool_set_id}"
+    return Reply(_shape(stored.tool_set, stored.file), status, headers)
 
 
 def _shape(tool_set: ToolSet, file: FileRecord) -> dict[str, Any]:
@@ -138,18 +154,32 @@ ROUTES = (
         headers=("ETag",),
     ),
     Route(
+        "POST",
+        "/v1/tools",
+        ADMIN,
+        create_tools,
+        "Declare tools in a new set",
+        "tools",
+        status=201,
+        body="tool-set-create",
+        reply="tool-set",
+        errors=("policy_file_invalid", "conflict"),
+        headers=("ETag", "Location"),
+        description="In force when this is answered, in one revision with all policies that go by it; "
+        "examples of policies must hold by it. What the default organisation declares counts for all.",
+    ),
+    Route(
         "PUT",
         "/v1/tools/:id",
         ADMIN,
         put_tools,
-        "Make or replace a tool set",
+        "Replace a tool set",
         "tools",
         body="tool-set-put",
         reply="tool-set",
         errors=_REFUSED,
         headers=("ETag",),
-        description="In force when this is answered, in one revision with all policies that go by it; "
-        "examples of policies must hold by it. `If-Match` is honoured.",
+        description="Replaces all that it says. `If-Match` is honoured.",
     ),
     Route(
         "PATCH",

@@ -6,15 +6,14 @@ write is the same. It must not know SQL or HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from engine.conditions.settings import NO_SETTINGS
 from engine.documents.edit import dump, edit, refuse_surrogates
 from engine.documents.policy import API_VERSION
 from engine.documents.settings import check_settings, settings_document
-from engine.errors import PreconditionFailed, ToolSetNotFound
+from engine.errors import PreconditionFailed, ToolSetExists, ToolSetNotFound
 from engine.model import Json, OrganisationSettings, ToolSet
 from engine.repository.archive import DocumentVersion, FileRecord
 from engine.repository.plan import Plan
@@ -23,9 +22,6 @@ from engine.repository.snapshot import Snapshot
 from engine.repository.sync import WriteResult
 from engine.worktree import paths
 from engine.worktree.paths import Kind
-
-_MEMBERS: Final = ("name", "description", "tools", "examples")
-"""What a set of tools says, beside what it is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,23 +104,27 @@ def stored_tools(snapshot: Snapshot, organisation_id: str, tool_set_id: str) -> 
     return StoredTools(snapshot.tool_sets[path], snapshot.files[path])
 
 
-def put_tools(
+def create_tools(
     repository: Repository,
     organisation_id: str,
     tool_set_id: str,
     members: Mapping[str, Json],
     *,
     author: str,
-    if_match: str | None = None,
 ) -> WriteResult[StoredTools]:
-    """Make a set of tools, or replace all of one. Raises DocumentError, PreconditionFailed."""
+    """A new set of tools. Raises DocumentError, ToolSetExists."""
     refuse_surrogates(dict(members))
 
     def operation(plan: Plan) -> StoredTools:
         path, file = _tools_file(repository, plan, organisation_id, tool_set_id)
-        _match(if_match, file, f"`{tool_set_id}`")
-        gone = [] if file is None else [key for key in _MEMBERS if key not in members]
-        return _write_tools(repository, plan, path, file, (organisation_id, tool_set_id), members, gone)
+        if file is not None:
+            raise ToolSetExists(
+                f"there is a set of tools `{tool_set_id}` already; choose another `toolSetId`"
+            )
+        version = plan.records.last_version_of("toolSet", organisation_id, tool_set_id) + 1
+        head = {"apiVersion": API_VERSION, "kind": "ToolSet", "toolSetId": tool_set_id, "version": version}
+        repository.sync.put(plan, {path: dump(head | dict(members)).encode()})
+        return stored_tools(plan.head, organisation_id, tool_set_id)
 
     return repository.write(author, operation)
 
@@ -143,12 +143,17 @@ def change_tools(
     refuse_surrogates(dict(changes))
 
     def operation(plan: Plan) -> StoredTools:
-        path, file = _tools_file(repository, plan, organisation_id, tool_set_id)
-        stored_tools(plan.head, organisation_id, tool_set_id)
-        _match(if_match, file, f"`{tool_set_id}`")
+        path, _ = _tools_file(repository, plan, organisation_id, tool_set_id)
+        current = stored_tools(plan.head, organisation_id, tool_set_id)
+        _match(if_match, current.file, f"`{tool_set_id}`")
         sent = {key: value for key, value in changes.items() if value is not None}
-        gone = [key for key, value in changes.items() if value is None]
-        return _write_tools(repository, plan, path, file, (organisation_id, tool_set_id), sent, gone)
+        before = plan.records.blob(current.file.digest)
+        content = edit(before, sent, [key for key, value in changes.items() if value is None])
+        if content == before:
+            return current
+        version = plan.records.last_version_of("toolSet", organisation_id, tool_set_id) + 1
+        repository.sync.put(plan, {path: edit(content, {"version": version})})
+        return stored_tools(plan.head, organisation_id, tool_set_id)
 
     return repository.write(author, operation)
 
@@ -181,29 +186,6 @@ def _tools_file(
     path = path or paths.path_of_tools(organisation_id, tool_set_id)
     repository.sync.load_edit(plan, path)
     return path, plan.head.files.get(path)
-
-
-def _write_tools(
-    repository: Repository,
-    plan: Plan,
-    path: str,
-    file: FileRecord | None,
-    ids: tuple[str, str],
-    sent: Mapping[str, Json],
-    gone: Sequence[str],
-) -> StoredTools:
-    version = {"version": plan.records.last_version_of("toolSet", *ids) + 1}
-    if file is None:
-        head = {"apiVersion": API_VERSION, "kind": "ToolSet", "toolSetId": ids[1]}
-        content = dump(head | version | dict(sent)).encode()
-    else:
-        before = plan.records.blob(file.digest)
-        content = edit(before, sent, gone)
-        if content == before:
-            return stored_tools(plan.head, *ids)
-        content = edit(content, version)
-    repository.sync.put(plan, {path: content})
-    return stored_tools(plan.head, *ids)
 
 
 def versions_of(

@@ -44,6 +44,11 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
     "halt-create": {"scope": "run", "runId": "run-x", "reason": "because"},
     "halt-end": {"scope": "run", "runId": "run-x"},
     "login": {"email": "nobody@acme.example", "password": "not the password"},
+    "tool-set-create": {
+        "toolSetId": "ours",
+        "name": "Ours",
+        "tools": [{"names": ["frob"], "kind": "other", "effect": "write"}],
+    },
     "tool-set-put": {"name": "Ours", "tools": [{"names": ["frob"], "kind": "other", "effect": "write"}]},
     "tool-set-update": {"name": "Ours"},
     "organisation-settings-update": {"settings": {"companyDomains": ["acme.example"]}},

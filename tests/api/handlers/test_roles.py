@@ -48,6 +48,7 @@ OURS = {
     ("GET", "/v1/me"): EVERYBODY,
     ("GET", "/v1/tools"): EVERYBODY,
     ("GET", "/v1/tools/:id"): EVERYBODY,
+    ("POST", "/v1/tools"): ADMINS,
     ("PUT", "/v1/tools/:id"): ADMINS,
     ("PATCH", "/v1/tools/:id"): ADMINS,
     ("DELETE", "/v1/tools/:id"): ADMINS,
