@@ -122,7 +122,7 @@ class Filler:
         if isinstance(entry.get("expression"), str):
             filled = self.text(entry["expression"], f"{pointer}/expression", self.literal)
             return {**entry, "expression": filled}
-        if entry.get("operator") in PATTERN_OPERATORS and isinstance(entry.get("value"), str):
+        if str(entry.get("operator")) in PATTERN_OPERATORS and isinstance(entry.get("value"), str):
             return {**entry, "value": self.text(entry["value"], f"{pointer}/value", self.pattern)}
         return {
             key: self.plain(value, f"{pointer}/{key}") if key == "value" else value

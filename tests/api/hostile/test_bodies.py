@@ -260,3 +260,10 @@ def test_large_values_cost_little(world: World, route: Route, who: str) -> None:
             if answer.status >= 400:
                 problem(answer)
     world.is_well()
+
+
+def test_an_operator_of_the_wrong_type_is_refused(world: World) -> None:
+    for operator in ([], {}, [[]], 7, None):
+        condition = {"field": "toolName", "operator": operator, "value": "x"}
+        body = json.dumps({"name": "n", "action": "block", "matchConditions": [condition]}).encode()
+        problem(world.send("admin", "POST", "/v1/policies", body), "validation_failed")
