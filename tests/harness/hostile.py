@@ -89,7 +89,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.runner = asyncio.Runner()
         self.service = Service(folder, [{**POLICY, "policyId": "no-wires"}], live=True)
-        for part in ("presets/integrity", "packs"):
+        for part in ("presets/integrity", "tools", "packs"):
             source, target = SHIPPED / part, self.service.settings.policies_dir / part
             if part == "packs":
                 target.mkdir()
