@@ -159,11 +159,14 @@ def in_order(tool_sets: Mapping[str, ToolSet], organisation_id: str) -> list[str
     the shipped library gives way to all others, and what is declared for everybody to the organisation's
     own."""
 
-    def rank(path: str) -> tuple[int, str]:
-        common = tool_sets[path].organisation_id == DEFAULT
-        return (0 if common and path.startswith(LIBRARY) else 1 if common else 2), path
-
     counting = [
         path for path, each in tool_sets.items() if each.organisation_id in (DEFAULT, organisation_id)
     ]
-    return sorted(counting, key=rank)
+    return sorted(counting, key=lambda path: (rank_of(path, tool_sets[path]), path))
+
+
+def rank_of(path: str, tool_set: ToolSet) -> int:
+    """Which set wins over which: of a higher rank over all those of a lower one."""
+    if tool_set.organisation_id != DEFAULT:
+        return 2
+    return 0 if path.startswith(LIBRARY) else 1

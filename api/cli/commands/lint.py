@@ -29,6 +29,7 @@ from api.cli.terminal import FAILED, Subparsers
 
 if TYPE_CHECKING:
     from engine.analysis.findings import Finding
+    from engine.analysis.tool_lint import ToolFinding
     from engine.model import Policy
     from engine.repository.checkout import Checkout
 
@@ -53,6 +54,9 @@ findings:
   unseen-characters    warning  a value holds what nobody sees, or typographic quotes
   no-examples          warning  nothing says what it is for, so a mistake in it goes unnoticed
   needs-setting        warning  it is inactive, since a setting that it reads has no value
+  idle-name            warning  a name pattern of a tool set decides nothing: no tool has it, or another counts
+  sets-disagree        warning  another tool set says something else of the same names
+  overruled-example    warning  what an example of a tool set says is not so, since another set counts
   unindexed            note     every call has to be tested against it
   one-sided            note     its examples only match, or only do not
   missing-evades       note     a call that omits or renames the field does not match
@@ -140,9 +144,34 @@ def remarks_on(found: Checkout, folder: str, *, presets: bool) -> list[Remark]:
                     step()
                 else:
                     remarks.append(remark(finding, found, folder, found.file_of(finding.policy)))
+    remarks += _tools(found, folder)
     if presets:
         remarks += _presets(found, folder)
     return remarks
+
+
+def _tools(found: Checkout, folder: str) -> Iterator[Remark]:
+    """What is wrong with the sets of tools, each once, however many organisations it counts in."""
+    from engine.analysis.tool_lint import RankedToolSet, lint_tools
+    from engine.documents.yaml import read
+    from engine.repository.snapshot import in_order, rank_of
+    from engine.worktree.paths import DEFAULT
+
+    told: set[ToolFinding] = set()
+    for organisation_id in sorted({DEFAULT, *(each.organisation_id for each in found.tool_sets.values())}):
+        ranked = []
+        for path in in_order(found.tool_sets, organisation_id):
+            tool_set, document = found.tool_sets[path], read(found.contents[path], path).root.value
+            ranked.append(
+                RankedToolSet(rank_of(path, tool_set), path, tool_set, document.get("examples", ()))
+            )
+        for finding in lint_tools(ranked):
+            if finding not in told:
+                told.add(finding)
+                place = found.place(finding.path, finding.pointer)
+                file = shown_path(folder, finding.path)
+                data = {"pointer": finding.pointer}
+                yield Remark(finding.level, finding.code, finding.message, file, *place, data=data)
 
 
 def _presets(found: Checkout, folder: str) -> Iterator[Remark]:

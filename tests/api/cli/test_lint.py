@@ -133,3 +133,16 @@ def test_lint_names_files_that_look_like_documents_and_are_not_read(shell: Shell
         f"{shell.folder}/policies/{name}" for name in ("hold.yaml.txt", "old.yml~", "x.yaml.orig")
     ]
     assert code == 0 and "1 more of these; see -v [not-read]" in output
+
+
+def test_lint_reads_tool_sets(shell: Shell) -> None:
+    for name, kind in (("ours", "mail"), ("theirs", "chat")):
+        shell.write(
+            f"tools/{name}.yaml",
+            f"apiVersion: governance/v1\nkind: ToolSet\ntoolSetId: {name}\nname: T\n"
+            f"tools:\n  - {{names: [send note], kind: {kind}, effect: send}}\n",
+        )
+    code, output, _ = shell.run("lint", shell.folder, "--fail-on", "warning")
+    assert code == 1
+    assert f"{shell.folder}/tools/ours.yaml:6:13: warning: of `send_note` this set says `mail`" in output
+    assert "`theirs` says `chat` that may `send`, output untrusted, which counts" in output
