@@ -18,12 +18,12 @@ from engine.model import ToolDeclaration, ToolSet
 TOOL_CODES: Final[Mapping[str, tuple[Level, str]]] = {
     "idle-name": (
         "warning",
-        "a name pattern of a tool set decides nothing: no tool has it, or another counts",
+        "a pattern of names decides nothing: no tool has such a name",
     ),
     "sets-disagree": ("warning", "another tool set says something else of the same names"),
     "overruled-example": (
         "warning",
-        "what an example of a tool set says is not so, since another set counts",
+        "what an example of a tool set says is not so by all sets",
     ),
 }
 _FILLER: Final = "zzq"
@@ -87,7 +87,7 @@ def _of_name(
     if other is mine:
         return (
             "idle-name",
-            f"`{name}` never counts: what another pattern of this set says wins for `{said[0]}`",
+            f"`{name}` never counts: for `{said[0]}` another pattern of this set wins",
         )
     message = (
         f"of `{said[0]}` this set says {_told(tool)}, and `{other.tool_set.tool_set_id}` says"

@@ -54,9 +54,9 @@ findings:
   unseen-characters    warning  a value holds what nobody sees, or typographic quotes
   no-examples          warning  nothing says what it is for, so a mistake in it goes unnoticed
   needs-setting        warning  it is inactive, since a setting that it reads has no value
-  idle-name            warning  a name pattern of a tool set decides nothing: no tool has it, or another counts
+  idle-name            warning  a pattern of names decides nothing: no tool has such a name
   sets-disagree        warning  another tool set says something else of the same names
-  overruled-example    warning  what an example of a tool set says is not so, since another set counts
+  overruled-example    warning  what an example of a tool set says is not so by all sets
   unindexed            note     every call has to be tested against it
   one-sided            note     its examples only match, or only do not
   missing-evades       note     a call that omits or renames the field does not match

@@ -144,5 +144,6 @@ def test_lint_reads_tool_sets(shell: Shell) -> None:
         )
     code, output, _ = shell.run("lint", shell.folder, "--fail-on", "warning")
     assert code == 1
-    assert f"{shell.folder}/tools/ours.yaml:6:13: warning: of `send_note` this set says `mail`" in output
+    assert f"{shell.folder}/tools/ours.yaml:6:" in output
+    assert "of `send_note` this set says `mail` that may `send`" in output
     assert "`theirs` says `chat` that may `send`, output untrusted, which counts" in output
