@@ -8,6 +8,7 @@ end users in `user_tokens.py`.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import threading
 from collections.abc import Mapping
@@ -93,6 +94,8 @@ class Credentials:
         self._clock = clock
         self._keys = _Keys(-1, {})
         self._reading = threading.Lock()
+        self._next_look: asyncio.Task[None] | None = None
+        self._looking = asyncio.Lock()
         self._wrong_keys = Throttle(WRONG_KEYS_AT_ONCE, WRONG_KEYS_PER_SECOND, clock)
 
     @property
@@ -191,19 +194,33 @@ class Credentials:
         """
         digest = key_digest(key)
         known = self.known(digest) is not None
-        if not known and (wait := self._wrong_keys.wait(address)):
+        wait = 0 if known else self._wrong_keys.wait(address)
+        if wait:
+            await self._catch_up_together()
+        elif certain or not known:
+            await self._catch_up()
+        caller = self.known(digest)
+        if caller is not None:
+            return caller
+        if wait:
             raise ApiError(
                 "rate_limited",
                 f"too many wrong API keys; try again in {wait} s",
                 headers={"Retry-After": str(wait)},
             )
-        if certain or not known:
+        self._wrong_keys.count(address)
+        raise unauthenticated("the API key is not valid; ask an admin for a new one", "ApiKey")
+
+    async def _catch_up_together(self) -> None:
+        """One look for all who ask before it begins, so that many wrong keys cost the database little."""
+        if self._next_look is None:
+            self._next_look = asyncio.create_task(self._look_next())
+        await asyncio.shield(self._next_look)
+
+    async def _look_next(self) -> None:
+        async with self._looking:
+            self._next_look = None  # INVARIANT: who asks from now on waits for the one after this
             await self._catch_up()
-        caller = self.known(digest)
-        if caller is None:
-            self._wrong_keys.count(address)
-            raise unauthenticated("the API key is not valid; ask an admin for a new one", "ApiKey")
-        return caller
 
     async def _catch_up(self) -> None:
         if await self._store.read(accounts.keys_version) != self._keys.version:

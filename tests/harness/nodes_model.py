@@ -20,6 +20,7 @@ from typing import Any
 
 from tests.harness.cluster import Answer, Client, Cluster
 from tests.harness.nodes import KEY, called
+from tests.harness.nodes_outcomes import Outcomes
 
 TOOLS = 4
 RUNS = 12
@@ -98,6 +99,8 @@ class Call:
     key: Key
     answer: Answer
     status: str
+    ended: set[bool]
+    """Whether its run had."""
     resolved: History = field(default_factory=lambda: History("awaiting_approval"))
 
 
@@ -113,6 +116,8 @@ class Walk:
         self._halts |= {("agent", self._agent(n)): History(False) for n in range(AGENTS)}
         self._halts |= {("run", self._run(n)): History(False) for n in range(RUNS)}
         self._keys = [Key(KEY, History(True))]
+        runs = {self._run(n): (self._agent(n % AGENTS), History(False)) for n in range(RUNS)}
+        self._outcomes = Outcomes(name, self._chance, runs)
         self.calls: list[Call] = []
         self._waiting: list[Call] = []
         self._count = self.checked = self.changes = 0
@@ -159,12 +164,16 @@ class Walk:
         async with self._clients() as send:
             while len(self.calls) < count:
                 chance = self._chance.random()
-                if chance < 0.6 or not self.calls:
+                if chance < 0.5 or not self.calls:
                     await self._calls(send)
-                elif chance < 0.8:
+                elif chance < 0.65:
                     await self._repeats(send, same=True)
-                else:
+                elif chance < 0.8:
                     await self._repeats(send, same=False)
+                elif chance < 0.97:
+                    await self._completes(send)
+                else:
+                    await self._outcomes.ends(self._timed, send, self._keys[0])
 
     async def _changes_policies(self, which: int) -> None:
         """Two admins, each of half of the policies."""
@@ -278,7 +287,8 @@ class Walk:
             possible |= self._decided(event["metadata"]["toolName"], sent, answered)
         assert told["toolCallStatus"] in possible, f"{told} where {possible} was possible"
         self._revisions.append((sent, answered, told["policyRevision"]))
-        call = Call(event, key, answer, told["toolCallStatus"])
+        ended = self._outcomes.ended(event["runId"], sent, answered)
+        call = Call(event, key, answer, told["toolCallStatus"], ended)
         self.calls.append(call)
         if call.status == "awaiting_approval":
             self._waiting.append(call)
@@ -308,6 +318,12 @@ class Walk:
             if halted == {False}:
                 assert answer.content == call.answer.content, "two answers to one event"
 
+    async def _completes(self, send: Send) -> None:
+        """Mostly of a call of just now."""
+        call = self.calls[-1] if self._chance.random() < 0.7 else self._chance.choice(self.calls)
+        sent, answer, answered = await self._outcomes.completes(self._timed, send, call)
+        self._let_in(call.key, answer, sent, answered)
+
     async def _timed(self, send: Send, event: dict[str, Any], key: Key) -> tuple[float, Answer, float]:
         sent = time.monotonic()
         answer = await send("POST", "/v1/events", event, {"X-API-Key": key.secret})
@@ -318,7 +334,8 @@ class Walk:
 
     def _let_in(self, key: Key, answer: Answer, sent: float, answered: float) -> bool:
         works = key.works.between(sent, answered)
-        assert answer.status in {200 if each else 401 for each in works}, answer.content
+        refused = {401, 429}  # many wrong keys slow down the next
+        assert answer.status in set().union(*({200} if each else refused for each in works)), answer.content
         return answer.status == 200
 
     def _halted(self, event: dict[str, Any], sent: float, answered: float) -> set[bool]:
@@ -358,5 +375,7 @@ class Walk:
                     assert record["auditId"] not in found
                     found[record["auditId"]] = record["decision"]
             assert found == told
+            exported = node.http.get("/v1/audit?format=jsonl", headers=self._made.admin).text
+            self._outcomes.check(self.calls, map(json.loads, exported.splitlines()))
             verified = node.http.get("/v1/audit/verify", headers=self._made.admin).json()
             assert verified["valid"], verified["problems"]

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
-from api.auth.credentials import WRONG_KEYS_AT_ONCE
+from api.auth.credentials import WRONG_KEYS_AT_ONCE, key_digest
 from api.auth.throttle import Throttle
+from api.database.connection import Database
+from api.database.transaction import Transaction
+from api.http.problems import ApiError
+from api.store import accounts
+from tests.harness.application import Service
 from tests.harness.running_service import Served
+from tests.harness.sql_archive import in_transaction
 
 EVENT = {
     "eventId": "e-1",
@@ -39,6 +46,43 @@ def test_wrong_keys_are_slowed_down_by_address(tmp_path: Path) -> None:
         assert ask(service, "agk_x", "192.0.2.2").status_code == 401
         service.clock.ahead = 5
         assert ask(service, "agk_x").status_code == 401
+
+
+def test_a_key_that_another_process_has_just_made_is_right(tmp_path: Path) -> None:
+    """Also for an address that is slowed down, and however many wrong ones come with it."""
+
+    def make(store: Database) -> None:
+        def job(transaction: Transaction) -> None:
+            accounts.add_key(transaction, "default", "new", key_digest("agk_new"), "agk_new", "test")
+
+        in_transaction(store, job, 0.0)
+
+    async def play() -> None:
+        async with Service(tmp_path, []) as service:
+            credentials, store = service.context.credentials, service.context.store
+
+            async def status(key: str) -> int:
+                try:
+                    await credentials.from_key(key, "192.0.2.1")
+                except ApiError as error:
+                    return {"unauthenticated": 401, "rate_limited": 429}[error.code]
+                return 200
+
+            while await status("agk_wrong") == 401:
+                """Until it is slowed down."""
+            looks, look = [], credentials._catch_up
+
+            async def counted() -> None:
+                looks.append(1)
+                await look()
+
+            credentials._catch_up = counted  # type: ignore[method-assign]
+            await asyncio.to_thread(make, store)
+            statuses = await asyncio.gather(*(status(f"agk_{n}") for n in range(50)), status("agk_new"))
+            assert statuses == [429] * 50 + [200]
+            assert len(looks) <= 2
+
+    asyncio.run(play())
 
 
 def test_a_rate_is_kept_per_address() -> None:
