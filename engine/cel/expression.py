@@ -265,7 +265,9 @@ def _restricts(node: Expr) -> bool:
         return (any if node.operator == "&&" else all)(map(_restricts, node.terms))
     reads = names(node) & {*ROOTS, *COMPUTED}
     if reads == {"tool"}:
-        return Term("", node).evaluate({"tool": {"kind": UNKNOWN_KIND, "effect": "write"}}) is False
+        return (
+            Term("", node).evaluate({"tool": {"kind": UNKNOWN_KIND, "effect": "write", "words": ""}}) is False
+        )
     if reads != {"toolName"}:
         return False
     term, tools = Term("", node), _TOOLS.split()

@@ -74,7 +74,8 @@ def _command(shown: str, piped_into: tuple[str, ...], in_code: bool, inputs: tup
     end = rest.index("--") if "--" in rest else len(rest)
     options = tuple(word for word in rest[:end] if len(word) > 1 and word[0] == "-")
     arguments = tuple(word for word in rest[:end] if word[:1] != "-" or word == "-") + tuple(rest[end + 1 :])
-    return Command(program, tuple(rest), options, arguments, tuple(redirections), piped_into, in_code, inputs)
+    named = program.lower().removesuffix(".exe")
+    return Command(named, tuple(rest), options, arguments, tuple(redirections), piped_into, in_code, inputs)
 
 
 def _tokens(shown: str) -> Iterable[str]:
@@ -107,7 +108,7 @@ def _fed(chains: Iterable[str]) -> dict[str, dict[str, None]]:
 def _programs(stage: str) -> Iterable[str]:
     """The program of a command; of xargs also the one that it starts."""
     program, *words = map(_plain, _tokens(stage))
-    yield program
+    yield program.lower().removesuffix(".exe")
     if program in ("xargs", "parallel"):
         yield from [word.rpartition("/")[2] for word in words if word[:1] not in ("-", "")][:2]
 

@@ -189,6 +189,7 @@ def _all_texts(payload: Json) -> list[str]:
 _MEMBERS: Final[Mapping[tuple[str, str], Callable[[Derivation], Value]]] = {
     (TOOL, "kind"): lambda of: (of_tool(of.tools, of.document, "kind"), False),
     (TOOL, "effect"): lambda of: (of_tool(of.tools, of.document, "effect"), False),
+    (TOOL, "words"): lambda of: (of_tool(of.tools, of.document, "words"), False),
     (DERIVED, "shellCommands"): Derivation.shell_commands,
     (DERIVED, "commands"): Derivation.structured,
     (DERIVED, "reads"): lambda of: _texts(*of.files.texts("reads")),

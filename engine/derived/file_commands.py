@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Final, Literal
 
 from engine.derived.commands import Command
@@ -23,7 +24,7 @@ _DELETING: Final = word_set(
 )
 _READING: Final = word_set(
     "cat tac head tail less more nl paste xxd od strings base64 base32 hexdump hd sort uniq cut diff cmp "
-    "comm join wc column fold fmt rev bat batcat view source . get-content gc type sha256sum md5sum "
+    "comm join wc column fold fmt rev bat batcat view get-content gc type sha256sum md5sum "
     "sha1sum cksum gpg age openssl grep egrep fgrep rg ag sed awk gawk mawk jq yq tr vi vim nano ed emacs "
     "split csplit pr expand look zcat zless bzcat xzcat zstdcat python python3 node ruby perl php sh bash "
     "zsh"
@@ -38,8 +39,17 @@ _MOVING: Final = frozenset(["mv", "move", "move-item"])
 _PACKING: Final = word_set("gzip bzip2 xz zstd lzma compress pigz gunzip bunzip2 unxz")
 _NAMING: Final = word_set(
     "ls dir ll stat file test [ [[ cd pushd du df tree realpath readlink dirname basename which find fd "
-    "locate get-childitem gci"
+    "locate get-childitem gci source . ssh-add ssh-keygen"
 )
+_CONFIGURING: Final = word_set("--env-file --kubeconfig --identity-file --key --cert --cacert --private-key")
+"""Options whose file sets the program up: what it says is used, not shown."""
+_SECURE: Final = frozenset(["ssh", "sftp", "mosh"])
+_NAMES: Final = re.compile(r"-i?(?:name|path|wholename|regex)")
+_TESTS: Final = word_set(
+    "-name -iname -path -ipath -wholename -regex -iregex -mtime -mmin -atime -amin -ctime -cmin -newer "
+    "-empty -size -user -group -perm -links -inum"
+)
+"""Tests of `find` that leave some out."""
 _TALKING: Final = word_set(
     "echo printf print write-output write-host true false : sleep export alias set unset"
 )
@@ -55,6 +65,22 @@ _CLUSTER: Final = re.compile(r"-?[A-Za-z]+")
 _FILE_NAME: Final = re.compile(r"[^\s()'\";]{1,4096}")
 _INTERPRETERS: Final = ("python", "node", "ruby", "perl", "php")
 _STREAMS: Final = word_set("- /dev/null /dev/stdin /dev/stdout /dev/stderr /dev/tty NUL nul")
+_CALL: Final = re.compile(
+    r"""\b(\w{1,40})\s{0,8}\(?\s{0,8}[rbfuRBFU]{0,2}["']([^"'\n]{1,400})["'](?:\s{0,8},\s{0,8}["']([rwabxt+]{1,3})["'])?"""
+)
+"""A call with a constant as its first argument, and what may be the mode of `open` behind it."""
+_DELETING_CALLS: Final = word_set(
+    "rmtree rmsync rmdirsync rmdir removedirs unlink unlinksync remove removesync rm rm_r rm_rf rm_f rimraf "
+    "remove_tree remove_dir_all remove_entry emptydir emptydirsync deltree"
+)
+_WRITING_CALLS: Final = word_set(
+    "writefile writefilesync appendfile appendfilesync write_text write_bytes file_put_contents "
+    "createwritestream to_csv mkdir makedirs"
+)
+_READING_CALLS: Final = word_set(
+    "open fopen read readfile readfilesync read_text read_bytes readlines path file file_get_contents "
+    "createreadstream load_dotenv read_csv"
+)
 _CONSTANT: Final = re.compile(r"""["']((?:~|\.{1,2})?/[^"'\s]{1,400}|~[^"'\s]{1,400})["']""")
 
 
@@ -74,9 +100,22 @@ def uses_of(command: Command) -> Uses:
             yield use, word
 
 
-def paths_in_code(text: str) -> Iterator[str]:
-    """Texts in code that look like paths."""
-    return (found[1] for found in _CONSTANT.finditer(text))
+def paths_in_code(text: str) -> Uses:
+    """What code does to which files, by its calls that take a name; else what looks like a path is read."""
+    known: set[str] = set()
+    for found in _CALL.finditer(text):
+        name, word = found[1].lower(), found[2]
+        if name in _DELETING_CALLS:
+            use: Use = "deletes"
+        elif name in _WRITING_CALLS or (found[3] and "r" not in found[3]):
+            use = "writes"
+        elif name in _READING_CALLS:
+            use = "reads"
+        else:
+            continue
+        known.add(word)
+        yield use, word
+    yield from (("reads", found[1]) for found in _CONSTANT.finditer(text) if found[1] not in known)
 
 
 def looks_like_path(word: str) -> bool:
@@ -98,6 +137,8 @@ def _all(use: Use, words: Sequence[str]) -> Uses:
 def _by_table(name: str, command: Command) -> Uses:
     if name in _TALKING:
         return
+    if any(char in name for char in "*?["):
+        name = next((known for known in sorted(_DELETING) if fnmatchcase(known, name)), name)
     operands = command.arguments
     if name in _DELETING or name.startswith("mkfs"):
         yield from _all("deletes", operands)
@@ -121,9 +162,19 @@ def _by_table(name: str, command: Command) -> Uses:
             yield from _all("writes", files)
         yield from _pointed(command.options)
         for word in command.words if interprets else ():
-            yield from _all("reads", list(paths_in_code(word)))
+            yield from paths_in_code(word)
     else:
-        yield from _pointed(command.words)
+        yield from _pointed(_without_configuration(name, command.words))
+
+
+def _without_configuration(name: str, words: Sequence[str]) -> list[str]:
+    """The words without the files that only set the program up."""
+    options = _CONFIGURING | {"-i"} if name in _SECURE else _CONFIGURING
+    return [
+        word
+        for before, word in zip(("", *words), words, strict=False)
+        if before not in options and word.partition("=")[0] not in options
+    ]
 
 
 def _pointed(words: Sequence[str]) -> Uses:
@@ -156,6 +207,7 @@ def _valued(words: Sequence[str], short: str, long: str) -> tuple[list[str], lis
 
 def _copied(name: str, command: Command) -> Uses:
     targets, rest = _valued(command.words, "t", "target-directory")
+    _, rest = _valued(rest, "i" if name == "scp" else "", "exclude")
     operands = [word for word in rest if word[:1] != "-"]
     if not targets and len(operands) > 1:
         targets, operands = operands[-1:], operands[:-1]
@@ -182,10 +234,22 @@ def _find(command: Command) -> Uses:
         if option in ("-exec", "-execdir", "-ok", "-okdir")
     }
     started.update(command.piped_into)
-    deletes = "-delete" in command.words or not started.isdisjoint(_DELETING)
-    yield from _all("deletes" if deletes else "names", folders or ["."])
+    if "-delete" in command.words or not started.isdisjoint(_DELETING):
+        within = _found(command.words)
+        yield from _all("deletes", [f"{folder}{within}" for folder in folders or ["."]])
+    else:
+        yield from _all("names", folders or ["."])
     if not started.isdisjoint(_READING):
         yield from _all("reads", folders or ["."])
+
+
+def _found(words: Sequence[str]) -> str:
+    """What `find` finds below its folders: nothing to say where it finds all."""
+    tests = [at for at, word in enumerate(words) if word in _TESTS]
+    names = [words[at + 1] for at in tests if _NAMES.fullmatch(words[at]) and at + 1 < len(words)]
+    if names and "*" not in names:
+        return f"/**/{names[0]}"
+    return "/**/?*" if len(tests) > len(names) else ""
 
 
 def _tar(command: Command) -> Uses:
@@ -194,6 +258,7 @@ def _tar(command: Command) -> Uses:
     extracts = "x" in cluster.lstrip("-") or "--extract" in long or "--get" in long
     creates = not extracts and (any(mode in cluster for mode in "cru") or "--create" in long)
     archives, rest = _valued(command.words, "f", "file")
+    _, rest = _valued(rest, "", "exclude")
     folders, rest = _valued(rest, "C", "directory")
     operands = [word for word in rest if (word[:1] != "-" or word == "-") and word != cluster]
     if not archives and "f" in cluster and operands:
@@ -247,7 +312,7 @@ def _git(command: Command) -> Uses:
     if verb == "rm":
         yield from _all("deletes", operands)
     elif verb == "clean" and not any(re.match(r"-\w*n|--dry-run", option) for option in command.options):
-        yield from _all("deletes", operands or ["."])
+        yield from _all("deletes", operands or ["**/?*"])
     elif verb in ("mv", "add", "checkout", "restore", "diff", "show", "log", "blame"):
         yield from _all("names", [word for word in operands if looks_like_path(word)])
 

@@ -73,18 +73,21 @@ def files_of(
         value = leaf.value
         if not isinstance(value, str) or not value or "\n" in value:
             if tool.kind == "code" and isinstance(value, str):
-                for path in paths_in_code(value):
-                    files.add("reads", path)
+                _add_code(files, value)
             continue
         for use in _uses(leaf, value, tool, moves):
             files.add(use, value)
         if tool.kind == "code":
-            for path in paths_in_code(value):
-                files.add("reads", path)
+            _add_code(files, value)
     for command in commands:
         for use, word in uses_of(command):
             files.add(use, word)
     return files
+
+
+def _add_code(files: Files, text: str) -> None:
+    for use, path in paths_in_code(text):
+        files.add(use, path)
 
 
 def _uses(leaf: Leaf, value: str, tool: ToolDeclaration, moves: bool) -> Iterable[Use]:

@@ -175,7 +175,9 @@ def _of_tree(tree: Any, temporary: set[str]) -> Iterator[dict[str, Json]]:
     elif not isinstance(tree, (exp.Query, exp.DML, exp.Create, exp.TruncateTable, exp.Transaction)):
         temporary.clear()  # the end of a transaction may take the tables away, and so may DISCARD
     for node in tree.walk():
-        if node is not tree and isinstance(node, changing):
+        if isinstance(node, exp.Drop) and isinstance(tree, exp.Alter):
+            yield entry("drop", _names(tree), thing=str(node.args.get("kind") or "").lower())
+        elif node is not tree and isinstance(node, changing):
             if isinstance(node, exp.Into):
                 yield entry("create", _names(node), temporary=bool(node.args.get("temporary")), thing="table")
             elif not isinstance(node.parent, exp.When):

@@ -69,8 +69,10 @@ NO_TOOLS: Final = Tools()
 
 
 def of_tool(tools: Tools, document: Mapping[str, Json], member: str) -> str:
-    """What `tool.kind` and `tool.effect` show."""
+    """What `tool.kind`, `tool.effect` and `tool.words` show."""
     name = document.get("toolName")
+    if member == "words":
+        return words_of(name) if isinstance(name, str) else ""
     tool = tools.declared(name) if isinstance(name, str) else UNDECLARED
     if member == "effect":
         return tool.effect

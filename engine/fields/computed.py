@@ -41,6 +41,11 @@ MEMBERS: Final[Mapping[str, Mapping[str, Member]]] = {
             "what the tool does: `read`, `write`, `execute`, `send`, `pay` or `delete`; `write` if none"
             " declares it",
         ),
+        "words": Member(
+            "text",
+            "its name in words: lower case, parted by blanks, however it is written; `mcp__x__runCommand` is"
+            " `mcp x run command`",
+        ),
     },
     DERIVED: {
         "shellCommands": Member(
@@ -50,8 +55,8 @@ MEMBERS: Final[Mapping[str, Mapping[str, Member]]] = {
         ),
         "commands": Member(
             "records",
-            "the same in parts; `pipedInto` are the programs that get its output, `inCode` says that code in"
-            " another language starts it",
+            "the same in parts; `program` in lower case without `.exe`, `pipedInto` are the programs that get"
+            " its output, `inCode` says that code in another language starts it",
             {
                 "program": "text",
                 "options": "list",

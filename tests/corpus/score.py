@@ -1,0 +1,138 @@
+"""What the shipped presets do to ordinary and to dangerous calls: `python -m tests.corpus.score [--calls]`.
+
+Reads the calls of `tests/corpus`, one JSON object a line (`tool`, `inputPayload`, `why`). The halves `written`
+are those that the presets were written with, the halves `held` were written afterwards by others. Counts, for
+each pack and for everything on, the ordinary calls that are blocked, held and warned of, and the dangerous
+ones that are missed. Policies with a rate limit say nothing of single calls and are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from engine.documents.policy import policy_from_json
+from engine.documents.presets import Pack, Preset, instantiate, load_pack, load_preset
+from engine.documents.tool_sets import load_tool_set
+from engine.matching.decision import decide
+from engine.matching.ruleset import Ruleset
+from engine.model import Action, Json, Policy, ToolCall, ToolSet
+from tests.harness.places import CORPUS, SHIPPED
+
+HALVES: Final = ("written", "held")
+EVERYTHING: Final = "everything"
+PARAMETERS: Final[dict[str, Json]] = {"companyDomains": ["acme.com"]}
+"""The organisation whose calls these are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of the corpus, and why it is ordinary or dangerous."""
+
+    call: ToolCall
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How many calls there are, and how many came to each action; the rest is allowed."""
+
+    calls: int
+    actions: Counter[Action]
+
+    def share(self, *actions: Action) -> float:
+        return sum(self.actions[action] for action in actions) / max(1, self.calls)
+
+    @property
+    def touched(self) -> float:
+        return self.share("block", "require_approval", "warn")
+
+
+def calls(kind: str, half: str) -> list[Call]:
+    """The calls of a half: `benign` or `dangerous`, `written` or `held`."""
+    path = CORPUS / f"{kind}-{half}.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [_call(json.loads(line)) for line in lines]
+
+
+def _call(line: dict[str, Json]) -> Call:
+    return Call(ToolCall.of(toolName=line["tool"], inputPayload=line["inputPayload"]), line["why"])
+
+
+@cache
+def tool_sets() -> tuple[ToolSet, ...]:
+    return tuple(load_tool_set(path.read_bytes()) for path in sorted(SHIPPED.glob("tools/**/*.yaml")))
+
+
+@cache
+def presets() -> dict[str, Preset]:
+    loaded = (load_preset(path.read_bytes(), path.name) for path in sorted(SHIPPED.glob("presets/*/*.yaml")))
+    return {preset.preset_id: preset for preset in loaded}
+
+
+@cache
+def packs() -> dict[str, Pack]:
+    """The shipped packs, and all presets as one."""
+    loaded = [load_pack(path.read_bytes(), path.name) for path in sorted(SHIPPED.glob("packs/*.yaml"))]
+    every = Pack(EVERYTHING, "Everything on", tuple(presets()))
+    return {pack.pack_id: pack for pack in (*loaded, every)}
+
+
+@cache
+def ruleset(pack_id: str) -> Ruleset:
+    """The policies of a pack for single calls, in force together."""
+    policies = (policy_of(presets()[preset]) for preset in packs()[pack_id].presets)
+    return Ruleset.build((each for each in policies if each.rate_limit is None), tools=tool_sets())
+
+
+def policy_of(preset: Preset) -> Policy:
+    chosen = {name: value for name, value in PARAMETERS.items() if name in preset.parameters}
+    return policy_from_json(instantiate(preset, chosen, preset.preset_id))
+
+
+def outcome(rules: Ruleset, call: ToolCall) -> tuple[Action, list[str]]:
+    """What happens to a call, and the presets that say so."""
+    decision = decide(rules.evaluate(call), lambda policy: False)
+    return decision.action, [match.policy.policy_id for match in decision.matched]
+
+
+def score(pack_id: str, chosen: Sequence[Call]) -> Score:
+    rules = ruleset(pack_id)
+    return Score(len(chosen), Counter(outcome(rules, each.call)[0] for each in chosen))
+
+
+def table() -> Iterator[str]:
+    """The scores as lines of text."""
+    for half in HALVES:
+        benign, dangerous = calls("benign", half), calls("dangerous", half)
+        yield f"{half}: {len(benign)} ordinary calls, {len(dangerous)} dangerous ones"
+        yield f"  {'pack':<14}{'blocked':>9}{'held':>9}{'warned':>9}{'missed':>9}"
+        for pack_id in packs():
+            one, other = score(pack_id, benign), score(pack_id, dangerous)
+            shares = (one.share("block"), one.share("require_approval"), one.share("warn"), 1 - other.touched)
+            yield f"  {pack_id:<14}" + "".join(f"{share:>9.1%}" for share in shares)
+
+
+def singled_out() -> Iterator[str]:
+    """Ordinary calls that are touched and dangerous ones that are missed with everything on."""
+    for half in HALVES:
+        for kind in ("benign", "dangerous"):
+            for each in calls(kind, half):
+                action, by = outcome(ruleset(EVERYTHING), each.call)
+                if (action == "allow") == (kind == "dangerous"):
+                    shown = json.dumps(each.call.document["inputPayload"], ensure_ascii=False)
+                    yield f"{half} {kind} {action} {each.call.tool_name} {shown} {', '.join(by)}"
+
+
+def main(arguments: Iterable[str]) -> None:
+    for line in singled_out() if "--calls" in arguments else table():
+        print(line)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
