@@ -6,7 +6,6 @@ anything unusual in single quotes, redirections last. Knows nothing of what prog
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,6 +18,10 @@ _TOKEN: Final = re.compile(r"'[^']*'|[^ ']+|'")
 _REDIRECTION: Final = re.compile(
     r"(?:\d{0,9}|\{\w{1,64}\})(<<<|<<-?|<>|<&|>>|>&|<|>)(.*)|(&>>?)(.*)", re.DOTALL
 )
+
+
+MOST_STAGES: Final = 8
+"""Commands of a pipeline behind one of them that are taken to get its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +99,13 @@ def _plain(token: str) -> str:
 
 
 def _fed(chains: Iterable[str]) -> dict[str, dict[str, None]]:
-    """For each command, as it is shown, the programs that get its output."""
+    """For each command, as it is shown, the programs that get its output, directly or through others."""
     fed: dict[str, dict[str, None]] = {}
     for chain in chains:
         stages = _stages(chain)
-        for one, following in itertools.pairwise(stages):
-            fed.setdefault(one, {}).update(dict.fromkeys(_programs(following)))
+        for at, stage in enumerate(stages[:-1]):
+            for following in stages[at + 1 : at + 1 + MOST_STAGES]:
+                fed.setdefault(stage, {}).update(dict.fromkeys(_programs(following)))
     return fed
 
 

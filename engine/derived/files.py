@@ -7,6 +7,7 @@ looked into where the tool runs any: not in the body of a mail. Knows nothing of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -30,6 +31,17 @@ _PATH_WORDS: Final = word_set(
 _FROM: Final = word_set("source src from old origin")
 _TO: Final = word_set("destination dest dst target to new output out")
 _ATTACHED: Final = frozenset(["attachment", "attachments", "attach"])
+
+
+_SENT_FILES: Final = word_set("file files filename filenames")
+_FILE_NAME: Final = re.compile(r"(?![a-z]+://)[^\s@]{1,250}\.[A-Za-z0-9]{1,5}", re.IGNORECASE)
+
+
+_PATCH: Final = re.compile(r"\s*(?:\*\*\* Begin Patch|diff --git |Index: |--- \S+[^\n]*\n\+\+\+ )")
+_PATCHED: Final = re.compile(
+    r"^(?:\*\*\* (Add File|Update File|Delete File|Move to): |(?:---|\+\+\+) (?:[ab]/)?)([^\t\n]+)",
+    re.MULTILINE,
+)
 
 
 _BY_EFFECT: Final[Mapping[str, Use]] = {
@@ -74,6 +86,9 @@ def files_of(
         if not isinstance(value, str) or not value or "\n" in value:
             if tool.kind == "code" and isinstance(value, str):
                 _add_code(files, value)
+            elif isinstance(value, str) and tool.kind in _WITH_PATHS and tool.effect != "read":
+                for use, path in _patched(value):
+                    files.add(use, path)
             continue
         for use in _uses(leaf, value, tool, moves):
             files.add(use, value)
@@ -82,7 +97,28 @@ def files_of(
     for command in commands:
         for use, word in uses_of(command):
             files.add(use, word)
+        if command.program in ("apply_patch", "patch", "git"):
+            for text in (*command.inputs, *command.arguments):
+                for use, path in _patched(text):
+                    files.add(use, path)
     return files
+
+
+def _is_attached(leaf: Leaf, words: set[str], tool: ToolDeclaration) -> bool:
+    if not words.isdisjoint(_ATTACHED):
+        return True
+    named = words.isdisjoint({"id", "ids", "type"}) and not words.isdisjoint(_PATH_WORDS | {"uri", "url"})
+    if leaf.owner in _ATTACHED:
+        return named
+    return named and tool.effect == "send" and tool.kind != "files" and not words.isdisjoint(_SENT_FILES)
+
+
+def _patched(text: str) -> Iterable[tuple[Use, str]]:
+    """The files that a patch changes; nothing of a text that is none."""
+    if not _PATCH.match(text):
+        return
+    for verb, path in _PATCHED.findall(text):
+        yield ("deletes" if verb == "Delete File" else "writes"), path
 
 
 def _add_code(files: Files, text: str) -> None:
@@ -92,15 +128,15 @@ def _add_code(files: Files, text: str) -> None:
 
 def _uses(leaf: Leaf, value: str, tool: ToolDeclaration, moves: bool) -> Iterable[Use]:
     words = set(leaf.key.split())
-    if not words.isdisjoint(_ATTACHED) or (
-        leaf.owner in _ATTACHED and not words.isdisjoint(_PATH_WORDS | {"uri", "url"})
-    ):
-        return ("reads",) if looks_like_path(value) or not words.isdisjoint(_PATH_WORDS) else ()
+    if _is_attached(leaf, words, tool):
+        is_file = looks_like_path(value) or not words.isdisjoint(_PATH_WORDS) or _FILE_NAME.fullmatch(value)
+        return ("reads",) if is_file else ()
     if tool.kind not in _WITH_PATHS:
         return ("names",) if not words.isdisjoint(_PATH_WORDS) and looks_like_path(value) else ()
     named = not words.isdisjoint(_PATH_WORDS)
     source, target = not words.isdisjoint(_FROM), not words.isdisjoint(_TO)
-    if not named and not looks_like_path(value):
+    moved = moves and tool.kind == "files" and (source or target)
+    if not named and not moved and not looks_like_path(value):
         return ()
     if not named and not source and not target:
         is_uri = bool(words & {"uri", "url", "location", "resource"}) and value.lower().startswith("file:")
