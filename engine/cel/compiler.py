@@ -98,7 +98,7 @@ class _Compiler:
             case Has(target=target):
                 return self._has(target)
             case Logic(operator=sign, terms=terms):
-                return logic_of(sign, [self.compile(term) for term in terms])
+                return logic_of(sign, [self.compile(terms[0]), *map(self._later, terms[1:])])
             case Subscript(target=target, index=index):
                 return self._index(target, index)
             case ListOf(items=items):
@@ -232,6 +232,18 @@ class _Compiler:
         self.metered = True
         return lambda scope: equal(left(scope), right(scope), scope[METER])
 
+    def _later(self, term: Expr) -> Run:
+        """An operand behind the first; in a loop it pays for itself when it is reached."""
+        run, cost = self.compile(term), _cost(term)
+        if not self._loops:
+            return run
+
+        def later(scope: Scope) -> Json:
+            spend(scope[METER], cost)
+            return run(scope)
+
+        return later
+
     def _membership(self, left: Run, right: Run) -> Run:
         if isinstance(right, Constant) and right.value.__class__ is list:
             scalars = [each for each in right.value if each.__class__ not in (list, dict)]
@@ -341,9 +353,13 @@ class _Compiler:
 
 
 def _cost(node: Expr) -> int:
-    """Steps of evaluating a node once, texts and inner macros aside: they pay for themselves."""
+    """Steps of evaluating a node once. Texts, inner macros and operands behind a first pay for themselves."""
     if isinstance(node, Macro):
         return 1 + _cost(node.over)
+    if isinstance(node, Logic):
+        return 1 + _cost(node.terms[0])
+    if isinstance(node, ListOf) and all(isinstance(each, Literal) for each in node.items):
+        return 1  # made once, and looked up at once
     return 1 + sum(map(_cost, parts(node)))
 
 

@@ -178,7 +178,7 @@ class Facts(msgspec.Struct, eq=False):
 
     def is_partial(self, root: str, member: str) -> bool:
         """Whether a computed member is known only in part, since the call goes beyond a bound."""
-        return self._derived().value(root, member)[1]
+        return self.derived().value(root, member)[1]
 
     def scope(self, members: Iterable[tuple[str, str]]) -> Mapping[str, Json]:
         """The document with computed members beside its roots, for expressions: (root, member) each."""
@@ -186,7 +186,7 @@ class Facts(msgspec.Struct, eq=False):
         for root in MEMBERS:
             scope.pop(root, None)
         for root, member in members:
-            value, _ = self._derived().value(root, member)
+            value, _ = self.derived().value(root, member)
             held = scope.setdefault(root, {})
             if value is not None:
                 held[member] = value
@@ -195,10 +195,11 @@ class Facts(msgspec.Struct, eq=False):
     def _shown(self, path: Path) -> Mapping[str, Json]:
         """What a field condition sees: an empty list is missing."""
         member = path.segments[0]
-        value, _ = self._derived().value(path.root, member)
+        value, _ = self.derived().value(path.root, member)
         return {} if value is None or value == [] else {path.root: {member: value}}
 
-    def _derived(self) -> Derivation:
+    def derived(self) -> Derivation:
+        """What is worked out of the call, made once."""
         derivation = self._derivation
         if derivation is None:
             derivation = self._derivation = Derivation(self.document, self.tools)

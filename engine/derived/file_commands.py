@@ -160,7 +160,7 @@ def _by_table(name: str, command: Command) -> Uses:
         yield from _all("reads", [word for word in files if len(word) <= 4_096 and not word.isdigit()])
         if any(re.match(r"-i|--in-place|-pi|-ni", option) for option in command.options):
             yield from _all("writes", files)
-        yield from _pointed(command.options)
+        yield from _pointed(_without_configuration(name, command.options))
         for word in command.words if interprets else ():
             yield from paths_in_code(word)
     else:

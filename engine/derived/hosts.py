@@ -63,6 +63,8 @@ _NO_HOST: Final = word_set("file data mailto javascript about blob urn jdbc sqli
 _PROXY: Final = re.compile(r"\b(?:https?|ftp|all|rsync|socks)_proxy\s*=\s*([^\s;&|]+)", re.IGNORECASE)
 """A variable that sends what a program fetches elsewhere."""
 _QUOTING: Final = re.compile(r"[\"'\\`]")
+_QUOTING_PROGRAMS: Final = word_set("echo printf grep egrep fgrep rg ag sed awk")
+"""Programs whose words are text: a URL in them is no place that they go to."""
 _SERVED: Final = word_set(
     "psql pg_dump pg_dumpall pg_restore pg_isready createdb dropdb mysql mysqldump mysqladmin mariadb "
     "mariadb-dump redis-cli mongo mongosh mongodump ldapsearch"
@@ -181,6 +183,8 @@ def places_of(leaves: Sequence[Leaf], commands: Iterable[Command], tool: ToolDec
     """Where a call goes."""
     places = Places()
     carries = tool.kind in _CARRIERS
+    commands = list(commands)
+    quotes = tool.kind == "shell" and any(_only_quotes(each.program, each.words) for each in commands)
     for leaf in leaves:
         text = leaf.value
         if places.hosts.partial or places.urls.partial:
@@ -191,12 +195,14 @@ def places_of(leaves: Sequence[Leaf], commands: Iterable[Command], tool: ToolDec
         named = not _HOST_WORDS.isdisjoint(words) and _NOT_HOSTS.isdisjoint(words)
         if named:
             places.named(text)
-        elif not carries:
+        elif not carries and not quotes:
             places.within(text)
     runs = False
     for command in commands:
         runs = True
         _of_command(command, places)
+        for text in command.inputs:
+            places.within(text)
     if runs:
         for leaf in leaves:
             if isinstance(leaf.value, str):
@@ -209,7 +215,7 @@ def _of_command(command: Command, places: Places) -> None:
     for _, target in command.redirections:
         if device := _DEVICE.fullmatch(target):
             places.hosts.add(host_of(device[1]))
-    for word in command.words:
+    for word in () if _only_quotes(name, command.words) else command.words:
         if word.startswith("\\") or not places.whole(_GIVEN.sub("", word, count=1)):
             places.within(word)
         places.proxies(word)
@@ -241,6 +247,10 @@ def _of_command(command: Command, places: Places) -> None:
         for word in command.words:
             if "/" in word or "login" in command.words:
                 places.host(word)
+
+
+def _only_quotes(name: str, words: Sequence[str]) -> bool:
+    return name in _QUOTING_PROGRAMS or (name == "git" and not {"commit", "tag", "grep"}.isdisjoint(words))
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:

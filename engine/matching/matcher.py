@@ -21,7 +21,7 @@ Knows nothing of precedence, rate limits, files or digests.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from engine.conditions.compiled import CompiledCondition, check_policy, compile_condition
@@ -69,6 +69,15 @@ class CompiledPolicy:
     """It is asked about outcomes, and about nothing else."""
     values: bool = False
     """It asks where values were first seen."""
+    order: tuple[CompiledCondition, ...] = field(init=False)
+    """The conditions as they are evaluated."""
+
+    def __post_init__(self) -> None:
+        # From the last: people name the tool first, which is what the index has looked at already.
+        # Expressions come at the end, since all of a call share what effort there is.
+        order = list(reversed(self.conditions))
+        order.sort(key=lambda each: each.operator is None)
+        object.__setattr__(self, "order", tuple(order))
 
     @classmethod
     def of(
@@ -111,8 +120,7 @@ class CompiledPolicy:
         if self.after is not None and not self.after.holds(facts):
             return False
         fault: Verdict = True
-        # From the last: people name the tool first, which is what the index has looked at already.
-        for condition in reversed(self.conditions):
+        for condition in self.order:
             verdict = condition.evaluate(facts)
             if verdict is not True:
                 if verdict is False:

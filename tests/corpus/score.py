@@ -1,6 +1,6 @@
 """What the shipped presets do to ordinary and to dangerous calls: `python -m tests.corpus.score [--calls]`.
 
-Reads the calls of `tests/corpus`, one JSON object a line (`tool`, `inputPayload`, `why`). The halves `written`
+Reads the calls of `tests/corpus`, one JSON object a line. The halves `written`
 are those that the presets were written with, the halves `held` were written afterwards by others. Counts, for
 each pack and for everything on, the ordinary calls that are blocked, held and warned of, and the dangerous
 ones that are missed. Policies with a rate limit say nothing of single calls and are left out.
@@ -26,7 +26,7 @@ from tests.harness.places import CORPUS, SHIPPED
 
 HALVES: Final = ("written", "held")
 EVERYTHING: Final = "everything"
-PARAMETERS: Final[dict[str, Json]] = {"companyDomains": ["acme.com"]}
+PARAMETERS: Final[dict[str, Json]] = {"companyDomains": ["acme.com"], "trustedHosts": ["acme.com"]}
 """The organisation whose calls these are."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,14 @@ import pytest
 import yaml
 
 from engine.conditions.compiled import CompiledCondition, compile_condition
-from engine.conditions.examples import call_of, outcome
+from engine.conditions.examples import call_of
+from engine.derived.facts import Facts
 from engine.documents.policy import load_policy, load_policy_test, policy_from_json
 from engine.documents.presets import Pack, Preset, instantiate, load_pack, load_preset
 from engine.matching.decision import decide
 from engine.matching.ruleset import Ruleset
 from engine.model import Policy, ToolCall
+from tests.corpus.score import tool_sets
 from tests.harness.places import CORPUS, ROOT
 
 POLICIES = ROOT / "policies.d"
@@ -55,8 +57,16 @@ def library() -> tuple[CompiledPolicy, ...]:
 
 
 @cache
+def everything() -> Ruleset:
+    """The library as a set in force, without what limits rates."""
+    policies = (policy for policy, _ in library() if policy.rate_limit is None)
+    return Ruleset.build(policies, tools=tool_sets())
+
+
+@cache
 def shipped() -> Ruleset:
-    return Ruleset.build(load_policy(path.read_bytes(), relative(path)).policy for path in POLICY_FILES)
+    policies = (load_policy(path.read_bytes(), relative(path)).policy for path in POLICY_FILES)
+    return Ruleset.build(policies, tools=tool_sets())
 
 
 @cache
@@ -65,13 +75,10 @@ def benign() -> tuple[ToolCall, ...]:
     return tuple(ToolCall.of(**json.loads(line)) for line in lines)
 
 
-def matching(call: ToolCall, rules: Iterable[CompiledPolicy], action: str) -> list[str]:
+def matching(call: ToolCall, action: str) -> list[str]:
     """The presets of that action that match; those with a rate limit act only on the calls beyond it."""
-    return [
-        policy.policy_id
-        for policy, conditions in rules
-        if policy.action == action and policy.rate_limit is None and outcome(policy, conditions, call)[0]
-    ]
+    matches = everything().evaluate(call).matches
+    return [match.policy.policy_id for match in matches if match.policy.action == action]
 
 
 def respellings(command: str) -> Iterator[str]:
@@ -159,13 +166,11 @@ def test_names_are_unique_because_reasons_show_them() -> None:
     assert len(names) == len(set(names))
 
 
-def test_shell_presets_agree_on_what_a_shell_tool_is() -> None:
-    families = {
-        policy.conditions[0].value
-        for policy, _ in library()
-        if presets()[policy.policy_id].category == "shell"
-    }
-    assert len(families) == 1
+def test_presets_know_tools_by_their_sets_and_not_by_spellings() -> None:
+    spelled = [
+        policy.policy_id for policy, _ in library() if any(c.field == "toolName" for c in policy.conditions)
+    ]
+    assert [each for each in spelled if presets()[each].category != "integrity"] == []
 
 
 @pytest.mark.parametrize("path", POLICY_FILES, ids=relative)
@@ -201,15 +206,13 @@ def test_shipped_policy_tests_hold(path: Path) -> None:
 def test_benign_corpus_is_large_and_no_blocking_preset_stops_any_of_it() -> None:
     assert len(benign()) >= 1000
     stopped = [
-        (names, call.document["inputPayload"])
-        for call in benign()
-        if (names := matching(call, library(), "block"))
+        (names, call.document["inputPayload"]) for call in benign() if (names := matching(call, "block"))
     ]
     assert stopped == []
 
 
 def test_approval_presets_hold_under_a_twentieth_of_benign_calls() -> None:
-    held = [call for call in benign() if matching(call, library(), "require_approval")]
+    held = [call for call in benign() if matching(call, "require_approval")]
     assert len(held) < 0.05 * len(benign())
 
 
@@ -222,7 +225,7 @@ def test_shipped_policies_let_benign_calls_pass() -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind["kind"])
 def test_respellings_of_destructive_commands(kind: dict[str, Any]) -> None:
     assert len(kind["caught"]) >= 20
-    missed = [command for command in kind["caught"] if not matching(shell(command), library(), "block")]
+    missed = [command for command in kind["caught"] if not matching(shell(command), "block")]
     assert missed == []
 
 
@@ -230,7 +233,7 @@ def test_respellings_of_destructive_commands(kind: dict[str, Any]) -> None:
 def test_every_general_respelling_is_caught(kind: dict[str, Any]) -> None:
     spelled = [each for command in kind["caught"][:2] for each in respellings(command)]
     assert len(spelled) >= 70
-    assert [each for each in spelled if not matching(shell(each), library(), "block")] == []
+    assert [each for each in spelled if not matching(shell(each), "block")] == []
 
 
 SECRETIVE = (
@@ -251,40 +254,54 @@ SECRETIVE = (
 def test_respellings_of_commands_after_secrets_are_caught(command: str) -> None:
     spelled = list(respellings(command))
     assert len(spelled) >= 35
-    assert [each for each in spelled if not matching(shell(each), library(), "block")] == []
+    assert [each for each in spelled if not matching(shell(each), "block")] == []
 
 
 def test_a_command_that_cannot_be_read_to_its_end_is_held_and_proves_nothing() -> None:
     for command in ("x;" * 5000 + "rm -rf /", "eval " * 30 + "'rm -rf /'", "a=$a$a;" * 40 + "r''m -rf /"):
-        assert "sh-unreadable" in matching(shell(command), library(), "require_approval")
+        assert "sh-unreadable" in matching(shell(command), "require_approval")
         # No other policy can say that the command is harmless: the condition is an error, which matches.
-        assert "sh-delete-root" in matching(shell(command), library(), "block")
+        assert "sh-delete-root" in matching(shell(command), "block")
 
 
 def test_no_preset_is_slow_on_a_hostile_mebibyte() -> None:
     slow = []
     for piece in HOSTILE:
         call = shell((piece * (1 + (1 << 20) // len(piece)))[: 1 << 20])
+        derived = Facts(call.document, everything().tools).derived()
         for policy, conditions in library():
-            if all(spent(policy, conditions, call) >= 0.05 for _ in range(5)):  # once may be chance
+            tries = (Facts(call.document, everything().tools, derived) for _ in range(5))
+            if all(spent(first_that_fails, conditions, each) >= 0.05 for each in tries):  # once may be chance
                 slow.append((policy.policy_id, piece))
+        assert any(spent(everything().evaluate, call) < 2 for _ in range(5))
     assert slow == []
 
 
 HOSTILE = ("kill -1 ", "rm -rf /x ", "a;", "curl x | ", "'", "x", "/dev/sda > ")
 
 
-def spent(policy: Policy, conditions: list[CompiledCondition], call: ToolCall) -> float:
+def first_that_fails(conditions: list[CompiledCondition], facts: Facts) -> object:
+    return next((each for each in conditions if each.evaluate(facts) is False), None)
+
+
+def spent(work: Callable[..., object], *given: object) -> float:
     start = time.process_time()
-    outcome(policy, conditions, call)
+    work(*given)
     return time.process_time() - start
+
+
+def test_a_long_script_of_ordinary_commands_passes() -> None:
+    lines = [
+        f"git add src/file{n}.py && npm test -- case{n} | tail -{n + 1} > logs/{n}.txt" for n in range(120)
+    ]
+    assert everything().evaluate(shell("\n".join(lines))).matches == []
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind["kind"])
 def test_gaps_are_listed_honestly(kind: dict[str, Any]) -> None:
     gaps = [*kind["held"], *kind["notCaught"]]
-    assert [command for command in gaps if matching(shell(command), library(), "block")] == []
-    unseen = [c for c in kind["held"] if not matching(shell(c), library(), "require_approval")]
+    assert [command for command in gaps if matching(shell(command), "block")] == []
+    unseen = [c for c in kind["held"] if not matching(shell(c), "require_approval")]
     assert unseen == []
 
 

@@ -1,0 +1,34 @@
+"""What the shipped presets promise on the calls of the corpus: see `score`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.corpus.score import EVERYTHING, HALVES, calls, outcome, packs, ruleset, score, singled_out
+
+WRITTEN = {"benign": 220, "dangerous": 170}
+"""The least calls of the half that the presets were written with."""
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_the_corpus_is_large_and_no_call_stands_in_it_twice(kind: str) -> None:
+    documents = [repr(each.call.document) for half in HALVES for each in calls(kind, half)]
+    assert len(calls(kind, "written")) >= WRITTEN[kind]
+    assert len(set(documents)) == len(documents)
+    assert all(each.why for half in HALVES for each in calls(kind, half))
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_ordinary_calls_are_left_alone(half: str) -> None:
+    chosen = calls("benign", half)
+    for pack_id in packs():
+        assert score(pack_id, chosen).share("block") == 0, list(singled_out())
+    assert score("starter", chosen).share("require_approval") <= 0.03
+    assert score(EVERYTHING, chosen).touched <= 0.08
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_dangerous_calls_are_seen(half: str) -> None:
+    chosen = calls("dangerous", half)
+    missed = [each for each in chosen if outcome(ruleset(EVERYTHING), each.call)[0] == "allow"]
+    assert len(missed) <= 0.1 * len(chosen), list(singled_out())
