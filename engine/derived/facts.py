@@ -174,7 +174,7 @@ class Facts(msgspec.Struct, eq=False):
     @property
     def memory(self) -> RunMemory:
         """What the run went through before."""
-        return self._derived().memory
+        return self.derived().memory
 
     def is_partial(self, root: str, member: str) -> bool:
         """Whether a computed member is known only in part, since the call goes beyond a bound."""

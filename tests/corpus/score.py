@@ -21,12 +21,18 @@ from engine.documents.presets import Pack, Preset, instantiate, load_pack, load_
 from engine.documents.tool_sets import load_tool_set
 from engine.matching.decision import decide
 from engine.matching.ruleset import Ruleset
-from engine.model import Action, Json, Policy, ToolCall, ToolSet
+from engine.model import Action, Json, OrganisationSettings, ToolCall, ToolSet
 from tests.harness.places import CORPUS, SHIPPED
 
 HALVES: Final = ("written", "held")
 EVERYTHING: Final = "everything"
-PARAMETERS: Final[dict[str, Json]] = {"companyDomains": ["acme.com"], "trustedHosts": ["acme.com"]}
+SETTINGS: Final = OrganisationSettings(
+    {
+        "companyDomains": ["acme.com"],
+        "currencies": ["EUR", "USD", "GBP"],
+        "trustedHosts": ["localhost", "127.0.0.1", "::1", "acme.com"],
+    }
+)
 """The organisation whose calls these are."""
 
 
@@ -86,13 +92,10 @@ def packs() -> dict[str, Pack]:
 @cache
 def ruleset(pack_id: str) -> Ruleset:
     """The policies of a pack for single calls, in force together."""
-    policies = (policy_of(presets()[preset]) for preset in packs()[pack_id].presets)
-    return Ruleset.build((each for each in policies if each.rate_limit is None), tools=tool_sets())
-
-
-def policy_of(preset: Preset) -> Policy:
-    chosen = {name: value for name, value in PARAMETERS.items() if name in preset.parameters}
-    return policy_from_json(instantiate(preset, chosen, preset.preset_id))
+    chosen = (presets()[preset] for preset in packs()[pack_id].presets)
+    policies = (policy_from_json(instantiate(each, {}, each.preset_id)) for each in chosen)
+    alone = (each for each in policies if each.rate_limit is None)
+    return Ruleset.build(alone, tools=tool_sets(), settings=SETTINGS)
 
 
 def outcome(rules: Ruleset, call: ToolCall) -> tuple[Action, list[str]]:
