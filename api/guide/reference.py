@@ -44,7 +44,8 @@ AGENT_EVENTS: Final = {
     ),
     "run.failed": ("`cancelApprovals`", "the same"),
     "tool.called": (
-        "`toolCallId`, `toolName`, `inputPayload`, `actionHint`, `reason`, `agentContext`, `userToken`",
+        "`toolCallId`, `toolName`, `inputPayload`, `actionHint`, `toolAnnotations`, `reason`, "
+        "`agentContext`, `userToken`",
         "**decided**",
     ),
     "tool.completed": (

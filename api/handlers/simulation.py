@@ -14,9 +14,10 @@ from api.http.problems import invalid, not_found
 from api.http.route import REVIEWER, Route
 from api.store import recorded_calls
 from engine.analysis import backtest, simulation
-from engine.derived.tools import Tools
+from engine.conditions.settings import missing, reads, told
+from engine.derived.tools import ANNOTATIONS
 from engine.documents.policy import policy_as_json, policy_from_json
-from engine.errors import DocumentError
+from engine.errors import DocumentError, Problem
 from engine.matching.ruleset import Ruleset
 from engine.model import BEFORE, ROOTS, Policy, ToolCall
 
@@ -29,12 +30,12 @@ async def simulate(caller: Caller, values: Values, context: Context) -> Reply:
 def _simulate(caller: Caller, body: dict[str, Any], context: Context) -> dict[str, Any]:
     organisation_id = caller.organisation_id
     context.store.read_here(context.catch_up)
-    call = ToolCall.of(**{root: body[root] for root in (*ROOTS, BEFORE) if root in body})
+    call = ToolCall.of(**{root: body[root] for root in (*ROOTS, BEFORE, ANNOTATIONS) if root in body})
     ruleset = _as_of(organisation_id, body["asOf"], context) if "asOf" in body else None
     if ruleset is None:
         ruleset = context.live.ruleset(organisation_id)
     if "policy" in body:
-        draft = _draft(organisation_id, body["policy"], ruleset.tools)
+        draft = _draft(organisation_id, body["policy"], ruleset)
         ruleset = ruleset.changed({draft.policy_id: draft}, ruleset.revision)
     return simulation.simulate(
         ruleset,
@@ -44,10 +45,15 @@ def _simulate(caller: Caller, body: dict[str, Any], context: Context) -> dict[st
     )
 
 
-def _draft(organisation_id: str, body: dict[str, Any], tools: Tools) -> Policy:
+def _draft(organisation_id: str, body: dict[str, Any], ruleset: Ruleset) -> Policy:
     """An unsaved policy; it counts whether or not it is enabled, since that is what one wants to know."""
+    sent = {**body, "enabled": True}
     try:
-        return policy_from_json({**body, "enabled": True}, organisation_id=organisation_id, tools=tools)
+        draft = policy_from_json(sent, organisation_id=organisation_id, tools=ruleset.tools)
+        if lacking := missing(reads(draft), ruleset.settings):
+            message = f"it would be inactive until {told(lacking)}"
+            raise DocumentError([Problem(message, "/matchConditions", "missing_setting")])
+        return draft
     except DocumentError as error:
         raise DocumentError(
             replace(problem, pointer=f"/policy{problem.pointer}") for problem in error.problems
@@ -89,7 +95,7 @@ def _backtest(caller: Caller, body: dict[str, Any], context: Context) -> dict[st
     elif "changes" in body:
         raise invalid("/changes", "`changes` goes with `policyId`")
     else:
-        draft = _draft(organisation_id, body["policy"], old.tools)
+        draft = _draft(organisation_id, body["policy"], old)
     new = old.changed({draft.policy_id: draft}, old.revision)
     times = {name: _time(body, name) for name in ("since", "until")}
     limit = body.get("limit", 10_000)

@@ -248,7 +248,7 @@ def _ready(
         "key": {"id": caller.key_id, "scopes": list(caller.scopes)},
         **facts,
     }
-    for name in ("actionHint", "reason", "agentContext"):
+    for name in ("actionHint", "reason", "agentContext", "toolAnnotations"):
         if name in metadata:
             document[name] = metadata[name]
     digest = payload_digest(metadata["toolName"], payload) + principal(facts, caller.scopes)

@@ -20,7 +20,7 @@ FLOW: Final = "flow"
 OF_THE_RUN: Final = True
 """Stands for the facts of its run in the row of a call."""
 
-ASSERTED: Final[tuple[str, ...]] = ("actionHint", "agentContext", "reason")
+ASSERTED: Final[tuple[str, ...]] = ("actionHint", "agentContext", "reason", "toolAnnotations")
 """The agent's own words on an event."""
 
 _decode = msgspec.json.decode

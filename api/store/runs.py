@@ -48,6 +48,7 @@ class _Facts(msgspec.Struct):
     agentContext: msgspec.Raw = msgspec.Raw()  # noqa: N815
     reason: msgspec.Raw = msgspec.Raw()
     actionHint: msgspec.Raw = msgspec.Raw()  # noqa: N815
+    toolAnnotations: msgspec.Raw = msgspec.Raw()  # noqa: N815
 
     def asserted(self, whole: bool) -> dict[str, Any]:
         """The agent's own words, or how many bytes of them there are."""

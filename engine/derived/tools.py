@@ -26,6 +26,9 @@ MOST_REMEMBERED: Final = 4_096
 
 _OWNER: Final = re.compile(r"__|[./:]")
 
+ANNOTATIONS: Final = "toolAnnotations"
+"""The root of a call that holds what the tool's server says of it, as MCP has it. No condition names it."""
+
 UNDECLARED: Final = ToolDeclaration(())
 """What is known of a tool that nobody declared."""
 
@@ -75,8 +78,15 @@ def of_tool(tools: Tools, document: Mapping[str, Json], member: str) -> str:
         return words_of(name) if isinstance(name, str) else ""
     tool = tools.declared(name) if isinstance(name, str) else UNDECLARED
     if member == "effect":
-        return tool.effect
+        return "delete" if tool is UNDECLARED and _is_destructive(document) else tool.effect
     return tool.kind or (UNKNOWN_KIND if tool is UNDECLARED else "other")
+
+
+def _is_destructive(document: Mapping[str, Json]) -> bool:
+    """Whether the tool's server says that it destroys. Annotations are the agent's word, so they fill in only
+    what nobody declared, and only to what is stricter: that a tool just reads is not believed."""
+    said = document.get(ANNOTATIONS)
+    return isinstance(said, dict) and said.get("destructiveHint") is True
 
 
 def named(pattern: str) -> Callable[[str], bool]:
