@@ -1,13 +1,15 @@
 """The money a call moves: what `derived.amount` and `derived.currency` show.
 
 Only of tools that pay, and of those that nobody declared. Amounts under one key are summed, since many small
-payments in one call are one large one; of several keys the greatest sum counts. Knows nothing of policies.
+payments in one call are one large one, and a negative one among them takes nothing from the others; of
+several keys the greatest sum counts. Knows nothing of policies.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from math import isfinite, isinf
 from typing import Final
 
 from engine.derived.payload import Leaf
@@ -44,7 +46,7 @@ def amount_of(leaves: Sequence[Leaf], tool: ToolDeclaration) -> tuple[Json, str 
     """Amount and currency; None for what is not there, `UNREADABLE` for an amount that cannot be read."""
     if tool is not UNDECLARED and tool.kind != "payments" and tool.effect != "pay":
         return None, None
-    sums: dict[tuple[str, str], float] = {}
+    found: dict[tuple[str, str], list[float]] = {}
     currencies: dict[str, None] = {}
     unreadable = False
     for leaf in leaves:
@@ -56,16 +58,23 @@ def amount_of(leaves: Sequence[Leaf], tool: ToolDeclaration) -> tuple[Json, str 
             if number is None:
                 unreadable = True
             else:
-                place = (leaf.owner, leaf.key)
-                sums[place] = sums.get(place, 0) + (number if words.isdisjoint(_MINOR) else number / 100)
+                parts = found.setdefault((leaf.owner, leaf.key), [])
+                parts.append(number / (1 if words.isdisjoint(_MINOR) else 100))
     currencies.pop("", None)
     currency = next(iter(currencies)) if len(currencies) == 1 else "mixed" if currencies else None
-    if unreadable:
+    greatest = max(map(_moved, found.values()), key=abs, default=0)
+    if unreadable or isinf(greatest):
         return UNREADABLE, currency
-    if not sums:
+    if not found:
         return None, None
-    greatest = max(sums.values(), key=abs)
     return (int(greatest) if abs(greatest) < 2**53 and greatest == int(greatest) else greatest), currency
+
+
+def _moved(parts: list[float]) -> float:
+    """What amounts under one key come to: of some below zero and some above at least each of them."""
+    if max(parts) <= 0:
+        return sum(parts)
+    return max(abs(sum(parts)), sum(part for part in parts if part > 0), -min(parts))
 
 
 def _is_amount(leaf: Leaf, words: set[str]) -> bool:
@@ -97,14 +106,14 @@ def _number(value: Json, currencies: dict[str, None]) -> int | float | None:
 
 
 def _plain(digits: str) -> str:
-    """Without the separators of thousands, the decimal mark as a point. A lone comma before three digits
-    parts thousands."""
+    """Without the separators of thousands, the decimal mark as a point. A lone comma is one before one or two
+    digits; before more, the greater number counts."""
     digits = re.sub(r"[' _]", "", digits).rstrip(".,")
     point, comma = digits.rfind("."), digits.rfind(",")
     if point >= 0 and comma >= 0:
         thousands, mark = (",", ".") if point > comma else (".", ",")
         return digits.replace(thousands, "").replace(mark, ".")
-    if digits.count(",") == 1 and len(digits) - comma != 4:
+    if digits.count(",") == 1 and len(digits) - comma < 4:
         return digits.replace(",", ".")
     digits = digits.replace(",", "")
     return digits if digits.count(".") <= 1 else digits.replace(".", "")
@@ -114,7 +123,6 @@ def _bounded(number: int | float | None) -> int | float | None:
     if number is None:
         return None
     try:
-        float(number)
+        return number if isfinite(number) else None
     except OverflowError:
         return None
-    return number

@@ -20,7 +20,7 @@ from itertools import product
 from typing import Final
 
 from engine.fields.computed import UNREADABLE
-from engine.fields.json_text import opened
+from engine.fields.json_text import Readings, opened
 from engine.fields.scalars import text_of
 from engine.fields.words import word_set
 from engine.model import Json
@@ -124,7 +124,7 @@ class _Payload:
         plain = not any(isinstance(item, (dict, list)) for item in value)
         if key in PROSE and not plain:
             key = ""
-        if key in PROSE or key in _SCRIPT_LISTS or not value:
+        if isinstance(value, Readings) or key in PROSE or key in _SCRIPT_LISTS or not value:
             pass
         elif plain:
             words = [text_of(word) for word in value]

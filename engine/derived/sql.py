@@ -14,6 +14,7 @@ import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any, Final
 
 from engine.derived.commands import Command
@@ -41,14 +42,14 @@ _FIRST: Final = (
     r"|handler|xa|prepare|table\s+[\w.\"]+\s*(?=;|\Z))(?!\w)"
 )
 _BEGINS: Final = re.compile(
-    rf"(?:\A{_GAP}*+|(?<!{_GAP})(?=[\s(\ufeff]*;){_GAP}++|(?:\*/|/\*!\d*+){_GAP}*+){_FIRST}", re.IGNORECASE
+    rf"(?:\A{_GAP}*+|(?<!{_GAP})(?=[\s(\ufeff]*;){_GAP}++|(?:\*/|/\*M?!\d*+){_GAP}*+){_FIRST}", re.IGNORECASE
 )
 """A statement at the beginning, behind a semicolon or behind a comment. No gap is gone through twice."""
 _BEGINS_A_LINE: Final = re.compile(rf"(?<!{_GAP})(?=[\s(;\ufeff]*[\n\r]){_GAP}++{_FIRST}", re.IGNORECASE)
 _LINE_COMMENT: Final = re.compile(r"--|#")
-_OTHERWISE: Final = re.compile(r"[\\`#]|--(?!\s)|/\*!|\btemporary\b", re.IGNORECASE)
+_OTHERWISE: Final = re.compile(r"[\\`#]|--(?!\s)|/\*M?!|\btemporary\b", re.IGNORECASE)
 _BRACKETED: Final = re.compile(r"\[[A-Za-z_]|(?<![\w$])#[A-Za-z_#]")
-_CONDITIONAL: Final = re.compile(r"/\*!\d*+((?:[^*]|\*(?!/))*+)(?:\*/|\Z)")
+_CONDITIONAL: Final = re.compile(r"/\*M?!\d*+((?:[^*]|\*(?!/))*+)(?:\*/|\Z)")
 _CLIENTS: Final = word_set(
     "psql mysql mariadb sqlite3 sqlite sqlcmd bq duckdb clickhouse-client snowsql usql pgcli mycli"
 )
@@ -132,7 +133,7 @@ def statements_of(texts: Iterable[str]) -> tuple[list[Json], bool]:
         if room < 0:
             return list(found.values()), True
         try:
-            # what stands in /*! */ is run by MySQL, and by MySQL of some version alone
+            # what stands in /*! */ is run by MySQL, in /*M! */ by MariaDB, and by some versions alone
             for read in dict.fromkeys(_CONDITIONAL.sub(kept, text) for kept in (r" \1 ", " ")):
                 for entry in _entries(_PREPARED.sub(r"\1 ", _EXPLAINED.sub(r"\1 ", read)), steps):
                     found[repr(entry)] = entry
@@ -189,8 +190,10 @@ def _of_statement(node: Any, temporary: set[str]) -> dict[str, Json]:
 
     verb = _VERBS.get(node.key, node.key)
     if isinstance(node, exp.Command):
-        words = f"{node.this} {node.args.get('expression') or ''}".lower().split()
-        return entry(words[0], thing=words[1] if words[1:] and words[1].isalpha() else "")
+        said = node.args.get("expression") or ""
+        words = f"{node.this} {said.name if isinstance(said, exp.Literal) else said}".lower().split()
+        thing = words[1] if words[1:] and words[1].isalpha() else ""
+        return entry(words[0], _renamed(words) if words[0] == "rename" else (), thing=thing)
     if isinstance(node, (exp.Condition, exp.Alias)) and not isinstance(node, exp.Query):
         return entry(UNKNOWN)
     if isinstance(node, (exp.Create, exp.Drop, exp.Alter, exp.TruncateTable)):
@@ -202,11 +205,28 @@ def _of_statement(node: Any, temporary: set[str]) -> dict[str, Json]:
             properties is not None and properties.find(exp.TemporaryProperty) is not None
         )
         if thing == "table" and verb == "create":
-            (temporary.update if marked else temporary.difference_update)(names)
+            passes = marked and _is_surely_made(node)
+            (temporary.update if passes else temporary.difference_update)(names)
         passing = marked or _all_pass(names, temporary if thing == "table" else ())
         return entry(verb, names, temporary=passing, thing=thing)
     names = list(dict.fromkeys(_names(node)))
     return entry(verb, names, _is_limited(node), _all_pass(names, temporary))
+
+
+def _renamed(words: Sequence[str]) -> list[str]:
+    """The tables of `RENAME TABLE a TO b, c TO d`, which is read word by word."""
+    return [word.strip('`"') for word, following in pairwise(words) if following == "to"]
+
+
+def _is_surely_made(created: Any) -> bool:
+    """Whether nothing is seen for which a database would refuse a table, and go on with what follows."""
+    from sqlglot import exp
+
+    columns = [column.name.lower() for column in created.find_all(exp.ColumnDef)]
+    types = created.find_all(exp.DataType)
+    return len(columns) == len(set(columns)) and all(
+        each.this != exp.DataType.Type.USERDEFINED for each in types
+    )
 
 
 def _all_pass(names: Sequence[str], temporary: Collection[str]) -> bool:
@@ -242,10 +262,39 @@ def _names(node: Any) -> list[str]:
 
 def _is_limited(node: Any) -> bool:
     """Whether a condition that reads a column says which rows; `WHERE 1 = 1` says none."""
+    where = node.args.get("where")
+    return where is not None and _limits(where.this)
+
+
+def _limits(condition: Any, negated: bool = False) -> bool:
+    """Whether some rows may not meet a condition; of one that is `a OR b` both have to limit it. To compare
+    a thing with itself limits nothing, nor does a query within it that reads nothing outside."""
     from sqlglot import exp
 
-    where = node.args.get("where")
-    return where is not None and where.find(exp.Column) is not None
+    if isinstance(condition, (exp.Paren, exp.Not)):
+        return _limits(condition.this, negated ^ isinstance(condition, exp.Not))
+    if isinstance(condition, (exp.And, exp.Or)):
+        either = any if isinstance(condition, exp.And) is not negated else all
+        return either(_limits(part, negated) for part in condition.flatten(unnest=False))
+    if isinstance(condition, exp.Binary) and _is_same(condition.left, condition.right):
+        return False
+    within: list[Any] = []
+    for node in condition.walk(prune=lambda node: isinstance(node, exp.Query)):
+        if isinstance(node, exp.Column):
+            return True
+        if isinstance(node, exp.Query):
+            within.append(node)
+    tables = {table.alias_or_name.lower() for query in within for table in query.find_all(exp.Table)}
+    columns = (column for query in within for column in query.find_all(exp.Column))
+    return any(column.table and column.table.lower() not in tables for column in columns)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    from sqlglot import exp
+
+    if isinstance(one, exp.Column) and isinstance(other, exp.Column) and not (one.table and other.table):
+        return bool(one.name.lower() == other.name.lower())
+    return bool(one == other)
 
 
 def _parsed(text: str, dialect: str, steps: list[int]) -> list[Any] | None:

@@ -20,8 +20,8 @@ _NUMBER: Final = 400
 def opened(text: str) -> dict[str, Json] | list[Json] | None:
     """The object or list that a text is, if it is one; never raises, linear in the text.
 
-    A key that is there twice gives a list of objects, each with the first, second, ... value of each key:
-    which of them a tool reads is not known here.
+    A key that is there twice gives a list of objects: as a reader that takes the last value of each key has
+    it, as one that takes the first has it, and the values between. Which of them a tool reads is not known.
     """
     start = text[:1]
     if start not in ("{", "[", '"'):
@@ -42,17 +42,39 @@ def opened(text: str) -> dict[str, Json] | list[Json] | None:
 
 
 def _object(pairs: list[tuple[str, Json]]) -> Any:
-    found = dict(pairs)
-    if len(found) == len(pairs):
-        return found
-    objects: list[dict[str, Json]] = []
-    times: dict[str, int] = {}
+    last = dict(pairs)
+    if len(last) == len(pairs):
+        return last
+    values: dict[str, list[Json]] = {}
     for key, value in pairs:
-        turn = times[key] = times.get(key, -1) + 1
-        if turn == len(objects):
-            objects.append({})
-        objects[turn][key] = value
-    return objects
+        values.setdefault(key, []).append(value)
+    first = {key: each[0] for key, each in values.items() if len(each) > 1 or _is_plain(each[0])}
+    between: list[dict[str, Json]] = []
+    for key, each in values.items():
+        for at, value in enumerate(each[1:-1]):
+            if at == len(between):
+                between.append({})
+            between[at][key] = value
+    return Readings([last, first, *between])
+
+
+class Readings(list[Json]):
+    """The objects that one object may be read as."""
+
+
+def _is_plain(value: Json) -> bool:
+    """Whether a value may stand in two objects: nothing within it is doubled already.
+
+    INVARIANT: so opening makes a text at most twice as large, however deep objects lie in it.
+    """
+    stack = [value]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, Readings) or (isinstance(each, str) and "{" in each and ":" in each):
+            return False
+        if isinstance(each, (dict, list)):
+            stack.extend(each.values() if isinstance(each, dict) else each)
+    return True
 
 
 def _integer(digits: str) -> int | str:

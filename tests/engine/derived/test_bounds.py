@@ -163,6 +163,9 @@ HOSTILE: dict[str, Callable[[int], Any]] = {
     "json": lambda n: {"a": '{"a":' * n},
     "closed json": lambda n: {"a": "[" * n + "]" * n},
     "doubled keys": lambda n: {"a": "{" + ",".join(['"command":"rm x"'] * (n // 16)) + "}"},
+    "doubled keys within one another": lambda n: {
+        "a": '{"a":1,"a":1,"b":' * min(500, n // 20) + "1" + "}" * min(500, n // 20)
+    },
     "accents": lambda n: {"a": "a" + "\u0300\u0316" * (n // 2)},
     "percent": lambda n: {"a": "%41" * (n // 3)},
     "base64": lambda n: {"a": "QUFB" * (n // 4)},
@@ -352,7 +355,9 @@ def test_a_member_of_the_payload_is_the_text_that_it_is() -> None:
         ('{"a": 1}', {"a": 1}),
         (' \n["a"]', ["a"]),
         ('"{\\"a\\": 1}"', {"a": 1}),
-        ('{"a": 1, "a": 2, "b": 3}', [{"a": 1, "b": 3}, {"a": 2}]),
+        ('{"a": 1, "a": 2, "b": 3}', [{"a": 2, "b": 3}, {"a": 1, "b": 3}]),
+        ('{"a": 1, "a": 2, "a": 3}', [{"a": 3}, {"a": 1}, {"a": 2}]),
+        ('{"b": [{"c": 1, "c": 2}], "a": 1, "a": 2}', [{"b": [[{"c": 2}, {"c": 1}]], "a": 2}, {"a": 1}]),
         ('{"a": "x\ny"}', {"a": "x\ny"}),
         ('{"a": ' + "9" * 500 + "}", {"a": "9" * 500}),
         ("{a: 1}", None),

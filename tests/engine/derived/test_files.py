@@ -86,6 +86,17 @@ CALLS: list[tuple[str, Any, str, list[str]]] = [
     ("python_exec", {"code": "x = 1\nopen('/etc/shadow')"}, "reads", ["/etc/shadow"]),
     ("Bash", {"arguments": '{"command": "r\\u006d -rf /"}'}, "deletes", ["/"]),
     ("Bash", {"arguments": '{"command": "ls", "command": "rm -rf /"}'}, "deletes", ["/"]),
+    *(
+        ("Bash", {"arguments": "{" + members + "}"}, "deletes", ["/"])
+        for members in (  # either of two keys may be the one that counts
+            '"command": "echo", "command": "rm", "args": ["-rf", "/"]',
+            '"command": "echo", "args": ["-rf", "/"], "command": "rm"',
+            '"command": "rm", "args": ["-rf", "/"], "command": "echo"',
+            '"command": "rm", "args": ["-h"], "args": ["-rf", "/"], "z": 1',
+            '"command": "x", "command": "y", "command": "rm", "args": {"0": "-rf", "1": "/"}',
+            '"x": 1, "x": 2, "run": {"command": "echo", "command": "rm", "args": ["-rf", "/"]}',
+        )
+    ),
     ("Bash", {"a": '"{\\"command\\": \\"rm -rf /\\"}"'}, "deletes", ["/"]),
     ("Bash", {"command": "ls", "cwd": "/etc"}, "files", []),
     ("http_request", {"path": "/users/1"}, "reads", []),
