@@ -10,28 +10,33 @@ from __future__ import annotations
 
 import re
 from binascii import a2b_qp
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Final
 from urllib.parse import unquote
 
 import idna
 
-from engine.derived.payload import DistinctTexts, Leaf
+from engine.derived.payload import MOST_FOUND, DistinctTexts, Leaf
 from engine.derived.tools import UNDECLARED
 from engine.fields.computed import UNREADABLE
 from engine.fields.scalars import text_of
 from engine.fields.visible import composed
-from engine.fields.words import word_set
+from engine.fields.words import word_set, words_of
 from engine.model import ToolDeclaration
 from engine.shell.emulation import decode64
 
 _CERTAIN: Final = word_set(
     "cc bcc recipient recipients attendee attendees invitee invitees guest guests participant "
-    "participants addressee addressees mailto receiver receivers subscribers toaddresses tolist"
+    "participants addressee addressees mailto receiver receivers subscribers toaddresses tolist "
+    "rcpt rcpts grantee grantees"
 )
 """Words of a key, or of the key above it, that name recipients whatever the tool is."""
-_TO: Final = word_set("to email emails address addresses mail mails destination destinations forward share")
+_TO: Final = word_set(
+    "to email emails address addresses mail mails destination destinations forward share invite invites "
+    "member members notify copy copies"
+)
 """Words that name recipients where the tool sends."""
 _ADDRESSED: Final = word_set(
     "to channel channels channel id chat chat id conversation room phone number msisdn user username handle"
@@ -58,6 +63,14 @@ _ADDRESS: Final = re.compile(
 _PARTS: Final = re.compile(r"[,;\n\r]+")
 _SOURCE: Final = word_set("raw mime rfc822 eml header headers")
 """Words of keys under which a mail stands as it is sent, or its head; perhaps in base64."""
+_MAIL: Final = word_set("message mail email data payload")
+"""Words of keys under which a mail may stand too, if the text begins as one does."""
+_BEGINS_A_MAIL: Final = re.compile(
+    r"\s*(?:[\w-]{1,64}:.*\n)*?(?:subject|to|cc|bcc|from|date|mime-version)[ \t]*:", re.IGNORECASE
+)
+_FIELDS: Final = word_set("subject from sender reply replyto to cc bcc title name")
+"""Words of keys whose text becomes one line of the head of a mail; a line break in it begins the next."""
+_FORM: Final = re.compile(r"[\w.%+\[\]-]{1,64}=[^&\s]*(?:&[\w.%+\[\]-]{1,64}=[^&\s]*)*")
 _SENT_TO: Final = re.compile(
     r"^(?:resent-)?(?:to|cc|bcc)[ \t]*:(.*(?:\n[ \t].*)*)", re.IGNORECASE | re.MULTILINE
 )
@@ -70,10 +83,14 @@ def recipients_of(leaves: Sequence[Leaf], tool: ToolDeclaration) -> DistinctText
     """The recipients: addresses in lower case, with the domain as IDNA; of anything else its text."""
     found = DistinctTexts()
     sends = tool.kind in _SENDING or tool.effect == "send"
-    for leaf in leaves:
+    for leaf in _with_forms(leaves, found) if sends else leaves:
         if found.partial:
             break
-        if sends and isinstance(leaf.value, str) and _is_source(leaf):
+        if (
+            sends
+            and isinstance(leaf.value, str)
+            and _is_source(leaf.owner.split(), leaf.key.split(), leaf.value)
+        ):
             found.partial |= len(leaf.value) > LONGEST_LIST
             for recipient in _in_head(leaf.value[:LONGEST_LIST]):
                 found.add(recipient)
@@ -172,8 +189,26 @@ def _decoded(word: re.Match[str]) -> str:
         return word[0]
 
 
-def _is_source(leaf: Leaf) -> bool:
-    return not _SOURCE.isdisjoint(leaf.key.split()) or "raw" in leaf.owner.split()
+def _with_forms(leaves: Iterable[Leaf], found: DistinctTexts) -> Iterator[Leaf]:
+    """The leaves; of a text that is a form, `to=a%40b.example&subject=x`, its fields too."""
+    for leaf in leaves:
+        yield leaf
+        if isinstance(leaf.value, str) and _FORM.fullmatch(leaf.value):
+            fields = dict.fromkeys(leaf.value.split("&"))
+            found.partial |= len(fields) > MOST_FOUND
+            for field in islice(fields, MOST_FOUND):
+                name, _, value = field.replace("+", " ").partition("=")
+                above, _, key = unquote(name).replace("]", "").rpartition("[")
+                yield Leaf(words_of(above) or leaf.key, words_of(key), unquote(value))
+
+
+def _is_source(above: Sequence[str], words: Sequence[str], text: str) -> bool:
+    """Whether a text is a mail as it is sent, its head, or a field of it with more lines than one."""
+    if not _SOURCE.isdisjoint(words) or "raw" in above:
+        return True
+    if not _FIELDS.isdisjoint(words) and ("\n" in text or "\r" in text):
+        return True
+    return not _MAIL.isdisjoint(words) and _BEGINS_A_MAIL.match(text) is not None
 
 
 def _in_head(text: str) -> Iterator[str]:
@@ -183,7 +218,7 @@ def _in_head(text: str) -> Iterator[str]:
             text = decode64("".join(text.split()).encode()).decode(errors="replace")
         except ValueError:
             return
-    head, _, _ = text.replace("\r\n", "\n").lstrip().partition("\n\n")
+    head, _, _ = text.replace("\r\n", "\n").replace("\r", "\n").lstrip().partition("\n\n")
     for field in _SENT_TO.finditer(head):
         yield from _in(composed(field[1].replace("\n", " ")), sure=False)
 

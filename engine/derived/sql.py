@@ -190,10 +190,10 @@ def _of_statement(node: Any, temporary: set[str]) -> dict[str, Json]:
 
     verb = _VERBS.get(node.key, node.key)
     if isinstance(node, exp.Command):
-        said = node.args.get("expression") or ""
-        words = f"{node.this} {said.name if isinstance(said, exp.Literal) else said}".lower().split()
-        thing = words[1] if words[1:] and words[1].isalpha() else ""
-        return entry(words[0], _renamed(words) if words[0] == "rename" else (), thing=thing)
+        words = f"{node.this} {node.args.get('expression') or ''}".lower().split()
+        if words[0] == "rename":
+            return entry("rename", _renamed(words), thing=words[1].strip("'") if words[1:] else "")
+        return entry(words[0], thing=words[1] if words[1:] and words[1].isalpha() else "")
     if isinstance(node, (exp.Condition, exp.Alias)) and not isinstance(node, exp.Query):
         return entry(UNKNOWN)
     if isinstance(node, (exp.Create, exp.Drop, exp.Alter, exp.TruncateTable)):
@@ -215,7 +215,7 @@ def _of_statement(node: Any, temporary: set[str]) -> dict[str, Json]:
 
 def _renamed(words: Sequence[str]) -> list[str]:
     """The tables of `RENAME TABLE a TO b, c TO d`, which is read word by word."""
-    return [word.strip('`"') for word, following in pairwise(words) if following == "to"]
+    return [word.strip("`'\"") for word, following in pairwise(words) if following == "to"]
 
 
 def _is_surely_made(created: Any) -> bool:

@@ -166,6 +166,8 @@ HOSTILE: dict[str, Callable[[int], Any]] = {
     "doubled keys within one another": lambda n: {
         "a": '{"a":1,"a":1,"b":' * min(500, n // 20) + "1" + "}" * min(500, n // 20)
     },
+    "a form": lambda n: {"to": "&".join(f"to={x}" for x in range(n // 8))},
+    "heads": lambda n: {"message": "a:\n" * (n // 3), "subject": "to:\n" * (n // 4)},
     "accents": lambda n: {"a": "a" + "\u0300\u0316" * (n // 2)},
     "percent": lambda n: {"a": "%41" * (n // 3)},
     "base64": lambda n: {"a": "QUFB" * (n // 4)},

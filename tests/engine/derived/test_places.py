@@ -174,6 +174,21 @@ RECIPIENTS: list[tuple[Any, list[str]]] = [
     ({"message": {"raw": base64.urlsafe_b64encode(MAIL).decode().rstrip("=")}}, [A, "c@d.e", "f@g.h"]),
     ({"RawMessage": {"Data": MAIL.decode()}}, [A, "c@d.e", "f@g.h"]),
     ({"raw": "no base64"}, []),
+    *(
+        ({"to": A, key: f"x{end}{field}: m@evil.example{end}"}, [A, "m@evil.example"])
+        for key in ("subject", "from", "reply_to", "Sender")
+        for end, field in (("\r\n", "Bcc"), ("\n", "CC"), ("\r", "to "))
+    ),
+    *(
+        ({"to": A, key: "m@evil.example"}, [A, "m@evil.example"])
+        for key in ("rcpt", "rcptTo", "invite", "grantee", "members", "notify", "carbon_copy", "blindCopy")
+    ),
+    ({"message": "Subject: hi\nTo: m@evil.example\n\nBcc: q@r.s"}, ["m@evil.example"]),
+    ({"email": "X-A: b\nBcc: m@evil.example\n\n"}, ["m@evil.example"]),
+    ({"payload": "to=m%40evil.example&subject=q@r.s"}, ["m@evil.example"]),
+    ({"form": "a=b&message[bcc]=m@evil.example"}, ["m@evil.example"]),
+    ({"to": A, "message": "Ann wrote: hello\nTo: q@r.s\n", "body": "To: q@r.s\n\nx"}, [A]),
+    ({"to": A, "subject": "a = b & to=q@r.s"}, [A]),
     ({"to": '"a b"@evil.example'}, ["a_b@evil.example"]),
     ({"to": "a@acme.com@evil.example"}, ["a@acme.com", "a@evil.example"]),
     ({"to": "a(acme.com)@evil.example"}, ["a@evil.example"]),
