@@ -79,8 +79,8 @@ def test_a_source_keeps_so_many_values_and_says_when_there_were_more() -> None:
     names = [f"u-{number}" for number in range(MOST_VALUES)]
     values = after(NO_VALUES, names, REGISTER)
     assert not values.full and {values.source(name) for name in names} == {"trusted"}
-    addition = values.outcome(["one-1"], REGISTER, {})
-    assert addition.full and values.with_addition(addition, "x").source("one-1") == "unseen"
+    addition = values.outcome(["one@corp.example"], REGISTER, {})
+    assert addition.full and values.with_addition(addition, "x").source("one@corp.example") == "unseen"
     assert after(values, "two-2", PAGE).source("two-2") == "untrusted", "of another source"
     words = after(NO_VALUES, " ".join(f"w{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(600)), PAGE)
     assert words.full and len(words.seen) == MOST_VALUES + 1, "the whole is a value"
