@@ -21,7 +21,7 @@ from engine.matching import index, lookups, matcher, multi_search, selectivity
 from engine.matching.decision import decide
 from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
-from engine.model import ACTIONS, STRENGTH, Condition, Policy, ToolCall, ToolDeclaration, ToolSet
+from engine.model import ACTIONS, STRENGTH, After, Condition, Policy, ToolCall, ToolDeclaration, ToolSet
 from tests.bench.near_misses import NearMisses
 from tests.bench.workload import Company
 from tests.engine.fields.test_required_literals import patterns
@@ -94,6 +94,14 @@ FIELDS = (
     "derived.text",
     "tool.kind",
     "tool.effect",
+    "run.labels",
+    "outputPayload",
+    "outputPayload.a",
+    "derived.untrustedOutput",
+    "derived.targets",
+    "derived.untrustedTargets",
+    "derived.unaskedTargets",
+    "derived.provenance.to",
 )
 WORDS = (
     *("wire", "Wire", "WIRE", "rm -rf /", "k", "K", "\u212a", "s", "S", "\u017f", "ß", "ẞ", "ss", "SS"),
@@ -157,6 +165,8 @@ EXPRESSIONS = (
     'tool.kind in ["shell", "mail"] && derived.recipients.exists(r, r.contains("k"))',
     'tool.kind != "unknown" && derived.commands.exists(c, c.program == "rm" && "-rf" in c.options)',
     'toolName == "wire" && has(derived.amount) && derived.amount >= 1',
+    'has(run.labels) && "k" in run.labels && size(derived.unaskedTargets) > 0',
+    'toolName == "wire" && has(derived.provenance.to) && derived.provenance.to != "task"',
     'size(derived.files) > 0 && tool.effect == "write"',
 )  # fmt: skip
 
@@ -192,7 +202,12 @@ conditions = st.one_of(
 
 TOOLS = (
     ToolSet(
-        "t", "T", (ToolDeclaration(("wire",), "shell", "execute"), ToolDeclaration(("k",), "mail", "send"))
+        "t",
+        "T",
+        (
+            ToolDeclaration(("wire",), "shell", "execute", "trusted", {"b": "untrusted"}, ("to", "a")),
+            ToolDeclaration(("k",), "mail", "send", which=("b", "to")),
+        ),
     ),
 )
 
@@ -215,11 +230,32 @@ policies = st.builds(
     scope=st.sampled_from(["all", "all", "action_only"]),
     mode=st.sampled_from(["enforce", "enforce", "shadow"]),
     failure_policy=st.sampled_from(["fail", "fail", "ignore"]),
+    on=st.sampled_from(["tool.called"] * 4 + ["tool.completed"]),
+    labels=st.sampled_from([(), ("k",)]),
+    after=st.none()
+    | st.none()
+    | st.builds(
+        After,
+        st.sampled_from(["tool", "label", "policy"]),
+        st.sampled_from(["k", "wire"]),
+        st.sampled_from([None, 1]),
+    ),
 ).filter(compiles)
 policy_sets = st.lists(policies, min_size=1, max_size=12)
 
 keys = st.sampled_from(["a", "b", "0", "x.y", "a", "b", "command", "to", "path", "url", "query", "amount"])
 payloads = st.dictionaries(keys, values, max_size=4)
+steps = st.fixed_dictionaries(
+    {"toolName": st.sampled_from(["wire", "k", "x"])},
+    optional={
+        "inputPayload": payloads,
+        "outputPayload": values,
+        "approved": st.booleans(),
+        "blocked": st.booleans(),
+        "labels": st.just(["k"]),
+        "policies": st.just(["wire"]),
+    },
+)
 calls = st.builds(
     ToolCall.of,
     toolName=words | st.sampled_from(["wire", "k"]),
@@ -228,7 +264,9 @@ calls = st.builds(
     reason=st.none() | words,
     agentContext=st.none() | st.dictionaries(st.just("goal"), values, max_size=1) | values,
     user=st.none() | st.fixed_dictionaries({"scopes": st.lists(words, max_size=3) | values}),
-    run=st.none() | st.fixed_dictionaries({"task": scalars}) | values,
+    run=st.none() | st.fixed_dictionaries({"task": scalars, "labels": st.lists(words, max_size=2)}) | values,
+    outputPayload=st.none() | st.none() | values,
+    before=st.none() | st.lists(steps, max_size=2),
     actionHint=st.sampled_from([None, None, "read", " List "]),
 )
 
