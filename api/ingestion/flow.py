@@ -131,7 +131,7 @@ def first_read(batch: Batch, outcome: DecidedCall) -> str:
     if not any(match.policy.policy_id in asking for match in outcome.decision.matched):
         return ""
     found: list[str] = []
-    for target in Derivation(outcome.evaluated.call.document, ruleset.tools).targets[0]:
+    for target in Derivation(outcome.evaluated.call.document, ruleset.tools).targets:
         origin = origin_of(target.value, memory.loaded) if target.source == UNTRUSTED else None
         if origin is None or len(found) == MOST_SHOWN:
             continue

@@ -10,15 +10,14 @@ value ends with `UNREADABLE` (in records, with one all of whose members are that
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from engine.derived.amount import amount_of
 from engine.derived.commands import Command, commands_of
 from engine.derived.files import RUNNING, Files, files_of
 from engine.derived.hosts import Places, places_of
 from engine.derived.payload import DistinctTexts, Leaf, leaves
-from engine.derived.provenance import Target, shown, targets_of, unasked, untrusted
+from engine.derived.provenance import Arguments, Target, arguments_of, shown, targets_of, unasked, untrusted
 from engine.derived.recipients import domains_of, recipients_of
 from engine.derived.shell_commands import shell_reading
 from engine.derived.sql import sql_texts, statements_of
@@ -27,12 +26,27 @@ from engine.derived.tools import Tools, of_tool
 from engine.fields.computed import DERIVED, MEMBERS, TOOL, UNREADABLE
 from engine.fields.json_text import opened
 from engine.fields.scalars import text_of
-from engine.flow.memory import NO_VALUES, RunMemory, memory_of, untrusted_texts
+from engine.flow.memory import RunMemory, memory_of, untrusted_texts
 from engine.model import BEFORE, Json, ToolDeclaration
 from engine.shell.reader import ShellReading
 
+T = TypeVar("T")
+
 Value = tuple[Json, bool]
 """What a member has (None: it is missing), and whether that is only a part."""
+
+
+class worked_out_once(Generic[T]):  # noqa: N801
+    """A property that is worked out when it is first read; without the lock of `cached_property`, which
+    takes longer than most of what is worked out here."""
+
+    def __init__(self, function: Callable[[Derivation], T]) -> None:
+        self._function = function
+        self._name = function.__name__
+
+    def __get__(self, holder: Derivation, kind: type[Derivation]) -> T:
+        value = holder.__dict__[self._name] = self._function(holder)
+        return value
 
 
 class Derivation:
@@ -53,55 +67,55 @@ class Derivation:
 
     # ---- what several members need -----------------------------------------------------------------
 
-    @cached_property
+    @worked_out_once
     def tool_name(self) -> str:
         name = self.document.get("toolName")
         return name if isinstance(name, str) else ""
 
-    @cached_property
+    @worked_out_once
     def tool(self) -> ToolDeclaration:
         return self.tools.declared(self.tool_name)
 
-    @cached_property
+    @worked_out_once
     def leaves(self) -> list[Leaf]:
         return leaves(self.document)
 
-    @cached_property
+    @worked_out_once
     def shell(self) -> ShellReading:
         return shell_reading(self.document)
 
-    @cached_property
+    @worked_out_once
     def shell_is_partial(self) -> bool:
         return UNREADABLE in self.shell.entries
 
-    @cached_property
+    @worked_out_once
     def commands(self) -> list[Command]:
         return commands_of(self.shell)
 
-    @cached_property
+    @worked_out_once
     def run_commands(self) -> list[Command]:
         """The commands, if the tool runs any."""
         return self.commands if self.runs else []
 
-    @cached_property
+    @worked_out_once
     def runs(self) -> bool:
         return self.tool.kind in RUNNING
 
-    @cached_property
+    @worked_out_once
     def files(self) -> Files:
         files = files_of(self.leaves, self.run_commands, self.tool, self.tool_name)
         files.partial |= self.runs and self.shell_is_partial
         return files
 
-    @cached_property
+    @worked_out_once
     def places(self) -> Places:
         return places_of(self.leaves, self.run_commands, self.tool)
 
-    @cached_property
+    @worked_out_once
     def recipients(self) -> DistinctTexts:
         return recipients_of(self.leaves, self.tool)
 
-    @cached_property
+    @worked_out_once
     def memory(self) -> RunMemory:
         """What the run went through before, as the service knows it or as people wrote it down."""
         before, run = self.document.get(BEFORE), self.document.get("run")
@@ -110,11 +124,15 @@ class Derivation:
         task = run.get("task") if isinstance(run, dict) else None
         return memory_of(task, before if isinstance(before, list) else (), self.tools.declared)
 
-    @cached_property
-    def targets(self) -> tuple[list[Target], bool]:
-        return targets_of(self.document, self.tool, self.memory.values)
+    @worked_out_once
+    def arguments(self) -> Arguments:
+        return arguments_of(self.document, self.tool)
 
-    @cached_property
+    @worked_out_once
+    def targets(self) -> list[Target]:
+        return targets_of(self.arguments, self.memory.values) if self.arguments[0] else []
+
+    @worked_out_once
     def money(self) -> tuple[Json, str | None]:
         return amount_of(self.leaves, self.tool)
 
@@ -140,12 +158,11 @@ class Derivation:
         return _texts(found.texts(), found.partial)
 
     def all_targets(self) -> Value:
-        targets, all_of_them = targets_of(self.document, self.tool, NO_VALUES)
-        return _texts(list(dict.fromkeys(each.text for each in targets)), not all_of_them)
+        found, all_of_them = self.arguments
+        return _texts(list(dict.fromkeys(text_of(value) for _, value in found)), not all_of_them)
 
     def of_targets(self, choose: Callable[[list[Target]], list[str]]) -> Value:
-        targets, all_of_them = self.targets
-        return _texts(choose(targets), not all_of_them)
+        return _texts(choose(self.targets), not self.arguments[1])
 
     def text(self) -> Value:
         return _texts(*readable_texts(_all_texts(self.document.get("inputPayload"))))
@@ -210,5 +227,5 @@ _MEMBERS: Final[Mapping[tuple[str, str], Callable[[Derivation], Value]]] = {
     (DERIVED, "targets"): Derivation.all_targets,
     (DERIVED, "untrustedTargets"): lambda of: of.of_targets(untrusted),
     (DERIVED, "unaskedTargets"): lambda of: of.of_targets(unasked),
-    (DERIVED, "provenance"): lambda of: (shown(of.targets[0]) or None, not of.targets[1]),
+    (DERIVED, "provenance"): lambda of: (shown(of.targets) or None, not of.arguments[1]),
 }

@@ -167,7 +167,7 @@ class Facts(msgspec.Struct, eq=False):
             elif path.root == TOOL:  # which the index asks of every call
                 ends = (of_tool(self.tools, self.document, path.segments[0]),)
             else:
-                ends = resolve(self._shown(path), path)
+                ends = self._shown(path)
             view = self._views[path.text] = View(path, ends)
         return view
 
@@ -192,11 +192,13 @@ class Facts(msgspec.Struct, eq=False):
                 held[member] = value
         return scope
 
-    def _shown(self, path: Path) -> Mapping[str, Json]:
+    def _shown(self, path: Path) -> tuple[Json, ...]:
         """What a field condition sees: an empty list is missing."""
         member = path.segments[0]
         value, _ = self.derived().value(path.root, member)
-        return {} if value is None or value == [] else {path.root: {member: value}}
+        if value is None or value == []:
+            return ()
+        return (value,) if len(path.segments) == 1 else resolve({path.root: {member: value}}, path)
 
     def derived(self) -> Derivation:
         """What is worked out of the call, made once."""

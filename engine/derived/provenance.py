@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from itertools import islice
 from typing import Final, NamedTuple
 
 from engine.fields.json_text import opened
@@ -22,8 +24,14 @@ MOST_TARGETS: Final = 200
 DEEPEST: Final = 16
 """Keys of a path; what lies deeper stands under the last one."""
 
+_OPENING: Final = frozenset('{["\ufeff \t\r\n')
+"""What a text may begin with that is JSON."""
 _LIST: Final = re.compile(r"[,;\n]")
 _NAMED: Final = re.compile(r"[^<>]{0,200}<([^<>@\s]{1,64}@[^<>@\s]{1,253})>")
+
+
+Arguments = tuple[list[tuple[tuple[str, ...], Json]], bool]
+"""Keys and value of each, and whether they are all."""
 
 
 class Target(NamedTuple):
@@ -38,19 +46,30 @@ class Target(NamedTuple):
         return text_of(self.value)
 
 
-def targets_of(
-    document: Mapping[str, Json], tool: ToolDeclaration, values: Values
-) -> tuple[list[Target], bool]:
-    """The targets of a call, and whether they are all."""
-    named = {words_of(name) for name in (*tool.where, *tool.which, *tool.sensitive)}
-    found: list[Target] = []
+def arguments_of(document: Mapping[str, Json], tool: ToolDeclaration) -> Arguments:
+    """The arguments that matter, and whether they are all."""
+    named = _named(tool.where, tool.which, tool.sensitive)
     if not named:
-        return found, True
-    for path, value in _arguments(document.get("inputPayload"), named):
-        if len(found) == MOST_TARGETS:
-            return found, False
-        found.append(Target(path, value, source_of(value, values)))
-    return found, True
+        return [], True
+    payload = document.get("inputPayload")
+    found = _flat(payload, named)
+    if found is None:
+        found = list(islice(_arguments(payload, named), MOST_TARGETS + 1))
+    return found[:MOST_TARGETS], len(found) <= MOST_TARGETS
+
+
+def targets_of(arguments: Arguments, values: Values) -> list[Target]:
+    """The same with their sources."""
+    found = []
+    for path, value in arguments[0]:
+        source = values.source(value)
+        found.append(Target(path, value, source_of(value, values) if source is UNSEEN else source))
+    return found
+
+
+@lru_cache(maxsize=1_024)
+def _named(*names: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(words_of(name) for each in names for name in each)
 
 
 def source_of(value: Json, values: Values) -> str:
@@ -89,12 +108,14 @@ def shown(targets: list[Target]) -> dict[str, Json]:
 
 def untrusted(targets: list[Target]) -> list[str]:
     """The values that neither the task nor a trusted output named."""
-    return list(dict.fromkeys(each.text for each in targets if each.source not in (TASK, TRUSTED)))
+    found = [each.text for each in targets if each.source is not TASK and each.source is not TRUSTED]
+    return list(dict.fromkeys(found)) if found else found
 
 
 def unasked(targets: list[Target]) -> list[str]:
     """The values that the task did not name."""
-    return list(dict.fromkeys(each.text for each in targets if each.source != TASK))
+    found = [each.text for each in targets if each.source is not TASK]
+    return list(dict.fromkeys(found)) if found else found
 
 
 def _pieces(text: str) -> list[str]:
@@ -104,23 +125,43 @@ def _pieces(text: str) -> list[str]:
     return [] if pieces == [text] else pieces
 
 
-def _arguments(payload: Json, named: set[str]) -> Iterator[tuple[tuple[str, ...], Json]]:
+def _flat(payload: Json, named: frozenset[str]) -> list[tuple[tuple[str, ...], Json]] | None:
+    """The same as `_arguments` of a payload of plain texts and lists of them, as most are; None for any
+    other."""
+    if payload.__class__ is not dict:
+        return None
+    found: list[tuple[tuple[str, ...], Json]] = []
+    for name, value in payload.items():
+        texts = value if value.__class__ is list else (value,)
+        for text in texts:
+            if text.__class__ is not str or text[:1] in _OPENING:
+                return None
+        if words_of(name[:LONGEST_NAME]) in named:
+            found += [((name,), text) for text in texts if text]
+    return found
+
+
+def _arguments(payload: Json, named: frozenset[str]) -> Iterator[tuple[tuple[str, ...], Json]]:
     """Every scalar below one of the named keys that is not null."""
-    stack: list[tuple[tuple[str, ...], bool, Json]] = [((), False, payload)]
+    stack: list[tuple[tuple[str, ...], str, bool, Json]] = [((), "", False, payload)]
     while stack:
-        path, counts, value = stack.pop()
-        if isinstance(value, str) and (inside := opened(value)) is not None:
+        path, above, counts, value = stack.pop()
+        if value.__class__ is str:
+            inside = opened(value) if value[:1] in _OPENING else None
+            if inside is None:
+                if counts and value:
+                    yield path, value
+                continue
             value = inside
-        if isinstance(value, dict):
+        if value.__class__ is dict:
             for name, member in reversed(value.items()):
-                below = (*path, name) if len(path) < DEEPEST else path
                 key = words_of(name[:LONGEST_NAME])
-                above = words_of(path[-1][:LONGEST_NAME]) if path else ""
-                counted = counts or key in named or f"{above} {key}" in named
-                stack.append((below, counted, member))
+                below = counts or key in named or (above != "" and f"{above} {key}" in named)
+                if below or member.__class__ is not str or member[:1] in _OPENING:
+                    stack.append(((*path, name) if len(path) < DEEPEST else path, key, below, member))
                 if counts and "@" in name:
-                    stack.append((below, True, name))
-        elif isinstance(value, list):
-            stack.extend((path, counts, member) for member in reversed(value))
-        elif counts and value is not None and value != "" and path:
+                    stack.append((path, above, True, name))
+        elif value.__class__ is list:
+            stack.extend((path, above, counts, member) for member in reversed(value))
+        elif counts and value is not None:
             yield path, value

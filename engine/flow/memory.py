@@ -81,11 +81,14 @@ class Values:
 
     def source(self, value: Json) -> str:
         """Where a value was seen first."""
-        hashes = whole(value)
-        if not self.task.isdisjoint(hashes):
-            return TASK
-        found = [self.seen[each] for each in hashes if each in self.seen]
-        return UNSEEN if not found else TRUSTED if min(found) < 0 and max(found) < 0 else UNTRUSTED
+        task, seen = self.task, self.seen
+        source = UNSEEN
+        for each in whole(value):
+            if each in task:
+                return TASK
+            if each in seen and source is not UNTRUSTED:
+                source = TRUSTED if seen[each] < 0 else UNTRUSTED
+        return source
 
     def origin(self, value: Json) -> str | None:
         """The call in whose output a value was seen first."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
@@ -20,9 +21,15 @@ from engine.model import Json
 LONGEST: Final = 2**14
 """Characters of one text that are looked at; of a longer one the rest is unseen."""
 LONGEST_PHRASE: Final = 6
+LONGEST_KEPT: Final = 128
+"""Characters of a text whose hashes are remembered."""
 
 _AROUND: Final = " \t\r\n.,;:!?\"'`()[]{}<>«»“”‘’„*"
 _BLANKS: Final = re.compile(r"\s+")
+_TOKEN: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9@.+%/:#_-]{0,254}[A-Za-z0-9])?")
+"""What is in normal form but for its case."""
+_PLAIN: Final = re.compile(r"[a-z][a-z0-9.+_]*+(?:@[a-z0-9._-]++)?")
+"""What has one form only: a word, an address, a host."""
 _SCHEME: Final = re.compile(r"(?:https?|ftp)://")
 _WORD: Final = re.compile(r"\w+(?:['’_-]\w+)*")
 _SHORT_NUMBER: Final = re.compile(r"\d{1,3}")
@@ -52,6 +59,8 @@ _DECIMALS: Final = re.compile(r"(\d+)\.(\d*?)0+")
 def normal(value: Json) -> str:
     """The normal form of a scalar."""
     text = value if isinstance(value, str) else text_of(value)
+    if _TOKEN.fullmatch(text):  # as most are
+        return text.lower()
     return _normal(composed(text[:LONGEST]).casefold())
 
 
@@ -63,8 +72,18 @@ def hashed(normal_form: str) -> int:
 
 def whole(value: Json) -> tuple[int, ...]:
     """A value as a whole, in each way that it may be found by."""
-    form = normal(value)
-    return tuple(dict.fromkeys(hashed(each) for each in _ways(form))) if form else ()
+    if value.__class__ is str and len(value) <= LONGEST_KEPT:
+        return _whole(value)
+    return tuple(dict.fromkeys(hashed(each) for each in _ways(normal(value))))
+
+
+@lru_cache(maxsize=16_384)
+def _whole(text: str) -> tuple[int, ...]:
+    """What is asked of again and again."""
+    form = normal(text)
+    if _PLAIN.fullmatch(form):
+        return (hashed(form),)
+    return tuple(dict.fromkeys(hashed(each) for each in _ways(form)))
 
 
 def marked(value: Json) -> Iterator[int]:

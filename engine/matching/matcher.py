@@ -291,7 +291,8 @@ def _is_of_values(path: Path) -> bool:
 
 def _indexed(rules: Iterable[CompiledPolicy]) -> Index[CompiledPolicy]:
     return Index(
-        (rule, [hint for condition in rule.conditions for hint in condition.hints])
+        # One that is asked about outcomes is no candidate for calls, so nothing is worked out for it.
+        (rule, [] if rule.on_report else [hint for condition in rule.conditions for hint in condition.hints])
         for rule in rules
         if rule.policy.enabled
     )

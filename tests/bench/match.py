@@ -29,7 +29,7 @@ from pathlib import Path
 
 from engine.matching.ruleset import Ruleset
 from engine.model import ToolCall
-from tests.bench import match_workloads
+from tests.bench import match_workloads, runs
 from tests.bench.peers import Peer, installed
 from tests.bench.workload import Company
 
@@ -269,6 +269,7 @@ def summary(report: Report) -> str:
         lines.append(f"| one update at {size:,}, longest of {len(taken)} | 5 ms | {duration(max(taken))} |")
         lines.append(f"| build at {size:,} | under 10 s | {ours[size].load:.1f} s CPU |")
         lines.append(f"| memory at {size:,} | under 400 MB | {ours[size].memory:.0f} MB |")
+    lines.append(runs.row())
     if report.stalls:
         late = report.stalls
         lines.append(

@@ -102,6 +102,21 @@ def test_a_database_of_before_gets_the_directory(store: Database) -> None:
     store.migrate()
 
 
+def test_runs_of_before_have_no_labels(store: Database) -> None:
+    with store.transaction():
+        Run.create(
+            organisation_id="default", run_id="r", agent_id="a", status="running", started_at="", key_id="k"
+        )
+        for column in ("parent_run_id", "labels", "steps", "flow"):
+            store.rows_changed(f"ALTER TABLE runs DROP COLUMN {column}")
+        store.rows_changed("DROP TABLE run_values")
+        store.rows_changed("DELETE FROM schema_migration WHERE name >= ?", ("0011",))
+    store.migrate()
+    assert store.rows("SELECT parent_run_id, labels, steps, flow FROM runs") == [(None, "[]", None, 0)]
+    assert store.rows("SELECT * FROM run_values") == []
+    store.migrate()
+
+
 def test_a_process_of_before_cannot_write(store: Database) -> None:
     with pytest.raises((DatabaseUnavailable, peewee.ProgrammingError)), store.transaction():
         store.insert_many("events", ("event_no", "event_hash"), [(1, 1)])

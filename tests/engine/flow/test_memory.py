@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from engine.derived import provenance
 from engine.flow.memory import MOST_VALUES, NO_VALUES, Values, memory_of
 from engine.flow.steps import NO_STEPS, Steps
 from engine.model import After, ToolDeclaration
@@ -141,3 +142,22 @@ def test_calls_are_counted_only_while_somebody_asks() -> None:
     assert set(steps.marks) == {"label:y"} and steps.advanced([], bounds) is steps
     assert steps.holds(After("label", "y"), str.isalpha)
     assert NO_STEPS.marked(["label:y"], bounds).holds(After("label", "y", 1), str.isalpha)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"to": "a@x.example", "body": "b"},
+        {"to": ["a@x.example", "", "b@x.example"], "Cc": "c"},
+        {"message": {"to": {"email": "a@x.example"}}, "arguments": '{"to": ["x", {"y": 5, "z": null}]}'},
+        {"to": {"a@x.example": True}, "cc": None, "list": [[{"to": "x"}]]},
+        {"to": ' {"cc": "x"}', "cc": 5},
+        {},
+        "text",
+        [{"to": "x"}],
+    ],
+)
+def test_plain_arguments_are_found_as_all_others_are(payload: Any) -> None:
+    named = frozenset({"to", "cc"})
+    flat = provenance._flat(payload, named)
+    assert flat is None or flat == list(provenance._arguments(payload, named))
