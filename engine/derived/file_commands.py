@@ -25,15 +25,16 @@ _DELETING: Final = word_set(
 _READING: Final = word_set(
     "cat tac head tail less more nl paste xxd od strings base64 base32 hexdump hd sort uniq cut diff cmp "
     "comm join wc column fold fmt rev bat batcat view get-content gc type sha256sum md5sum "
-    "sha1sum cksum gpg age openssl grep egrep fgrep rg ag sed awk gawk mawk jq yq tr vi vim nano ed emacs "
+    "sha1sum cksum gpg age grep egrep fgrep rg ag sed awk gawk mawk jq yq tr vi vim nano ed emacs "
     "split csplit pr expand look zcat zless bzcat xzcat zstdcat python python3 node ruby perl php sh bash "
     "zsh"
 )
 """Every operand is a file that is read."""
 _SCRIPT_FIRST: Final = word_set("grep egrep fgrep rg ag sed awk gawk mawk jq yq tr")
 """The first operand is no file, unless an option gives what it would be."""
-_WRITING: Final = word_set("tee touch mkdir truncate chmod chown chgrp mkfifo mknod fallocate new-item")
+_WRITING: Final = word_set("tee touch mkdir truncate mkfifo mknod fallocate new-item")
 _MODE_FIRST: Final = frozenset(["chmod", "chown", "chgrp"])
+"""What they change is no content."""
 _COPYING: Final = word_set("cp mv install ln rsync scp ditto copy move copy-item move-item xcopy robocopy")
 _MOVING: Final = frozenset(["mv", "move", "move-item"])
 _PACKING: Final = word_set("gzip bzip2 xz zstd lzma compress pigz gunzip bunzip2 unxz")
@@ -146,8 +147,10 @@ def _by_table(name: str, command: Command) -> Uses:
         yield from _all("names", operands)
     elif name in _COPYING:
         yield from _copied(name, command)
+    elif name in _MODE_FIRST:
+        yield from _all("names", operands[1:])
     elif name in _WRITING:
-        yield from _all("writes", operands[name in _MODE_FIRST :])
+        yield from _all("writes", operands)
     elif name in _PACKING:
         yield from _all("reads", operands)
         yield from _all("writes", operands)
@@ -317,6 +320,16 @@ def _git(command: Command) -> Uses:
         yield from _all("names", [word for word in operands if looks_like_path(word)])
 
 
+def _openssl(command: Command) -> Uses:
+    for option, word in zip(command.words, command.words[1:], strict=False):
+        if option in ("-in", "-inkey", "-key", "-CAkey", "-signkey", "-kfile"):
+            yield "reads", word
+        elif option in ("-out", "-keyout"):
+            yield "writes", word
+    if command.arguments[:1] in (("dgst",), ("base64",)):
+        yield from _all("reads", command.arguments[1:])
+
+
 _Rule = Callable[[Command], Uses]
 _RULES: Final[Mapping[str, _Rule]] = {
     "find": _find,
@@ -325,6 +338,7 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "zip": _zip,
     "7z": _zip,
     "dd": _dd,
+    "openssl": _openssl,
     "curl": _curl,
     "wget": _wget,
     "git": _git,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from engine.derived.commands import Command
@@ -80,7 +81,10 @@ def files_of(
 ) -> Files:
     """What a call does to which files."""
     files = Files()
-    moves = not {"move", "rename", "mv"}.isdisjoint(words_of(tool_name).split())
+    named = words_of(tool_name).split()
+    moves = not {"move", "rename", "mv"}.isdisjoint(named)
+    if "upload" in named:
+        tool = replace(tool, effect="send")
     for leaf in leaves:
         value = leaf.value
         if not isinstance(value, str) or not value or "\n" in value:
