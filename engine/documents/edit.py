@@ -21,8 +21,8 @@ from engine.errors import DocumentError, Problem
 from engine.model import Json
 
 ORDER: Final = (
-    *("apiVersion", "kind", "policyId", "version", "name", "description", "message"),
-    *("presetId", "presetParameters"),
+    *("apiVersion", "kind", "policyId", "version", "name", "description", "presetId", "presetParameters"),
+    "message",
     *("action", "scope", "enabled", "mode", "on", "matchConditions", "after", "rateLimit", "approval"),
     *("failurePolicy", "labels", "examples"),
 )
