@@ -21,6 +21,7 @@ CODES: Final[Mapping[str, tuple[Level, str]]] = {
     "unindexed": ("note", "every call has to be tested against it"),
     "missing-triggers": ("warning", "a call without the field matches"),
     "unseen-characters": ("warning", "a value holds what nobody sees, or typographic quotes"),
+    "repeated": ("note", "a long part stands twice in its conditions"),
     "no-examples": ("warning", "nothing says what it is for, so a mistake in it goes unnoticed"),
     "one-sided": ("note", "its examples only match, or only do not"),
     "missing-evades": ("note", "a call that omits or renames the field does not match"),

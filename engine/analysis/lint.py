@@ -20,6 +20,7 @@ from engine.analysis import subsumption, witness
 from engine.analysis.characters import unseen_characters
 from engine.analysis.findings import Finding
 from engine.analysis.interactions import InForce, among_others, twins
+from engine.analysis.repetition import repeated
 from engine.conditions.compiled import CompiledCondition
 from engine.conditions.examples import call_of
 from engine.conditions.operators import OPERATORS
@@ -83,6 +84,7 @@ def _of_one(rule: CompiledPolicy, call: ToolCall | None, unindexed: bool) -> Ite
         yield Finding("disabled", "the policy is disabled", policy, "/enabled")
     yield from _examples(rule, call)
     yield from unseen_characters(policy)
+    yield from repeated(policy)
     if dead is not None:
         return
     for index, other in subsumption.redundant(rule):

@@ -52,6 +52,7 @@ findings:
   redundant-condition  warning  another condition of the policy implies it
   missing-triggers     warning  a call without the field matches
   unseen-characters    warning  a value holds what nobody sees, or typographic quotes
+  repeated             note     a long part stands twice in its conditions
   no-examples          warning  nothing says what it is for, so a mistake in it goes unnoticed
   needs-setting        warning  it is inactive, since a setting that it reads has no value
   idle-name            warning  a pattern of names decides nothing: no tool has such a name
