@@ -27,7 +27,7 @@ from api.database.lanes.locks import ServerLock
 from api.database.lanes.session import Rows, Statement
 from api.database.postgres import Postgres
 from api.database.secrets_at_rest import close_to_others
-from api.database.sqlite.files import SqliteFile
+from api.database.sqlite.files import SqliteFile, beside_database, resolved
 from api.database.sqlite.pages import are_damaged
 from api.database.sqlite.wal_checkpoints import Checkpoints
 from api.database.sqlite.write_lock import FileLock
@@ -51,6 +51,10 @@ COPY_PROGRESS = "copy_progress"
 """A table that is there while a copy into this database is not whole (`moving/`)."""
 
 SQLITE_START = b"SQLite format 3\0"
+HEADER = 20
+"""Bytes that say what kind of file it is; the last two are `NO_LOG` in one that was never open with a log,
+such as a copy by `governance backup`."""
+NO_LOG = b"\1\1"
 
 
 # SQLite's driver looks in three places for an adapter of each None and each `bytes` before it takes them as
@@ -70,6 +74,17 @@ def _replacing(columns: Iterable[str], key: Sequence[str]) -> str:
     return f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {new}"
 
 
+def _foreign_log(path: Path, beside: Sequence[Path]) -> DatabaseUnavailable:
+    made = DatabaseUnavailable("a log lies beside the database that is not its own")
+    both = " and ".join(f"`{each}`" for each in beside)
+    made.operator_message = (
+        f"{both} lie beside `{path}` but belong to the file that lay there before: this one is a copy that "
+        f"never had a log. Stop every process of the service, delete {both}, and start it again; if you did "
+        "not put the copy there to restore it, put the file of before back instead"
+    )
+    return made
+
+
 class Database:
     """One process's way to its database. `url` is `sqlite:///path` or `postgresql://...`."""
 
@@ -83,7 +98,7 @@ class Database:
         self.lost = 0
         """How many connections have failed: behind a new one there may be another database than before."""
         if self.is_sqlite:
-            self.path = Path(url.removeprefix("sqlite:///"))
+            self.path = resolved(Path(url.removeprefix("sqlite:///")))
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.peewee: peewee.Database = (file := SqliteFile(self.path, self._give_up))
             self._sqlite = file
@@ -142,10 +157,13 @@ class Database:
             raise DatabaseUnavailable(f"`{self.path}` is a folder; name the file of the database")
         with contextlib.suppress(OSError):
             if self.path.is_file() and self.path.stat().st_size:
+                beside = [path for path in beside_database(self.path) if path.exists()]
                 with self.path.open("rb") as file:
-                    start = file.read(len(SQLITE_START))
-                if start and start != SQLITE_START:
+                    header = file.read(HEADER)
+                if header and not header.startswith(SQLITE_START):
                     raise translated(peewee.DatabaseError("file is not a database"), self.url)
+                if beside and header.endswith(NO_LOG):
+                    raise _foreign_log(self.path, beside)
                 self._refuse_foreign_tables()
 
     def _refuse_foreign_tables(self) -> None:
@@ -350,7 +368,7 @@ class Database:
             self.checkpoints.close()
             if self._sqlite is not None and self._sqlite.made:
                 # So that the file alone is the whole database while nothing runs.
-                with contextlib.suppress(peewee.PeeweeException, DatabaseUnavailable):
+                with contextlib.suppress(peewee.PeeweeException, DatabaseUnavailable), self.guarded():
                     self.peewee.execute_sql("PRAGMA wal_checkpoint(TRUNCATE)")
         self.leave()
         if self._file_lock is not None:

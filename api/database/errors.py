@@ -84,8 +84,8 @@ def operator_message(made: DatabaseUnavailable, error: BaseException, url: str) 
         reason = _first_line(error)
         if "disk i/o error" in reason.lower():
             reason += (
-                f"; if `{path}-wal` or `{path}-shm` was removed or replaced while the service ran, stop the "
-                "service, delete both, and start it again; else look at the disk"
+                f"; if `{path}-shm` was removed or replaced while the service ran, stop the service, leave "
+                f"`{path}-wal` where it is, and start it again; else look at the disk"
             )
         return f"the database `{path}` cannot be used: {reason}"
     place, secrets = _postgres_place(url)

@@ -32,15 +32,24 @@ def send(http: httpx.Client, number: int) -> int:
     return http.post("/v1/events", headers=AGENT, json=event(number)).status_code
 
 
-def governance(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def governance(folder: Path, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "api.cli", *words],
         cwd=folder,
         env={**CLEAN, "PYTHONPATH": str(ROOT)},
+        input=text,
         capture_output=True,
         text=True,
         timeout=60,
     )
+
+
+def events_of(database: Path) -> set[int]:
+    with sqlite3.connect(database) as outside:
+        found = {int(name[2:]) for (name,) in outside.execute("SELECT event_id FROM events")}
+        assert outside.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    outside.close()
+    return found
 
 
 def until_ill(http: httpx.Client) -> str:
@@ -75,11 +84,76 @@ def test_nothing_is_lost_when_the_log_is_taken_away(tmp_path: Path, replaced: bo
         assert "was removed or replaced while the service ran" in errors and "Traceback" not in errors
     for path in database.parent.glob("governance.sqlite-*"):
         path.unlink()
-    with sqlite3.connect(database) as outside:
-        found = {int(name[2:]) for (name,) in outside.execute("SELECT event_id FROM events")}
-        assert outside.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    outside.close()
-    assert found >= known
+    assert events_of(database) >= known
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_backup_moved_over_a_running_database_takes_nothing(tmp_path: Path, workers: int) -> None:
+    """The log of before lies there: what is acknowledged would go into neither."""
+    database = tmp_path / "data" / "governance.sqlite"
+    with serve(tmp_path, "--workers", str(workers), GOVERNANCE_API_KEY=KEY) as service:
+        http = service.ready().http
+        assert [send(http, number) for number in range(10)] == [200] * 10
+        assert governance(tmp_path, "backup", "copy.sqlite").returncode == 0
+        assert [send(http, number) for number in range(10, 15)] == [200] * 5
+        (tmp_path / "data").joinpath("aside").hardlink_to(database)
+        (tmp_path / "copy.sqlite").replace(database)
+        assert [send(http, number) for number in range(15, 25)] == [503] * 10
+        assert until_ill(http) == "the database file was replaced; start the service again"
+        done = governance(tmp_path, "users", "list")
+        assert done.returncode != 0 and "belong to the file that lay there before" in done.stderr
+        assert service.stop() == 0
+        errors = service.errors
+        assert "was replaced while the service ran" in errors and "Traceback" not in errors, errors
+        refused = governance(tmp_path, "serve", "--port", "0")
+        assert refused.returncode == 2 and f"delete `{database.relative_to(tmp_path)}-wal`" in refused.stderr
+        for path in database.parent.glob("governance.sqlite-*"):
+            path.unlink()
+        assert events_of(tmp_path / "data" / "aside") >= set(range(15)), "its log was not copied into it"
+        assert events_of(database) == set(range(10))
+
+
+def test_nothing_is_lost_when_the_index_of_the_log_is_taken_away(tmp_path: Path) -> None:
+    """A command makes another one, and writes by it; the service must not go by its own any more."""
+    database = tmp_path / "data" / "governance.sqlite"
+    with serve(tmp_path, GOVERNANCE_API_KEY=KEY) as service:
+        http = service.ready().http
+        assert [send(http, number) for number in range(20)] == [200] * 20
+        Path(f"{database}-shm").unlink()
+        for number in range(3):
+            words = ("users", "add", f"u{number}@example.com", "--role", "viewer", "--password-stdin")
+            done = governance(tmp_path, *words, text="a passphrase of many words")
+            assert done.returncode == 0, done.stderr
+            assert send(http, 20) == 503
+        assert until_ill(http) == "the index of the database's log was taken away; start the service again"
+        assert service.stop() == 0
+        errors = service.errors
+        assert "leave `" in errors and "Traceback" not in errors, errors
+    assert events_of(database) >= set(range(20))
+    listed = governance(tmp_path, "users", "list").stdout
+    assert all(f"u{number}@example.com" in listed for number in range(3)), listed
+    assert governance(tmp_path, "audit", "verify").returncode == 0
+
+
+def test_the_log_of_a_database_that_is_a_link_is_watched(tmp_path: Path) -> None:
+    """It lies beside the file, not beside the link."""
+    real = tmp_path / "disk" / "x.sqlite"
+    real.parent.mkdir()
+    (tmp_path / "data").mkdir(mode=0o700)
+    with serve(tmp_path, GOVERNANCE_API_KEY=KEY) as service:
+        assert service.ready().stop() == 0
+    (tmp_path / "data" / "governance.sqlite").rename(real)
+    (tmp_path / "data" / "governance.sqlite").symlink_to(real)
+    with serve(tmp_path) as service:
+        http = service.ready().http
+        assert [send(http, number) for number in range(5)] == [200] * 5
+        done = governance(tmp_path, "backup", "disk/x.sqlite-wal", "--force")
+        assert done.returncode == 2 and "is a file of the service itself" in done.stderr
+        Path(f"{real}-wal").unlink()
+        assert send(http, 5) == 503
+        assert until_ill(http) == "the log of the database was taken away; start the service again"
+        service.kill()
+    assert events_of(real) >= set(range(5))
 
 
 def ruin(database: Path, table: str, how: bytes) -> None:

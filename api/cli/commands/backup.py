@@ -34,6 +34,7 @@ def register(commands: Subparsers) -> None:
 def _backup(arguments: argparse.Namespace) -> int:
     from api.audit import installation_key
     from api.auth import signing_secret
+    from api.database.sqlite.files import resolved
 
     settings = settings_of(arguments)
     database = settings.database
@@ -42,7 +43,7 @@ def _backup(arguments: argparse.Namespace) -> int:
     source, target = Path(database.removeprefix("sqlite:///")), arguments.file
     if not source.is_file():
         raise CommandError(f"there is no database `{source}`; say where it is with --data-dir", USAGE)
-    own = [source, *(Path(f"{source}{ending}") for ending in BESIDE)]
+    own = [source, *(Path(f"{resolved(source)}{ending}") for ending in BESIDE)]
     keys = [settings.data_dir / signing_secret.FILE, installation_key.key_file(settings)]
     if os.path.realpath(target) in {os.path.realpath(path) for path in (*own, *keys)}:
         raise CommandError(f"`{target}` is a file of the service itself; give the copy another name", USAGE)

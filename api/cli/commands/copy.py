@@ -35,12 +35,13 @@ def _copy(arguments: argparse.Namespace) -> int:
     from api.cli.report import stages
     from api.database.moving.move import copy
     from api.database.moving.streams import CopyError
+    from api.database.sqlite.files import resolved
     from api.settings import SettingsError, load
 
     settings = settings_of(arguments)
     if not settings.database.startswith("sqlite:///"):
         raise CommandError("the source is the embedded database; copy PostgreSQL with `pg_dump`", USAGE)
-    source = Path(settings.database.removeprefix("sqlite:///"))
+    source = resolved(Path(settings.database.removeprefix("sqlite:///")))
     if not source.is_file():
         raise CommandError(f"there is no database `{source}`; say where it is with --data-dir", USAGE)
     try:

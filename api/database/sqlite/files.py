@@ -1,18 +1,21 @@
 """The connections to an SQLite database, and whether its files are still those that they were opened with.
 
-An open connection goes on with a file that was removed or replaced, and so would acknowledge what nobody will
-find again. So each looks before it is used: where the database file is another one, it is left; where only
-the log beside it (`-wal`) is, what it holds is copied into the database, and nothing more is taken until a
-new start.
+An open connection goes on with files that were removed or replaced, and so would acknowledge what nobody
+will find again, or mix one database with the log of another. So each looks before it is used. Where all three
+files - the database, the log beside it (`-wal`) and the index of the log (`-shm`) - were exchanged for a
+whole database, that is the database from now on. Where only some were, nothing more is taken until a new
+start; what the log holds is copied into the database that it belongs to, as far as that is sure to be right.
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
 import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
 import peewee
@@ -26,6 +29,9 @@ index entry."""
 Identity = tuple[int, int]
 """Device and inode."""
 
+_TAKEN: Final[Identity] = (-1, -1)
+"""Of no file."""
+
 
 def identity(path: Path) -> Identity | None:
     """None: there is no such file."""
@@ -36,13 +42,42 @@ def identity(path: Path) -> Identity | None:
     return found.st_dev, found.st_ino
 
 
-class _Connection(sqlite3.Connection):
-    """What its files were when it was opened."""
+def resolved(path: Path) -> Path:
+    """Where the database file is. SQLite keeps its log beside that, and not beside a link to it."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def beside_database(path: Path) -> tuple[Path, Path]:
+    """Its log, and the index of that."""
+    return Path(f"{path}-wal"), Path(f"{path}-shm")
+
+
+class Files(NamedTuple):
+    """Which files lie there; None: none."""
 
     database: Identity | None = None
     log: Identity | None = None
+    log_index: Identity | None = None
+
+
+class _Connection(sqlite3.Connection):
+    """What its files were when it was opened."""
+
+    files = Files()
+    kept = False
+    """See `keep`."""
+    overtaken = False
+    """Others have another index of the same log, so what this one says of it may be out of date."""
     hasty = False
     """It fails at once where it would wait for another process."""
+
+    def keep(self) -> None:
+        """From now on its index counts as taken, even if it is the same again, and nothing closes it, not
+        even the end of the process: SQLite would copy the log by an index that others did not follow."""
+        if not self.kept:
+            self.kept = True
+            self.files = self.files._replace(log_index=_TAKEN)
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
 
 
 class SqliteFile(peewee.SqliteDatabase):
@@ -54,11 +89,13 @@ class SqliteFile(peewee.SqliteDatabase):
         self.made = False
         """The tables are there, so from now on there is a file."""
         self._give_up = give_up
-        self._log_path = Path(f"{path}-wal")
+        self._places = (path, *beside_database(path))
         self._found: Identity | None = None
         """The file that was found last, by any thread."""
         self._open: WeakSet[_Connection] = WeakSet()
         self._listing = threading.Lock()
+        self._log_copied = False
+        """What a log held that was taken away is in its database."""
         super().__init__(
             str(path),
             pragmas={
@@ -77,64 +114,115 @@ class SqliteFile(peewee.SqliteDatabase):
             factory=_Connection,
         )
 
+    def files(self) -> Files:
+        """What lies there now."""
+        return Files(*map(identity, self._places))
+
     def _connect(self) -> Any:
-        if self.log_is_lost():
-            raise self._log_lost()  # it would make another log, and read that
+        before = self.files()
+        if (error := self._trouble(before)) is not None:
+            raise error  # it would make another log, or read one that is not its own
         made: _Connection = super()._connect()  # type: ignore[misc]
-        made.database, made.log = identity(self.path), identity(self._log_path)
+        made.files = self.files()
+        if before.database not in (None, made.files.database):
+            super()._close(made)  # type: ignore[misc]
+            raise DatabaseUnavailable("the database file was replaced just now; try again shortly")
         with self._listing:
             self._open.add(made)
         return made
 
     def _close(self, conn: Any) -> None:
+        if conn.kept:
+            return
         with self._listing:
             self._open.discard(conn)
         super()._close(conn)  # type: ignore[misc]
 
-    def log_is_lost(self) -> bool:
-        """Whether a connection has a log that is not the one beside the database file."""
-        with self._listing:
-            opened = [each for each in self._open if each.log is not None]
-        if not opened:
-            return False
-        database, found = identity(self.path), identity(self._log_path)
-        return any(each.database == database and each.log != found for each in opened)
-
     def check(self) -> None:
         """Before this thread's connection is used. Raises DatabaseUnavailable.
 
-        INVARIANT: nothing is written to a file that nobody will find again.
+        INVARIANT: nothing is written to a file that nobody will find again, and no log is read, written or
+        copied with another database than its own.
         """
-        found = identity(self.path)
-        if found is None:
+        found = self.files()
+        connection: _Connection | None = None if self.is_closed() else self.connection()
+        if connection is not None and connection.files == found:
+            self._found = found.database
+            return
+        if found.database is None:
             if not self.made:
                 return  # about to be made
-            self._give_up()
             raise DatabaseUnavailable("the database file is gone; put it back")
-        replaced = self._found not in (None, found)
-        self._found = found
-        connection: _Connection | None = None if self.is_closed() else self.connection()
-        if replaced or (connection is not None and connection.database != found):
+        if (error := self._trouble(found, connection)) is not None:
+            raise error
+        replaced = self._found not in (None, found.database)
+        self._found = found.database
+        if replaced or (connection is not None and connection.files.database != found.database):
             self._give_up()  # also in a thread that has no connection to lose
-        elif connection is None:
-            return
-        elif connection.log is None:
-            connection.log = identity(self._log_path)
-        elif connection.log != identity(self._log_path):
-            raise self._log_lost(connection)
+        elif connection is not None:
+            connection.files = found  # it had none of the files that are made later
 
-    def _log_lost(self, connection: _Connection | None = None) -> DatabaseUnavailable:
-        """Copy what the log of this connection holds, which stays open, since what another thread is about to
-        commit goes there as well."""
-        copied = connection is not None and _copied(connection)
-        made = DatabaseUnavailable("the log of the database was taken away; start the service again")
-        made.operator_message = f"`{self._log_path}` was removed or replaced while the service ran; " + (
-            f"what it held was copied into `{self.path}`, so nothing is lost: stop the service, delete "
-            f"`{self._log_path}` and `{self.path}-shm` where they lie, and start it again"
-            if copied
-            else f"do not end the service by force before what it held was copied into `{self.path}`"
-        )
+    def trouble(self) -> DatabaseUnavailable | None:
+        """Why nobody may go on: some of the files of a connection are not there any more."""
+        return self._trouble(self.files())
+
+    def _trouble(self, found: Files, own: _Connection | None = None) -> DatabaseUnavailable | None:
+        """`own` is this thread's connection, by which its log can be copied. It stays open, since what
+        another thread is about to commit goes there as well."""
+        with self._listing:
+            opened = list(self._open)
+        if any(_lies_by_another(each.files, found) for each in opened):
+            self._copy_log(own)
+            return self._told(
+                "the database file was replaced; start the service again",
+                f"`{self.path}` was replaced while the service ran, and nothing is recorded since: stop the "
+                f"service, delete `{self.path}-wal` and `{self.path}-shm`, which belong to the file that lay "
+                "there before, and start it again",
+            )
+        same = [each for each in opened if each.files.database == found.database]
+        log_taken = any(each.files.log not in (None, found.log) for each in same)
+        index_taken = any(each.files.log_index not in (None, found.log_index) for each in same)
+        if log_taken:
+            self._copy_log(own)
+            return self._told(
+                "the log of the database was taken away; start the service again",
+                f"`{self.path}-wal` was removed or replaced while the service ran; "
+                + (
+                    f"what it held was copied into `{self.path}`, so nothing is lost: stop the service, "
+                    f"delete `{self.path}-wal` and `{self.path}-shm` where they lie, and start it again"
+                    if self._log_copied
+                    else f"do not end the service by force before what it held was copied into `{self.path}`"
+                ),
+            )
+        if index_taken:
+            for each in same:
+                each.keep()
+                each.overtaken = each.overtaken or found.log_index is not None
+            return self._told(
+                "the index of the database's log was taken away; start the service again",
+                f"`{self.path}-shm` was removed or replaced while the service ran; nothing is lost: stop the "
+                f"service, leave `{self.path}-wal` where it is, and start it again",
+            )
+        return None
+
+    def _copy_log(self, own: _Connection | None) -> None:
+        """Into the database that it belongs to, which `own` has open wherever it lies now."""
+        if own is not None:
+            self._log_copied = not own.overtaken and _copied(own)
+
+    @staticmethod
+    def _told(message: str, operator_message: str) -> DatabaseUnavailable:
+        made = DatabaseUnavailable(message)
+        made.operator_message = operator_message
         return made
+
+
+def _lies_by_another(own: Files, found: Files) -> bool:
+    """Whether the log, or its index, of a connection lies beside another database than its own."""
+    if own.database == found.database:
+        return False
+    log, index = found.log is not None, found.log_index is not None
+    return (log and found.log == own.log) or (index and found.log_index == own.log_index)
 
 
 def _copied(connection: sqlite3.Connection) -> bool:

@@ -17,7 +17,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from api.database.sqlite.files import PAGE, Identity, SqliteFile
+from api.database.sqlite.files import PAGE, Identity, SqliteFile, identity
 
 log = logging.getLogger("governance")
 
@@ -81,12 +81,15 @@ class Checkpoints:
                 log.debug("the log of the database was not copied: %s", error)
 
     def _copy(self) -> None:
-        if self._file.log_is_lost():
-            return  # what lies in its place is none of ours
+        if self._file.trouble() is not None:
+            return  # what lies there is none of ours
+        before = identity(self._path)
         place = f"{self._path.absolute().as_uri()}?mode=rw"  # one that was taken away is not made anew
         with contextlib.closing(
             sqlite3.connect(place, uri=True, isolation_level=None, timeout=0)
         ) as connection:
+            if identity(self._path) != before or self._file.trouble() is not None:
+                return  # INVARIANT: a log is copied into its own database only
             for _ in range(ROUNDS):
                 busy, written, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
                 if busy or written == copied:
