@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import yaml
 
 from tests.harness.places import SHIPPED
@@ -10,9 +9,6 @@ from tests.harness.places import SHIPPED
 LONGEST = 160
 
 
-@pytest.mark.xfail(
-    reason="the presets are being rewritten on derived facts; then this line goes", strict=False
-)
 def test_shipped_files_can_be_read() -> None:
     wrong = []
     for path in sorted(SHIPPED.rglob("*.yaml")):
