@@ -22,6 +22,7 @@ import peewee
 from playhouse.migrations import Runner
 
 from api.database.errors import DatabaseUnavailable, NewerDatabase, translated
+from api.database.lacking import lacking
 from api.database.lanes.circuit_breaker import Silence
 from api.database.lanes.locks import ServerLock
 from api.database.lanes.session import Rows, Statement
@@ -190,12 +191,17 @@ class Database:
                 self._sqlite.check()
             yield
         except (*_UNAVAILABLE, *_DAMAGED) as error:
-            if type(error) not in _DAMAGED and not isinstance(error, _UNAVAILABLE):
+            made = lacking(error, self.url)
+            if made is None and type(error) not in _DAMAGED and not isinstance(error, _UNAVAILABLE):
                 raise  # the statement's own fault
             self._give_up()
-            raise translated(error, self.url) from error
+            raise made or translated(error, self.url) from error
         except OSError as error:
             raise translated(error, self.url) from error
+
+    def is_outage(self, error: Exception) -> bool:
+        """Whether it is one that `guarded` turns into DatabaseUnavailable, or was."""
+        return isinstance(error, (*_UNAVAILABLE, DatabaseUnavailable)) or lacking(error, self.url) is not None
 
     def _give_up(self) -> None:
         """Close a connection that has failed."""

@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Any
 
 import peewee
-from psycopg import Error
+from psycopg import Error, OperationalError, ProgrammingError
 from psycopg.adapt import Transformer
 from psycopg.errors import ConnectionTimeout
 from psycopg.pq import TransactionStatus
@@ -81,6 +81,8 @@ class Postgres(peewee.PostgresqlDatabase):
         except ConnectionTimeout:
             self.breaker.suspect()
             raise
+        except ProgrammingError as error:  # the address is none
+            raise OperationalError(str(error)) from None
         connection.breaker = self.breaker
         try:
             connection.execute(_SET, (False, list(TIMEOUTS), list(TIMEOUTS.values())))

@@ -388,9 +388,9 @@ class Writer:
         try:
             with self.store.peewee.savepoint():
                 return job(transaction)
-        except (peewee.OperationalError, peewee.InterfaceError, peewee.InternalError, DatabaseUnavailable):
-            raise
         except Exception as error:
+            if self.store.is_outage(error):
+                raise
             transaction.undo(mark)
             return Failure(error)
 

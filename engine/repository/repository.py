@@ -46,6 +46,9 @@ log = logging.getLogger("governance.policies")
 
 T = TypeVar("T")
 
+MOST_OF_ONE_NAME: Final = 10_000
+"""Policies whose ids are made of the same name."""
+
 _COMMITTED: Final = {"toolSet": "tool set", "settings": "settings of"}
 """What a commit calls a kind of document."""
 
@@ -361,16 +364,16 @@ class Repository:
     def _free_id(self, plan: Plan, organisation_id: str, name: str, others: Collection[str]) -> str:
         """An id that no policy has or had, so that the new one starts at version 1."""
         stem = slug(name)
-        number = 1
-        while True:
+        for number in range(1, MOST_OF_ONE_NAME + 1):
             policy_id = stem if number == 1 else f"{stem}-{number}"
+            if policy_id in others or policy_id in plan.head.of(organisation_id):
+                continue
             path = paths.path_for(organisation_id, policy_id)
-            taken = plan.records.last_version(organisation_id, policy_id) or policy_id in plan.head.of(
-                organisation_id
-            )
-            if not taken and policy_id not in others and self.worktree.disk.look(path) is None:
+            if not plan.records.last_version(organisation_id, policy_id) and self.worktree.observer.is_free(
+                path
+            ):
                 return policy_id
-            number += 1
+        raise PolicyExists(f"{number:,} policies have or had ids made of this name; choose a `policyId`")
 
 
 def _changed(plan: Plan, stored: Stored, changes: Mapping[str, Json]) -> bytes | None:

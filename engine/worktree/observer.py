@@ -195,6 +195,15 @@ class Observer:
             raise StorageError(f"`{shown(path)}` cannot be read: {reason(error)}") from error
         return FileState(None if content is None else digest_of(content), found, content)
 
+    def is_free(self, path: str) -> bool:
+        """Whether nothing stands there. Raises StorageError when nobody can tell, which another name in the
+        same folder would not change."""
+        found = self._disk.look(path)
+        linked = os.path.islink(self._disk.path(path))  # noqa: PTH114 - the other one may raise
+        if isinstance(found, Problem) and not linked and found.code in ("unreadable", "linked_folder"):
+            raise StorageError(f"`{shown(path)}` cannot be looked at: {found.message}")
+        return found is None
+
     def still(self, path: str, digest: str | None) -> None:
         """Raises DiskChanged when the file is not this any more, StorageError, PolicyFileInvalid."""
         if self.now(path).digest != digest:

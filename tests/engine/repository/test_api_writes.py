@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,11 @@ from engine.errors import (
     PolicyExists,
     PolicyNotFound,
     PreconditionFailed,
+    Problem,
+    StorageError,
     VersionNotFound,
 )
+from engine.worktree.disk import Disk, Signature, unreadable
 from tests.harness.policy_folder import ADMIN, BODY, Folder, document, told
 
 
@@ -80,6 +84,42 @@ def test_ids_are_made_from_names_and_never_used_again(folder: Folder) -> None:
     folder.write("policies/hold-wires-4.yaml", "a draft that does not load: [")
     made = repository.create(BODY, author=ADMIN).stored
     assert made is not None and made.policy.policy_id == "hold-wires-5"
+    (folder.root / "policies/hold-wires-6.yaml").symlink_to("nothing")
+    made = repository.create(BODY, author=ADMIN).stored
+    assert made is not None and made.policy.policy_id == "hold-wires-7"
+
+
+@pytest.mark.parametrize("of", ["default", "acme"])
+def test_no_id_is_looked_for_in_a_folder_that_cannot_be_looked_at(
+    folder: Folder, tmp_path: Path, of: str
+) -> None:
+    """Every name would seem taken, without end."""
+
+    class Shut(Disk):
+        def look(self, relative: str) -> Signature | Problem | None:
+            return (
+                unreadable(relative, PermissionError(13, "Permission denied"))
+                if shut
+                else super().look(relative)
+            )
+
+    shut = False
+    repository = folder.started(disk=Shut(folder.root))
+    shut = of == "default"
+    (tmp_path / "elsewhere").mkdir()
+    (folder.root / "organisations").mkdir()
+    (folder.root / "organisations/acme").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError, match="cannot be looked at"):
+        repository.create(BODY, author=ADMIN, organisation_id=of)
+    assert repository.snapshot.count == 0
+
+
+def test_ids_made_of_one_name_come_to_an_end(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.repository.repository.MOST_OF_ONE_NAME", 2)
+    repository = folder.started()
+    repository.create_many([BODY, BODY], author=ADMIN)
+    with pytest.raises(PolicyExists, match="choose a `policyId`"):
+        repository.create(BODY, author=ADMIN)
 
 
 def test_a_chosen_id_goes_on_counting_but_is_not_taken_twice(folder: Folder) -> None:

@@ -1,0 +1,118 @@
+"""A PostgreSQL database that somebody empties, replaces or takes the rights from under a running service."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import peewee
+import psycopg
+import pytest
+
+from api.database.connection import Database
+from api.database.errors import DatabaseUnavailable
+from tests.faults.database_faults import intact, payment, post, refused, service, settled
+from tests.harness.command_line import run_command
+from tests.harness.postgres import Postgres
+
+pytestmark = pytest.mark.postgres
+
+GONE = "lacks the table `{}`: it was emptied, or another one was put in its place"
+
+
+def do(url: str, *statements: str) -> None:
+    with psycopg.connect(url, autocommit=True) as outside:
+        for statement in statements:
+            outside.execute(statement.encode())
+
+
+@pytest.mark.parametrize("table", ["lanes", "rate_hits", "audit"])
+def test_a_table_that_is_gone_is_no_fault_of_the_service(
+    tmp_path: Path, postgres_url: str, table: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Said once, to callers and in the log, and over when it is back."""
+
+    async def play() -> None:
+        async with service(tmp_path, postgres_url) as running:
+            assert (await post(running, payment("first"))).status_code == 200
+            await settled(running)
+            caplog.clear()
+            do(postgres_url, f"ALTER TABLE {table} RENAME TO elsewhere")
+            for number in range(5):
+                answer = await post(running, payment(number))
+                refused(answer, 503)
+                assert GONE.format(table) in answer.json()["detail"]
+            answer = await running.call("nobody", "GET", "/health")
+            assert answer.status_code == 503 and GONE.format(table) in answer.json()["reason"]
+            errors = [each for each in caplog.records if each.levelno >= logging.ERROR]
+            assert len(errors) == 1 and GONE.format(table) in errors[0].getMessage()
+            assert not any(each.exc_info for each in caplog.records)
+            do(postgres_url, f"ALTER TABLE elsewhere RENAME TO {table}")
+            assert (await post(running, payment(0))).status_code == 200
+            await intact(running)
+
+    asyncio.run(play())
+
+
+@pytest.fixture
+def store(postgres: Postgres) -> Iterator[Database]:
+    url = postgres.create(postgres.migrated)
+    store = Database(url)
+    yield store
+    store.close()
+    postgres.drop(url)
+
+
+def test_a_column_or_a_right_that_is_gone_is_an_outage_too(store: Database) -> None:
+    do(store.url, "ALTER TABLE audit RENAME COLUMN record TO elsewhere")
+    with pytest.raises(DatabaseUnavailable, match="lacks the column `record`"), store.guarded():
+        store.rows("SELECT record FROM audit")
+    do(
+        store.url,
+        "DROP ROLE IF EXISTS weak",
+        "CREATE ROLE weak LOGIN",
+        "GRANT SELECT ON counters TO weak",
+    )
+    weak = Database(store.url.replace("postgres:@", "weak@"))
+    with (
+        pytest.raises(DatabaseUnavailable, match="permission denied for table audit") as caught,
+        weak.guarded(),
+    ):
+        weak.rows("SELECT 1 FROM audit")
+    assert "all rights" in str(caught.value) and "cannot be used" in caught.value.operator_message
+    weak.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["SELECT 1 FROM auditt", "SELECT recordy FROM audit", "SELEC 1", "SELECT no_such()"],
+)
+def test_a_fault_in_a_statement_of_ours_stays_one(store: Database, statement: str) -> None:
+    with pytest.raises(peewee.ProgrammingError), store.guarded():
+        store.rows(statement)
+
+
+def test_an_address_with_an_unknown_parameter_is_refused_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    url = "postgresql://somebody:secret@/g?hots=x"
+    code, _, errors = run_command(capsys, "users", "list", "--database-url", url)
+    assert code == 2 and "hots" in errors and "secret" not in errors
+
+
+def test_a_user_without_rights_is_told_which_are_lacking(
+    postgres: Postgres, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In an empty database, and in one that another owner restored."""
+    for template, words in (("template1", "for schema public"), (postgres.migrated, "for table")):
+        url = postgres.create(template)
+        do(
+            url,
+            "REVOKE CREATE ON SCHEMA public FROM public",
+            "DROP ROLE IF EXISTS weak",
+            "CREATE ROLE weak LOGIN",
+        )
+        weak = url.replace("postgres:@", "weak@")
+        code, _, errors = run_command(capsys, "users", "list", "--database-url", weak)
+        assert code == 2 and words in errors and "all rights" in errors
+        postgres.drop(url)
