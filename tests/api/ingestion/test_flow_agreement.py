@@ -108,22 +108,46 @@ PAYLOADS = st.fixed_dictionaries(
         "last": st.just(1),
     },
 )
-STEPS = st.lists(
-    st.one_of(
-        st.fixed_dictionaries(
-            {"tool": st.sampled_from(sorted(TOOLS)), "payload": PAYLOADS},
-            optional={
-                "output": st.one_of(OUTPUTS, OUTPUTS.map(json.dumps)),
-                "failed": st.just(True),
-                "twice": OUTPUTS,
-                "approve": st.booleans(),
-            },
-        ),
-        st.fixed_dictionaries({"said": TEXTS}),
+ECHO = "what it was given"
+"""An output that is the payload again."""
+
+
+def calls_of(
+    tool: str, payload: st.SearchStrategy[Any], output: st.SearchStrategy[Any]
+) -> st.SearchStrategy[Any]:
+    return st.fixed_dictionaries(
+        {"tool": st.just(tool), "payload": payload, "output": output | output.map(json.dumps)},
+        optional={"failed": st.just(True), "approve": st.just(True)},
+    )
+
+
+def payload(**arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.fixed_dictionaries(arguments, optional={"last": st.just(1)})
+
+
+LIKELY = st.one_of(
+    calls_of("read_page", payload(), TEXTS | VALUES),
+    calls_of("find_contact", payload(name=VALUES), st.fixed_dictionaries({"email": VALUES, "notes": VALUES})),
+    calls_of(
+        "list_mail", payload(), st.lists(st.fixed_dictionaries({"id": VALUES, "body": VALUES}), max_size=2)
     ),
-    min_size=1,
-    max_size=9,
+    calls_of("send_mail", payload(to=VALUES), st.just(ECHO)),
+    calls_of("delete_item", payload(id=VALUES), st.just(ECHO)),
 )
+"""Calls as tools are used."""
+ANY = st.one_of(
+    st.fixed_dictionaries(
+        {"tool": st.sampled_from(sorted(TOOLS)), "payload": PAYLOADS},
+        optional={
+            "output": st.one_of(OUTPUTS, OUTPUTS.map(json.dumps)),
+            "failed": st.just(True),
+            "twice": OUTPUTS,
+            "approve": st.booleans(),
+        },
+    ),
+    st.fixed_dictionaries({"said": TEXTS}),
+)
+STEPS = st.lists(st.one_of(LIKELY, LIKELY, LIKELY, ANY), min_size=1, max_size=12)
 _numbers = itertools.count()
 
 
@@ -138,7 +162,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[asyncio.
 
 
 @settings(
-    max_examples=60,
+    max_examples=100,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -213,11 +237,12 @@ class Play:
         if key == "twice" and "output" not in step:
             return
         kind = "tool.failed" if step.get("failed") else "tool.completed"
-        await self.send(kind, toolCallId=call_id, outputPayload=step[key])
+        output = step["payload"] if step[key] in (ECHO, json.dumps(ECHO)) else step[key]
+        await self.send(kind, toolCallId=call_id, outputPayload=output)
         labels = ["untrusted"] if step["tool"] in ("read_page", "list_mail") else []
         self.told.append(
             {
-                "output": step[key],
+                "output": output,
                 "tool": step["tool"],
                 "payload": step["payload"],
                 "believed": believed,
