@@ -43,7 +43,8 @@ _decode = msgspec.json.decode
 
 
 def load_values(batch: Batch, run: KnownRun) -> None:
-    """Bring what a run has seen, unless it is at hand."""
+    """Bring what a run has seen, unless it is at hand. INVARIANT: once it was brought, it follows every event
+    of the run, so rows that are not written yet are never missed."""
     if run.values is not None:
         return
     if batch.transaction.assumed is not None and run.flow:
@@ -65,7 +66,7 @@ def inherit(batch: Batch, run: KnownRun, event: Incoming, ruleset: Ruleset) -> l
     has seen what that has seen, but its own task is nobody's word."""
     if (name := event.parent) is None or run.parent_run_id is not None or name == run.run_id:
         return []
-    run.parent_run_id, run.values = name, None
+    run.parent_run_id = name
     run.changed()
     parent = batch.runs.get((run.organisation_id, name))
     if parent is None or parent.key_id != run.key_id:

@@ -39,8 +39,8 @@ def report(
     details: dict[str, Any] = {"eventType": body.eventType, **event.origin()}
     match body.eventType:
         case "run.started":
-            _start(batch, run, event)
-            batch.value_rows += flow.inherit(batch, run, event, ruleset)
+            if _start(batch, run, event):
+                batch.value_rows += flow.inherit(batch, run, event, ruleset)
         case flow.SAID:
             flow.said(batch, run, event, ruleset)
         case "run.completed" | "run.failed":
@@ -80,10 +80,11 @@ def report(
     )
 
 
-def _start(batch: Batch, run: KnownRun, event: Incoming) -> None:
-    """The first `run.started` gives the run's facts; a later one cannot change what policies saw."""
+def _start(batch: Batch, run: KnownRun, event: Incoming) -> bool:
+    """The first `run.started` gives the run's facts; a later one cannot change what policies saw. Returns
+    whether it is the first."""
     if any(value is not None for value in (run.task, run.model, run.reason, run.agent_context)):
-        return
+        return False
     if batch.transaction.assumed is not None and not run.new:
         raise NeedsAnswer  # INVARIANT: a run that is remembered changes by its end alone
     metadata = event.metadata
@@ -91,7 +92,10 @@ def _start(batch: Batch, run: KnownRun, event: Incoming) -> None:
     run.task, run.model = metadata.get("task"), metadata.get("model")
     run.reason = metadata.get("reason")
     run.agent_context = _encode(context).decode() if context is not None else None
-    run.dirty, run.known_facts, run.values = True, None, None
+    run.dirty, run.known_facts = True, None
+    if run.values is not None and run.parent_run_id is event.parent is None:
+        run.values = run.values.with_task(run.task)
+    return True
 
 
 def _end(batch: Batch, event: Incoming, run: KnownRun) -> bool:
