@@ -34,6 +34,10 @@ _TO: Final = word_set("destination dest dst target to new output out")
 _ATTACHED: Final = frozenset(["attachment", "attachments", "attach"])
 
 
+_LOOKING: Final = word_set("info stat exists metadata list glob find tree")
+"""Words of tools that read no file, but look what is there."""
+_LOOKING: Final = word_set("info stat exists metadata list glob find tree")
+"""Words of tools that read no file, but look what is there."""
 _SENT_FILES: Final = word_set("file files filename filenames")
 _FILE_NAME: Final = re.compile(r"(?![a-z]+://)[^\s@]{1,250}\.[A-Za-z0-9]{1,5}", re.IGNORECASE)
 
@@ -83,6 +87,11 @@ def files_of(
     files = Files()
     named = words_of(tool_name).split()
     moves = not {"move", "rename", "mv"}.isdisjoint(named)
+    if tool.effect == "read" and not _LOOKING.isdisjoint(named):
+        for leaf in leaves:
+            if isinstance(leaf.value, str) and not _PATH_WORDS.isdisjoint(leaf.key.split()):
+                files.add("names", leaf.value)
+        return files
     if "upload" in named:
         tool = replace(tool, effect="send")
     for leaf in leaves:

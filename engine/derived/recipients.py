@@ -34,7 +34,7 @@ _CERTAIN: Final = word_set(
 )
 """Words of a key, or of the key above it, that name recipients whatever the tool is."""
 _TO: Final = word_set(
-    "to email emails address addresses mail mails destination destinations forward share invite invites "
+    "to with email emails address addresses mail mails destination destinations forward share invite invites "
     "member members notify copy copies"
 )
 """Words that name recipients where the tool sends."""

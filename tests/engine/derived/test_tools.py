@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.derived.derivation import Derivation
-from engine.derived.tools import UNDECLARED, Tools, check_name
+from engine.derived.tools import NO_TOOLS, UNDECLARED, Tools, check_name, of_tool
 from engine.fields.words import words_of
 from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Policy, ToolCall, ToolDeclaration, ToolSet
@@ -111,3 +111,17 @@ def test_declarations_are_part_of_the_digest() -> None:
     assert plain.digest != declared.digest
     assert declared.digest == Ruleset.build(policies, tools=[SET]).digest
     assert plain.digest == Ruleset.build(policies, tools=[]).digest
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("mcp__x__runCommand", "mcp x run command"),
+        ("drop-database", "drop database"),
+        ("DeleteMany", "delete many"),
+        ("send_e_mail", "send email"),
+        ("", ""),
+    ],
+)
+def test_a_tool_shows_its_name_in_words(name: str, words: str) -> None:
+    assert of_tool(NO_TOOLS, {"toolName": name}, "words") == words
