@@ -33,9 +33,6 @@ _FROM: Final = word_set("source src from old origin")
 _TO: Final = word_set("destination dest dst target to new output out")
 _ATTACHED: Final = frozenset(["attachment", "attachments", "attach"])
 
-
-_LOOKING: Final = word_set("info stat exists metadata list glob find tree")
-"""Words of tools that read no file, but look what is there."""
 _LOOKING: Final = word_set("info stat exists metadata list glob find tree")
 """Words of tools that read no file, but look what is there."""
 _SENT_FILES: Final = word_set("file files filename filenames")
