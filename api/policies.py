@@ -26,7 +26,7 @@ from engine.worktree import git
 from engine.worktree.commits import CommitQueue
 from engine.worktree.disk import shown
 from engine.worktree.observer import Progress
-from engine.worktree.paths import DEFAULT
+from engine.worktree.paths import DEFAULT, path_of_settings
 from schemas.suggestion import suggestion
 
 log = logging.getLogger("governance.policies")
@@ -59,12 +59,11 @@ def open_policies(
             "run `git init` there, or leave the setting out",
             settings.policies_dir,
         )
-    inactive = Inactive()
+    told = Told()
 
     def changed(changes: Sequence[FileChange]) -> None:
-        _tell_of_unknown(store, live, {each.subject.organisation_id for each in changes})
         _tell_of_lost(repository, changes)
-        inactive.tell(live)
+        told.tell(store, live)
 
     live = LivePolicies(
         repository,
@@ -73,8 +72,7 @@ def open_policies(
         warnings=lambda: commits.problems,
     )
     live.start(progress)
-    _tell_of_unknown(store, live, live.snapshot.organisations())
-    inactive.tell(live)
+    told.tell(store, live)
     live.watch()
     if settings.git == "commit":
         commits.start()
@@ -85,45 +83,61 @@ def open_policies(
         commits.close()
 
 
-class Inactive:
-    """Tells the log of policies that wait for a setting of their organisation, each once."""
+class Told:
+    """Tells the log of warnings and of policies that wait for a setting of their organisation, each once;
+    `/health` names them as long as they are there."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()
 
-    def tell(self, live: LivePolicies) -> None:
+    def tell(self, store: Database, live: LivePolicies) -> None:
         messages = {each["message"] for each in live.inactive()}
+        with contextlib.suppress(DatabaseUnavailable):
+            messages |= {problem.message for problem in store.read_here(warnings, live)}
         for message in sorted(messages - self._told):
             log.warning("%s", message)
         self._told = messages
 
 
-def unknown_organisations(live: LivePolicies) -> list[Problem]:
-    """Policies in the folder of an organisation that is not there govern nobody; mostly it is misspelt. For a
-    thread that may query."""
-    folders = live.snapshot.organisations() - {DEFAULT}
-    if not folders:
+def warnings(live: LivePolicies) -> list[Problem]:
+    """What is in force as the files say, and is hardly meant. For a thread that may query."""
+    return [*_nothing_enforced(live), *_unknown_organisations(live)]
+
+
+def _nothing_enforced(live: LivePolicies) -> list[Problem]:
+    snapshot = live.snapshot
+    for organisation_id in snapshot.organisations():
+        for rule in live.ruleset(organisation_id).rules.values():
+            if rule.policy.enabled and rule.policy.mode == "enforce" and not rule.lacking:
+                return []
+    there = "there is none" if snapshot.count == 0 else "each one is disabled, in shadow mode or inactive"
+    message = f"no policy is enforced, so that every call is allowed: {there}"
+    return [Problem(message, "", "nothing_enforced")]
+
+
+def _unknown_organisations(live: LivePolicies) -> list[Problem]:
+    """Files of an organisation that is not there govern nobody; mostly its name is misspelt."""
+    snapshot = live.snapshot
+    files = {
+        f"organisations/{name}": (name, f"the policies in `organisations/{name}/` govern nobody")
+        for name in sorted(snapshot.organisations())
+    } | {
+        path_of_settings(name): (name, f"the settings in `{path_of_settings(name)}` are nobody's")
+        for name in sorted(snapshot.settings)
+    }
+    if {name for name, _ in files.values()} <= {DEFAULT}:
         return []
-    known = sorted(each["organisationId"] for each in accounts.list_organisations())
+    known = sorted({DEFAULT, *(each["organisationId"] for each in accounts.list_organisations())})
     return [
         Problem(
-            f"the policies in `organisations/{name}/` govern nobody: there is no such organisation"
-            + suggestion(name, known),
+            f"{what}: there is no such organisation{suggestion(name, known)}",
             "",
             "unknown_organisation",
-            f"organisations/{name}",
+            file,
         )
-        for name in sorted(folders.difference(known))
+        for file, (name, what) in files.items()
+        if name not in known
     ]
-
-
-def _tell_of_unknown(store: Database, live: LivePolicies, changed: set[str]) -> None:
-    """In the log; `/health` names them as long as they are there."""
-    folders = {f"organisations/{name}" for name in changed}
-    with contextlib.suppress(DatabaseUnavailable):
-        for problem in store.read_here(unknown_organisations, live):
-            if problem.file in folders:
-                log.warning("%s", problem.message)
 
 
 def _tell_of_lost(repository: Repository, changes: Sequence[FileChange]) -> None:

@@ -312,6 +312,12 @@ def load(environment: Mapping[str, str] | None = None, **flags: str | None) -> S
             "GOVERNANCE_API_KEY: must be 16 ASCII characters or more without blanks, so that it cannot be "
             "guessed and fits into a header"
         )
+    folder = source.get("PROMETHEUS_MULTIPROC_DIR")
+    if folder is not None and not (Path(folder).is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+        problems.append(
+            f"PROMETHEUS_MULTIPROC_DIR is `{folder}`: must be a folder that can be written; make it, or "
+            "leave the variable out"
+        )
     if problems:
         raise SettingsError("\n".join(problems))
     return Settings(**values)

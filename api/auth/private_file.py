@@ -33,7 +33,8 @@ def kept(path: Path, what: str, make: Callable[[], str], otherwise: str) -> str:
 
 
 def make_data_folder(folder: Path) -> None:
-    """The data folder, closed to other users when it is new; raises SettingsError when it cannot be made."""
+    """The data folder, closed to other users and to git when it is new. Raises SettingsError when it cannot
+    be made."""
     if folder.is_symlink() and not folder.exists():
         raise SettingsError(
             f"the data folder `{folder}` is a link to `{folder.readlink()}`, which is not there"
@@ -43,6 +44,7 @@ def make_data_folder(folder: Path) -> None:
     try:
         if not folder.is_dir():
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            create(folder / ".gitignore", "*")
     except OSError as error:
         raise SettingsError(f"the data folder `{folder}` cannot be made: {error.strerror}") from None
     if not os.access(folder, os.W_OK | os.X_OK):

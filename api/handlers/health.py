@@ -16,7 +16,7 @@ from api.context import Context
 from api.database.errors import DatabaseUnavailable
 from api.http.exchange import Reply, Values
 from api.http.route import ANYONE, Route
-from api.policies import unknown_organisations
+from api.policies import warnings
 from api.store import accounts, approvals
 from api.version import VERSION
 from engine.live import LivePolicies, described
@@ -101,10 +101,8 @@ def _uptime(context: Context) -> float:
 
 async def _policies(context: Context) -> dict[str, Any]:
     found = context.live.health()
-    unknown = await _asked(context, unknown_organisations, context.live) or []
-    warnings = [*found["warnings"], *map(described, unknown)]
-    names = ("revision", "count", "stale", "inactive", "errors")
-    return {name: found[name] for name in names} | {"warnings": warnings}
+    others = await _asked(context, warnings, context.live) or []
+    return found | {"warnings": [*found["warnings"], *map(described, others)]}
 
 
 ROUTES = (

@@ -127,7 +127,19 @@ def test_folder_and_secret_are_closed_to_others(tmp_path: Path) -> None:
         os.umask(old)
     assert mode(tmp_path / "data") == 0o700
     assert mode(tmp_path / "data" / FILE) == 0o600
-    assert not [file for file in (tmp_path / "data").iterdir() if file.name.startswith(".")]
+    assert [file.name for file in (tmp_path / "data").iterdir() if file.name[0] == "."] == [".gitignore"]
+
+
+def test_git_takes_no_secrets_and_no_database_along(tmp_path: Path) -> None:
+    """Neither with `git add -A` nor with `git stash -u`; a folder that was there already is its owner's."""
+    prepare(tmp_path)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    (tmp_path / "other").touch()
+    listed = ["git", "status", "--porcelain", "--untracked-files=all"]
+    assert subprocess.run(listed, cwd=tmp_path, capture_output=True, text=True).stdout == "?? other\n"
+    (tmp_path / "theirs/data").mkdir(parents=True)
+    prepare(tmp_path / "theirs")
+    assert not (tmp_path / "theirs/data/.gitignore").exists()
 
 
 def test_the_secret_stays_the_same(tmp_path: Path) -> None:

@@ -47,6 +47,15 @@ def test_connections_leave_file_descriptors_for_the_rest() -> None:
     assert load({"GOVERNANCE_CONNECTIONS": "50"}).most_connections == 50
 
 
+@pytest.mark.parametrize("folder", ["", "nowhere", "file"])
+def test_the_folder_of_counters_must_be_there(folder: str, tmp_path: Path) -> None:
+    """The library that counts would fail with it later."""
+    (tmp_path / "file").touch()
+    assert load({"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)})
+    with pytest.raises(SettingsError, match=r"PROMETHEUS_MULTIPROC_DIR is .* must be a folder"):
+        load({"PROMETHEUS_MULTIPROC_DIR": folder and str(tmp_path / folder)})
+
+
 def test_an_empty_variable_is_the_default() -> None:
     assert load({"GOVERNANCE_PORT": ""}).port == 8700
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,13 @@ async def until(check: Any) -> Any:
             return found
         await asyncio.sleep(0.05)
     raise AssertionError("it did not come to pass")
+
+
+async def logged(caplog: pytest.LogCaptureFixture, message: str) -> None:
+    async def found() -> bool:
+        return message in caplog.text
+
+    await until(found)
 
 
 def test_a_broken_file_is_a_conflict_and_stays_as_it_is(tmp_path: Path) -> None:
@@ -83,7 +91,9 @@ def test_an_edit_on_disk_counts_before_the_one_by_the_api(tmp_path: Path) -> Non
     conversation(tmp_path, steps)
 
 
-def test_health_names_files_that_nobody_reads_and_policies_that_govern_nobody(tmp_path: Path) -> None:
+def test_health_names_files_that_nobody_reads_and_policies_that_govern_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def steps(service: Service) -> None:
         folder = service.settings.policies_dir
         good = (folder / "policies/hold-payments.yaml").read_text(encoding="utf-8")
@@ -91,6 +101,12 @@ def test_health_names_files_that_nobody_reads_and_policies_that_govern_nobody(tm
         (folder / "organisations/othr/hold-payments.yaml").write_text(good, encoding="utf-8")
         for name in ("forgotten.yaml.txt", "hold-payments.yaml.bak"):
             (folder / "policies" / name).write_text(good, encoding="utf-8")
+        (folder / "settings").mkdir(exist_ok=True)
+        (folder / "settings/othr.yaml").write_text(
+            "apiVersion: governance/v1\nkind: OrganisationSettings\norganisationId: othr\n"
+            "settings: {companyDomains: [a.example]}\n",
+            encoding="utf-8",
+        )
         service.context.live.reload()
 
         async def loaded() -> Any:
@@ -104,8 +120,11 @@ def test_health_names_files_that_nobody_reads_and_policies_that_govern_nobody(tm
         assert [each["file"] for each in policies["warnings"]] == [
             "policies/forgotten.yaml.txt",
             "organisations/othr",
+            "settings/othr.yaml",
         ]
-        assert "did you mean `other`?" in policies["warnings"][1]["message"]
+        for warning in policies["warnings"][1:]:
+            assert "did you mean `other`?" in warning["message"]
+            await logged(caplog, warning["message"])
 
         def make(transaction: Transaction) -> None:
             accounts.add_organisation(transaction, "othr", "Othr", "cli")
@@ -116,6 +135,50 @@ def test_health_names_files_that_nobody_reads_and_policies_that_govern_nobody(tm
         assert (await service.call("nobody", "GET", "/health")).json()["policies"]["warnings"] == []
 
     conversation(tmp_path, steps)
+
+
+def test_health_and_log_say_when_nothing_is_enforced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Disabled, in shadow mode, inactive, or not there: to a call it is the same."""
+
+    async def steps(service: Service) -> None:
+        file = service.settings.policies_dir / "policies/hold-payments.yaml"
+        good = json.loads(file.read_text(encoding="utf-8"))
+        (condition,) = good["matchConditions"]
+
+        async def warnings() -> list[str]:
+            service.context.live.reload()
+            answer = await service.call("nobody", "GET", "/health")
+            check_shape("GET", "/health", answer)
+            return [each["message"] for each in answer.json()["policies"]["warnings"]]
+
+        assert await warnings() == []
+        lacking = [condition | {"value": "{{companyDomains}}", "operator": "in"}]
+        for change in ({"mode": "shadow"}, {"enabled": False}, {"matchConditions": lacking}, None):
+            if change is None:
+                file.unlink()
+            else:
+                file.write_text(json.dumps(good | change), encoding="utf-8")
+            (warning,) = await warnings()
+            assert "no policy is enforced, so that every call is allowed" in warning
+            await logged(caplog, warning)
+            file.write_text(json.dumps(good), encoding="utf-8")
+            assert await warnings() == []
+
+    conversation(tmp_path, steps)
+
+
+def test_a_start_without_policies_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def play() -> None:
+        async with Service(tmp_path, [], live=True) as service:
+            policies = (await service.call("nobody", "GET", "/health")).json()["policies"]
+            assert [each["message"] for each in policies["warnings"]] == [
+                "no policy is enforced, so that every call is allowed: there is none"
+            ]
+            assert policies["warnings"][0]["message"] in caplog.text
+
+    asyncio.run(play())
 
 
 def test_what_a_checkout_takes_away_is_told_with_how_it_comes_back(
