@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from api.audit.installation_key import key_file
+from api.audit.mark import AuditMark
 from api.audit.rekey import check_key
 from api.auth import passwords
 from api.auth.credentials import key_digest, key_prefix, new_key
@@ -63,6 +64,7 @@ def prepare(
     _refuse_lost_database(settings)
     if settings.jwt_secret or (settings.data_dir / SECRET_FILE).exists():
         signing_secret(settings)  # refused before anything is made
+    AuditMark(settings).refuse()
     store = Database(settings.database)
     try:
         store.migrate()
@@ -92,6 +94,8 @@ def _refuse_lost_database(settings: Settings) -> None:
         return
     path = Path(settings.database.removeprefix("sqlite:///"))
     signs = [each for each in (key_file(settings), settings.data_dir / SECRET_FILE) if each.exists()]
+    mark = AuditMark(settings)
+    signs += [mark.path] if mark.names_this else []
     if signs and (not path.exists() or path.stat().st_size == 0):
         raise SettingsError(
             f"the database `{path}` is {'empty' if path.exists() else 'gone'}, but `{signs[0]}` is there, so "

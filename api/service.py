@@ -14,6 +14,7 @@ from functools import partial
 from api.audit.checkpointer import keep_signing
 from api.audit.checkpoints import Checkpointer
 from api.audit.installation_key import installation_key
+from api.audit.mark import AuditMark
 from api.audit.rekey import check_key
 from api.auth.credentials import Credentials
 from api.auth.signing_secret import open_vault, signing_secret
@@ -104,7 +105,7 @@ async def open_service(
             writer.follower = feed
             refusals = Refusals(writer, clock)
             stack.push_async_callback(refusals.close)
-            checkpointer = Checkpointer(audit_key)
+            checkpointer, mark = Checkpointer(audit_key), AuditMark(settings)
             readiness = Readiness()
             writer.on_events = readiness.event_ended
             context = Context(
@@ -131,7 +132,7 @@ async def open_service(
             retention = Retention(settings.event_days, settings.delivery_days)
             housekeeping = [
                 asyncio.create_task(_sweep(context)),
-                asyncio.create_task(keep_signing(checkpointer, store, writer)),
+                asyncio.create_task(keep_signing(checkpointer, store, writer, mark)),
                 asyncio.create_task(keep_probing(readiness, writer, ingestion)),
                 asyncio.create_task(keep_clean(retention, store, id_index, writer, clock, leaps)),
             ]

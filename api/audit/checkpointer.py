@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 from api.audit.checkpoints import EVERY_SECONDS, Checkpointer, KeyDiffers
+from api.audit.mark import AuditMark
 from api.database.connection import Database
 from api.database.outage import Outage
 from api.database.writer import Writer
@@ -20,7 +21,7 @@ OTHER_KEY = (
 )
 
 
-async def keep_signing(checkpointer: Checkpointer, store: Database, writer: Writer) -> None:
+async def keep_signing(checkpointer: Checkpointer, store: Database, writer: Writer, mark: AuditMark) -> None:
     """For ever. A node with another key than the installation's leaves signing to the others."""
     outage = Outage("signing of the audit log")
     while True:
@@ -28,6 +29,8 @@ async def keep_signing(checkpointer: Checkpointer, store: Database, writer: Writ
         try:
             if await store.read(checkpointer.anything_new, store):
                 await writer.write(checkpointer.sign)
+                await store.read(mark.follow, checkpointer, store)
+                checkpointer.complete = checkpointer.complete and not mark.behind
         except KeyDiffers:
             checkpointer.signs = False
             log.error(OTHER_KEY)

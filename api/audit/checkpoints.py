@@ -100,6 +100,8 @@ class Checkpointer:
         self._signed: Tips = {}
         self.signs = True
         """Whether this node has the key that the checkpoints are signed with."""
+        self.complete = True
+        """Nothing was missed of what was signed; once there was, until the next start."""
         self.signed_at: str | None = None
         """When the newest checkpoint known here was made."""
         self._grown_since: float | None = None
@@ -110,6 +112,11 @@ class Checkpointer:
         new = tips(store) != self._signed
         self._grown_since = (self._grown_since or monotonic()) if new else None
         return new
+
+    @property
+    def signed(self) -> Tips:
+        """What is signed, as far as this process knows; none before its first checkpoint."""
+        return self._signed
 
     @property
     def lags(self) -> bool:
@@ -135,6 +142,7 @@ class Checkpointer:
         elif number:
             # Somebody has removed checkpoints. The row goes on where it was, so that the gap stays visible.
             log.error("checkpoints of the audit log are gone; run `governance audit verify`")
+            self.complete = False
             before = {}
         body = Body(
             at=transaction.at,

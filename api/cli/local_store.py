@@ -111,8 +111,10 @@ class LocalStore:
 
 
 @contextlib.contextmanager
-def opened(arguments: argparse.Namespace) -> Iterator[LocalStore]:
-    """The store that the flags and settings name; it must exist, so that a mistyped folder makes none."""
+def opened(arguments: argparse.Namespace, *, behind: bool = False) -> Iterator[LocalStore]:
+    """The store that the flags and settings name; it must exist, so that a mistyped folder makes none, and
+    hold what was signed, unless it may be `behind`."""
+    from api.audit.mark import AuditMark
     from api.database.connection import Database
 
     settings = settings_of(arguments)
@@ -126,6 +128,8 @@ def opened(arguments: argparse.Namespace) -> Iterator[LocalStore]:
                 "or say where it is with --data-dir",
                 USAGE,
             )
+    if not behind:
+        AuditMark(settings).refuse()
     database = Database(settings.database)
     try:
         database.migrate()

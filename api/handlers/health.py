@@ -40,6 +40,7 @@ async def health(caller: Caller, values: Values, context: Context) -> Reply:
             "signing": context.checkpointer.signs,
             "signedAt": context.checkpointer.signed_at,
             "lagging": context.checkpointer.lags,
+            "complete": context.checkpointer.complete,
         },
     }
     return _reply(body, why)

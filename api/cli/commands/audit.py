@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -16,7 +17,9 @@ from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, add_format
 
 if TYPE_CHECKING:
     from api.audit.installation_key import PublicKey
+    from api.audit.mark import Lack
     from api.audit.verification import Expectation
+    from api.database.transaction import Transaction
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 COLUMNS = {
@@ -62,6 +65,13 @@ def register(commands: Subparsers) -> None:
         "accepts both and says when it changed. Afterwards copy the key to every node and start them again.",
     )
     rekey.add_argument("--lost", action="store_true", help="the key of before is lost for ever")
+    accept = actions.add_parser(
+        "accept-restored",
+        help="go on with a database that holds less than was signed",
+        description="Goes on with a database that was put in its place on purpose, such as a backup, "
+        "although it holds less than was signed: what is missing is given up. Without it nothing starts on "
+        "such a database. Run it while the service is stopped.",
+    )
     export = actions.add_parser(
         "export",
         help="write the records as JSON lines",
@@ -71,7 +81,8 @@ def register(commands: Subparsers) -> None:
     export.add_argument("--since", metavar="TIME", help="ISO 8601; included")
     export.add_argument("--until", metavar="TIME", help="ISO 8601; not included")
     export.add_argument("--output", type=Path, metavar="FILE", help="default: standard output")
-    for command, run in ((check, _verify), (export, _export), (key, _key), (rekey, _rekey)):
+    every = (check, _verify), (accept, _accept), (export, _export), (key, _key), (rekey, _rekey)
+    for command, run in every:
         add_place(command)
         command.set_defaults(run=run)
     add_format(check)
@@ -79,11 +90,17 @@ def register(commands: Subparsers) -> None:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
+    from api.audit.mark import AuditMark
     from api.audit.verification import verify
     from api.store import accounts
 
     trusted = _trusted(arguments)
-    with opened(arguments) as store:
+    mark = AuditMark(settings_of(arguments))
+    lacks = mark.lacks()
+    if lacks and mark.beside_log:
+        # To open it would copy into it what may not be its own.
+        raise CommandError(mark.complaint(lacks))
+    with opened(arguments, behind=True) as store:
         if arguments.organisation is not None:
             chosen = [store.need_organisation(arguments.organisation)]
         else:
@@ -94,6 +111,10 @@ def _verify(arguments: argparse.Namespace) -> int:
             {"organisationId": name} | store.read(verify, store.database, name, trusted, expected.get(name))
             for name in ids
         ]
+    for result in results:
+        if any(each.organisation_id == result["organisationId"] for each in lacks):
+            result["problems"].append(mark.complaint(lacks))
+            result["valid"] = False
     show(results, COLUMNS, arguments.format)
     if arguments.format == "table":
         for result in results:
@@ -167,6 +188,32 @@ def _rekey(arguments: argparse.Namespace) -> int:
     if kept is not None:
         print(f"the file of before is kept as `{kept}`")
     print("copy the new file to every node, start them again, and note the new `governance audit key`")
+    return 0
+
+
+def _accepted(transaction: Transaction, lack: Lack) -> None:
+    details = {"signed": lack.signed, "found": lack.found}
+    transaction.audit(lack.organisation_id, "audit.restored", actor=actor(), details=details)
+
+
+def _accept(arguments: argparse.Namespace) -> int:
+    from api.audit.mark import AuditMark
+    from api.clock import iso, system_clock
+    from api.store import accounts
+
+    mark = AuditMark(settings_of(arguments))
+    lacks = mark.lacks()
+    if not lacks:
+        print("the database holds all that was signed; there is nothing to accept")
+        return 0
+    with opened(arguments, behind=True) as store:
+        store.read(mark.accept, store.database, iso(system_clock()))
+        known = {each["organisationId"] for each in store.read(accounts.list_organisations)}
+        for each in lacks:
+            if each.organisation_id in known:
+                store.write(partial(_accepted, lack=each))
+    for each in lacks:
+        print(f"given up: {each.text}")
     return 0
 
 

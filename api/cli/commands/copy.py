@@ -32,6 +32,7 @@ def register(commands: Subparsers) -> None:
 
 
 def _copy(arguments: argparse.Namespace) -> int:
+    from api.audit.mark import AuditMark
     from api.cli.report import stages
     from api.database.moving.move import copy
     from api.database.moving.streams import CopyError
@@ -44,6 +45,7 @@ def _copy(arguments: argparse.Namespace) -> int:
     source = resolved(Path(settings.database.removeprefix("sqlite:///")))
     if not source.is_file():
         raise CommandError(f"there is no database `{source}`; say where it is with --data-dir", USAGE)
+    AuditMark(settings).refuse()
     try:
         target = load({}, database_url=arguments.to).database
     except SettingsError as error:

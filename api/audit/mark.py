@@ -1,0 +1,182 @@
+"""How far the audit log was signed, noted outside the database: in the data folder, with each checkpoint.
+
+A database that holds less than this has lost records - its log (`-wal`) was tidied away or cut short, or an
+older copy lies in its place - and with them perhaps halts and decisions, though all that it still says is
+right. So a start and the commands refuse it, until somebody says that it is meant (`accept`).
+
+For SQLite only. The files of a PostgreSQL server are not the operator's to move, each of its nodes has a data
+folder of its own that may have missed the last checkpoints of others, and after a failover to a copy that
+lacks the last commits the nodes go on.
+
+INVARIANT: the note never goes back by itself: it is written anew only while the database holds all of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from api.audit.checkpoints import Checkpointer, by_chain
+from api.database.audit_chain import tips
+from api.database.connection import Database
+from api.database.sqlite.files import beside_database, resolved
+from api.settings import Settings, SettingsError
+
+log = logging.getLogger("governance")
+
+FILE: Final = "audit-mark"
+_HASH: Final = "SELECT hash FROM audit WHERE organisation_id = ? AND chain = ? AND sequence = ?"
+_COUNT: Final = "SELECT COALESCE(MAX(sequence), 0) FROM audit WHERE organisation_id = ? AND chain = ?"
+
+Rows = Callable[[str, Sequence[Any]], Sequence[Sequence[Any]]]
+
+
+class _Mark(msgspec.Struct, frozen=True):
+    """`database` is its place relative to the data folder, so that both may be moved together."""
+
+    at: str
+    chains: dict[str, dict[str, tuple[int, str]]]
+    database: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """A chain that the database does not hold as far as it was signed."""
+
+    organisation_id: str
+    signed: int
+    found: int
+
+    @property
+    def text(self) -> str:
+        if self.found >= self.signed:
+            return f"record {self.signed} of `{self.organisation_id}` is another one than was signed"
+        return (
+            f"{self.signed - self.found} of {self.signed} signed records of `{self.organisation_id}` are gone"
+        )
+
+
+class AuditMark:
+    """Of the database of these settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.path = settings.data_dir / FILE
+        url = settings.database
+        self._database = (
+            resolved(Path(url.removeprefix("sqlite:///"))) if url.startswith("sqlite:///") else None
+        )
+        self._name = ""
+        if self._database is not None:
+            self._name = os.path.relpath(self._database.absolute(), settings.data_dir.absolute())
+        self.behind = False
+        """The database of the running service does not hold what was signed."""
+
+    # Asked before the database is used ------------------------------------------------------------
+
+    @property
+    def names_this(self) -> bool:
+        """Whether there is one, of this database."""
+        return self._read() is not None
+
+    @property
+    def beside_log(self) -> bool:
+        """Whether a log that is not empty lies beside the database."""
+        if self._database is None:
+            return False
+        log_file, _ = beside_database(self._database)
+        return log_file.is_file() and log_file.stat().st_size > 0
+
+    def lacks(self) -> list[Lack]:
+        """What the database, which nobody has to have open, does not hold of what was signed. It is only
+        read: what lies beside it may not be its own."""
+        mark = self._read()
+        if mark is None or self._database is None or not self._database.is_file():
+            return []
+        place = f"{self._database.absolute().as_uri()}?mode=ro"
+        with (
+            contextlib.suppress(sqlite3.Error),  # who opens it next says why
+            contextlib.closing(sqlite3.connect(place, uri=True)) as connection,
+        ):
+            return list(_lacks(mark, lambda *asked: connection.execute(*asked).fetchall()))
+        return []
+
+    def refuse(self) -> None:
+        """Raises SettingsError when the database lacks something."""
+        if found := self.lacks():
+            raise SettingsError(self.complaint(found))
+
+    def complaint(self, found: Sequence[Lack]) -> str:
+        """What it lacks, and both ways on."""
+        log_file, _ = beside_database(self._database or Path())
+        return (
+            f"the database `{self._database}` is behind `{self.path}`: "
+            + "; ".join(each.text for each in found)
+            + ", and with them perhaps halts, decisions and approvals. Stop the service and put the right "
+            f"file back, with the `{log_file.name}` that lay beside it. If you have put an older one there "
+            "on purpose, run `governance audit accept-restored`, and start again"
+        )
+
+    # Written --------------------------------------------------------------------------------------
+
+    def follow(self, checkpointer: Checkpointer, store: Database) -> None:
+        """Note what is signed by now. Raises DatabaseUnavailable."""
+        if self._database is None or not checkpointer.signed:
+            return
+        before = self._read()
+        found = list(store.read_here(lambda: list(_lacks(before, store.rows)))) if before else []
+        if found:
+            if not self.behind:
+                log.error("%s", self.complaint(found))
+            self.behind = True
+        else:
+            self.behind = False
+            self._write(_Mark(checkpointer.signed_at or "", by_chain(checkpointer.signed), self._name))
+
+    def accept(self, store: Database, at: str) -> None:
+        """From now on what the database holds is all there is."""
+        self._write(_Mark(at, by_chain(tips(store)), self._name))
+
+    def _read(self) -> _Mark | None:
+        try:
+            mark = msgspec.json.decode(self.path.read_bytes(), type=_Mark)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.MsgspecError) as error:
+            log.warning("`%s` cannot be read and is written anew: %s", self.path, error)
+            return None
+        return mark if mark.database == self._name else None
+
+    def _write(self, mark: _Mark) -> None:
+        """In one step. It need not be flushed: what it says is on the disk before it."""
+        aside = self.path.with_name(f".{self.path.name}-{os.getpid()}")
+        try:
+            with open(aside, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+                file.write(msgspec.json.encode(mark))
+            aside.replace(self.path)
+        except OSError as error:
+            log.warning("`%s` cannot be written: %s", self.path, error.strerror)
+            aside.unlink(missing_ok=True)
+
+
+def _lacks(mark: _Mark, rows: Rows) -> Iterator[Lack]:
+    for organisation_id, chains in mark.chains.items():
+        for chain, (count, digest) in chains.items():
+            try:
+                same = [tuple(row) for row in rows(_HASH, (organisation_id, int(chain), count))] == [
+                    (digest,)
+                ]
+                found = 0 if same else int(rows(_COUNT, (organisation_id, int(chain)))[0][0])
+            except sqlite3.OperationalError as error:
+                if "no such" not in str(error):
+                    raise
+                same, found = False, 0  # it is older than these tables
+            if not same:
+                yield Lack(organisation_id, count, found)

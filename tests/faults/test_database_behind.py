@@ -1,0 +1,126 @@
+"""A database that holds less than was signed: no start forgets a halt without a word."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.faults.test_careless_files import events_of, governance, send
+from tests.harness.nodes import KEY, serve
+
+EVENTS = 12
+
+
+@dataclass(frozen=True)
+class Killed:
+    """What a service that was killed has left, with all its events signed."""
+
+    folder: Path
+
+    @property
+    def database(self) -> Path:
+        return self.folder / "data" / "governance.sqlite"
+
+    @property
+    def log(self) -> Path:
+        return Path(f"{self.database}-wal")
+
+    def copy(self, to: Path) -> Killed:
+        shutil.copytree(self.folder, to)
+        return Killed(to)
+
+    def refused(self) -> str:
+        """What a start says."""
+        done = governance(self.folder, "serve", "--port", "0")
+        assert done.returncode == 2, done.stdout + done.stderr
+        return done.stderr
+
+    def serves(self) -> None:
+        with serve(self.folder) as service:
+            assert send(service.ready().http, 100) == 200
+            assert service.stop() == 0
+
+
+def signed(mark: Path) -> int:
+    try:
+        count: int = json.loads(mark.read_bytes())["chains"]["default"]["0"][0]
+    except FileNotFoundError:
+        return 0
+    return count
+
+
+def killed(folder: Path) -> Killed:
+    with serve(folder, GOVERNANCE_API_KEY=KEY) as service:
+        http = service.ready().http
+        assert governance(folder, "backup", "backup.sqlite").returncode == 0
+        assert [send(http, number) for number in range(EVENTS)] == [200] * EVENTS
+        deadline = time.monotonic() + 60
+        while signed(folder / "data" / "audit-mark") < EVENTS:
+            assert time.monotonic() < deadline, service.errors
+            time.sleep(0.05)
+        service.kill()
+    return Killed(folder)
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
+    yield killed(tmp_path_factory.mktemp("killed"))
+
+
+def test_a_log_that_was_tidied_away_is_missed(left: Killed, tmp_path: Path) -> None:
+    here = left.copy(tmp_path / "here")
+    for path in here.database.parent.glob("governance.sqlite-*"):
+        path.unlink()
+    said = here.refused()
+    assert "signed records of `default` are gone" in said and "accept-restored" in said
+    checked = governance(here.folder, "audit", "verify")
+    assert checked.returncode == 1 and "are gone" in checked.stderr
+    assert governance(here.folder, "users", "list").returncode == 2
+    shutil.copy(left.log, here.log)
+    here.serves()
+    assert events_of(here.database) >= set(range(EVENTS))
+
+
+def test_half_a_log_is_missed_and_changes_nothing(left: Killed, tmp_path: Path) -> None:
+    here = left.copy(tmp_path / "here")
+    os.truncate(here.log, here.log.stat().st_size // 2)
+    before = here.database.read_bytes()
+    assert "are gone" in here.refused()
+    assert governance(here.folder, "audit", "verify").returncode == 1
+    assert here.database.read_bytes() == before
+
+
+def test_the_log_of_another_installation_is_not_read_into_the_database(left: Killed, tmp_path: Path) -> None:
+    other, here = killed(tmp_path / "other"), left.copy(tmp_path / "here")
+    shutil.copy(other.log, here.log)
+    before = here.database.read_bytes()
+    assert "is another one than was signed" in here.refused() or "are gone" in here.refused()
+    assert governance(here.folder, "users", "list").returncode == 2
+    assert governance(here.folder, "audit", "verify").returncode == 1
+    assert here.database.read_bytes() == before
+    shutil.copy(left.log, here.log)
+    here.serves()
+    assert events_of(here.database) >= set(range(EVENTS))
+
+
+def test_a_backup_is_restored_in_one_step_more(left: Killed, tmp_path: Path) -> None:
+    """As the how-to says; what is given up is on record."""
+    here = left.copy(tmp_path / "here")
+    shutil.copy(here.folder / "backup.sqlite", here.database)
+    assert "belong to the file that lay there before" in here.refused()
+    for path in here.database.parent.glob("governance.sqlite-*"):
+        path.unlink()
+    assert "are gone" in here.refused()
+    done = governance(here.folder, "audit", "accept-restored")
+    assert done.returncode == 0 and "given up: " in done.stdout, done.stderr
+    here.serves()
+    assert governance(here.folder, "audit", "verify").returncode == 0
+    assert '"audit.restored"' in governance(here.folder, "audit", "export").stdout
+    assert "nothing to accept" in governance(here.folder, "audit", "accept-restored").stdout
