@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from api.cli.local_store import actor, add_organisation, add_place, opened, settings_of
+from api.cli.output_file import output_file
 from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, add_format, moment, show
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from api.audit.mark import Lack
     from api.audit.verification import Expectation
     from api.database.transaction import Transaction
+    from api.settings import Settings
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 COLUMNS = {
@@ -81,6 +83,7 @@ def register(commands: Subparsers) -> None:
     export.add_argument("--since", metavar="TIME", help="ISO 8601; included")
     export.add_argument("--until", metavar="TIME", help="ISO 8601; not included")
     export.add_argument("--output", type=Path, metavar="FILE", help="default: standard output")
+    export.add_argument("--force", action="store_true", help="replace FILE when it exists")
     every = (check, _verify), (accept, _accept), (export, _export), (key, _key), (rekey, _rekey)
     for command, run in every:
         add_place(command)
@@ -223,7 +226,7 @@ def _export(arguments: argparse.Namespace) -> int:
     chosen = records.Filter(
         arguments.organisation, since=moment(arguments.since), until=moment(arguments.until)
     )
-    with opened(arguments) as store, _output(arguments.output) as output:
+    with opened(arguments) as store, _output(arguments, store.settings) as output:
         store.need_organisation(arguments.organisation)
         chosen = store.read(records.up_to_now, chosen)
         after: records.Positions | None = None
@@ -236,12 +239,12 @@ def _export(arguments: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _output(path: Path | None) -> Iterator[IO[bytes]]:
-    if path is None:
+def _output(arguments: argparse.Namespace, settings: Settings) -> Iterator[IO[bytes]]:
+    if arguments.output is None:
         yield sys.stdout.buffer
         return
-    try:
-        with path.open("wb") as file:
-            yield file
-    except OSError as error:
-        raise CommandError(f"`{path}` cannot be written: {error.strerror}") from None
+    with (
+        output_file(arguments.output, settings, force=arguments.force) as path,
+        path.open("wb") as file,
+    ):
+        yield file

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
-import secrets
 import sqlite3
 from pathlib import Path
 
 from api.cli.local_store import add_place, settings_of
+from api.cli.output_file import output_file
 from api.cli.terminal import USAGE, CommandError, Subparsers
 
 PAGES_AT_ONCE = 4_096
-BESIDE = ("-wal", "-shm", "-journal", ".lock", ".senders")
-"""What SQLite and the service keep beside the database."""
 
 
 def register(commands: Subparsers) -> None:
@@ -32,10 +29,6 @@ def register(commands: Subparsers) -> None:
 
 
 def _backup(arguments: argparse.Namespace) -> int:
-    from api.audit import installation_key
-    from api.auth import signing_secret
-    from api.database.sqlite.files import resolved
-
     settings = settings_of(arguments)
     database = settings.database
     if not database.startswith("sqlite:///"):
@@ -43,24 +36,11 @@ def _backup(arguments: argparse.Namespace) -> int:
     source, target = Path(database.removeprefix("sqlite:///")), arguments.file
     if not source.is_file():
         raise CommandError(f"there is no database `{source}`; say where it is with --data-dir", USAGE)
-    own = [source, *(Path(f"{resolved(source)}{ending}") for ending in BESIDE)]
-    keys = [settings.data_dir / signing_secret.FILE, installation_key.key_file(settings)]
-    if os.path.realpath(target) in {os.path.realpath(path) for path in (*own, *keys)}:
-        raise CommandError(f"`{target}` is a file of the service itself; give the copy another name", USAGE)
-    if target.exists() and not arguments.force:
-        raise CommandError(f"`{target}` exists; give --force to replace it")
-    aside = target.with_name(f".{target.name}-{secrets.token_hex(6)}")
-    try:
-        # The copy holds password hashes and webhook secrets: nobody else may read it.
-        os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        _copy(source, aside)
-        aside.replace(target)
-    except OSError as error:
-        raise CommandError(f"`{target}` cannot be written: {error.strerror}") from None
-    except sqlite3.Error as error:
-        raise CommandError(f"the copy failed: {error}") from None
-    finally:
-        aside.unlink(missing_ok=True)
+    with output_file(target, settings, force=arguments.force) as aside:
+        try:
+            _copy(source, aside)
+        except sqlite3.Error as error:
+            raise CommandError(f"the copy failed: {error}") from None
     print(f"{target}: {target.stat().st_size} bytes, checked")
     return 0
 
@@ -87,5 +67,3 @@ def _copy(source: Path, target: Path) -> None:
         copy.execute("PRAGMA journal_mode = delete")
         if copy.execute("PRAGMA quick_check").fetchone() != ("ok",):
             raise sqlite3.DatabaseError("the copy is damaged")
-    with target.open("rb") as file:
-        os.fsync(file.fileno())

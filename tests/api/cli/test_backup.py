@@ -27,6 +27,15 @@ def test_the_record_is_verified_and_exported(data_shell: DataShell, tmp_path: Pa
     target = tmp_path / "audit.jsonl"
     assert data_shell.run("audit", "export", "--output", str(target))[0] == 0
     assert target.read_text() == output
+    target.write_text("somebody's")
+    assert "--force" in data_shell.refused("audit", "export", "--output", str(target))
+    assert "no organisation" in data_shell.refused(
+        *("audit", "export", "--output", str(target), "--force", "--organisation", "nosuch")
+    )
+    assert target.read_text() == "somebody's"
+    assert data_shell.run("audit", "export", "--output", str(target), "--force")[0] == 0
+    assert target.read_text() == output and stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["audit.jsonl", "data"]
     assert data_shell.run("audit", "export", "--since", "2999-01-01")[1] == ""
     assert "ISO 8601" in data_shell.refused("audit", "export", "--since", "yesterday", code=2)
     with sqlite3.connect(data_shell.data / "governance.sqlite") as database:
@@ -62,13 +71,29 @@ def test_a_backup_is_whole_closed_and_never_in_the_way(data_shell: DataShell, tm
         "audit-key",
     ],
 )
-def test_a_backup_never_replaces_a_file_of_the_service(data_shell: DataShell, name: str) -> None:
+@pytest.mark.parametrize("command", [("backup",), ("audit", "export", "--output")])
+def test_no_command_replaces_a_file_of_the_service(
+    data_shell: DataShell, name: str, command: tuple[str, ...]
+) -> None:
     data_shell.run("keys", "add", "one")
     target = data_shell.data / name
     before = target.read_bytes() if target.exists() else None
-    said = data_shell.refused("backup", str(target), "--force", code=2)
+    said = data_shell.refused(*command, str(target), "--force", code=2)
     assert "is a file of the service itself" in said
     assert (target.read_bytes() if target.exists() else None) == before
+
+
+@pytest.mark.parametrize("command", [("backup",), ("audit", "export", "--output")])
+def test_no_command_writes_among_the_policies(
+    data_shell: DataShell, tmp_path: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data_shell.run("keys", "add", "one")
+    policy = tmp_path / "policies.d/policies/hold.yaml"
+    policy.parent.mkdir(parents=True)
+    policy.write_text("a policy")
+    monkeypatch.setenv("GOVERNANCE_POLICIES_DIR", str(tmp_path / "policies.d"))
+    assert "policies folder" in data_shell.refused(*command, str(policy), "--force", code=2)
+    assert policy.read_text() == "a policy"
 
 
 _WRITES = """
