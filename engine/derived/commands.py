@@ -7,12 +7,12 @@ anything unusual in single quotes, redirections last. Knows nothing of what prog
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from engine.model import Json
-from engine.shell.reader import ShellReading
+from engine.shell.reader import ShellReading, reading
 
 _TOKEN: Final = re.compile(r"'[^']*'|[^ ']+|'")
 _REDIRECTION: Final = re.compile(
@@ -110,11 +110,14 @@ def _fed(chains: Iterable[str]) -> dict[str, dict[str, None]]:
 
 
 def _programs(stage: str) -> Iterable[str]:
-    """The program of a command; of xargs also the one that it starts."""
+    """The program of a command; of xargs also what it starts."""
     program, *words = map(_plain, _tokens(stage))
-    yield program.lower().removesuffix(".exe")
-    if program in ("xargs", "parallel"):
-        yield from [word.rpartition("/")[2] for word in words if word[:1] not in ("-", "")][:2]
+    return started_by((program, *words)) if program in ("xargs", "parallel") else (program,)
+
+
+def started_by(words: Sequence[str]) -> list[str]:
+    """The program of a command, and those that it starts."""
+    return list(dict.fromkeys(next(iter(_tokens(shown))) for shown in reading([], [words]).simple))
 
 
 def _stages(chain: str) -> list[str]:

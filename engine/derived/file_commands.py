@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from typing import Final, Literal
 
-from engine.derived.commands import Command
+from engine.derived.commands import Command, started_by
+from engine.derived.options import Given, given
 from engine.fields.words import word_set
 
 Use = Literal["reads", "writes", "deletes", "names"]
@@ -32,6 +34,8 @@ _READING: Final = word_set(
 """Every operand is a file that is read."""
 _SCRIPT_FIRST: Final = word_set("grep egrep fgrep rg ag sed awk gawk mawk jq yq tr")
 """The first operand is no file, unless an option gives what it would be."""
+_WRITING_SECOND: Final = frozenset(["uniq", "split", "xxd"])
+_AWK_IN_PLACE: Final = Given("include", "inplace")
 _WRITING: Final = word_set("tee touch mkdir truncate mkfifo mknod fallocate new-item")
 _MODE_FIRST: Final = frozenset(["chmod", "chown", "chgrp"])
 """What they change is no content."""
@@ -62,7 +66,9 @@ _PATH: Final = re.compile(
 _RELATIVE: Final = re.compile(r"[\w.@+-]+(?:/[\w.@+*?-]*)+")
 _REMOTE: Final = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!\\)")
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-_CLUSTER: Final = re.compile(r"-?[A-Za-z]+")
+_REFERRED: Final = re.compile(r"(?:[\w.\[\]-]{1,256}=)?[@<]([^;]+)")
+"""What `-d @file` and `-F x=@file;type=y` refer to."""
+_CLUSTER: Final = re.compile(r"[A-Za-z]+")
 _FILE_NAME: Final = re.compile(r"[^\s()'\";]{1,4096}")
 _INTERPRETERS: Final = ("python", "node", "ruby", "perl", "php")
 _STREAMS: Final = word_set("- /dev/null /dev/stdin /dev/stdout /dev/stderr /dev/tty NUL nul")
@@ -135,37 +141,41 @@ def _all(use: Use, words: Sequence[str]) -> Uses:
     return ((use, word) for word in words)
 
 
+def _marked(items: Sequence[Given]) -> Uses:
+    """The files that options name."""
+    for option in items:
+        if "<" in option.marks or ("^" in option.marks and looks_like_path(option.value)):
+            yield "reads", option.value
+        elif ">" in option.marks:
+            yield "writes", option.value
+        elif "@" in option.marks and (found := _REFERRED.match(option.value)):
+            yield "reads", found[1].strip('"')
+
+
 def _by_table(name: str, command: Command) -> Uses:
     if name in _TALKING:
         return
     if any(char in name for char in "*?["):
         name = next((known for known in sorted(_DELETING) if fnmatchcase(known, name)), name)
-    operands = command.arguments
+    items = list(given(name, command.words))
+    operands = _operands(items)
+    yield from _marked(items)
     if name in _DELETING or name.startswith("mkfs"):
         yield from _all("deletes", operands)
     elif name in _NAMING:
-        yield from _all("names", operands)
+        removed = "xargs" in command.piped_into and not _DELETING.isdisjoint(command.piped_into)
+        yield from _all("deletes" if removed else "names", operands)
     elif name in _COPYING:
-        yield from _copied(name, command)
+        yield from _copied(name, items)
     elif name in _MODE_FIRST:
-        yield from _all("names", operands[1:])
+        yield from _all("names", operands[not _has(items, "%") :])
     elif name in _WRITING:
         yield from _all("writes", operands)
     elif name in _PACKING:
         yield from _all("reads", operands)
         yield from _all("writes", operands)
     elif name in _READING:
-        given = any(re.match(r"-[ef]|--(?:regexp|file|expression)", option) for option in command.options)
-        files = operands[1:] if name in _SCRIPT_FIRST and not given else operands
-        interprets = name.startswith(_INTERPRETERS)
-        if interprets:
-            files = tuple(word for word in files if _FILE_NAME.fullmatch(word[:4_097]))
-        yield from _all("reads", [word for word in files if len(word) <= 4_096 and not word.isdigit()])
-        if any(re.match(r"-i|--in-place|-pi|-ni", option) for option in command.options):
-            yield from _all("writes", files)
-        yield from _pointed(_without_configuration(name, command.options))
-        for word in command.words if interprets else ():
-            yield from paths_in_code(word)
+        yield from _read(name, command, items)
     else:
         yield from _pointed(_without_configuration(name, command.words))
 
@@ -180,6 +190,35 @@ def _without_configuration(name: str, words: Sequence[str]) -> list[str]:
     ]
 
 
+def _read(name: str, command: Command, items: Sequence[Given]) -> Uses:
+    operands = _operands(items)
+    files = operands[1:] if name in _SCRIPT_FIRST and not _has(items, "%") else operands
+    if name in _WRITING_SECOND:
+        yield from _all("writes", operands[1:])
+        files = operands[:1]
+    interprets = name.startswith(_INTERPRETERS)
+    if interprets:
+        files = [word for word in files if _FILE_NAME.fullmatch(word[:4_097])]
+    yield from _all("reads", [word for word in files if len(word) <= 4_096 and not word.isdigit()])
+    if any(each.name == "in-place" or each == _AWK_IN_PLACE for each in items):
+        yield from _all("writes", files)
+    yield from _pointed(_without_configuration(name, command.options))
+    for word in command.words if interprets else ():
+        yield from paths_in_code(word)
+
+
+def _operands(items: Sequence[Given]) -> list[str]:
+    return [each.value for each in items if not each.name]
+
+
+def _has(items: Sequence[Given], mark: str) -> bool:
+    return any(mark in each.marks for each in items)
+
+
+def _values(items: Sequence[Given], name: str) -> list[str]:
+    return [each.value for each in items if each.name == name]
+
+
 def _pointed(words: Sequence[str]) -> Uses:
     """Words, and values of `--option=value`, `key=@value`, `-Fx=@value`, that look like paths."""
     for word in words:
@@ -188,37 +227,16 @@ def _pointed(words: Sequence[str]) -> Uses:
                 yield "reads", part.lstrip("@<")
 
 
-def _valued(words: Sequence[str], short: str, long: str) -> tuple[list[str], list[str]]:
-    """The values of options, and the words without them."""
-    values: list[str] = []
-    rest: list[str] = []
-    taken = False
-    for at, word in enumerate(words):
-        if taken:
-            taken = False
-        elif word == f"--{long}" or (short and word == f"-{short}"):
-            values += words[at + 1 : at + 2]
-            taken = True
-        elif word.startswith(f"--{long}="):
-            values.append(word[len(long) + 3 :])
-        elif short and word.startswith(f"-{short}") and not word.startswith("--"):
-            values.append(word[2:])
-        else:
-            rest.append(word)
-    return values, rest
-
-
-def _copied(name: str, command: Command) -> Uses:
-    targets, rest = _valued(command.words, "t", "target-directory")
-    _, rest = _valued(rest, "i" if name == "scp" else "", "exclude")
-    operands = [word for word in rest if word[:1] != "-"]
+def _copied(name: str, items: Sequence[Given]) -> Uses:
+    operands = _operands(items)
+    targets = _values(items, "target-directory")
     if not targets and len(operands) > 1:
         targets, operands = operands[-1:], operands[:-1]
     yield from _all("reads", operands)
     yield from _all("writes", targets)
-    if name in _MOVING or "--remove-source-files" in command.options:
+    if name in _MOVING or _values(items, "remove-source-files"):
         yield from _all("deletes", operands)
-    if any(option.startswith("--delete") for option in command.options):
+    if any(each.name.startswith("del") for each in items):
         yield from _all("deletes", targets)
 
 
@@ -231,12 +249,7 @@ def _find(command: Command) -> Uses:
                 break
             continue
         folders.append(word)
-    started = {
-        word.rpartition("/")[2]
-        for option, word in zip(command.words, command.words[1:], strict=False)
-        if option in ("-exec", "-execdir", "-ok", "-okdir")
-    }
-    started.update(command.piped_into)
+    started = {*command.piped_into, *started_by(("find", *command.words))}
     if "-delete" in command.words or not started.isdisjoint(_DELETING):
         within = _found(command.words)
         yield from _all("deletes", [f"{folder}{within}" for folder in folders or ["."]])
@@ -244,6 +257,9 @@ def _find(command: Command) -> Uses:
         yield from _all("names", folders or ["."])
     if not started.isdisjoint(_READING):
         yield from _all("reads", folders or ["."])
+    for option, word in pairwise(command.words):
+        if option in ("-fprint", "-fprint0", "-fprintf", "-fls"):
+            yield "writes", word
 
 
 def _found(words: Sequence[str]) -> str:
@@ -256,24 +272,40 @@ def _found(words: Sequence[str]) -> str:
 
 
 def _tar(command: Command) -> Uses:
-    cluster = next((word for word in command.words[:4] if _CLUSTER.fullmatch(word)), "")
-    long = " ".join(command.options)
-    extracts = "x" in cluster.lstrip("-") or "--extract" in long or "--get" in long
-    creates = not extracts and (any(mode in cluster for mode in "cru") or "--create" in long)
-    archives, rest = _valued(command.words, "f", "file")
-    _, rest = _valued(rest, "", "exclude")
-    folders, rest = _valued(rest, "C", "directory")
-    operands = [word for word in rest if (word[:1] != "-" or word == "-") and word != cluster]
-    if not archives and "f" in cluster and operands:
-        archives, operands = operands[:1], operands[1:]
-    archives = [each for each in archives if each != cluster[cluster.find("f") + 1 :] or len(each) > 2]
-    yield from _all("writes" if creates else "reads", archives)
+    """Each `-C` holds for the words behind it; the first word may be a cluster without a dash."""
+    items = list(given("tar", list(_dashed(command.words))))
+    names = {each.name for each in items}
+    creates = not names.isdisjoint(("create", "append", "update", "catenate"))
+    yield from _all("writes" if creates else "reads", _values(items, "file"))
+    folder, words = "", []
+    for each in items:
+        if each.name == "directory":
+            folder = within(folder, each.value)
+        elif not each.name:
+            words.append(within(folder, each.value))
     if creates:
-        yield from _all("reads", [*operands, *(folders if not operands or operands == ["."] else ())])
-        if "--remove-files" in long:
-            yield from _all("deletes", operands)
-    elif extracts:
-        yield from _all("writes", folders or ["."])
+        yield from _all("reads", words)
+        yield from _all("deletes", words if "remove-files" in names else ())
+    elif not names.isdisjoint(("extract", "get")):
+        yield "writes", folder or "."
+
+
+def _dashed(words: Sequence[str]) -> Iterator[str]:
+    """`tar xfC a b` as `-x -f a -C b`."""
+    if not words or not _CLUSTER.fullmatch(words[0]):
+        yield from words
+        return
+    rest = iter(words[1:])
+    for letter in words[0][:64]:
+        yield f"-{letter}"
+        if next(given("tar", [f"-{letter}", ""])).marks != "!" and (value := next(rest, None)) is not None:
+            yield value
+    yield from rest
+
+
+def within(folder: str, path: str) -> str:
+    """A path as seen from outside a folder."""
+    return path if not folder or path.startswith(("/", "~", "$")) else f"{folder}/{path}"
 
 
 def _zip(command: Command) -> Uses:
@@ -289,45 +321,60 @@ def _dd(command: Command) -> Uses:
             yield ("reads" if key == "if" else "writes"), value
 
 
-def _curl(command: Command) -> Uses:
-    outputs, rest = _valued(command.words, "o", "output")
-    for short, long in (("", "output-dir"), ("c", "cookie-jar"), ("D", "dump-header")):
-        more, rest = _valued(rest, short, long)
-        outputs += more
-    uploads, rest = _valued(rest, "T", "upload-file")
-    yield from _all("writes", outputs)
-    yield from _all("reads", uploads)
-    for word in rest:
+def _fetched(command: Command) -> Uses:
+    """Of curl and wget."""
+    items = list(given(command.program.lower(), command.words))
+    yield from _marked(items)
+    for word in _operands(items):
         if word.lower().startswith("file:"):
             yield "reads", word.replace("file://", "", 1)
-    yield from _pointed([word for word in rest if "@" in word or word[:1] == "-"])
-
-
-def _wget(command: Command) -> Uses:
-    outputs, rest = _valued(command.words, "O", "output-document")
-    folders, rest = _valued(rest, "P", "directory-prefix")
-    yield from _all("writes", [*outputs, *folders])
-    yield from _pointed([word for word in rest if word[:1] == "-"])
+    yield from _pointed([each.value for each in items if each.name and "@" in each.value])
 
 
 def _git(command: Command) -> Uses:
-    verb, *operands = command.arguments or ("",)
+    items = list(given("git", command.words, most=1))
+    verb, *rest = _operands(items) or ("",)
+    arguments = list(given(f"git {verb}", rest))
+    folder = ""
+    for each in _values(items, "C"):
+        folder = within(folder, each)
+    operands = [within(folder, word) for word in _operands(arguments)]
     if verb == "rm":
         yield from _all("deletes", operands)
-    elif verb == "clean" and not any(re.match(r"-\w*n|--dry-run", option) for option in command.options):
-        yield from _all("deletes", operands or ["**/?*"])
+    elif verb == "clean" and not _values(arguments, "dry-run"):
+        yield from _all("deletes", operands or [within(folder, "**/?*")])
     elif verb in ("mv", "add", "checkout", "restore", "diff", "show", "log", "blame"):
         yield from _all("names", [word for word in operands if looks_like_path(word)])
 
 
 def _openssl(command: Command) -> Uses:
-    for option, word in zip(command.words, command.words[1:], strict=False):
-        if option in ("-in", "-inkey", "-key", "-CAkey", "-signkey", "-kfile"):
-            yield "reads", word
-        elif option in ("-out", "-keyout"):
-            yield "writes", word
-    if command.arguments[:1] in (("dgst",), ("base64",)):
-        yield from _all("reads", command.arguments[1:])
+    items = list(given("openssl", command.words))
+    yield from _marked(items)
+    verb, *operands = _operands(items) or ("",)
+    if verb in ("dgst", "base64"):
+        yield from _all("reads", operands)
+
+
+def _patch(command: Command) -> Uses:
+    items = list(given("patch", command.words))
+    yield from _marked(items)
+    yield from _all("writes", _operands(items)[:1])
+    yield from _all("reads", _operands(items)[1:])
+
+
+def _unpacked(command: Command) -> Uses:
+    """Of unzip, and of 7z, whose first word says what it does."""
+    items = list(given(command.program.lower(), command.words))
+    operands = _operands(items)
+    if command.program.lower() != "unzip":
+        if operands[:1] not in (["x"], ["e"]):
+            yield from _zip(command)
+            return
+        del operands[0]
+    yield from _all("reads", operands[:1])
+    yield from _marked(items)
+    if not _has(items, ">"):
+        yield "writes", "."
 
 
 _Rule = Callable[[Command], Uses]
@@ -336,10 +383,11 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "tar": _tar,
     "bsdtar": _tar,
     "zip": _zip,
-    "7z": _zip,
+    **dict.fromkeys(("7z", "7za", "7zz", "unzip"), _unpacked),
+    "patch": _patch,
     "dd": _dd,
     "openssl": _openssl,
-    "curl": _curl,
-    "wget": _wget,
+    "curl": _fetched,
+    "wget": _fetched,
     "git": _git,
 }

@@ -8,22 +8,21 @@ Where readers of a URL differ about its host, both hosts count. Knows nothing of
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
-from itertools import zip_longest
 from typing import Final
 from urllib.parse import unquote
 
 from engine.derived.commands import Command
-from engine.derived.fetchers import FETCHERS, bare_hosts, operands
+from engine.derived.fetchers import FETCHERS, bare_hosts
+from engine.derived.options import TABLE, Given, given
 from engine.derived.payload import DistinctTexts, Leaf
 from engine.derived.recipients import LONGEST_DOMAIN, domain_of
 from engine.fields.computed import UNREADABLE
 from engine.fields.visible import composed
 from engine.fields.words import word_set
 from engine.model import ToolDeclaration
-from engine.shell.wrappers import after_options
 
 _CARRIERS: Final = word_set("mail chat calendar files memory sql tickets crm contacts")
 """Kinds of tools that carry text to people or stores."""
@@ -60,38 +59,22 @@ _DEVICE: Final = re.compile(r"/dev/(?:tcp|udp)/([^/\s]+)/\S+")
 _NUMBER: Final = re.compile(r"0[xX][0-9a-fA-F]*|[0-9]+")
 _NO_HOST: Final = word_set("file data mailto javascript about blob urn jdbc sqlite memory tel sms")
 
-_PROXY: Final = re.compile(r"\b(?:https?|ftp|all|rsync|socks)_proxy\s*=\s*([^\s;&|]+)", re.IGNORECASE)
-"""A variable that sends what a program fetches elsewhere."""
+_PROXY: Final = re.compile(
+    r"\b(?:(?:https?|ftp|all|rsync|socks)_proxy|PGHOST(?:ADDR)?|MYSQL_HOST|DOCKER_HOST)\s*=\s*([^\s;&|]+)",
+    re.IGNORECASE,
+)
+"""A variable that sends what a program fetches elsewhere, or names its server."""
+_CONNECTION: Final = re.compile(r"(?:^|\s)host(?:addr)?\s*=\s*'?([^\s']+)")
+"""A server in the words that psql connects by."""
 _QUOTING: Final = re.compile(r"[\"'\\`]")
 _QUOTING_PROGRAMS: Final = word_set("echo printf grep egrep fgrep rg ag sed awk")
 """Programs whose words are text: a URL in them is no place that they go to."""
-_SERVED: Final = word_set(
-    "psql pg_dump pg_dumpall pg_restore pg_isready createdb dropdb mysql mysqldump mysqladmin mariadb "
-    "mariadb-dump redis-cli mongo mongosh mongodump ldapsearch"
-)
-"""Clients that are told their server by `-h` or `--host`."""
 _SECURE: Final = frozenset(["ssh", "sftp", "scp"])
-_ELSEWHERE: Final = word_set(
-    "--proxy --preproxy --socks4 --socks4a --socks5 --socks5-hostname --proxy1.0 --url -x"
-)
-_LOGINS: Final = {
-    "ssh": "bcDEeFIiJLlmOopQRSWw",
-    "sftp": "bcDFiJloPRSs",
-    "mosh": "p",
-    "telnet": "bln",
-    "ftp": "",
-    "nc": "iIMmOPpqsTVwXx",
-    "ncat": "cegGhiompstw",
-    "netcat": "ipqsw",
-    "ping": "cIilMmpQsStTWw",
-    "dig": "bcfkpqtxy",
-    "nslookup": "",
-    "host": "cNRtW",
-    "whois": "hp",
-    "lftp": "efpu",
-    "traceroute": "fgimNpqsw",
-}
-"""Programs whose first operand is a host, and their options that take a value."""
+_LOGINS: Final = word_set("ssh sftp mosh telnet ftp ping host whois lftp traceroute")
+"""Programs whose first operand is a host."""
+_ASKING: Final = word_set("nc ncat netcat socket dig drill nslookup kdig")
+"""Programs any of whose operands may be one."""
+_RECORDS: Final = word_set("a aaaa any caa ch cname ds in mx ns ptr soa srv txt")
 _COPIERS: Final = frozenset(["scp", "rsync", "git"])
 _UNDOTTED: Final = re.compile(
     r"0[xX][0-9a-fA-F]{1,8}|[0-9]{5,10}|[A-Za-z0-9_-]+(?::[0-9]{1,5}(?:/.*)?|/.*)", re.DOTALL
@@ -219,21 +202,31 @@ def _of_command(command: Command, places: Places) -> None:
         if word.startswith("\\") or not places.whole(_GIVEN.sub("", word, count=1)):
             places.within(word)
         places.proxies(word)
-    for option, value in _options(command.words):
-        _of_option(name, option, value, places)
+    most = 2 if name in _SECURE else None
+    items = list(given("curl" if name in FETCHERS and name not in TABLE else name, command.words, most))
+    for item in items:
+        _of_option(name, item, places)
+    found = [item.value for item in items if not item.name]
     if name in FETCHERS:
-        for word in bare_hosts(name, command.words):
+        for word in bare_hosts(name, found):
             places.named_host(word)
-        for word in operands(name, command.words):
+        for word in found:
             if _UNDOTTED.fullmatch(word):
                 places.named_host(word)
             elif "://" not in word:
                 places.host(word)
     elif name in _LOGINS:
-        rest = command.words[after_options(command.words, _LOGINS[name]) :]
-        if rest and "://" not in rest[0]:
-            word = rest[0]
-            places.hosts.add(host_of(word.rpartition("@")[2].removeprefix("@").partition(":")[0] or word))
+        for word in found[:1]:
+            if "://" not in word:
+                places.hosts.add(host_of(word.rpartition("@")[2].partition(":")[0] or word))
+    elif name in _ASKING:
+        for word in found:
+            if word[:1] != "+" and not re.fullmatch(r"[\d-]+", word) and word.lower() not in _RECORDS:
+                places.named_host(word.removeprefix("@"))
+    elif name in ("psql", "pg_dump", "pg_restore"):
+        for item in items:
+            for server in _CONNECTION.findall(item.value):
+                places.named_host(server)
     elif name in _COPIERS:
         for word in command.words:
             if (remote := _SCP.fullmatch(word[:4096])) and len(remote[2]) > 1:
@@ -253,42 +246,26 @@ def _only_quotes(name: str, words: Sequence[str]) -> bool:
     return name in _QUOTING_PROGRAMS or (name == "git" and not {"commit", "tag", "grep"}.isdisjoint(words))
 
 
-def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Each option with what may be its value: `-Jhost`, `-J host`, `--host=x`, `--host x`."""
-    for word, following in zip_longest(words, words[1:], fillvalue=""):
-        if word.startswith("--"):
-            option, given, value = word.partition("=")
-            yield option, value if given else following
-        elif word.startswith("-"):
-            yield word[:2], word[2:] or following
-
-
-def _of_option(name: str, option: str, value: str, places: Places) -> None:
+def _of_option(name: str, item: Given, places: Places) -> None:
     """The hosts that an option sends a program to, whatever its operands say."""
-    if name in FETCHERS:
-        if _means(option, "--connect-to") or _means(option, "--resolve"):
-            for each in value.split(":", 2)[2:]:
-                for host in each.split(","):
-                    places.named_host(host)
-        elif any(_means(option, each) for each in _ELSEWHERE):
-            places.named_host(value)
-    elif name in _SECURE:
-        if option == "-o":
-            setting, _, value = value.replace("=", " ", 1).strip().partition(" ")
-            option = {"hostname": "-J", "proxyjump": "-J", "proxycommand": "-P"}.get(setting.lower(), "")
-        if option == "-J" or (option == "-W" and name == "ssh"):
-            for host in value.split(","):
+    option, value = item.name, item.value
+    if "~" in item.marks:
+        for host in value.split(",") if name in _SECURE else (value,):
+            places.named_host(host)
+    elif option in ("connect-to", "resolve"):
+        for each in value.split(":", 2)[2:]:
+            for host in each.split(","):
                 places.named_host(host)
-        elif option == "-P" and not value.isdigit():
+    elif option == "o" and name in _SECURE:
+        setting, _, value = value.replace("=", " ", 1).strip().partition(" ")
+        if setting.lower() in ("hostname", "proxyjump"):
+            _of_option(name, Given("J", value.strip(), "~"), places)
+        elif setting.lower() == "proxycommand":
             for word in value.split():
                 places.host(word)
-    elif name in _SERVED and option in ("-h", "--host"):
-        places.named_host(value)
-
-
-def _means(given: str, option: str) -> bool:
-    """Whether an option is meant; curl takes the beginning of a long name for it."""
-    return given == option or (len(given) > 4 and option.startswith(given))
+    elif option == "rsh" or (option == "ssh" and name == "mosh"):
+        for each in given("ssh", value.split()[1:]):
+            _of_option("ssh", each, places)
 
 
 @lru_cache(maxsize=512)
