@@ -64,7 +64,7 @@ _PROXY: Final = re.compile(
     re.IGNORECASE,
 )
 """A variable that sends what a program fetches elsewhere, or names its server."""
-_CONNECTION: Final = re.compile(r"(?:^|\s)host(?:addr)?\s*=\s*'?([^\s']+)")
+_CONNECTION: Final = re.compile(r"""(?:^|\s)host(?:addr)?\s*+=\s*["']?([^\s"']+)""")
 """A server in the words that psql connects by."""
 _QUOTING: Final = re.compile(r"[\"'\\`]")
 _QUOTING_PROGRAMS: Final = word_set("echo printf grep egrep fgrep rg ag sed awk")
@@ -264,8 +264,8 @@ def _of_option(name: str, item: Given, places: Places) -> None:
             for word in value.split():
                 places.host(word)
     elif option == "rsh" or (option == "ssh" and name == "mosh"):
-        for each in given("ssh", value.split()[1:]):
-            _of_option("ssh", each, places)
+        for inner in given("ssh", value.split()[1:]):
+            _of_option("ssh", inner, places)
 
 
 @lru_cache(maxsize=512)

