@@ -69,6 +69,7 @@ def prepare(
     try:
         store.migrate()
         store.check_pages()
+        _refuse_empty_server(settings, store)
         secret = signing_secret(settings)
         check_key(settings, store)
         check(store)
@@ -103,6 +104,23 @@ def _refuse_lost_database(settings: Settings) -> None:
             + " and ".join(f"`{each}`" for each in signs)
             + " away"
         )
+
+
+def _refuse_empty_server(settings: Settings, store: Database) -> None:
+    """The same for PostgreSQL. Only a key that the service has made itself says that there was a database:
+    one that a setting names may be there before."""
+    key = key_file(settings)
+    if store.is_sqlite or settings.audit_key_file is not None or not key.exists():
+        return
+    if store.read_here(accounts.organisation, ORGANISATION) is not None:
+        return
+    before = settings.data_dir / "governance.sqlite"
+    raise SettingsError(
+        f"the PostgreSQL database is empty, but `{key}` is there, so there was one: mend --database-url or "
+        "GOVERNANCE_DATABASE_URL, or put the database back from its backup"
+        + (f", or take `{before}` along with `governance copy --to URL`" if before.exists() else "")
+        + f". To begin anew, move `{key}` away"
+    )
 
 
 def _need_folder_of_database(settings: Settings) -> None:

@@ -43,11 +43,12 @@ def output_file(target: Path, settings: Settings, *, force: bool) -> Iterator[Pa
 
 
 def _refuse_own(target: Path, settings: Settings) -> None:
-    from api.audit import installation_key
+    from api.audit import installation_key, mark
     from api.auth import signing_secret
     from api.database.sqlite.files import resolved
 
-    own = [settings.data_dir / signing_secret.FILE, installation_key.key_file(settings)]
+    own = [settings.data_dir / name for name in (signing_secret.FILE, mark.FILE)]
+    own.append(installation_key.key_file(settings))
     if settings.database.startswith("sqlite:///"):
         database = Path(settings.database.removeprefix("sqlite:///"))
         own += [database, *(Path(f"{resolved(database)}{ending}") for ending in BESIDE)]

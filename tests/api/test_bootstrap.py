@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 
 from api import bootstrap
+from api.audit.installation_key import new_key
 from api.audit.verification import verify
 from api.auth import passwords
 from api.auth.credentials import key_digest
+from api.auth.private_file import create
 from api.auth.signing_secret import FILE, signing_secret
 from api.bootstrap import FirstStart
 from api.database.connection import Database
 from api.settings import SettingsError, load
 from api.store import accounts
-from tests.harness.postgres import postgres, postgres_url  # noqa: F401
 
 
 def prepare(folder: Path, **flags: str) -> FirstStart:
@@ -186,6 +187,27 @@ def test_a_mistyped_address_of_a_database_starts_no_new_service(tmp_path: Path) 
     assert (tmp_path / "x.sqlite").is_file()
 
 
+@pytest.mark.postgres
+def test_an_empty_server_under_the_key_of_another_database_is_refused(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    """It would have forgotten every halt. With no key, or one that a setting names, it is a first start."""
+    data = tmp_path / "data"
+    data.mkdir()
+    create(data / "audit-key", new_key())
+    with pytest.raises(SettingsError, match=r"is empty, but `.*audit-key` is there, .* backup\. To begin"):
+        prepare(tmp_path, database_url=postgres_url)
+    (data / "governance.sqlite").touch()
+    with pytest.raises(SettingsError, match="governance copy --to URL"):
+        prepare(tmp_path, database_url=postgres_url)
+    assert not (data / FILE).exists()
+    (data / "audit-key").rename(tmp_path / "named")
+    made = prepare(tmp_path, database_url=postgres_url, audit_key_file=str(tmp_path / "named"))
+    assert made.made_anything
+    (tmp_path / "named").rename(data / "audit-key")
+    assert not prepare(tmp_path, database_url=postgres_url).made_anything
+
+
 # Many at once -------------------------------------------------------------------------------------
 
 ONE = """
@@ -220,6 +242,6 @@ def test_of_many_first_starts_one_makes_it_all(tmp_path: Path, store: Database) 
 
 
 @pytest.mark.postgres
-def test_of_many_nodes_on_postgres_one_makes_it_all(tmp_path: Path, postgres_url: str) -> None:  # noqa: F811
+def test_of_many_nodes_on_postgres_one_makes_it_all(tmp_path: Path, postgres_url: str) -> None:
     answers = start_many(3, tmp_path / "data", postgres_url)
     assert len([answer for answer in answers if answer != [None, None]]) == 1

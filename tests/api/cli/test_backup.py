@@ -69,6 +69,7 @@ def test_a_backup_is_whole_closed_and_never_in_the_way(data_shell: DataShell, tm
         *(f"governance.sqlite{ending}" for ending in ("", "-wal", "-shm", ".lock", ".senders")),
         "jwt-secret",
         "audit-key",
+        "audit-mark",
     ],
 )
 @pytest.mark.parametrize("command", [("backup",), ("audit", "export", "--output")])
