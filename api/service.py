@@ -106,6 +106,7 @@ async def open_service(
             refusals = Refusals(writer, clock)
             stack.push_async_callback(refusals.close)
             checkpointer, mark = Checkpointer(audit_key), AuditMark(settings)
+            store.watch_return(mark.complaint_now)
             readiness = Readiness()
             writer.on_events = readiness.event_ended
             context = Context(
@@ -132,7 +133,7 @@ async def open_service(
             retention = Retention(settings.event_days, settings.delivery_days)
             housekeeping = [
                 asyncio.create_task(_sweep(context)),
-                asyncio.create_task(keep_signing(checkpointer, store, writer, mark)),
+                asyncio.create_task(keep_signing(checkpointer, store, writer, mark, settings)),
                 asyncio.create_task(keep_probing(readiness, writer, ingestion)),
                 asyncio.create_task(keep_clean(retention, store, id_index, writer, clock, leaps)),
             ]

@@ -6,10 +6,12 @@ import asyncio
 import logging
 
 from api.audit.checkpoints import EVERY_SECONDS, Checkpointer, KeyDiffers
+from api.audit.installation_key import installation_key, key_file
 from api.audit.mark import AuditMark
 from api.database.connection import Database
 from api.database.outage import Outage
 from api.database.writer import Writer
+from api.settings import Settings, SettingsError
 
 log = logging.getLogger("governance")
 
@@ -21,7 +23,15 @@ OTHER_KEY = (
 )
 
 
-async def keep_signing(checkpointer: Checkpointer, store: Database, writer: Writer, mark: AuditMark) -> None:
+CHANGED_KEY = (
+    "this process does not sign the audit log any more: its key was changed (`governance audit rekey`); "
+    "start the service again"
+)
+
+
+async def keep_signing(
+    checkpointer: Checkpointer, store: Database, writer: Writer, mark: AuditMark, settings: Settings
+) -> None:
     """For ever. A node with another key than the installation's leaves signing to the others."""
     outage = Outage("signing of the audit log")
     while True:
@@ -33,9 +43,17 @@ async def keep_signing(checkpointer: Checkpointer, store: Database, writer: Writ
                 checkpointer.complete = checkpointer.complete and not mark.behind
         except KeyDiffers:
             checkpointer.signs = False
-            log.error(OTHER_KEY)
+            log.error(CHANGED_KEY if _was_changed(checkpointer, settings) else OTHER_KEY)
             return
         except Exception as error:
             outage.met(error)
         else:
             outage.over()
+
+
+def _was_changed(checkpointer: Checkpointer, settings: Settings) -> bool:
+    """Whether the file of the key holds another one than this process began with."""
+    try:
+        return key_file(settings).exists() and installation_key(settings).public != checkpointer.public_key
+    except SettingsError:
+        return False

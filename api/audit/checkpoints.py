@@ -114,6 +114,10 @@ class Checkpointer:
         return new
 
     @property
+    def public_key(self) -> PublicKey:
+        return self._key.public
+
+    @property
     def signed(self) -> Tips:
         """What is signed, as far as this process knows; none before its first checkpoint."""
         return self._signed

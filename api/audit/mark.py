@@ -100,7 +100,9 @@ class AuditMark:
         mark = self._read()
         if mark is None or self._database is None or not self._database.is_file():
             return []
-        place = f"{self._database.absolute().as_uri()}?mode=ro"
+        # Without a log there is no need to make one, which might be in the way of the right one.
+        how = "mode=ro" if self.beside_log else "immutable=1"
+        place = f"{self._database.absolute().as_uri()}?{how}"
         with (
             contextlib.suppress(sqlite3.Error),  # who opens it next says why
             contextlib.closing(sqlite3.connect(place, uri=True)) as connection,
@@ -110,8 +112,12 @@ class AuditMark:
 
     def refuse(self) -> None:
         """Raises SettingsError when the database lacks something."""
-        if found := self.lacks():
-            raise SettingsError(self.complaint(found))
+        if (complaint := self.complaint_now()) is not None:
+            raise SettingsError(complaint)
+
+    def complaint_now(self) -> str | None:
+        found = self.lacks()
+        return self.complaint(found) if found else None
 
     def complaint(self, found: Sequence[Lack]) -> str:
         """What it lacks, and both ways on."""

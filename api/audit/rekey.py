@@ -25,13 +25,15 @@ Write = Callable[[Callable[[Transaction], PublicKey]], PublicKey]
 
 def check_key(settings: Settings, store: Database) -> None:
     """Asked at a start. Raises SettingsError when the file of the key cannot be used, or one that a setting
-    names is gone: with a new key in its place the log would not be signed any more."""
+    names, or that has signed the SQLite database beside it, is gone: with a new key in its place the log
+    would not be signed any more. A new node of PostgreSQL may begin without."""
     named = settings.audit_key_file
     if key_file(settings).exists():
         installation_key(settings)
-    elif named is not None and store.read_here(checkpoints.newest, store) is not None:
+    elif (named is not None or store.is_sqlite) and store.read_here(checkpoints.newest, store) is not None:
+        setting = "GOVERNANCE_AUDIT_KEY_FILE: " if named is not None else ""
         raise SettingsError(
-            f"GOVERNANCE_AUDIT_KEY_FILE: there is no file `{named}`, but the audit log of this database is "
+            f"{setting}there is no file `{key_file(settings)}`, but the audit log of this database is "
             "signed already; put the file back from the backup or from another node, or, if it is lost for "
             "ever, begin with a new key: `governance audit rekey --lost`"
         )
@@ -60,7 +62,19 @@ def begin(settings: Settings, write: Write, actor: str, lost: bool) -> tuple[str
     if kept is not None:
         path.rename(kept)
     aside.rename(path)
+    write(partial(_begin_with, new=new))
     return before.key_id, new.public.key_id, kept
+
+
+def _begin_with(transaction: Transaction, new: InstallationKey) -> PublicKey:
+    """A job: the first checkpoint of the new key, which vouches for those before it."""
+    store = transaction.store
+    last = checkpoints.newest(store)
+    assert last is not None
+    number, previous = last.number + 1, last.digest
+    body = Body(at=transaction.at, chains={}, number=number, previous=previous, publicKey=new.public.text)
+    checkpoints.put(store, body, new)
+    return new.public
 
 
 def _hand_over(

@@ -137,6 +137,11 @@ class Database:
         if self._sqlite is not None:
             self._sqlite.made = True
 
+    def watch_return(self, complaint: Callable[[], str | None]) -> None:
+        """A database (SQLite) that comes back after it was gone is used once there is no complaint of it."""
+        if self._sqlite is not None:
+            self._sqlite.complaint = complaint
+
     def check_pages(self) -> None:
         """Refuse a file with damaged pages (SQLite), as far as that shows within some seconds: the tables are
         read one by one, those that say who may do what before those that grow. Raises DatabaseDamaged."""

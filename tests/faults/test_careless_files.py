@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 import subprocess
@@ -50,6 +51,14 @@ def events_of(database: Path) -> set[int]:
         assert outside.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     outside.close()
     return found
+
+
+def until_signed(mark: Path, records: int) -> None:
+    """As many, and said in the file."""
+    deadline = time.monotonic() + 60
+    while not mark.exists() or json.loads(mark.read_bytes())["chains"]["default"]["0"][0] < records:
+        assert time.monotonic() < deadline, "they are not signed"
+        time.sleep(0.05)
 
 
 def until_ill(http: httpx.Client) -> str:
@@ -194,3 +203,27 @@ def test_damage_is_told_once_and_never_as_a_fault_of_ours(tmp_path: Path) -> Non
         done = governance(tmp_path, *words)
         assert done.returncode in (1, 2) and "Traceback" not in done.stderr, done.stderr
         assert "is no database or is damaged" in done.stderr
+
+
+def test_a_database_that_comes_back_in_parts_is_not_used_before_it_is_whole(tmp_path: Path) -> None:
+    """As `git stash` takes it away and brings it back: other files, one after the other."""
+    data, away = tmp_path / "data", tmp_path / "away"
+    database = data / "governance.sqlite"
+    with serve(tmp_path, GOVERNANCE_API_KEY=KEY) as service:
+        http = service.ready().http
+        assert [send(http, number) for number in range(10)] == [200] * 10
+        until_signed(data / "audit-mark", 10)
+        away.mkdir()
+        parts = [database, Path(f"{database}-shm"), Path(f"{database}-wal")]
+        for part in parts:
+            shutil.copy(part, away)
+        for part in parts:
+            part.unlink()
+        assert send(http, 10) == 503
+        for part in parts:
+            assert send(http, 10) == 503
+            (away / part.name).replace(part)
+        assert send(http, 10) == 200
+        assert service.stop() == 0
+        assert "is behind" in service.errors
+    assert events_of(database) >= set(range(11))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.faults.test_careless_files import events_of, governance, send
+from tests.faults.test_careless_files import events_of, governance, send, until_signed
 from tests.harness.nodes import KEY, serve
 
 EVENTS = 12
@@ -48,23 +46,12 @@ class Killed:
             assert service.stop() == 0
 
 
-def signed(mark: Path) -> int:
-    try:
-        count: int = json.loads(mark.read_bytes())["chains"]["default"]["0"][0]
-    except FileNotFoundError:
-        return 0
-    return count
-
-
 def killed(folder: Path) -> Killed:
     with serve(folder, GOVERNANCE_API_KEY=KEY) as service:
         http = service.ready().http
         assert governance(folder, "backup", "backup.sqlite").returncode == 0
         assert [send(http, number) for number in range(EVENTS)] == [200] * EVENTS
-        deadline = time.monotonic() + 60
-        while signed(folder / "data" / "audit-mark") < EVENTS:
-            assert time.monotonic() < deadline, service.errors
-            time.sleep(0.05)
+        until_signed(folder / "data" / "audit-mark", EVENTS)
         service.kill()
     return Killed(folder)
 

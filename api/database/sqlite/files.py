@@ -94,6 +94,9 @@ class SqliteFile(peewee.SqliteDatabase):
         """The file that was found last, by any thread."""
         self._open: WeakSet[_Connection] = WeakSet()
         self._listing = threading.Lock()
+        self.complaint: Callable[[], str | None] = lambda: None
+        """What a database that has come back after it was gone lacks."""
+        self._was_gone = False
         self._log_copied = False
         """What a log held that was taken away is in its database."""
         super().__init__(
@@ -152,15 +155,24 @@ class SqliteFile(peewee.SqliteDatabase):
         if found.database is None:
             if not self.made:
                 return  # about to be made
+            self._was_gone = True
             raise DatabaseUnavailable("the database file is gone; put it back")
         if (error := self._trouble(found, connection)) is not None:
             raise error
         replaced = self._found not in (None, found.database)
+        if self._was_gone:
+            self._welcome(replaced)
         self._found = found.database
         if replaced or (connection is not None and connection.files.database != found.database):
             self._give_up()  # also in a thread that has no connection to lose
         elif connection is not None:
             connection.files = found  # it had none of the files that are made later
+
+    def _welcome(self, replaced: bool) -> None:
+        """A file is there again. What comes back in parts, as from git, may lack its log until that comes."""
+        if replaced and (complaint := self.complaint()) is not None:
+            raise self._told("the database that has come back is not whole", complaint)
+        self._was_gone = False
 
     def trouble(self) -> DatabaseUnavailable | None:
         """Why nobody may go on: some of the files of a connection are not there any more."""

@@ -45,7 +45,9 @@ def test_checkpoints_that_were_removed_leave_a_gap(tmp_path: Path) -> None:
         checkpointer = Checkpointer(service.context.audit_key)
         await signed(service, checkpointer, 6)
         await changed(service, "DELETE FROM checkpoints")
+        assert checkpointer.complete
         await signed(service, checkpointer, 7)
+        assert not checkpointer.complete
         found = await verified(service)
         (problem,) = found["problems"]
         assert problem.startswith("checkpoints 1 to 2 are missing")

@@ -307,9 +307,12 @@ def test_nodes_share_the_key_of_a_named_file(tmp_path: Path) -> None:
         installation_key(settings)
 
 
-def test_a_key_file_that_is_gone_is_not_made_anew_while_the_log_is_signed(tmp_path: Path) -> None:
-    named = tmp_path / "keys" / "audit"
-    environment = {"GOVERNANCE_AUDIT_KEY_FILE": str(named)}
+@pytest.mark.parametrize("setting", [True, False])
+def test_a_key_file_that_is_gone_is_not_made_anew_while_the_log_is_signed(
+    tmp_path: Path, setting: bool
+) -> None:
+    named = tmp_path / "keys" / "audit" if setting else tmp_path / "data" / "audit-key"
+    environment = {"GOVERNANCE_AUDIT_KEY_FILE": str(named)} if setting else {}
 
     async def start() -> None:
         async with Service(tmp_path, POLICIES, environment=environment) as service:
@@ -317,7 +320,9 @@ def test_a_key_file_that_is_gone_is_not_made_anew_while_the_log_is_signed(tmp_pa
 
     asyncio.run(start())
     named.unlink()
-    with pytest.raises(AssertionError, match=r"keys/audit.*put the file back .*audit rekey --lost"):
+    with pytest.raises(
+        AssertionError, match=r"(keys/audit|data/audit-key).*put the file back .*audit rekey --lost"
+    ):
         asyncio.run(start())
     with pytest.raises(SettingsError, match="audit rekey --lost"):
         prepare(settings_for(tmp_path, **environment))

@@ -69,6 +69,7 @@ def test_a_new_key_begins_and_the_chain_goes_on(data_shell: DataShell) -> None:
     code, output, _ = data_shell.run("audit", "rekey")
     new = data_shell.json("audit", "key")[0]
     assert code == 0 and f"the key is `{new['keyId']}` now, before it was `{old['keyId']}`" in output
+    assert data_shell.json("audit", "verify")[0]["valid"], "the new key has vouched for what was before"
     assert (data_shell.data / f"audit-key.{old['keyId']}").stat().st_mode & 0o777 == 0o600
     data_shell.run("keys", "add", "one")
     sign(data_shell, later=2)
