@@ -104,7 +104,7 @@ class LivePolicies:
         self._compacting: set[str] = set()
         self._reporting = threading.Lock()
         self._reported: tuple[Problem, ...] = ()
-        self._overlooked: set[str] = set()
+        self._warned: set[str] = set()
         self._rescans = 0
         self._failure: Problem | None = None
         self._watcher = Watcher(repository.root, monotonic)
@@ -140,7 +140,7 @@ class LivePolicies:
             "inactive": self.inactive()[:MOST_TOLD],
             "errors": [described(problem) for problem in problems[:MOST_TOLD]],
             "warnings": [
-                described(problem) for problem in (*self._warnings(), *self.repository.overlooked)[:MOST_TOLD]
+                described(problem) for problem in (*self._warnings(), *self.repository.warnings)[:MOST_TOLD]
             ],
         }
 
@@ -171,7 +171,7 @@ class LivePolicies:
                 progress("compiling", 0, applied.snapshot.count)
             self._swap()
         self._report(applied.problems)
-        self._tell_overlooked()
+        self._tell_warnings()
         if applied.changes:
             self._on_changed(applied.changes)
 
@@ -286,12 +286,12 @@ class LivePolicies:
         )
         self._on_failed(problems)
 
-    def _tell_overlooked(self) -> None:
-        """Log each file once that looks like a document and is not read."""
-        found = {str(problem) for problem in self.repository.overlooked}
-        for text in sorted(found - self._overlooked)[:20]:
+    def _tell_warnings(self) -> None:
+        """Log each once."""
+        found = {str(problem) for problem in self.repository.warnings}
+        for text in sorted(found - self._warned)[:20]:
             log.warning("%s", text)
-        self._overlooked = found
+        self._warned = found
 
     # ---- watching --------------------------------------------------------------------------------------
 
@@ -369,7 +369,7 @@ class LivePolicies:
         else:
             self._swap()
             self._report(self.repository.problems)
-        self._tell_overlooked()
+        self._tell_warnings()
         return True
 
     def _unclear(self, path: str) -> bool:

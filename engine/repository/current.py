@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 
-from engine.errors import Problem
+from engine.errors import Problem, StorageError
 from engine.repository import accepted
 from engine.repository.baseline import Baseline
 from engine.repository.plan import Plan
@@ -35,6 +35,8 @@ class Current:
         self._journal = journal
         self._baseline = baseline
         self._marked = -1
+        self.unmarked: tuple[Problem, ...] = ()
+        """Why it cannot be noted at which revision disk and archive agree."""
 
     def publish(self, plan: Plan) -> None:
         """After the commit: put its outcome into force, and remember what is level with the disk."""
@@ -86,5 +88,19 @@ class Current:
         if self.pending or self.problems or self._marked == snapshot.revision:
             return
         if snapshot.revision:
-            markers.write_marker(self._disk, Marker(snapshot.revision, snapshot.recorded_at))
-        self._marked = snapshot.revision
+            try:
+                markers.write_marker(self._disk, Marker(snapshot.revision, snapshot.recorded_at))
+            except StorageError as error:
+                self.unmarked = () if self._disk.is_read_only() else (_unmarked(error),)
+                return
+        self._marked, self.unmarked = snapshot.revision, ()
+
+
+def _unmarked(error: StorageError) -> Problem:
+    return Problem(
+        f"{error}; give that folder to the user of the service: until then changes through the API are "
+        "refused, and an edit of a file may be taken for an old one",
+        "",
+        "not_marked",
+        markers.FOLDER,
+    )

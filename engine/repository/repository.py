@@ -109,9 +109,9 @@ class Repository:
         return self.sync.current.problems
 
     @property
-    def overlooked(self) -> list[Problem]:
-        """Files that look like documents and are not read."""
-        return self.worktree.observer.overlooked
+    def warnings(self) -> list[Problem]:
+        """Files that look like documents and are not read, and notes that cannot be kept."""
+        return [*self.worktree.observer.overlooked, *self.sync.current.unmarked]
 
     # ---- files and other writers -----------------------------------------------------------------------
 

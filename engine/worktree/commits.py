@@ -8,6 +8,7 @@ every few minutes. INVARIANT: no API write waits for more than one commit that f
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -18,7 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from engine.errors import Problem
+from engine.errors import Problem, StorageError
 from engine.worktree import git
 from engine.worktree.disk import Disk, shown
 from engine.worktree.markers import FOLDER
@@ -78,7 +79,8 @@ class CommitQueue:
         """Commit one file, or its removal, after those that came before; later where git does not."""
         commit = {"path": path, "author": author, "message": message}
         name = f"commit-{time.time_ns():020}-{os.getpid()}-{next(self._numbers):06}.json"
-        self._disk.note(f"{FOLDER}/{name}", json.dumps(commit).encode())
+        with contextlib.suppress(StorageError):  # it is only forgotten at a restart
+            self._disk.note(f"{FOLDER}/{name}", json.dumps(commit).encode())
         with self._lock:
             self._waiting[name] = commit
             self._due = 0.0

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 import re
+import secrets
 import stat
 import time
 from collections.abc import Callable, Iterable
@@ -260,15 +261,23 @@ class Disk:
             os.close(handle)
 
     def note(self, relative: str, content: bytes) -> None:
-        """Keep a note of our own beside the documents; best effort, since losing it only costs work."""
+        """Keep a note of our own beside the documents. Raises StorageError."""
         target = self.root / relative
-        temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
-        with contextlib.suppress(OSError):
+        temporary = target.with_name(f"{target.name}.{secrets.token_hex(6)}.tmp")
+        try:
             if not target.parent.is_dir():
-                target.parent.mkdir()
+                target.parent.mkdir(exist_ok=True)
                 (target.parent / ".gitignore").write_text("*\n", encoding="utf-8")
             temporary.write_bytes(content)
             temporary.replace(target)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise StorageError(f"`{shown(relative)}` cannot be written: {reason(error)}") from error
+
+    def is_read_only(self) -> bool:
+        """Nobody writes into the folder here, by the API either."""
+        return not os.access(self.root, os.W_OK)
 
     def notes(self, relative: str) -> list[str]:
         """The names of the notes in a folder of ours; none where it cannot be read."""

@@ -2,8 +2,10 @@
 
 Two notes: the marker says at which revision the folder last agreed with the archive; an intent says which API
 write is about to change which file, so that after a crash between the rename and the commit the write is
-known for what it is. Both are best effort: losing one only means that less is known, never that a wrong thing
-is believed. They lie in the folder itself, because they are about it and must travel with it.
+known for what it is. They lie in the folder itself, because they are about it and must travel with it.
+
+A marker that cannot be written is told of: it stays at an older revision, by which an edit may be taken for
+an old file. No API write begins whose intent cannot be written.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ def read_marker(disk: Disk) -> Marker | None:
 
 
 def write_marker(disk: Disk, marker: Marker) -> None:
+    """Raises StorageError."""
     disk.note(MARKER, json.dumps(asdict(marker)).encode())
 
 
@@ -58,6 +61,7 @@ def read_intent(disk: Disk, path: str) -> Intent | None:
 
 
 def write_intent(disk: Disk, intent: Intent) -> None:
+    """Raises StorageError."""
     disk.note(_name(intent.path), json.dumps(asdict(intent)).encode())
 
 

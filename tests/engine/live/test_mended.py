@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from engine import live as live_module
-from tests.harness.policy_folder import Folder, document, pack, preset
+from engine.errors import StorageError
+from engine.worktree.disk import Disk
+from tests.harness.policy_folder import ADMIN, Folder, document, pack, preset
 from tests.harness.watched_folder import Watched, watching
 
 
@@ -145,3 +147,31 @@ def test_a_file_that_became_a_link_to_nothing_stays_in_force(
                 "message": "this is a link to `nowhere`, where nothing is; put that back, or remove the link",
             }
         ], "a line that is not known is not told"
+
+
+def test_a_folder_of_notes_that_cannot_be_written_is_told_of(
+    folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By an old marker an edit would be taken for an old file: no API write goes on top of it."""
+    folder.write("policies/a.yaml", document("a", value="pay"))
+    (folder.root / ".governance").write_text("a file in its place")
+    watched = Watched(folder)
+    (warning,) = watched.live.health()["warnings"]
+    assert warning["file"] == ".governance" and "cannot be written: " in warning["message"]
+    assert caplog.text.count(warning["message"]) == 1 and watched.blocks("pay")
+    before = folder.read("policies/a.yaml")
+    with pytest.raises(StorageError, match=r"\.governance/.* cannot be written"):
+        watched.live.write(lambda writes: writes.update("default", "a", {"enabled": False}, author=ADMIN))
+    assert folder.read("policies/a.yaml") == before and watched.blocks("pay")
+    (folder.root / ".governance").unlink()
+    watched.live.reload()
+    assert watched.live.health()["warnings"] == []
+    watched.live.write(lambda writes: writes.update("default", "a", {"enabled": False}, author=ADMIN))
+    assert not watched.blocks("pay")
+
+
+def test_a_folder_that_is_read_only_needs_no_notes(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Disk, "is_read_only", lambda disk: True)
+    (folder.root / ".governance").write_text("a file in its place")
+    folder.write("policies/a.yaml", document("a", value="pay"))
+    assert Watched(folder).live.health()["warnings"] == []
