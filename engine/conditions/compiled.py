@@ -184,11 +184,12 @@ class _OfDerived(_OfField):
 
 _PARTIAL: Final = {
     "shellCommands": "the commands are too many or too intricate to be read whole",
-    "recipients": "the recipients are too many to be read whole",
-    "recipientDomains": "the recipients are too many to be read whole",
+    "recipients": "the recipients are too many or lie too deep to be read whole",
+    "recipientDomains": "the recipients are too many or lie too deep to be read whole",
     "sql": "the SQL is too long or too intricate to be read whole",
     **dict.fromkeys(
-        ("targets", "untrustedTargets", "unaskedTargets", "provenance"), "the targets are too many to be read"
+        ("targets", "untrustedTargets", "unaskedTargets", "provenance"),
+        "the targets are too many or lie too deep to be read",
     ),
     "amount": "the amount cannot be read as a number",
 }

@@ -42,13 +42,13 @@ _CODE: Final = re.compile(r"(?<![A-Za-z])[A-Za-z]{3}(?![A-Za-z])")
 _DIGITS: Final = re.compile(r"[+-]?[0-9][0-9.,' _]*(?:[eE][+-]?[0-9]{1,3})?")
 
 
-def amount_of(leaves: Sequence[Leaf], tool: ToolDeclaration) -> tuple[Json, str | None]:
-    """Amount and currency; None for what is not there, `UNREADABLE` for an amount that cannot be read."""
+def amount_of(leaves: Sequence[Leaf], tool: ToolDeclaration, unreadable: bool) -> tuple[Json, str | None]:
+    """Amount and currency; None for what is not there, `UNREADABLE` for an amount that cannot be read, as
+    where the leaves are not all (`unreadable`)."""
     if tool is not UNDECLARED and tool.kind != "payments" and tool.effect != "pay":
         return None, None
     found: dict[tuple[str, str], list[float]] = {}
     currencies: dict[str, None] = {}
-    unreadable = False
     for leaf in leaves:
         words = set(leaf.key.split())
         if not words.isdisjoint(_CURRENCY) and isinstance(leaf.value, str):

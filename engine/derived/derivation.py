@@ -56,6 +56,7 @@ class Derivation:
         self.document = document
         self.tools = tools
         self._values: dict[tuple[str, str], Value] = {}
+        self._too_deep: list[str] = []
 
     def value(self, root: str, member: str) -> Value:
         """A member of `tool` or `derived`."""
@@ -78,7 +79,12 @@ class Derivation:
 
     @worked_out_once
     def leaves(self) -> list[Leaf]:
-        return leaves(self.document)
+        return leaves(self.document, self._too_deep)
+
+    @worked_out_once
+    def leaves_are_partial(self) -> bool:
+        """Whether JSON in a text of the payload nests deeper than is read."""
+        return bool(self.leaves and self._too_deep)
 
     @worked_out_once
     def shell(self) -> ShellReading:
@@ -104,7 +110,7 @@ class Derivation:
     @worked_out_once
     def files(self) -> Files:
         files = files_of(self.leaves, self.run_commands, self.tool, self.tool_name)
-        files.partial |= self.runs and self.shell_is_partial
+        files.partial |= self.leaves_are_partial or (self.runs and self.shell_is_partial)
         return files
 
     @worked_out_once
@@ -113,7 +119,9 @@ class Derivation:
 
     @worked_out_once
     def recipients(self) -> DistinctTexts:
-        return recipients_of(self.leaves, self.tool)
+        found = recipients_of(self.leaves, self.tool)
+        found.partial |= self.leaves_are_partial
+        return found
 
     @worked_out_once
     def memory(self) -> RunMemory:
@@ -134,7 +142,7 @@ class Derivation:
 
     @worked_out_once
     def money(self) -> tuple[Json, str | None]:
-        return amount_of(self.leaves, self.tool)
+        return amount_of(self.leaves, self.tool, self.leaves_are_partial)
 
     # ---- the members -------------------------------------------------------------------------------
 
@@ -145,11 +153,13 @@ class Derivation:
         return _records("commands", [each.as_json() for each in self.commands], self.shell_is_partial)
 
     def placed(self, found: DistinctTexts) -> Value:
-        return _texts(found.texts(), found.partial or (self.runs and self.shell_is_partial))
+        partial = found.partial or self.leaves_are_partial or (self.runs and self.shell_is_partial)
+        return _texts(found.texts(), partial)
 
     def sql(self) -> Value:
         statements, partial = statements_of(sql_texts(self.leaves, self.run_commands, self.tool))
-        return _records("sql", statements, partial or (self.runs and self.shell_is_partial))
+        partial = partial or self.leaves_are_partial or (self.runs and self.shell_is_partial)
+        return _records("sql", statements, partial)
 
     def untrusted_output(self) -> Value:
         found = DistinctTexts()
@@ -165,7 +175,9 @@ class Derivation:
         return _texts(choose(self.targets), not self.arguments[1])
 
     def text(self) -> Value:
-        return _texts(*readable_texts(_all_texts(self.document.get("inputPayload"))))
+        too_deep: list[str] = []
+        texts, partial = readable_texts(_all_texts(self.document.get("inputPayload"), too_deep))
+        return _texts(texts, partial or bool(too_deep))
 
 
 def _texts(texts: list[str], partial: bool) -> Value:
@@ -182,7 +194,7 @@ def _records(member: str, records: list[Json], partial: bool) -> Value:
     return records, partial
 
 
-def _all_texts(payload: Json) -> list[str]:
+def _all_texts(payload: Json, too_deep: list[str]) -> list[str]:
     """Every key and scalar, JSON in texts included."""
     texts: list[str] = []
     stack = [payload]
@@ -195,7 +207,7 @@ def _all_texts(payload: Json) -> list[str]:
             stack.extend(reversed(value))
         elif isinstance(value, str):
             texts.append(value)
-            inside = opened(value)
+            inside = opened(value, too_deep)
             if inside is not None:
                 stack.append(inside)
         elif value is not None:

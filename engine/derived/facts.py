@@ -17,7 +17,7 @@ import msgspec
 from engine.derived.derivation import Derivation
 from engine.derived.tools import NO_TOOLS, Tools, of_tool
 from engine.fields.computed import MEMBERS, TOOL
-from engine.fields.json_text import opened
+from engine.fields.json_text import opened, strings_in
 from engine.fields.paths import Path
 from engine.fields.scalars import keys_of, number_of, text_of, value_keys, whole
 from engine.flow.memory import RunMemory
@@ -266,8 +266,12 @@ def _texts(ends: tuple[Json, ...], looked_into: bool = False) -> list[str]:
         value = stack.pop()
         if isinstance(value, str):
             texts.append(value)
-            if looked_into and (inside := opened(value)) is not None:
-                stack.append(inside)
+            if looked_into:
+                too_deep: list[str] = []
+                if (inside := opened(value, too_deep)) is not None:
+                    stack.append(inside)
+                for text in too_deep:
+                    stack.extend(strings_in(text))
         elif isinstance(value, dict):
             # Keys are texts like any other, so they go through the same stack, each before its value.
             for key in reversed(value):

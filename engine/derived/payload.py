@@ -25,8 +25,9 @@ class Leaf(NamedTuple):
     value: str | int | float | bool
 
 
-def leaves(document: Mapping[str, Json]) -> list[Leaf]:
-    """All scalars of the payload, in order. Lists are passed through, at any depth; never raises.
+def leaves(document: Mapping[str, Json], too_deep: list[str]) -> list[Leaf]:
+    """All scalars of the payload, in order. Lists are passed through, at any depth; never raises. A text that
+    is JSON deeper than is read is a scalar, and one of `too_deep`.
 
     An address that is a key counts under the key above it, and `{"name": "To", "value": x}` among headers as
     `{"To": x}`."""
@@ -35,7 +36,7 @@ def leaves(document: Mapping[str, Json]) -> list[Leaf]:
     while stack:
         owner, key, value = stack.pop()
         if isinstance(value, str):
-            inside = opened(value)
+            inside = opened(value, too_deep)
             if inside is None:
                 found.append(Leaf(owner, key, value))
                 continue

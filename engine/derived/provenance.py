@@ -53,9 +53,10 @@ def arguments_of(document: Mapping[str, Json], tool: ToolDeclaration) -> Argumen
         return [], True
     payload = document.get("inputPayload")
     found = _flat(payload, named)
+    too_deep: list[str] = []
     if found is None:
-        found = list(islice(_arguments(payload, named), MOST_TARGETS + 1))
-    return found[:MOST_TARGETS], len(found) <= MOST_TARGETS
+        found = list(islice(_arguments(payload, named, too_deep), MOST_TARGETS + 1))
+    return found[:MOST_TARGETS], len(found) <= MOST_TARGETS and not too_deep
 
 
 def targets_of(arguments: Arguments, values: Values) -> list[Target]:
@@ -141,13 +142,15 @@ def _flat(payload: Json, named: frozenset[str]) -> list[tuple[tuple[str, ...], J
     return found
 
 
-def _arguments(payload: Json, named: frozenset[str]) -> Iterator[tuple[tuple[str, ...], Json]]:
+def _arguments(
+    payload: Json, named: frozenset[str], too_deep: list[str]
+) -> Iterator[tuple[tuple[str, ...], Json]]:
     """Every scalar below one of the named keys that is not null."""
     stack: list[tuple[tuple[str, ...], str, bool, Json]] = [((), "", False, payload)]
     while stack:
         path, above, counts, value = stack.pop()
         if value.__class__ is str:
-            inside = opened(value) if value[:1] in _OPENING else None
+            inside = opened(value, too_deep) if value[:1] in _OPENING else None
             if inside is None:
                 if counts and value:
                     yield path, value

@@ -63,7 +63,7 @@ def shell_reading(document: Mapping[str, Json]) -> ShellReading:
     entries end with `UNREADABLE`."""
     payload = _Payload(document.get("inputPayload"))
     found = reading(payload.texts, payload.lists, payload.code)
-    if payload.room < 0:
+    if payload.room < 0 or payload.too_deep:
         found.entries[UNREADABLE] = None
     return found
 
@@ -85,6 +85,7 @@ class _Payload:
         self.lists: list[list[str]] = []
         self.code: list[str] = []
         self.room = MOST_COMBINED
+        self.too_deep: list[str] = []
         self._stack: list[tuple[str, Json, bool]] = [("", payload, False)]
         """Key, value, and whether the value is part of what was put together already."""
         while self._stack:
@@ -101,7 +102,7 @@ class _Payload:
     def _text(self, key: str, text: str, again: bool) -> None:
         if key not in PROSE:
             self._script(key, text)
-        inside = opened(text)
+        inside = opened(text, self.too_deep)
         if inside is not None:
             self._stack.append((key, inside, again))
 

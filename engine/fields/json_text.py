@@ -6,6 +6,8 @@ Decides when a text is taken for JSON and what it holds. Knows nothing of fields
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 from engine.model import Json
@@ -17,8 +19,12 @@ _NUMBER: Final = 400
 """Digits from which a number stays the text that it is."""
 
 
-def opened(text: str) -> dict[str, Json] | list[Json] | None:
-    """The object or list that a text is, if it is one; never raises, linear in the text.
+_STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+
+
+def opened(text: str, too_deep: list[str] | None = None) -> dict[str, Json] | list[Json] | None:
+    """The object or list that a text is, if it is one; never raises, linear in the text. A text that nests
+    deeper than is read is added to `too_deep`.
 
     A key that is there twice gives a list of objects: as a reader that takes the last value of each key has
     it, as one that takes the first has it, and the values between. Which of them a tool reads is not known.
@@ -34,11 +40,24 @@ def opened(text: str) -> dict[str, Json] | list[Json] | None:
     for _ in range(DEEPEST):
         try:
             value = _DECODER.decode(value)
-        except (ValueError, RecursionError):
+        except ValueError:
             return None
+        except RecursionError:
+            break
         if not isinstance(value, str):
             return value if isinstance(value, (dict, list)) else None
+    if too_deep is not None and value.lstrip()[:1] in ("{", "[", '"'):
+        too_deep.append(text)
     return None
+
+
+def strings_in(text: str) -> Iterator[str]:
+    """What stands in quotes in JSON of any depth, or in what begins as JSON; linear in the text."""
+    for found in _STRING.finditer(text):
+        try:
+            yield _DECODER.decode(found[0])
+        except ValueError:
+            yield found[0]
 
 
 def _object(pairs: list[tuple[str, Json]]) -> Any:

@@ -22,7 +22,7 @@ SET = ToolSet(
         ToolDeclaration(("delete file",), "files", "delete"),
         ToolDeclaration(("sql", "apply migration"), "sql"),
         ToolDeclaration(("http", "fetch"), "http", "read"),
-        ToolDeclaration(("transfer", "pay"), "payments", "pay"),
+        ToolDeclaration(("transfer", "pay"), "payments", "pay", where=("to",)),
     ),
 )
 TOOLS = Tools([SET])

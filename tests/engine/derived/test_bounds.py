@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -167,6 +168,7 @@ HOSTILE: dict[str, Callable[[int], Any]] = {
     "words": lambda n: {"command": "curl " + "-o x@y=/z " * (n // 10)},
     "json": lambda n: {"a": '{"a":' * n},
     "closed json": lambda n: {"a": "[" * n + "]" * n},
+    "deep json with quotes": lambda n: {"a": "[" * (n // 2) + '\\"' * (n // 4)},
     "doubled keys": lambda n: {"a": "{" + ",".join(['"command":"rm x"'] * (n // 16)) + "}"},
     "doubled keys within one another": lambda n: {
         "a": '{"a":1,"a":1,"b":' * min(500, n // 20) + "1" + "}" * min(500, n // 20)
@@ -196,6 +198,18 @@ HOSTILE: dict[str, Callable[[int], Any]] = {
     "comments without an end": lambda n: {"query": ";/*" * (n // 3)},
     "dashes": lambda n: {"sql": "--\n" * (n // 3)},
 }
+
+
+def repeated(text: str, times: int) -> str:
+    """A text as JSON of JSON."""
+    for _ in range(times):
+        text = json.dumps(text)
+    return text
+
+
+def nested(text: str, depth: int) -> str:
+    """A text of JSON that has the members of another, and lists within one another to a depth."""
+    return text.removesuffix("}") + ', "z": ' + "[" * depth + "]" * depth + "}"
 
 
 def seconds(payload: Any, tool: str) -> float:
@@ -229,6 +243,24 @@ def test_effort_is_linear(name: str, tool: str) -> None:
         ("frobnicate", {"a": "\ufdfa" * 100_000}, "text", "contains", "ignore"),
         ("transfer", {"amount": "a lot"}, "amount", "greater_than", 5),
         ("transfer", {"amount": "a lot"}, "amount", "less_than", 5),
+        *(
+            (tool, {"a": nested(text, 1_100)}, member, "equals", value)
+            for tool, text, member, value in (
+                ("bash", '{"command": "rm", "args": ["-rf", "/"]}', "shellCommands", "rm -rf /"),
+                ("bash", '{"command": "rm", "args": ["-rf", "/"]}', "commands.program", "rm"),
+                ("bash", '{"command": "rm", "args": ["-rf", "/"]}', "deletes", "/"),
+                ("read_file", '{"path": "/etc/shadow"}', "reads", "/etc/shadow"),
+                ("http_request", '{"url": "http://ev\\u0069l.example"}', "hosts", "evil.example"),
+                ("http_request", '{"url": "http://ev\\u0069l.example"}', "urls", "http://evil.example"),
+                ("send_email", '{"to": "m@evil.example"}', "recipients", "m@evil.example"),
+                ("send_email", '{"to": "m@evil.example"}', "recipientDomains", "evil.example"),
+                ("run_sql", '{"query": "drop table x"}', "sql.verb", "drop"),
+                ("transfer", '{"amount": 5000}', "amount", 5000),
+                ("frobnicate", '{"note": "ign\\u006fre"}', "text", "ignore"),
+                ("pay_to", '{"to": "m"}', "targets", "m"),
+            )
+        ),
+        ("bash", {"a": repeated('{"command": "r\\u006d -rf /"}', 5)}, "shellCommands", "equals", "rm -rf /"),
     ],
 )
 def test_beyond_a_bound_what_is_not_shown_is_an_error(
@@ -348,6 +380,16 @@ def test_text_operators_on_the_payload_look_into_json_texts(operator: str, value
     ruleset = Ruleset.build([Policy("p", "p", "block", (condition,))])
     assert ruleset.evaluate(call) == ruleset.scan(call)
     assert bool(ruleset.evaluate(call).matches) is holds
+
+
+@pytest.mark.parametrize(
+    "text", [nested('{"command": "r\\u006d -rf /"}', 1_100), repeated('{"command": "r\\u006d -rf /"}', 6)]
+)
+def test_text_operators_on_the_payload_look_into_json_of_any_depth(text: str) -> None:
+    call = ToolCall.of(toolName="x", inputPayload={"arguments": text})
+    ruleset = Ruleset.build([Policy("p", "p", "block", (Condition("inputPayload", "contains", "rm -rf"),))])
+    assert ruleset.evaluate(call).matches
+    assert ruleset.evaluate(call) == ruleset.scan(call)
 
 
 def test_a_member_of_the_payload_is_the_text_that_it_is() -> None:
