@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Final
 
 from engine.derived.commands import Command
-from engine.derived.file_commands import Use, looks_like_path, paths_in_code, uses_of
-from engine.derived.path_text import paths_of
+from engine.derived.file_commands import Use, looks_like_path, paths_in_code, uses_of, within
+from engine.derived.path_text import LONGEST, paths_of
 from engine.derived.payload import DistinctTexts, Leaf
 from engine.derived.tools import UNDECLARED
 from engine.fields.words import word_set, words_of
@@ -31,6 +31,11 @@ _PATH_WORDS: Final = word_set(
 )
 _FROM: Final = word_set("source src from old origin")
 _TO: Final = word_set("destination dest dst target to new output out")
+"""`target` is none of a tool that only reads or deletes."""
+_BASES: Final = frozenset(
+    ["cwd", "workdir", "working dir", "working directory", "base dir", "base directory", "root"]
+)
+"""Keys of the folder that relative paths of the call begin in."""
 _ATTACHED: Final = frozenset(["attachment", "attachments", "attach"])
 
 _LOOKING: Final = word_set("info stat exists metadata list glob find tree")
@@ -91,17 +96,26 @@ def files_of(
         return files
     if "upload" in named:
         tool = replace(tool, effect="send")
+    only = tool.effect in ("read", "delete") and "download" not in named
+    targets = _TO - {"target"} if only else _TO
+    folder = next((str(leaf.value)[:LONGEST] for leaf in leaves if leaf.key in _BASES), "")
     for leaf in leaves:
-        value = leaf.value
+        value = leaf.value.strip("\r\n") if isinstance(leaf.value, str) else leaf.value
         if not isinstance(value, str) or not value or "\n" in value:
+            if isinstance(value, str) and not _PATH_WORDS.isdisjoint(leaf.key.split()):
+                for line in filter(looks_like_path, map(str.strip, value.splitlines())):
+                    for use in _uses(leaf, line, tool, moves, targets):
+                        files.add(use, line)
             if tool.kind == "code" and isinstance(value, str):
                 _add_code(files, value)
             elif isinstance(value, str) and tool.kind in _WITH_PATHS and tool.effect != "read":
                 for use, path in _patched(value):
                     files.add(use, path)
             continue
-        for use in _uses(leaf, value, tool, moves):
+        for use in _uses(leaf, value, tool, moves, targets):
             files.add(use, value)
+            if folder and (joined := within(folder, value)) != value:
+                files.add(use, joined)
         if tool.kind == "code":
             _add_code(files, value)
     for command in commands:
@@ -136,7 +150,9 @@ def _add_code(files: Files, text: str) -> None:
         files.add(use, path)
 
 
-def _uses(leaf: Leaf, value: str, tool: ToolDeclaration, moves: bool) -> Iterable[Use]:
+def _uses(
+    leaf: Leaf, value: str, tool: ToolDeclaration, moves: bool, targets: frozenset[str]
+) -> Iterable[Use]:
     words = set(leaf.key.split())
     if _is_attached(leaf, words, tool):
         is_file = looks_like_path(value) or not words.isdisjoint(_PATH_WORDS) or _FILE_NAME.fullmatch(value)
@@ -144,13 +160,13 @@ def _uses(leaf: Leaf, value: str, tool: ToolDeclaration, moves: bool) -> Iterabl
     if tool.kind not in _WITH_PATHS:
         return ("names",) if not words.isdisjoint(_PATH_WORDS) and looks_like_path(value) else ()
     named = not words.isdisjoint(_PATH_WORDS)
-    source, target = not words.isdisjoint(_FROM), not words.isdisjoint(_TO)
+    source, target = not words.isdisjoint(_FROM), not words.isdisjoint(targets)
     moved = moves and tool.kind == "files" and (source or target)
     if not named and not moved and not looks_like_path(value):
         return ()
     if not named and not source and not target:
-        is_uri = bool(words & {"uri", "url", "location", "resource"}) and value.lower().startswith("file:")
-        if not is_uri:
+        begins = ("file:", "/", "~") if tool.kind == "files" else ("file:",)
+        if words.isdisjoint({"uri", "url", "location", "resource"}) or not value.lower().startswith(begins):
             return ()
     if source and not target:
         return ("reads", "deletes") if moves or tool.effect == "delete" else ("reads",)

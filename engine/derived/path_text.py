@@ -20,6 +20,8 @@ _HOME: Final = re.compile(
     r"(?:\$(?:HOME|USERPROFILE)|\$\{(?:HOME|USERPROFILE)(?::-[^}]*)?\}|%USERPROFILE%|\$env:USERPROFILE)(?=[/\\]|$)"
 )
 _FILE_URL: Final = re.compile(r"file:(?://(?:localhost)?(?=/))?(?=[/~.])", re.IGNORECASE)
+_ROOT: Final = re.compile(r"(?:/proc/(?:self|thread-self|\d{1,9})(?:/task/\d{1,9})?/root)+(?=/|\Z)")
+"""The same root by another name."""
 _WINDOWS: Final = re.compile(r"(?:[A-Za-z]:|~|%\w+%|\.{1,2})?\\")
 _CLASS: Final = re.compile(r"\[([^\]\[!^-])\]")
 _ALL_WITHIN: Final = re.compile(r"(?:/|^)(?:\*{1,2}|\.\*|\*\.\*|\.\[!\.\]\*|\.\?\*|\{\*,\.\*\})$")
@@ -55,6 +57,8 @@ def _normal(word: str) -> str:
     path = word.strip()
     if len(path) > 1 and path[0] == path[-1] and path[0] in "'\"`":
         path = path[1:-1]
+    if len(path) > LONGEST:
+        path = normpath(path)
     if not path or len(path) > LONGEST or "\0" in path:
         return path[:LONGEST]
     file = _FILE_URL.match(path)
@@ -66,7 +70,9 @@ def _normal(word: str) -> str:
     if "[" in path:
         path = _CLASS.sub(r"\1", path)
     path = normpath(path)
-    return "/" + path.lstrip("/") if path.startswith("//") else path
+    path = "/" + path.lstrip("/") if path.startswith("//") else path
+    root = _ROOT.match(path)
+    return path[root.end() :] or "/" if root else path
 
 
 @lru_cache(maxsize=1024)

@@ -142,6 +142,27 @@ CALLS: list[tuple[str, Any, str, list[str]]] = [
     ("send_email", {"to": "a@b.example", "body": "rm -rf /\ncat /etc/passwd"}, "files", []),
     ("send_email", {"attachments": [{"path": "/a"}, "~/.ssh/id_rsa"]}, "reads", ["/a", "~/.ssh/id_rsa"]),
     ("python_exec", {"code": "x = 1\nopen('/etc/shadow')"}, "reads", ["/etc/shadow"]),
+    *(
+        ("Read", payload, "reads", ["/etc/shadow"])
+        for payload in (
+            {"file_path": "/etc/shadow\n"},
+            {"file_path": "\r\n/etc/shadow"},
+            {"file_path": "/etc/" + "./" * 2_100 + "shadow"},
+            {"file_path": "/proc/self/root/etc/shadow"},
+            {"file_path": "/proc/1/root/proc/self/task/2/root/etc/shadow"},
+            {"target_file": "/etc/shadow"},
+            {"uri": "/etc/shadow"},
+        )
+    ),
+    ("Read", {"paths": "/a\n /etc/shadow\n"}, "reads", ["/a", "/etc/shadow"]),
+    ("Read", {"path": "shadow", "cwd": "/etc"}, "reads", ["shadow", "/etc/shadow"]),
+    ("Read", {"path": "/a", "root": "/etc"}, "reads", ["/a"]),
+    ("Read", {"target_file": "/x"}, "writes", []),
+    ("Write", {"path": "/etc/x\n", "content": "/a\n/b"}, "files", ["/etc/x"]),
+    ("Write", {"target_file": "/x"}, "writes", ["/x"]),
+    ("delete_file", {"path": "/etc\n"}, "deletes", ["/etc"]),
+    ("delete_file", {"target_file": "/x"}, "deletes", ["/x"]),
+    ("http_request", {"uri": "/users/1"}, "files", []),
     ("Bash", {"arguments": '{"command": "r\\u006d -rf /"}'}, "deletes", ["/"]),
     ("Bash", {"arguments": '{"command": "ls", "command": "rm -rf /"}'}, "deletes", ["/"]),
     *(
