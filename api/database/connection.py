@@ -22,7 +22,7 @@ import peewee
 from playhouse.migrations import Runner
 
 from api.database.errors import DatabaseUnavailable, NewerDatabase, translated
-from api.database.lacking import lacking
+from api.database.lacking import OWN, foreign_table, lacking
 from api.database.lanes.circuit_breaker import Silence
 from api.database.lanes.locks import ServerLock
 from api.database.lanes.session import Rows, Statement
@@ -130,6 +130,11 @@ class Database:
                     "it was"
                 )
                 raise made
+            if not self.is_sqlite and (name := foreign_table(self.peewee.get_tables())):
+                raise DatabaseUnavailable(
+                    "the PostgreSQL database is that of another program, which has a table "
+                    f"`{name}` of its own; name another one"
+                )
             runner = Runner(self.peewee, str(MIGRATIONS))
             if newer := runner.applied().keys() - {each.name for each in runner.migrations()}:
                 raise translated(NewerDatabase(min(newer)), self.url)
@@ -181,7 +186,7 @@ class Database:
             tables = {
                 name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
             }
-            if tables and not tables & {"schema_migration", "counters", "migratehistory"}:
+            if tables and not tables & OWN:
                 raise DatabaseUnavailable(
                     f"`{self.path}` is the database of another program; name a file of its own"
                 )

@@ -1,6 +1,6 @@
-"""What a PostgreSQL database lacks of ours: a table, a column, or the right to use one.
+"""Whether a database is ours, and what one of PostgreSQL lacks: a table, a column, or the right to use one.
 
-Such an error is no fault of the service: somebody emptied the database, put another one in its place, or took
+Such a lack is no fault of the service: somebody emptied the database, put another one in its place, or took
 rights away. The driver has it as an error of the statement. INVARIANT: a statement of ours that names what no
 model of ours has stays a fault.
 """
@@ -8,10 +8,14 @@ model of ours has stays a fault.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from api.database.errors import DatabaseUnavailable, operator_message
 from api.database.models import TABLES
+
+OWN: Final = frozenset({"schema_migration", "counters", "migratehistory"})
+"""Tables one of which every database of ours has, of whatever version."""
 
 _UNDEFINED_TABLE: Final = "42P01"
 _UNDEFINED_COLUMN: Final = "42703"
@@ -21,6 +25,12 @@ _TABLES: Final = frozenset(each._meta.table_name for each in TABLES)
 _COLUMNS: Final = frozenset(name for each in TABLES for name in each._meta.columns)
 _NAME: Final = re.compile(r"\w+")
 _COLUMN: Final = re.compile(r'column "?(?:\w+\.)?(\w+)')
+
+
+def foreign_table(tables: Iterable[str]) -> str | None:
+    """The table of another program whose name ours would need. It may have others beside ours."""
+    found = set(tables)
+    return None if found & OWN else min(found & _TABLES, default=None)
 
 
 def lacking(error: BaseException, url: str) -> DatabaseUnavailable | None:

@@ -97,7 +97,9 @@ def commit_file(root: Path, path: str, author: str, message: str) -> None:
     _refuse_passing_head(root)
     paths = [path]
     if (root / path).exists():
-        _git(root, "add", "--", path)
+        # Git takes a file that it has already, also where `.gitignore` names it.
+        force = ("--force",) if _git(root, "ls-files", "--", path) else ()
+        _git(root, "add", *force, "--", path)
         paths += _moved_from(root, path)
     status = ("status", "--porcelain", "--untracked-files=no", "--", *paths)
     if not _git(root, *status):
@@ -191,7 +193,7 @@ def _git(folder: Path, *arguments: str) -> str:
         done = call(folder, *_SAFE, *arguments, environment=environment, seconds=SECONDS)
     except subprocess.CalledProcessError as error:
         said = (error.stderr.strip() or error.stdout.strip()).decode("utf-8", "replace")
-        lines = [line.strip() for line in said.splitlines() if line.strip()]
+        lines = [line.strip() for line in said.splitlines() if line.strip() and line[:5] != "hint:"]
         raise GitFailed(" / ".join(lines[:MOST_LINES]) or f"it ended with {error.returncode}") from None
     except (OSError, subprocess.SubprocessError) as error:
         raise GitFailed(str(error)) from None

@@ -116,3 +116,17 @@ def test_a_user_without_rights_is_told_which_are_lacking(
         code, _, errors = run_command(capsys, "users", "list", "--database-url", weak)
         assert code == 2 and words in errors and "all rights" in errors
         postgres.drop(url)
+
+
+def test_a_database_of_another_program_is_refused_as_it_is(
+    postgres_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    do(postgres_url, "CREATE TABLE spatial_ref_sys (id int)", "CREATE TABLE users (id int)")
+    code, _, errors = run_command(capsys, "users", "list", "--database-url", postgres_url)
+    assert code == 2 and "another program, which has a table `users`" in errors
+    with psycopg.connect(postgres_url) as outside:
+        found = outside.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+    assert sorted(found) == [("spatial_ref_sys",), ("users",)]
+    do(postgres_url, "DROP TABLE users")
+    code, output, errors = run_command(capsys, "organisations", "list", "--database-url", postgres_url)
+    assert code == 0 and "another program" not in output + errors

@@ -12,6 +12,7 @@ from api.cli.policy_source import default_folder
 from api.cli.terminal import USAGE, CommandError, Subparsers, add_format, filled, show
 
 if TYPE_CHECKING:
+    from engine.documents.presets import Parameter
     from engine.model import OrganisationSettings
     from engine.worktree.disk import Disk
 
@@ -73,13 +74,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _set(arguments: argparse.Namespace) -> int:
-    from engine.conditions.settings import SETTINGS
-    from schemas.suggestion import suggestion
-
-    setting = SETTINGS.get(arguments.name)
-    if setting is None:
-        near = suggestion(arguments.name, SETTINGS) or "; see `governance settings list`"
-        raise CommandError(f"there is no setting `{arguments.name}`{near}", USAGE)
+    setting = _known(arguments.name)
     value: Any = arguments.values
     if setting.type != "list":
         if len(arguments.values) > 1:
@@ -89,7 +84,18 @@ def _set(arguments: argparse.Namespace) -> int:
 
 
 def _unset(arguments: argparse.Namespace) -> int:
+    _known(arguments.name)
     return _change(arguments, {arguments.name: None})
+
+
+def _known(name: str) -> Parameter:
+    from engine.conditions.settings import SETTINGS
+    from schemas.suggestion import suggestion
+
+    if name not in SETTINGS:
+        near = suggestion(name, SETTINGS) or "; see `governance settings list`"
+        raise CommandError(f"there is no setting `{name}`{near}", USAGE)
+    return SETTINGS[name]
 
 
 def _number(text: str) -> Any:

@@ -41,6 +41,8 @@ def test_what_is_wrong_is_refused_and_nothing_written(shell: Shell) -> None:
     ):
         code, _, error = shell.run("settings", "set", "--dir", shell.folder, *words)
         assert code == 2 and says in error
+    code, _, error = shell.run("settings", "unset", "companyDomain", "--dir", shell.folder)
+    assert code == 2 and "did you mean `companyDomains`?" in error
     assert not (shell.folder / FILE).exists()
     assert shell.run("settings", "list", "--dir", shell.folder / "policies")[0] == 2
 

@@ -62,6 +62,27 @@ def test_an_api_write_commits_just_its_file_as_the_caller(folder: Folder) -> Non
     assert status.split() == ["M", "policies/b.yaml"], "our own notes are not in the way of git"
 
 
+def test_a_file_that_git_has_is_committed_though_it_is_ignored(folder: Folder) -> None:
+    """A new one is not, in one line without git's hints, and nothing stays staged."""
+    folder.write("policies/a.yaml", document("a"))
+    run_git(folder.root.parent, "init", "-q")
+    run_git(folder.root.parent, "add", ".")
+    run_git(folder.root.parent, "commit", "-qm", "first")
+    (folder.root.parent / ".gitignore").write_text("policies.d\n")
+    repository = folder.started(commit=git.commit_file)
+    repository.update("default", "a", {"name": "New"}, author=ADMIN)
+    folder.write("policies/new.yaml", document("new"))
+    with pytest.raises(git.GitFailed) as caught:
+        git.commit_file(folder.root, "policies/new.yaml", ADMIN, "policy new: version 1")
+    assert "ignored" in str(caught.value) and "hint:" not in str(caught.value)
+    status = subprocess.run(
+        ["git", "status", "--short"], cwd=folder.root.parent, capture_output=True, text=True
+    ).stdout
+    assert status.split() == ["??", ".gitignore"]
+    shown = subprocess.run(["git", "show", "HEAD"], cwd=folder.root, capture_output=True, text=True).stdout
+    assert "+name: New" in shown
+
+
 @pytest.mark.parametrize("place, owner", [("policies", "default"), ("organisations/acme", "acme")])
 @pytest.mark.parametrize("staged", [True, False])
 def test_the_commit_of_a_moved_policy_takes_its_old_place_away(
