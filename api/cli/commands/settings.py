@@ -12,7 +12,7 @@ from api.cli.policy_source import default_folder
 from api.cli.terminal import USAGE, CommandError, Subparsers, add_format, filled, show
 
 if TYPE_CHECKING:
-    from engine.documents.presets import Parameter
+    from engine.conditions.placeholders import Parameter
     from engine.model import OrganisationSettings
     from engine.worktree.disk import Disk
 
