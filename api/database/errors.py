@@ -96,7 +96,10 @@ def operator_message(made: DatabaseUnavailable, error: BaseException, url: str) 
 
 
 def _first_line(error: BaseException) -> str:
-    # A failed start of a transaction hides what was wrong at first.
+    # What SQLite has rolled back by itself cannot be rolled back again, which hides what was wrong at first.
+    while error.__context__ is not None and "cannot rollback" in str(error):
+        error = error.__context__
+    # A failed start of a transaction does so, too.
     text = str(error) or str(error.__context__ or "") or type(error).__name__
     return text.strip().splitlines()[0]
 

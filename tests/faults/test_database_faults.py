@@ -17,6 +17,7 @@ from typing import Any
 import peewee
 import pytest
 
+from api.database.errors import translated
 from tests.faults.database_faults import (
     ERRORS,
     Faults,
@@ -371,3 +372,15 @@ def test_a_queue_that_only_grows_is_refused(tmp_path: Path, monkeypatch: pytest.
             await intact(running)
 
     asyncio.run(play())
+
+
+def test_what_was_wrong_at_first_is_told() -> None:
+    """SQLite has rolled back by itself already, so the roll-back fails as well."""
+    try:
+        try:
+            raise peewee.OperationalError("disk I/O error")
+        except peewee.OperationalError:
+            raise peewee.OperationalError("cannot rollback - no transaction is active")  # noqa: B904
+    except peewee.OperationalError as error:
+        told = translated(error, "sqlite:///data/governance.sqlite").operator_message
+    assert "disk I/O error" in told and "cannot rollback" not in told
