@@ -14,6 +14,8 @@ from posixpath import normpath
 from typing import Final
 from urllib.parse import unquote
 
+from engine.fields.computed import UNREADABLE
+
 LONGEST: Final = 4_096
 
 _HOME: Final = re.compile(
@@ -22,6 +24,8 @@ _HOME: Final = re.compile(
 _FILE_URL: Final = re.compile(r"file:(?://(?:localhost)?(?=/))?(?=[/~.])", re.IGNORECASE)
 _ROOT: Final = re.compile(r"(?:/proc/(?:self|thread-self|\d{1,9})(?:/task/\d{1,9})?/root)+(?=/|\Z)")
 """The same root by another name."""
+_DATA: Final = re.compile(r"(?:data:[^,\s]{0,200},)?[\w+/=-]*+|[^/~.$\\]\S{0,4096}\s.*", re.DOTALL)
+"""Base64 and prose, which are no paths, whatever their key says."""
 _WINDOWS: Final = re.compile(r"(?:[A-Za-z]:|~|%\w+%|\.{1,2})?\\")
 _CLASS: Final = re.compile(r"\[([^\]\[!^-])\]")
 _ALL_WITHIN: Final = re.compile(r"(?:/|^)(?:\*{1,2}|\.\*|\*\.\*|\.\[!\.\]\*|\.\?\*|\{\*,\.\*\})$")
@@ -39,7 +43,8 @@ MOST_STARS: Final = 4
 
 
 def paths_of(word: str) -> Iterator[str]:
-    """The path that a word names in normal form, then what it stands for too; nothing for an empty word."""
+    """The path that a word names in normal form, then what it stands for too; nothing for an empty word.
+    `UNREADABLE` for a path that is too long even in normal form."""
     path = _normal(word)
     if not path:
         return
@@ -57,9 +62,7 @@ def _normal(word: str) -> str:
     path = word.strip()
     if len(path) > 1 and path[0] == path[-1] and path[0] in "'\"`":
         path = path[1:-1]
-    if len(path) > LONGEST:
-        path = normpath(path)
-    if not path or len(path) > LONGEST or "\0" in path:
+    if not path or "\0" in path:
         return path[:LONGEST]
     file = _FILE_URL.match(path)
     if file is not None:
@@ -72,7 +75,10 @@ def _normal(word: str) -> str:
     path = normpath(path)
     path = "/" + path.lstrip("/") if path.startswith("//") else path
     root = _ROOT.match(path)
-    return path[root.end() :] or "/" if root else path
+    path = path[root.end() :] or "/" if root else path
+    if len(path) <= LONGEST:
+        return path
+    return path[:LONGEST] if _DATA.fullmatch(path) else UNREADABLE
 
 
 @lru_cache(maxsize=1024)

@@ -240,6 +240,8 @@ def test_effort_is_linear(name: str, tool: str) -> None:
         ("bash", {"command": "eval " * 20 + "ls"}, "commands.program", "equals", "rm"),
         ("bash", {"command": "eval " * 20 + "ls"}, "hosts", "contains", "evil"),
         ("delete_file", HOSTILE["paths"](100_000), "deletes", "equals", "/"),
+        ("read_file", {"path": "/etc/" + "%2e/" * 2_000 + "x"}, "reads", "equals", "/etc/x"),
+        ("write_file", {"path": "a.b/" * 2_000 + "../.."}, "writes", "starts_with", "b"),
         ("frobnicate", {"a": "\ufdfa" * 100_000}, "text", "contains", "ignore"),
         ("transfer", {"amount": "a lot"}, "amount", "greater_than", 5),
         ("transfer", {"amount": "a lot"}, "amount", "less_than", 5),
@@ -418,6 +420,11 @@ def test_a_member_of_the_payload_is_the_text_that_it_is() -> None:
 )
 def test_what_is_taken_for_json(text: str, value: Any) -> None:
     assert opened(text) == value
+
+
+def test_a_file_as_text_is_no_path_of_which_the_end_is_unknown() -> None:
+    for text in ("/9j/" + "QUFB" * 2_000, "data:image/png;base64," + "QUFB" * 2_000, "one line " * 1_000):
+        assert not is_partial("write_file", {"file": text}, "writes")
 
 
 def test_the_last_of_what_is_partial_says_so() -> None:
