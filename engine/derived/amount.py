@@ -38,6 +38,8 @@ _SYMBOLS: Final = {
     "₿": "BTC",
     "₩": "KRW",
 }
+_PRICE_ID: Final = re.compile(r"price_\w{1,64}")
+"""What some services call a price by."""
 _CODE: Final = re.compile(r"(?<![A-Za-z])[A-Za-z]{3}(?![A-Za-z])")
 _DIGITS: Final = re.compile(r"[+-]?[0-9][0-9.,' _]*(?:[eE][+-]?[0-9]{1,3})?")
 
@@ -79,6 +81,8 @@ def _moved(parts: list[float]) -> float:
 
 def _is_amount(leaf: Leaf, words: set[str]) -> bool:
     if isinstance(leaf.value, bool) or not _NOT.isdisjoint(words):
+        return False
+    if words == {"price"} and isinstance(leaf.value, str) and _PRICE_ID.fullmatch(leaf.value):
         return False
     named = not _AMOUNT.isdisjoint(words) or bool(words & _MINOR)
     return named or (not words.isdisjoint(_BARE) and not _AMOUNT.isdisjoint(leaf.owner.split()))

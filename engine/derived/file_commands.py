@@ -208,7 +208,7 @@ def _read(name: str, command: Command, items: Sequence[Given]) -> Uses:
 
 
 def _operands(items: Sequence[Given]) -> list[str]:
-    return [each.value for each in items if not each.name]
+    return [each.value for each in items if not each.name and each.value]
 
 
 def _has(items: Sequence[Given], mark: str) -> bool:
@@ -240,6 +240,9 @@ def _copied(name: str, items: Sequence[Given]) -> Uses:
         yield from _all("deletes", targets)
 
 
+_STARTING: Final = frozenset(["-exec", "-execdir", "-ok", "-okdir"])
+
+
 def _find(command: Command) -> Uses:
     """`find a b -delete`, `find a -exec rm {} +`, `find a | xargs rm`: the folders are what is deleted."""
     folders: list[str] = []
@@ -249,7 +252,9 @@ def _find(command: Command) -> Uses:
                 break
             continue
         folders.append(word)
-    started = {*command.piped_into, *started_by(("find", *command.words))}
+    started = set(command.piped_into)
+    if not _STARTING.isdisjoint(command.words):
+        started.update(started_by(("find", *command.words)))
     if "-delete" in command.words or not started.isdisjoint(_DELETING):
         within = _found(command.words)
         yield from _all("deletes", [f"{folder}{within}" for folder in folders or ["."]])

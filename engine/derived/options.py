@@ -40,8 +40,8 @@ def given(program: str, words: Sequence[str], most: int | None = None) -> Iterat
     while at < len(words):
         word = words[at]
         at += 1
-        if word == "--" or count == most:
-            yield from (Given("", each) for each in words[at - (word != "--") :])
+        if count == most or word == "--":
+            yield from (Given("", each) for each in words[at - (count == most) :])
             return
         if word[:1] != "-" or word == "-":
             count += 1

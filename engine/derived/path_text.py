@@ -21,6 +21,7 @@ LONGEST: Final = 4_096
 _HOME: Final = re.compile(
     r"(?:\$(?:HOME|USERPROFILE)|\$\{(?:HOME|USERPROFILE)(?::-[^}]*)?\}|%USERPROFILE%|\$env:USERPROFILE)(?=[/\\]|$)"
 )
+_HERE: Final = re.compile(r"(?:\$PWD|\$\{PWD\}|\$\(pwd\))(?=/|$)")
 _FILE_URL: Final = re.compile(r"file:(?://(?:localhost)?(?=/))?(?=[/~.])", re.IGNORECASE)
 _ROOT: Final = re.compile(r"(?:/proc/(?:self|thread-self|\d{1,9})(?:/task/\d{1,9})?/root)+(?=/|\Z)")
 """The same root by another name."""
@@ -67,7 +68,7 @@ def _normal(word: str) -> str:
     file = _FILE_URL.match(path)
     if file is not None:
         path = unquote(path[file.end() :])
-    path = _HOME.sub("~", path)
+    path = _HERE.sub(".", _HOME.sub("~", path))
     if _WINDOWS.match(path):
         path = path.replace("\\", "/")
     if "[" in path:

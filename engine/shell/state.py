@@ -150,6 +150,11 @@ class State:
                 if equals:
                     self.assign(variable.removesuffix("+"), (value,), variable.endswith("+"), certain)
                     self.add(f"{variable}={quote(value) if value else ''}")
+        elif name == "env":
+            for word in words:
+                variable, equals, value = word.partition("=")
+                if equals and variable.isidentifier():
+                    self.assign(variable, (value,), False, False)
         elif name in ("cd", "pushd"):
             self._enter([word for word in words if not word.startswith("-") or word == "-"])
         elif name == "set" and "--" in words[:2]:

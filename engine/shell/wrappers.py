@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, Literal
 
 from engine.shell.emulation import decode64
@@ -145,7 +146,7 @@ def _xargs(words: Sequence[str], stdin: str | None) -> list[Started]:
         words[after_options(words, "InPLdEsa", "--max-args --max-procs --delimiter --arg-file --replace") :]
     )
     given = _given(words, stdin)
-    marks = [words[at + 1] for at, word in enumerate(words[:-1]) if word == "-I"]
+    marks = [word[2:] or following for word, following in pairwise(words) if word.startswith("-I")]
     if rest and marks and any(marks[0] in word for word in rest):
         rest = [word.replace(marks[0], " ".join(given)) for word in rest] if given else rest
     elif given:

@@ -216,6 +216,7 @@ def test_what_reads_sql_says_nothing_of_it(text: str, caplog: pytest.LogCaptureF
         ({"price": 5, "total": 10}, 10, None),
         ({"amount": "$5", "currency": "EUR"}, 5, "mixed"),
         ({"amount": "lots"}, "unreadable", None),
+        ({"price": "price_1N", "quantity": 1}, None, None),
         ({"amount": 10**400}, "unreadable", None),
         ({"amount": ["1e999", "-1e999"]}, "unreadable", None),
         ({"amount": [1e308, 1e308, -1e308]}, "unreadable", None),
