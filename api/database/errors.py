@@ -101,7 +101,8 @@ def _first_line(error: BaseException) -> str:
         error = error.__context__
     # A failed start of a transaction does so, too.
     text = str(error) or str(error.__context__ or "") or type(error).__name__
-    return text.strip().splitlines()[0]
+    name = getattr(getattr(error, "orig", error), "sqlite_errorname", "")
+    return text.strip().splitlines()[0] + (f" ({name})" if "i/o" in text.lower() and name else "")
 
 
 def _postgres_place(url: str) -> tuple[str, list[str]]:

@@ -48,6 +48,8 @@ FLAGS: Final = {
 GRACE: Final = 15
 """Seconds that requests under way have to finish when the service is told to stop."""
 KEEP_ALIVE: Final = 75
+FEWEST_FILES: Final = 128
+"""With fewer, idle connections leave none for the database."""
 
 
 def register(commands: Subparsers) -> None:
@@ -73,6 +75,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         if value is not None:
             # Worker processes read the environment alone.
             os.environ[f"GOVERNANCE_{name.upper()}"] = value
+    _check_open_files()
     _check_policies_folder(settings)
     listener = _listen(settings.host, settings.port)
     try:
@@ -128,6 +131,21 @@ def _check_policies(settings: Settings, store: Database) -> None:
 
 class _Loads(Exception):
     """The folder is good: it was about to be recorded."""
+
+
+def _check_open_files() -> None:
+    """Beside its connections the service needs some for the database, its log, policy files and webhooks."""
+    if os.name == "nt":
+        return
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and limit < FEWEST_FILES:
+        raise CommandError(
+            f"this process may open {limit} files only, and needs {FEWEST_FILES} or more; raise the limit, "
+            "such as with `ulimit -n 4096`",
+            USAGE,
+        )
 
 
 def _check_policies_folder(settings: Settings) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.command_line import Shell
+from tests.harness.command_line import Shell, run_command
 from tests.harness.places import ROOT
 
 URL = ("--url", "http://127.0.0.1:9", "--token", "t")
@@ -134,3 +134,15 @@ def test_a_folder_that_cannot_be_read_is_2(shell: Shell, monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "scandir", refused)
     code, _, error = shell.run("lint", shell.folder)
     assert code == 2 and f"the folder `{shell.folder}` cannot be read: permission denied" in error
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no such limit")
+def test_a_limit_of_open_files_that_is_too_low_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Idle connections would leave none for the database, and nothing would say so."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("resource.getrlimit", lambda which: (64, 4096))
+    code, _, error = run_command(capsys, "serve")
+    assert code == 2 and "may open 64 files only, and needs 128" in error
+    assert not list(tmp_path.iterdir())
