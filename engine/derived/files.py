@@ -36,6 +36,8 @@ _BASES: Final = frozenset(
     ["cwd", "workdir", "working dir", "working directory", "base dir", "base directory", "root"]
 )
 """Keys of the folder that relative paths of the call begin in."""
+LONGEST_LIST: Final = 65_536
+"""Characters of paths one below the other in a text."""
 _ATTACHED: Final = frozenset(["attachment", "attachments", "attach"])
 
 _LOOKING: Final = word_set("info stat exists metadata list glob find tree")
@@ -103,7 +105,9 @@ def files_of(
         value = leaf.value.strip("\r\n") if isinstance(leaf.value, str) else leaf.value
         if not isinstance(value, str) or not value or "\n" in value:
             if isinstance(value, str) and not _PATH_WORDS.isdisjoint(leaf.key.split()):
-                for line in filter(looks_like_path, map(str.strip, value.splitlines())):
+                files.partial |= len(value) > LONGEST_LIST and "paths" in leaf.key
+                lines = value[:LONGEST_LIST].splitlines()
+                for line in filter(looks_like_path, map(str.strip, lines)):
                     for use in _uses(leaf, line, tool, moves, targets):
                         files.add(use, line)
             if tool.kind == "code" and isinstance(value, str):

@@ -8,14 +8,13 @@ Where readers of a URL differ about its host, both hosts count. Knows nothing of
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Final
 from urllib.parse import unquote
 
 from engine.derived.commands import Command
-from engine.derived.fetchers import FETCHERS, bare_hosts
 from engine.derived.options import TABLE, Given, given
 from engine.derived.payload import DistinctTexts, Leaf
 from engine.derived.recipients import LONGEST_DOMAIN, domain_of
@@ -69,6 +68,15 @@ _CONNECTION: Final = re.compile(r"""(?:^|\s)host(?:addr)?\s*+=\s*["']?([^\s"']+)
 _QUOTING: Final = re.compile(r"[\"'\\`]")
 _QUOTING_PROGRAMS: Final = word_set("echo printf grep egrep fgrep rg ag sed awk")
 """Programs whose words are text: a URL in them is no place that they go to."""
+_FETCHERS: Final = word_set(
+    "curl wget http https xh xhs aria2c axel lynx w3m links fetch httpie iwr irm invoke-webrequest "
+    "invoke-restmethod"
+)
+_REQUESTS: Final = frozenset(["http", "https", "xh", "xhs", "httpie"])
+"""Programs told a method, a URL, and what to send."""
+_METHODS: Final = word_set("get post put patch delete head options trace")
+
+_BARE: Final = re.compile(r"[A-Za-z0-9_][\w-]*")
 _SECURE: Final = frozenset(["ssh", "sftp", "scp"])
 _LOGINS: Final = word_set("ssh sftp mosh telnet ftp ping host whois lftp traceroute")
 """Programs whose first operand is a host."""
@@ -203,12 +211,12 @@ def _of_command(command: Command, places: Places) -> None:
             places.within(word)
         places.proxies(word)
     most = 2 if name in _SECURE else None
-    items = list(given("curl" if name in FETCHERS and name not in TABLE else name, command.words, most))
+    items = list(given("curl" if name in _FETCHERS and name not in TABLE else name, command.words, most))
     for item in items:
         _of_option(name, item, places)
     found = [item.value for item in items if not item.name]
-    if name in FETCHERS:
-        for word in bare_hosts(name, found):
+    if name in _FETCHERS:
+        for word in _bare_hosts(name, found):
             places.named_host(word)
         for word in found:
             if _UNDOTTED.fullmatch(word):
@@ -244,6 +252,15 @@ def _of_command(command: Command, places: Places) -> None:
 
 def _only_quotes(name: str, words: Sequence[str]) -> bool:
     return name in _QUOTING_PROGRAMS or (name == "git" and not {"commit", "tag", "grep"}.isdisjoint(words))
+
+
+def _bare_hosts(name: str, operands: Sequence[str]) -> Iterator[str]:
+    """The operands that can be nothing but a host, though they have neither dot nor port: `curl intranet`."""
+    if name in ("curl", "wget"):
+        yield from filter(_BARE.fullmatch, operands)
+    elif name in _REQUESTS:
+        found = [word for word in operands if word.lower() not in _METHODS]
+        yield from filter(_BARE.fullmatch, found[:1])
 
 
 def _of_option(name: str, item: Given, places: Places) -> None:
