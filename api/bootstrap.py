@@ -64,9 +64,10 @@ def prepare(
     _refuse_lost_database(settings)
     if settings.jwt_secret or (settings.data_dir / SECRET_FILE).exists():
         signing_secret(settings)  # refused before anything is made
-    AuditMark(settings).refuse()
     store = Database(settings.database)
     try:
+        store.refuse_foreign_file()
+        AuditMark(settings).refuse()
         store.migrate()
         store.check_pages()
         _refuse_empty_server(settings, store)

@@ -128,10 +128,11 @@ def opened(arguments: argparse.Namespace, *, behind: bool = False) -> Iterator[L
                 "or say where it is with --data-dir",
                 USAGE,
             )
-    if not behind:
-        AuditMark(settings).refuse()
     database = Database(settings.database)
     try:
+        database.refuse_foreign_file()
+        if not behind:
+            AuditMark(settings).refuse()
         database.migrate()
         yield LocalStore(database, settings)
     finally:

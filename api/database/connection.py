@@ -118,7 +118,7 @@ class Database:
     def migrate(self, *, within_copy: bool = False) -> None:
         """Bring the tables up to date; safe to call from several processes at once. A database that a copy
         has not filled wholly is for that copy alone. Raises DatabaseUnavailable."""
-        self._refuse_foreign_file()
+        self.refuse_foreign_file()
         if self.is_sqlite:
             close_to_others(self.path)
         lock = self._server_lock.over_transactions() if self._server_lock else self.write_lock()
@@ -160,7 +160,7 @@ class Database:
         """The process-wide part of the write lock (SQLite only; PostgreSQL locks in `transaction`)."""
         return self._file_lock.held(wait=wait) if self._file_lock else contextlib.nullcontext()
 
-    def _refuse_foreign_file(self) -> None:
+    def refuse_foreign_file(self) -> None:
         """Before anything is made beside it or in it. Raises DatabaseUnavailable."""
         if not self.is_sqlite:
             return

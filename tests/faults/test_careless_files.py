@@ -105,6 +105,7 @@ def test_a_backup_moved_over_a_running_database_takes_nothing(tmp_path: Path, wo
         assert [send(http, number) for number in range(10)] == [200] * 10
         assert governance(tmp_path, "backup", "copy.sqlite").returncode == 0
         assert [send(http, number) for number in range(10, 15)] == [200] * 5
+        until_signed(tmp_path / "data" / "audit-mark", 15)
         (tmp_path / "data").joinpath("aside").hardlink_to(database)
         (tmp_path / "copy.sqlite").replace(database)
         assert [send(http, number) for number in range(15, 25)] == [503] * 10
