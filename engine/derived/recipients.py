@@ -66,7 +66,7 @@ _SOURCE: Final = word_set("raw mime rfc822 eml header headers")
 _MAIL: Final = word_set("message mail email data payload")
 """Words of keys under which a mail may stand too, if the text begins as one does."""
 _BEGINS_A_MAIL: Final = re.compile(
-    r"\s*(?:[\w-]{1,64}:.*\n)*?(?:subject|to|cc|bcc|from|date|mime-version)[ \t]*:", re.IGNORECASE
+    r"\A\s*+(?:[\w-]{1,64}:.*\n)*?(?:subject|to|cc|bcc|from|date|mime-version)[ \t]*:", re.IGNORECASE
 )
 _FIELDS: Final = word_set("subject from sender reply replyto to cc bcc title name")
 """Words of keys whose text becomes one line of the head of a mail; a line break in it begins the next."""
