@@ -46,7 +46,7 @@ _SENT_FILES: Final = word_set("file files filename filenames")
 _FILE_NAME: Final = re.compile(r"(?![a-z]+://)[^\s@]{1,250}\.[A-Za-z0-9]{1,5}", re.IGNORECASE)
 
 
-_PATCH: Final = re.compile(r"\s*(?:\*\*\* Begin Patch|diff --git |Index: |--- \S+[^\n]*\n\+\+\+ )")
+_PATCH: Final = re.compile(r"\s*(?:\*\*\* Begin Patch|diff --git |Index: |--- \S[^\n]*+\n\+\+\+ )")
 _PATCHED: Final = re.compile(
     r"^(?:\*\*\* (Add File|Update File|Delete File|Move to): |(?:---|\+\+\+) (?:[ab]/)?)([^\t\n]+)",
     re.MULTILINE,

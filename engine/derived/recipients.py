@@ -51,11 +51,11 @@ _SENDING: Final = frozenset({None, "mail", "chat", "calendar", "agents", "crm", 
 LONGEST_LIST: Final = 1 << 20
 LONGEST_DOMAIN: Final = 253
 
-_QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.){0,256})"(?!@)(?=(\s{0,16}<)?)', re.DOTALL)
+_QUOTED: Final = re.compile(r'\\.|"((?:[^"\\]|\\.){0,256}+)"(?!@)(?=(\s{0,16}<)?)', re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _BLANK_AT: Final = re.compile(r"(?<=[^\s@,;])@[ \t]+|(?<=[^\s,;])[ \t]+@[ \t]*(?=[^\s<>,;@]{1,253}\.)")
 _ENCODED: Final = re.compile(r"=\?([^?\s]{1,40})\?([bBqQ])\?([^?]{0,1024})\?=")
-_QUOTED_LOCAL: Final = re.compile(r'"((?:[^"\\]|\\.){0,256})"(?=@)', re.DOTALL)
+_QUOTED_LOCAL: Final = re.compile(r'\\.|"((?:[^"\\]|\\.){0,256}+)"(?=@)', re.DOTALL)
 _COMMENT: Final = re.compile(r"\([^()]*\)")
 _ADDRESS: Final = re.compile(
     r"(?<![^\s<>,;:\"()\[\]@])[^\s<>,;:\"()\[\]@]++(?:@(?:[^\s<>,;:\"()\[\]@]++|\[[^\s\[\]]{1,64}\]))+"
@@ -151,7 +151,7 @@ def _in(text: str, sure: bool) -> Iterator[str]:
         if sure:
             yield from (part for each in _PARTS.split(text) if (part := each.strip()))
         return
-    bare = _QUOTED.sub(_unquoted, _QUOTED_LOCAL.sub(lambda found: _token(found[1]), text))
+    bare = _QUOTED.sub(_unquoted, _QUOTED_LOCAL.sub(_local, text))
     if "@" not in bare:
         bare = text.replace('"', " ")
     bare = _BLANK_AT.sub("@", _COMMENT.sub("", bare))
@@ -174,8 +174,15 @@ def _names(text: str, first: bool = False) -> Iterator[str]:
             yield word
 
 
+def _local(quoted: re.Match[str]) -> str:
+    """A quoted text before the sign of an address, as one word."""
+    return quoted[0] if quoted[1] is None else _token(quoted[1])
+
+
 def _unquoted(quoted: re.Match[str]) -> str:
     """A quoted text is a name before an address in angles; an address that stands alone in quotes counts."""
+    if quoted[1] is None:
+        return quoted[0]
     return " " if quoted[2] or "@" not in quoted[1] else f" {_ESCAPE.sub(lambda found: found[1], quoted[1])} "
 
 

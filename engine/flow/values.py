@@ -52,8 +52,8 @@ _QUOTED: Final = re.compile(
 )
 _MONEY: Final = re.compile(r"[$€£¥\s]|usd|eur|gbp|chf|jpy|euros?|dollars?")
 _SEPARATED: Final = re.compile(r"[ -]")
-_ACCOUNT: Final = re.compile(r"\+?[a-z]{0,2}\d[a-z0-9 -]*\d[a-z0-9]*")
-_DECIMALS: Final = re.compile(r"(\d+)\.(\d*?)0+")
+_ACCOUNT: Final = re.compile(r"\+?[a-z]{0,2}\d(?:[a-z0-9 -]*[ -])?+[a-z]*+\d[a-z0-9]*+")
+_DECIMALS: Final = re.compile(r"(\d+)\.(\d*[1-9])?0+")
 
 
 def normal(value: Json) -> str:
@@ -152,7 +152,7 @@ def _ways(form: str) -> Iterator[str]:
 def _whole_number(digits: str) -> str:
     """`50.00` and `50.0` are 50; `12.50` is `12.5`."""
     found = _DECIMALS.fullmatch(digits)
-    return digits if found is None else f"{found[1]}.{found[2]}".rstrip(".")
+    return digits if found is None else f"{found[1]}.{found[2] or ''}".rstrip(".")
 
 
 _ID: Final = re.compile(r"[\w:+ -]{1,64}|[\d:TZ+ .-]{1,40}")

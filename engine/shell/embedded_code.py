@@ -23,14 +23,14 @@ _CALL: Final = re.compile(
     r"(?:\b(?:system|popen\d?|Popen|run|call|check_call|check_output|getoutput|getstatusoutput|shell_exec|passthru"
     r"|proc_open|pcntl_exec|exec\w*|spawn\w*|fork_exec|create_subprocess_\w+|sh|shell|cmd|command"
     r"|do shell script)"
-    r"|:!|!|\$)\s*\(?\s*(?:file\s*=|args\s*=|command\s*=|cmd\s*=)?\s*(?:[rbfuRBFU]{1,2}(?=[\"']))?(?=[\"'`\[])"
+    r"|:!|!|\$)\s*+\(?\s*+(?:(?:file|args|command|cmd)\s*+=)?\s*+(?:[rbfuRBFU]{1,2}(?=[\"']))?(?=[\"'`\[])"
 )
 _STRING: Final = re.compile(
     r"\"\"\"(.{0,8000}?)\"\"\"|'''(.{0,8000}?)'''|\"((?:[^\"\\]|\\.){0,8000})\"|'((?:[^'\\]|\\.){0,8000})'"
     r"|`((?:[^`\\]|\\.){0,8000})`",
     re.DOTALL,
 )
-_BETWEEN: Final = re.compile(r"\s*,\s*(\[?)\s*")
+_BETWEEN: Final = re.compile(r"\s*+,\s*+(\[?)\s*+")
 
 
 _QUOTED_COMMAND: Final = re.compile(r"`([^`]{1,4000})`|%x[{(\[|]([^})\]|]{1,4000})")

@@ -25,8 +25,9 @@ _SILENT_NAMES: Final = (
 SILENT: Final = frozenset(_SILENT_NAMES.split())
 """Commands that print nothing of their own."""
 
-_DECODE: Final = re.compile(r"-\w*[dD]\w*|--decode")
-_DIRECTIVE: Final = re.compile(r"%(?:%|[-+ 0#]*\d*(?:\.\d+)?([bsdciuxXoq]))")
+_DECODE: Final = re.compile(r"-[^\WdD]*+[dD]\w*+|--decode")
+_PLAIN: Final = re.compile(r"[\w /-]*")
+_DIRECTIVE: Final = re.compile(r"%(?:%|[-+ 0#]*+\d*+(?:\.\d++)?+([bsdciuxXoq]))")
 
 
 DECODERS: Final = frozenset({"base64", "base32", "basenc", "xxd", "openssl", "rev", "uudecode"})
@@ -141,7 +142,7 @@ def _text(data: bytes) -> str:
 
 
 def _xxd(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -> str | None:
-    if not any(re.fullmatch(r"-\w*r\w*|-revert", word) for word in words):
+    if not any(re.fullmatch(r"-[^\Wr]*+r\w*+|-revert", word) for word in words):
         return None
     text = _cat([word for word in words if not word.startswith("-")], stdin, files)
     if text is None:
@@ -200,10 +201,17 @@ def _characters(text: str) -> str:
 def _sed(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -> str | None:
     """Substitutions of plain text; any other edit is unknown."""
     edits = [word for word in words if not word.startswith("-")]
-    found = re.fullmatch(r"s(.)([\w /-]*)\1([\w /-]*)\1g?", edits[0]) if len(edits) == 1 else None
-    if found is None or stdin is None or not found[2]:
+    if len(edits) != 1 or stdin is None or edits[0][:1] != "s" or len(edits[0]) < 2:
         return None
-    return stdin.replace(found[2], found[3])
+    old, *rest = edits[0][2:].split(edits[0][1])
+    if (
+        len(rest) != 2
+        or rest[1] not in ("", "g")
+        or not old
+        or not all(map(_PLAIN.fullmatch, (old, rest[0])))
+    ):
+        return None
+    return stdin.replace(old, rest[0])
 
 
 def _command(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -> str | None:

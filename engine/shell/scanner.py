@@ -16,14 +16,14 @@ from engine.shell.commands import Pipeline, Raw, SimpleCommand
 from engine.shell.expansion import CLOSE, OPEN, QUOTED, plain
 from engine.shell.words import IN_DOCUMENT, MOST_CHAINS, MOST_VALUES, WordReader
 
-_BLANK: Final = re.compile(r"(?:[ \t\r]+|\\\r?\n){0,2000}(?:#[^\n]*)?")
+_BLANK: Final = re.compile(r"(?:[ \t\r]++|\\\r?\n){0,2000}+(?:#[^\n]*+)?+")
 _OPERATOR: Final = re.compile(r"&&|\|\||;;&|;;|;&|\|&|[;&|\n()]")
 _REDIRECTION: Final = re.compile(r"(\d{0,9}|\{\w{1,64}\})(<<<|<<-?|<>|<&|>>|>\||>&|<|>)|(&>>?)")
 _DELIMITER: Final = re.compile(r"[ \t]*((?:'[^'\n]*'|\"[^\"\n]*\"|\\.|[^ \t\n;&|<>()'\"\\])+)")
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w{0,120})(?:\[(?:[^\]\s$`]|\$(?!\()){0,200}\])?(\+?)=", re.ASCII)
 _FOR: Final = re.compile(r"[ \t]+([A-Za-z_]\w*)[ \t\n]*(?:in\b|;|\n)", re.ASCII)
 
-_PARENTHESES: Final = re.compile(r"[ \t]*(?:\([ \t]*\))?\s*")
+_PARENTHESES: Final = re.compile(r"[ \t]*+(?:\([ \t]*+\))?\s*+")
 _CLOSED: Final = re.compile(r"[ \t]*\)\s*")
 
 _TEST: Final = re.compile(r"\[\[[ \t](?:[^;&|\n`$]|\$[{\w]|\|[\w^.(\[]){0,500}?\]\]")

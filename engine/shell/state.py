@@ -254,7 +254,9 @@ def _downloaded(name: str, words: Sequence[str]) -> list[str]:
     named = [words[at + 1] for at, word in enumerate(words[:-1]) if _FETCHED.fullmatch(word)]
     named = [each for each in named if not re.match(r"https?:", each) and each != "-"]
     named += [word.partition("=")[2] for word in words if re.match(r"--output(?:-document)?=", word)]
-    remote = name == "wget" or any(re.fullmatch(r"-\w*O\w*|--remote-name(?:-all)?", word) for word in words)
+    remote = name == "wget" or any(
+        re.fullmatch(r"-[^\WO]*+O\w*+|--remote-name(?:-all)?", word) for word in words
+    )
     if remote and not named:
         named = [
             word.split("?")[0].rstrip("/").rpartition("/")[2]

@@ -129,14 +129,14 @@ def _env(words: Sequence[str], stdin: str | None) -> list[Started]:
 
 
 def _command(words: Sequence[str], stdin: str | None) -> list[Started]:
-    return [] if words and re.fullmatch(r"-\w*[vV]\w*", words[0]) else _wrapper()(words, stdin)
+    return [] if words and re.fullmatch(r"-[^\WvV]*+[vV]\w*+", words[0]) else _wrapper()(words, stdin)
 
 
 def _given(words: Sequence[str], stdin: str | None) -> list[str]:
     """The words that xargs reads from its input."""
     if stdin is None:
         return []
-    if "\0" in stdin or any(re.fullmatch(r"-\w*0\w*|--null", word) for word in words):
+    if "\0" in stdin or any(re.fullmatch(r"-[^\W0]*+0\w*+|--null", word) for word in words):
         return [word.strip() for word in stdin.split("\0")[:256] if word]
     return stdin.split()[:256]
 
