@@ -108,7 +108,7 @@ class ShellReading(State):
             raise TooMuch
         for name, added, values in simple.assignments:
             for value in () if isinstance(values, list) else values:
-                self.add(f"{name}={quote(value) if value else ''}")
+                self.add(f"{name.partition('[')[0]}={quote(value) if value else ''}")
             self.assign(name, values, added, certain and not simple.words)
             if name in RUN_LATER:
                 for value in values:
@@ -118,8 +118,10 @@ class ShellReading(State):
         for operator, target in simple.redirections:
             close = operator[-1] == "&" and DESCRIPTOR.fullmatch(target)
             tail += f" {operator}{quote(target)}" if close else f" {operator} {quote(target)}"
-            if operator == "<":
-                stdin = self.stored(target)
+            if operator in ("<", "0<", "<&", "0<&"):
+                stdin = self.stored(target if operator[-1] == "<" else f"/dev/fd/{target}")
+            elif operator[:-1].isdecimal() and operator[-1] == "<":
+                self.substituted(f"/dev/fd/{operator[:-1]}", self.stored(target), ())
         if simple.document is not None:
             stdin = unmark(simple.document)
         shown, output = "", "" if simple.words else stdin
@@ -173,7 +175,7 @@ class ShellReading(State):
         if "^" in name and name != "^":  # the escape of cmd.exe
             self._command([word.replace("^", "") or "^" for word in words], tail, stdin, before, depth + 1)
         self.remember(name, words[1:], stdin, certain)
-        copied = self.copies.get(words[0].removeprefix("./"))
+        copied = self.copies.get(self.key(words[0]))
         if copied is not None and copied != name:
             return self._command([copied, *words[1:]], tail, stdin, before, depth + 1)
         output: str | None = None
@@ -191,7 +193,7 @@ class ShellReading(State):
             return shown, output
         if is_interpreter(name):
             for word in words[1:]:
-                for chain in self.sources.get(word.removeprefix("./"), ()):
+                for chain in self.sources.get(self.key(word), ()):
                     self.chained(f"{chain} | {shown}")
                 if not word.startswith("-"):
                     break
@@ -231,7 +233,7 @@ class ShellReading(State):
             if stdin is None:
                 return "", None
             return "", self.script(stdin, depth, positional=started.words)[0]
-        for chain in self.sources.get(started.text.removeprefix("./"), ()):
+        for chain in self.sources.get(self.key(started.text), ()):
             self.chained(f"{chain} | {shown}")
         text = self.stored(started.text)
         if text is None:

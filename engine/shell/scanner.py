@@ -13,22 +13,25 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.shell.commands import Pipeline, Raw, SimpleCommand
-from engine.shell.expansion import CLOSE, OPEN, QUOTED, plain
+from engine.shell.expansion import CLOSE, OPEN, QUOTED, TooMuch, plain
 from engine.shell.words import IN_DOCUMENT, MOST_CHAINS, MOST_VALUES, WordReader
 
 _BLANK: Final = re.compile(r"(?:[ \t\r]++|\\\r?\n){0,2000}+(?:#[^\n]*+)?+")
 _OPERATOR: Final = re.compile(r"&&|\|\||;;&|;;|;&|\|&|[;&|\n()]")
 _REDIRECTION: Final = re.compile(r"(\d{0,9}|\{\w{1,64}\})(<<<|<<-?|<>|<&|>>|>\||>&|<|>)|(&>>?)")
 _DELIMITER: Final = re.compile(r"[ \t]*((?:'[^'\n]*'|\"[^\"\n]*\"|\\.|[^ \t\n;&|<>()'\"\\])+)")
-_ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w{0,120})(?:\[(?:[^\]\s$`]|\$(?!\()){0,200}\])?(\+?)=", re.ASCII)
+_ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w{0,120})(\[(?:[^\]\s$`]|\$(?!\()){0,200}\])?(\+?)=", re.ASCII)
 _FOR: Final = re.compile(r"[ \t]+([A-Za-z_]\w*)[ \t\n]*(?:in\b|;|\n)", re.ASCII)
 
+_DECLARING: Final[list[Raw]] = [["declare"], ["local"], ["typeset"], ["readonly"], ["export"]]
 _PARENTHESES: Final = re.compile(r"[ \t]*+(?:\([ \t]*+\))?\s*+")
 _CLOSED: Final = re.compile(r"[ \t]*\)\s*")
 
 _TEST: Final = re.compile(r"\[\[[ \t](?:[^;&|\n`$]|\$[{\w]|\|[\w^.(\[]){0,500}?\]\]")
 """`[[ ... ]]` in which no command can hide, in whatever shell."""
 
+MOST_HEADS: Final = 8
+"""Commands that a group is known by."""
 _OPENERS: Final = frozenset(["if", "while", "until", "for", "select", "case", OPEN])
 _CLOSERS: Final = frozenset(["fi", "done", "esac", CLOSE])
 _BETWEEN: Final = frozenset(["then", "do", "else", "elif", "!"])
@@ -165,7 +168,7 @@ class Scanner(WordReader):
                     self.runner.chained(chain)
             line.outputs.append(line.output)
             line.heads.extend(line.chains)
-            del line.heads[:-MOST_VALUES]
+            del line.heads[:-MOST_HEADS]
         line.output, line.chains, line.staged, line.piped = None, (), False, False
         return line
 
@@ -174,7 +177,8 @@ class Scanner(WordReader):
     def _word_of(self, simple: SimpleCommand) -> str:
         """Take the next word into the command; answers with it when it is a keyword instead."""
         if simple.words:
-            simple.words.append(self._word())
+            if not (simple.words[0] in _DECLARING and self._array_follows() and self._assigned(simple)):
+                simple.words.append(self._word())
             return ""
         start = self.at
         if self._assigned(simple) or self._tested(simple):
@@ -194,6 +198,10 @@ class Scanner(WordReader):
             simple.words.append(word)
         return ""
 
+    def _array_follows(self) -> bool:
+        found = _ASSIGNMENT.match(self.text, self.at)
+        return found is not None and self.text.startswith("(", found.end())
+
     def _assigned(self, simple: SimpleCommand) -> bool:
         assignment = _ASSIGNMENT.match(self.text, self.at)
         if assignment is None:
@@ -205,7 +213,10 @@ class Scanner(WordReader):
             if self.text.startswith("(", self.at)
             else tuple(map(plain, self._choices(self._word())))
         )
-        simple.assignments.append((assignment[1], bool(assignment[2]), values))
+        name, subscript, added = assignment.groups()
+        if subscript:
+            name = f"{name}[{self._key(subscript[1:-1]) or ''}]"
+        simple.assignments.append((name, bool(added), values))
         return True
 
     def _tested(self, simple: SimpleCommand) -> bool:
@@ -258,7 +269,9 @@ class Scanner(WordReader):
                     if self.text[start] in ";\n&|()<>":
                         break
                     values += self._fields(self._word())
-            self.runner.assign(found[1], tuple(values[:MOST_VALUES]) or ("",), False, True)
+            if len(values) > MOST_VALUES:
+                raise TooMuch
+            self.runner.assign(found[1], tuple(values) or ("",), False, True)
 
     def _array(self) -> list[str]:
         self.at += 1
@@ -286,11 +299,18 @@ class Scanner(WordReader):
         operator = found[2] or found[3]
         if operator in ("<<", "<<-"):
             simple.document = self._document(operator == "<<-")
+            self._describe(found[1], simple.document)
             return
         target = plain(self._first(self._spaced_word()))
         if operator == "<<<":
             simple.document = target + "\n"
+            self._describe(found[1], simple.document)
         simple.redirections.append(((found[1] or "") + operator.replace(">|", ">"), target))
+
+    def _describe(self, descriptor: str, text: str | None) -> None:
+        """Remember what a descriptor gives to read: `exec 3<<< x; sh <&3`."""
+        if descriptor.isdecimal():
+            self.runner.substituted(f"/dev/fd/{descriptor}", text, ())
 
     def _document(self, tabs: bool) -> str | None:
         """The here-document announced here, which begins on the next line."""

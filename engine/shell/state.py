@@ -42,6 +42,9 @@ RUN_LATER_NAMES: Final = (
 )
 RUN_LATER: Final = frozenset(RUN_LATER_NAMES.split())
 """Variables whose value a program runs."""
+_KEYED: Final = re.compile(r"\[([^\]]{1,200})\]=", re.DOTALL)
+"""What an element of `a=([2]=x [0]=y)` begins with."""
+LONGEST_NAME: Final = 1_024
 _DECLARING: Final = frozenset({"export", "declare", "local", "readonly", "typeset"})
 
 
@@ -61,6 +64,10 @@ class State:
         self._steps = MOST_STEPS
         self._commands = MOST_COMMANDS
         self.variables: dict[str, list[str | list[str]]] = {}
+        self.elements: dict[str, dict[str, str]] = {}
+        """Of variables that are arrays the values by their keys."""
+        self.references: dict[str, str] = {}
+        """What `declare -n` made other names of variables."""
         self.files: dict[str, str] = {}
         self.sources: dict[str, tuple[str, ...]] = {}
         self.functions: dict[str, str] = {}
@@ -99,23 +106,68 @@ class State:
                 self.inputs.setdefault(shown, {})[text] = None
 
     def values(self, name: str) -> list[str | list[str]]:
-        return self.variables.get(name, [])
+        """What a variable may be; `name[key]` is an element of an array."""
+        array, bracket, key = name.partition("[")
+        array = self.references.get(array, array)
+        if bracket:
+            element = self.elements.get(array, {}).get(key.removesuffix("]"))
+            return [] if element is None else [element]
+        return self.variables.get(array, [])
 
     def stored(self, name: str) -> str | None:
-        return self.files.get(name.removeprefix("./"))
+        return self.files.get(self.key(name))
+
+    def key(self, name: str) -> str:
+        """Under which name a file is known: from where the call began, else as it is written."""
+        written = name.removeprefix("./").replace("/proc/self/fd/", "/dev/fd/")
+        if self.folder is not None and not name.startswith(_ABSOLUTE) and len(name) < LONGEST_NAME:
+            joined = _joined(self.folder, written)
+            if joined in self.files or joined in self.sources:
+                return joined
+        return written
 
     def assign(self, name: str, values: tuple[str, ...] | list[str], added: bool, certain: bool) -> None:
         """Remember a value. What is not certain to be assigned leaves the values before it possible."""
+        array, bracket, key = name.partition("[")
+        name = self.references.get(array, array)
+        if bracket or isinstance(values, list):
+            values = self._array(name, key.removesuffix("]") if bracket else None, values, added)
+            added = False
+        else:
+            self.elements.pop(name, None)
         new: list[str | list[str]] = [values] if isinstance(values, list) else list(values)
         old = self.values(name)
         if added and old and isinstance(old[0], str):
             new = [old[0] + value for value in new if isinstance(value, str)]
-        elif added and old and isinstance(old[0], list) and isinstance(values, list):
-            new = [[*old[0], *values]]
         if any(sum(map(len, value)) + len(value) > LONGEST_VALUE for value in new):
             raise TooMuch
         kept = new if certain else [*new, *(value for value in old if value not in new)]
         self.variables[name] = kept[:MOST_VALUES]
+
+    def _array(
+        self, name: str, key: str | None, values: tuple[str, ...] | list[str], added: bool
+    ) -> list[str]:
+        """The values of an array in the order of its keys, after one of them or all are assigned. What is
+        assigned at a key that is not known comes last."""
+        known: dict[str, str] = {}
+        if added or key is not None:
+            before = self.values(name)
+            scalar = {"0": before[0]} if before and isinstance(before[0], str) else {}
+            known = self.elements.get(name, scalar)
+        self.step(1 + (len(known) + len(values)) // 16)
+        end = max((int(each) for each in known if _is_index(each)), default=-1) + 1
+        for value in values:
+            if key is None and (keyed := _KEYED.match(value)):
+                at, value = keyed[1], value[keyed.end() :]
+            else:
+                at = key or str(end)
+            known[at] = known.get(at, "") + value if added and key else value
+            end = max(end, int(at) + 1) if _is_index(at) else end
+            key = "" if key else key
+        self.elements[name] = known
+        if all(map(_is_index, known)):
+            return [known[each] for each in sorted(known, key=int)]
+        return list(known.values())
 
     def define(self, name: str, body: str) -> None:
         self.functions[plain(name)] = body
@@ -126,7 +178,7 @@ class State:
         self.sources[word] = chains
 
     def known(self, word: str) -> bool:
-        name = word.removeprefix("./")
+        name = self.key(word)
         return name in self.files or name in self.sources
 
     def argument_file(self, words: Sequence[str], stdin: str | None) -> str | None:
@@ -145,12 +197,15 @@ class State:
     def remember(self, name: str, words: Sequence[str], stdin: str | None, certain: bool) -> None:
         """Variables that a builtin sets."""
         if name in _DECLARING:
+            refers = any(word[:1] == "-" and word[1:2] != "-" and "n" in word for word in words)
             for word in words:
                 variable, equals, value = word.partition("=")
-                if equals:
+                if equals and refers and value.isidentifier():
+                    self.references[variable] = value
+                elif equals:
                     self.assign(variable.removesuffix("+"), (value,), variable.endswith("+"), certain)
                     self.add(f"{variable}={quote(value) if value else ''}")
-        elif name == "env":
+        elif name in ("env", "sudo"):
             for word in words:
                 variable, equals, value = word.partition("=")
                 if equals and variable.isidentifier():
@@ -164,6 +219,7 @@ class State:
         elif name == "unset" and certain:
             for word in words:
                 self.variables.pop(word, None)
+                self.elements.pop(word, None)
         elif name == "read" and stdin is not None:
             names = [word for word in words if not word.startswith("-")] or ["REPLY"]
             for variable, value in zip(names, stdin.split(None, len(names) - 1), strict=False):
@@ -208,7 +264,7 @@ class State:
         elif command in ("curl", "wget"):
             targets += _downloaded(command, words)
         elif command in ("cp", "mv", "install", "ln") and len(words) > 2:
-            source = words[-2].removeprefix("./")
+            source = self.key(words[-2])
             output, chains = self.files.get(source), self.sources.get(source, ())
             targets += [words[-1]]
             if "/" in source and len(self.copies) < 64:
@@ -216,14 +272,18 @@ class State:
             if output is None and not chains:
                 return ""
         for target in targets[:16]:
-            known = target.removeprefix("./")
-            if len(self.sources) > 256 and known not in self.sources:
-                raise TooMuch
-            self.files.pop(known, None)
-            if output is not None:
-                self.files[known] = output[:LONGEST_OUTPUT]
-            self.sources[known] = chains
+            self._keep(target.removeprefix("./"), output, chains)
+            if self.folder is not None and not target.startswith(_ABSOLUTE) and len(target) < LONGEST_NAME:
+                self._keep(_joined(self.folder, target), output, chains)
         return printed
+
+    def _keep(self, name: str, text: str | None, chains: tuple[str, ...]) -> None:
+        if len(self.sources) > 256 and name not in self.sources:
+            raise TooMuch
+        self.files.pop(name, None)
+        if text is not None:
+            self.files[name] = text[:LONGEST_OUTPUT]
+        self.sources[name] = chains
 
 
 def choices(raw: Raw) -> int:
@@ -239,6 +299,10 @@ def _joined(folder: str, word: str) -> str:
         raise TooMuch
     path = normpath(f"{folder}/{word}")
     return "/" + path.lstrip("/") if path.startswith("/") else path
+
+
+def _is_index(key: str) -> bool:
+    return key.isascii() and key.isdecimal()
 
 
 def bare(word: str) -> str:

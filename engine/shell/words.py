@@ -27,7 +27,8 @@ from engine.shell.expansion import (
 )
 
 MOST_CHAINS: Final = 4
-MOST_VALUES: Final = 8
+MOST_VALUES: Final = 64
+"""Values of one variable that are tried."""
 DEEPEST_NESTED: Final = 16
 LONGEST_SHOWN: Final = 2_000
 
@@ -257,10 +258,24 @@ class WordReader:
                 return QUOTED + " ".join(words)
             return (BREAK.join(words) if quoted else BREAK.join(map(self._split, words))) or ""
         values = self.runner.values(name)
+        if subscript not in ("", "@", "*"):
+            key = self._key(subscript)
+            found = self.runner.values(f"{name}[{key}]") if key else []
+            values = found or (values if key and key.lstrip("-").isdecimal() else _elements(values))
+            subscript = key or ""
         if not values:
             return f"${name}{NAMED}" if name[0].isalpha() or name[0] == "_" else f"${name}"
         shown = tuple(self._element(value, subscript, quoted) for value in values)
         return shown if len(shown) > 1 else shown[0]
+
+    def _key(self, subscript: str) -> str | None:
+        """What stands in `a[...]`, None when that is not known."""
+        written = subscript.strip("'\"")
+        name = re.fullmatch(r"\$?\{?([A-Za-z_]\w{0,99})\}?", written, re.ASCII)
+        values = self.runner.values(name[1]) if name else []
+        if values and isinstance(values[0], str) and len(values) == 1:
+            return values[0][:200]
+        return written if re.fullmatch(r"-?[\w./]+", written) else None
 
     def _element(self, value: str | list[str], subscript: str, quoted: bool) -> str:
         if isinstance(value, str):
@@ -346,3 +361,9 @@ class WordReader:
         elif name in _ENVIRONMENT_ROOT and operation == ":" and re.fullmatch(r"\s*0\s*:\s*1\s*", operand):
             return "/"
         return QUOTED + self.text[start : self.at][:LONGEST_SHOWN]
+
+
+def _elements(values: list[str | list[str]]) -> list[str | list[str]]:
+    """What an element of an array may be."""
+    each = [one for value in values for one in ([value] if isinstance(value, str) else value)]
+    return list(each[:MOST_VALUES])

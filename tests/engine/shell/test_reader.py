@@ -348,3 +348,8 @@ def test_quoted_words_are_one_word_for_a_pattern() -> None:
     assert quote("") == "''"
     assert quote("a|b") == "'a|b'"
     assert quote("$HOME/x*") == "$HOME/x*"
+
+
+def test_a_loop_over_more_than_is_tried_is_not_read_to_its_end() -> None:
+    assert read([f"for d in {' '.join(map(str, range(80)))} /; do rm -rf $d; done"])[-1] == UNREADABLE
+    assert read([f"for d in {' '.join(map(str, range(60)))} /; do rm -rf $d; done"])[-1] == "rm -rf /"
