@@ -13,7 +13,7 @@ from api.database.audit_chain import Tip
 from api.database.transaction import Transaction
 from api.ingestion.rows import CallRow, RunRow
 from api.store.call_facts import NO_LABELS, facts_of_run
-from engine.flow.memory import NO_VALUES, RunMemory, Values
+from engine.flow.memory import NO_VALUES, RunMemory, SeenValues
 from engine.flow.steps import steps_of
 
 _NO_RUNS: Final[dict[str, KnownRun]] = {}
@@ -35,7 +35,7 @@ class KnownRun(RunRow):
     dirty: bool = False
     known_facts: dict[str, Any] | None = None
     """The facts, once they were asked for."""
-    values: Values | None = None
+    values: SeenValues | None = None
     """What it has seen, once somebody asked."""
 
     def row(self) -> RunRow:

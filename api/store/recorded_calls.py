@@ -15,7 +15,7 @@ from api.database.lanes.lease import spans
 from api.store.call_facts import FLOW, facts_of_run, refers, whole
 from api.store.run_values import values_of
 from engine.analysis.backtest import Recorded
-from engine.flow.memory import RunMemory, Values
+from engine.flow.memory import RunMemory, SeenValues
 from engine.flow.steps import Steps
 from engine.matching.rate_limit import bucket, window_start
 from engine.matching.rate_limit import is_over as over_limit
@@ -126,7 +126,7 @@ def _call(
     return Recorded(f"{run_id}/{tool_call_id}", clock.seconds(decided_at), ToolCall(document))
 
 
-def _values(store: Database, run_no: int, flow: int, task: str | None, parent: str | None) -> Values:
+def _values(store: Database, run_no: int, flow: int, task: str | None, parent: str | None) -> SeenValues:
     return store.read_here(values_of, store, run_no, flow, task, parent)
 
 

@@ -1,7 +1,7 @@
 """The values that runs have seen, as their rows keep them: hashes, never the values themselves.
 
-A row is what one event added, in the order of `flow`; together with the run's task they are its `Values`. A
-run that another one started has no task of its own: what it is told was written by an agent.
+A row is what one event added, in the order of `flow`; together with the run's task they are its `SeenValues`.
+A run that another one started has no task of its own: what it is told was written by an agent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from api.database.connection import Database
 from api.database.transaction import Transaction
 from api.store.call_facts import FLOW
-from engine.flow.memory import NO_VALUES, Addition, Values
+from engine.flow.memory import NO_VALUES, Addition, SeenValues
 
 _READ = (
     "SELECT call_no, task, trusted, untrusted, words, beyond FROM run_values"
@@ -31,7 +31,7 @@ _APPROVED = (
 )
 
 
-def values_of(store: Database, run_no: int, flow: int, task: str | None, parent: str | None) -> Values:
+def values_of(store: Database, run_no: int, flow: int, task: str | None, parent: str | None) -> SeenValues:
     """What a run had seen when its `flow` was so."""
     values = NO_VALUES.with_task(task if parent is None else None)
     if flow == 0:

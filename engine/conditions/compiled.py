@@ -385,8 +385,7 @@ def check_policy(conditions: Sequence[CompiledCondition]) -> None:
 def _restricts_tool(condition: CompiledCondition) -> bool:
     if condition.expression is not None:
         return condition.expression.restricts_tool_name
-    if condition.path is None or condition.operator is None:
-        return False
+    assert condition.path is not None and condition.operator is not None
     if condition.path.root == TOOL:
         undeclared = UNKNOWN_KIND if condition.path.segments[0] == "kind" else "write"
         chosen = condition.condition.value

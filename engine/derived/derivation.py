@@ -17,7 +17,15 @@ from engine.derived.commands import Command, commands_of
 from engine.derived.files import RUNNING, Files, files_of
 from engine.derived.hosts import Places, places_of
 from engine.derived.payload import DistinctTexts, Leaf, leaves
-from engine.derived.provenance import Arguments, Target, arguments_of, shown, targets_of, unasked, untrusted
+from engine.derived.provenance import (
+    Arguments,
+    TargetArgument,
+    arguments_of,
+    shown,
+    targets_of,
+    unasked,
+    untrusted,
+)
 from engine.derived.recipients import domains_of, recipients_of
 from engine.derived.shell_commands import shell_reading
 from engine.derived.sql import sql_texts, statements_of
@@ -137,7 +145,7 @@ class Derivation:
         return arguments_of(self.document, self.tool)
 
     @worked_out_once
-    def targets(self) -> list[Target]:
+    def targets(self) -> list[TargetArgument]:
         return targets_of(self.arguments, self.memory.values) if self.arguments[0] else []
 
     @worked_out_once
@@ -171,7 +179,7 @@ class Derivation:
         found, all_of_them = self.arguments
         return _texts(list(dict.fromkeys(text_of(value) for _, value in found)), not all_of_them)
 
-    def of_targets(self, choose: Callable[[list[Target]], list[str]]) -> Value:
+    def of_targets(self, choose: Callable[[list[TargetArgument]], list[str]]) -> Value:
         return _texts(choose(self.targets), not self.arguments[1])
 
     def text(self) -> Value:

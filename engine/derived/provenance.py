@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from engine.fields.json_text import opened
 from engine.fields.scalars import text_of
 from engine.fields.words import LONGEST_NAME, words_of
-from engine.flow.memory import TASK, TRUSTED, UNSEEN, WORST, Values
+from engine.flow.memory import TASK, TRUSTED, UNSEEN, WORST, SeenValues
 from engine.model import Json, ToolDeclaration
 
 MOST_TARGETS: Final = 200
@@ -34,7 +34,7 @@ Arguments = tuple[list[tuple[tuple[str, ...], Json]], bool]
 """Keys and value of each, and whether they are all."""
 
 
-class Target(NamedTuple):
+class TargetArgument(NamedTuple):
     """An argument that matters: the keys it stands under, its value, and where that was first seen."""
 
     path: tuple[str, ...]
@@ -59,12 +59,12 @@ def arguments_of(document: Mapping[str, Json], tool: ToolDeclaration) -> Argumen
     return found[:MOST_TARGETS], len(found) <= MOST_TARGETS and not too_deep
 
 
-def targets_of(arguments: Arguments, values: Values) -> list[Target]:
+def targets_of(arguments: Arguments, values: SeenValues) -> list[TargetArgument]:
     """The same with their sources."""
     found = []
     for path, value in arguments[0]:
         source = values.source(value)
-        found.append(Target(path, value, source_of(value, values) if source is UNSEEN else source))
+        found.append(TargetArgument(path, value, source_of(value, values) if source is UNSEEN else source))
     return found
 
 
@@ -73,7 +73,7 @@ def _named(*names: tuple[str, ...]) -> frozenset[str]:
     return frozenset(words_of(name) for each in names for name in each)
 
 
-def source_of(value: Json, values: Values) -> str:
+def source_of(value: Json, values: SeenValues) -> str:
     """Where an argument was first seen: as a whole, else the worst of what it lists."""
     found = values.source(value)
     if found is not UNSEEN or not isinstance(value, str):
@@ -82,7 +82,7 @@ def source_of(value: Json, values: Values) -> str:
     return max((values.source(each) for each in pieces), key=WORST.__getitem__) if pieces else found
 
 
-def origin_of(value: Json, values: Values) -> tuple[Json, str] | None:
+def origin_of(value: Json, values: SeenValues) -> tuple[Json, str] | None:
     """The value, or a piece of it, that was read in an output, and the call of that output."""
     for each in (value, *(_pieces(value) if isinstance(value, str) else ())):
         if (call := values.origin(each)) is not None:
@@ -90,7 +90,7 @@ def origin_of(value: Json, values: Values) -> tuple[Json, str] | None:
     return None
 
 
-def shown(targets: list[Target]) -> dict[str, Json]:
+def shown(targets: list[TargetArgument]) -> dict[str, Json]:
     """The sources in the shape of the payload, lists left out: of several values the worst."""
     root: dict[str, Json] = {}
     for target in targets:
@@ -107,13 +107,13 @@ def shown(targets: list[Target]) -> dict[str, Json]:
     return root
 
 
-def untrusted(targets: list[Target]) -> list[str]:
+def untrusted(targets: list[TargetArgument]) -> list[str]:
     """The values that neither the task nor a trusted output named."""
     found = [each.text for each in targets if each.source is not TASK and each.source is not TRUSTED]
     return list(dict.fromkeys(found)) if found else found
 
 
-def unasked(targets: list[Target]) -> list[str]:
+def unasked(targets: list[TargetArgument]) -> list[str]:
     """The values that the task did not name."""
     found = [each.text for each in targets if each.source is not TASK]
     return list(dict.fromkeys(found)) if found else found

@@ -54,7 +54,7 @@ class Addition(NamedTuple):
     """Values came beyond the bound."""
 
 
-class Values:
+class SeenValues:
     """The values that a run has seen. `origins` names where each one of `seen` comes from, by its number;
     a number below zero is that of a trusted output. `words` are those that are single words only."""
 
@@ -97,7 +97,7 @@ class Values:
                 return self.origins[abs(self.seen[each]) - 1]
         return None
 
-    def with_task(self, text: str | None) -> Values:
+    def with_task(self, text: str | None) -> SeenValues:
         """After a person has written so much."""
         found: Iterable[int] = (
             () if text is None else chain(whole(text), marked(text), words(text, phrases=True))
@@ -105,9 +105,9 @@ class Values:
         fresh = dict.fromkeys(found)
         task = self.task.union(list(fresh)[: max(0, MOST_OF_TASK - len(self.task))])
         full = self.full or len(self.task) + len(fresh) > MOST_OF_TASK
-        return Values(task, self.seen, self.origins, self.words, full)
+        return SeenValues(task, self.seen, self.origins, self.words, full)
 
-    def with_addition(self, addition: Addition, origin: str) -> Values:
+    def with_addition(self, addition: Addition, origin: str) -> SeenValues:
         """After a report, made by `outcome` or `approved` of the same values."""
         number = len(self.origins) + 1
         seen = dict(self.seen)
@@ -116,7 +116,7 @@ class Values:
         for each in addition.untrusted:
             seen.setdefault(each, number)
         task, words = self.task.union(addition.task), self.words.union(addition.words)
-        return Values(task, seen, (*self.origins, origin), words, self.full or addition.full)
+        return SeenValues(task, seen, (*self.origins, origin), words, self.full or addition.full)
 
     def outcome(
         self, output: Json, tool: ToolDeclaration, payload: Json, *, believed: bool = True
@@ -160,7 +160,7 @@ class Values:
 class _Gathered:
     """The new hashes of one output."""
 
-    def __init__(self, before: Values, own: frozenset[int]) -> None:
+    def __init__(self, before: SeenValues, own: frozenset[int]) -> None:
         self._seen, self._own = before.seen, own
         self._counts = {
             (source, single): before.count(source, single)
@@ -221,7 +221,7 @@ def _all(payload: Json) -> Iterator[int]:
     return islice(found, MOST_OF_INPUTS)
 
 
-NO_VALUES: Final = Values()
+NO_VALUES: Final = SeenValues()
 
 
 class RunMemory:
@@ -234,15 +234,15 @@ class RunMemory:
         self,
         version: int = 0,
         steps: Steps = NO_STEPS,
-        values: Values | None = None,
-        load: Callable[[], Values] | None = None,
+        values: SeenValues | None = None,
+        load: Callable[[], SeenValues] | None = None,
     ) -> None:
         self.version, self.steps = version, steps
         self._values, self._load = values, load
         self.wanted = False
 
     @property
-    def values(self) -> Values:
+    def values(self) -> SeenValues:
         if self._values is None:
             if self._load is None:
                 self.wanted = True
@@ -251,7 +251,7 @@ class RunMemory:
         return self._values
 
     @property
-    def loaded(self) -> Values | None:
+    def loaded(self) -> SeenValues | None:
         return self._values
 
 

@@ -52,7 +52,7 @@ def beside_database(path: Path) -> tuple[Path, Path]:
     return Path(f"{path}-wal"), Path(f"{path}-shm")
 
 
-class Files(NamedTuple):
+class Identities(NamedTuple):
     """Which files lie there; None: none."""
 
     database: Identity | None = None
@@ -63,7 +63,7 @@ class Files(NamedTuple):
 class _Connection(sqlite3.Connection):
     """What its files were when it was opened."""
 
-    files = Files()
+    files = Identities()
     kept = False
     """See `keep`."""
     overtaken = False
@@ -117,9 +117,9 @@ class SqliteFile(peewee.SqliteDatabase):
             factory=_Connection,
         )
 
-    def files(self) -> Files:
+    def files(self) -> Identities:
         """What lies there now."""
-        return Files(*map(identity, self._places))
+        return Identities(*map(identity, self._places))
 
     def _connect(self) -> Any:
         before = self.files()
@@ -178,7 +178,7 @@ class SqliteFile(peewee.SqliteDatabase):
         """Why nobody may go on: some of the files of a connection are not there any more."""
         return self._trouble(self.files())
 
-    def _trouble(self, found: Files, own: _Connection | None = None) -> DatabaseUnavailable | None:
+    def _trouble(self, found: Identities, own: _Connection | None = None) -> DatabaseUnavailable | None:
         """`own` is this thread's connection, by which its log can be copied. It stays open, since what
         another thread is about to commit goes there as well."""
         with self._listing:
@@ -229,7 +229,7 @@ class SqliteFile(peewee.SqliteDatabase):
         return made
 
 
-def _lies_by_another(own: Files, found: Files) -> bool:
+def _lies_by_another(own: Identities, found: Identities) -> bool:
     """Whether the log, or its index, of a connection lies beside another database than its own."""
     if own.database == found.database:
         return False

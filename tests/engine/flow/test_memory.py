@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.derived import provenance
-from engine.flow.memory import MOST_VALUES, NO_VALUES, Values, memory_of
+from engine.flow.memory import MOST_VALUES, NO_VALUES, SeenValues, memory_of
 from engine.flow.steps import NO_STEPS, Steps
 from engine.model import After, ToolDeclaration
 
@@ -19,8 +19,8 @@ ACT = ToolDeclaration(("act",), effect="send", output="trusted")
 
 
 def after(
-    values: Values, output: Any, tool: ToolDeclaration, payload: Any = None, *, believed: bool = True
-) -> Values:
+    values: SeenValues, output: Any, tool: ToolDeclaration, payload: Any = None, *, believed: bool = True
+) -> SeenValues:
     return values.with_addition(values.outcome(output, tool, payload or {}, believed=believed), tool.names[0])
 
 
@@ -160,4 +160,4 @@ def test_calls_are_counted_only_while_somebody_asks() -> None:
 def test_plain_arguments_are_found_as_all_others_are(payload: Any) -> None:
     named = frozenset({"to", "cc"})
     flat = provenance._flat(payload, named)
-    assert flat is None or flat == list(provenance._arguments(payload, named))
+    assert flat is None or flat == list(provenance._arguments(payload, named, []))

@@ -1,0 +1,74 @@
+"""JSON in texts, the usual form of function calls: policies look into it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.conditions.compiled import compile_condition
+from engine.derived.facts import Facts
+from engine.fields.json_text import opened
+from engine.matching.ruleset import Ruleset
+from engine.model import Condition, Policy, ToolCall
+from tests.engine.derived.test_bounds import nested, repeated
+
+
+@pytest.mark.parametrize(
+    ("operator", "value", "holds"),
+    [
+        ("matches", "^rm -rf", True),
+        ("starts_with", "rm -rf", True),
+        ("contains", "rm -rf", True),
+        ("contains", "r\\u006d", True),
+        ("ends_with", "/", True),
+        ("not_contains", "rm -rf", False),
+        ("matches", "^command$", True),
+        ("equals", "rm -rf /", False),
+    ],
+)
+def test_text_operators_on_the_payload_look_into_json_texts(operator: str, value: str, holds: bool) -> None:
+    call = ToolCall.of(toolName="x", inputPayload={"arguments": '{"command": "r\\u006d -rf /"}'})
+    condition = Condition("inputPayload", operator, value)
+    assert compile_condition(condition).evaluate(Facts(call.document)) is holds
+    ruleset = Ruleset.build([Policy("p", "p", "block", (condition,))])
+    assert ruleset.evaluate(call) == ruleset.scan(call)
+    assert bool(ruleset.evaluate(call).matches) is holds
+
+
+@pytest.mark.parametrize(
+    "text", [nested('{"command": "r\\u006d -rf /"}', 1_100), repeated('{"command": "r\\u006d -rf /"}', 6)]
+)
+def test_text_operators_on_the_payload_look_into_json_of_any_depth(text: str) -> None:
+    call = ToolCall.of(toolName="x", inputPayload={"arguments": text})
+    ruleset = Ruleset.build([Policy("p", "p", "block", (Condition("inputPayload", "contains", "rm -rf"),))])
+    assert ruleset.evaluate(call).matches
+    assert ruleset.evaluate(call) == ruleset.scan(call)
+
+
+def test_a_member_of_the_payload_is_the_text_that_it_is() -> None:
+    call = ToolCall.of(toolName="x", inputPayload={"to": '["mallory@evil.example", "a@acme.example"]'})
+    guard = Condition("inputPayload.to", "not_matches", "@acme\\.example$")
+    assert compile_condition(guard).evaluate(Facts(call.document)) is True
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        (' \n["a"]', ["a"]),
+        ('"{\\"a\\": 1}"', {"a": 1}),
+        ('{"a": 1, "a": 2, "b": 3}', [{"a": 2, "b": 3}, {"a": 1, "b": 3}]),
+        ('{"a": 1, "a": 2, "a": 3}', [{"a": 3}, {"a": 1}, {"a": 2}]),
+        ('{"b": [{"c": 1, "c": 2}], "a": 1, "a": 2}', [{"b": [[{"c": 2}, {"c": 1}]], "a": 2}, {"a": 1}]),
+        ('{"a": "x\ny"}', {"a": "x\ny"}),
+        ('{"a": ' + "9" * 500 + "}", {"a": "9" * 500}),
+        ("{a: 1}", None),
+        ('"a"', None),
+        ("12", None),
+        ("", None),
+        ("[" * 100_000, None),
+    ],
+)
+def test_what_is_taken_for_json(text: str, value: Any) -> None:
+    assert opened(text) == value
