@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from engine.shell.emulation import LONGEST_OUTPUT
+from engine.shell.expansion import TooMuch
+
 Raw = list[str | tuple[str, ...]]
 """A word on its way: texts with marks, and where a variable may be one of several, its values."""
 
@@ -40,22 +43,38 @@ class Pipeline:
     chains: tuple[str, ...] = ()
     staged: bool = False
     piped: bool = False
+    printed: tuple[str | None, ...] = ()
+    """The output with each of the values that the variables in it may have."""
     outputs: list[str | None] = field(default_factory=list)
+    turns: list[tuple[str | None, ...]] = field(default_factory=list)
     heads: list[str] = field(default_factory=list)
     group: str = ""
     """The text of the group that is the last stage."""
+
+    def repeated(self) -> tuple[str | None, ...]:
+        """The same for each turn of a loop around it."""
+        most = max(map(len, self.turns), default=1)
+        if most * sum(len(max(each, key=_size) or "") for each in self.turns if each) > LONGEST_OUTPUT:
+            raise TooMuch
+        every = [[each[min(turn, len(each) - 1)] for each in self.turns if each] for turn in range(most)]
+        return tuple(None if None in texts else "".join(filter(None, texts)) for texts in every)
 
     def collected(self) -> str | None:
         """All that was printed so far, None when part of it is unknown."""
         return None if None in self.outputs else "".join(text for text in self.outputs if text)
 
 
+def _size(text: str | None) -> int:
+    return len(text or "")
+
+
 class Runner(Protocol):
     """What a scanner needs to know of the commands read so far. `positional` is what `set --` set, `folder`
-    where `cd` led."""
+    where `cd` led, `printed` what the last command prints with each value that its variables may have."""
 
     positional: tuple[str, ...] | None
     folder: str | None
+    printed: tuple[str | None, ...]
 
     def step(self, cost: int = 1) -> None: ...
     def run(

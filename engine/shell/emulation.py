@@ -56,7 +56,8 @@ def _echo(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -> 
     text = " ".join(words[start:])
     # Without -e some shells (dash) read escapes too; what has none reads the same.
     escaped = any("e" in word for word in words[:start])
-    return (unescape(text) if escaped else text) + "\n"
+    end = "" if any("n" in word for word in words[:start]) else "\n"
+    return (unescape(text) if escaped else text) + end
 
 
 def _printf(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -> str | None:

@@ -125,6 +125,7 @@ class ShellReading(State):
         if simple.document is not None:
             stdin = unmark(simple.document)
         shown, output = "", "" if simple.words else stdin
+        outputs: list[str | None] = []
         for choice in range(min(MOST_VALUES, max(map(choices, simple.words), default=0))):
             words = [word for raw in simple.words for word in fields(chosen(raw, choice))]
             if not words:
@@ -135,13 +136,16 @@ class ShellReading(State):
                 # `r${x}m`, where nothing is known of x: as it is, and as `rm`
                 words = [*bare, *words[len(fields(first)) :]]
                 found = self._command(words, tail, stdin, before, depth, certain)
+            outputs.append(found[1])
             if not shown:
                 shown, output = found
         if not shown:
             shown = tail.strip()
             if shown:
                 self.command(shown)
-        return shown, self.redirected(simple, shown, output, before)
+        kept = self.redirected(simple, shown, output, before)
+        self.printed = tuple(outputs) if outputs and kept == output else (kept,)
+        return shown, kept
 
     # ---- commands --------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ _TEST: Final = re.compile(r"\[\[[ \t](?:[^;&|\n`$]|\$[{\w]|\|[\w^.(\[]){0,500}?\
 MOST_HEADS: Final = 8
 """Commands that a group is known by."""
 _OPENERS: Final = frozenset(["if", "while", "until", "for", "select", "case", OPEN])
+_LOOPS: Final = frozenset(["while", "until", "for", "select"])
 _CLOSERS: Final = frozenset(["fi", "done", "esac", CLOSE])
 _BETWEEN: Final = frozenset(["then", "do", "else", "elif", "!"])
 
@@ -138,7 +139,10 @@ class Scanner(WordReader):
         if frame.defining:
             self.runner.define(frame.defining, self.text[frame.start : max(frame.start, self.at - closer)])
             return outer
-        outer.output, outer.chains = inner.collected(), tuple(inner.heads[-MOST_CHAINS:])
+        outer.printed = inner.repeated()
+        if frame.opener in _LOOPS:
+            outer.printed = (None if None in outer.printed else "".join(filter(None, outer.printed)),)
+        outer.output, outer.chains = outer.printed[0], tuple(inner.heads[-MOST_CHAINS:])
         outer.staged = True
         outer.group = self.text[frame.start : max(frame.start, self.at - closer)]
         return outer
@@ -156,6 +160,7 @@ class Scanner(WordReader):
         fed = line.staged and line.piped
         given, before = (line.output, line.chains) if fed else (line.given, line.before)
         shown, line.output = self.runner.run(simple, given, before, self.depth, certain)
+        line.printed = self.runner.printed
         line.chains = tuple(f"{chain} | {shown}" for chain in before) or (shown,)
         line.staged = True
 
@@ -167,6 +172,7 @@ class Scanner(WordReader):
                 for chain in line.chains:
                     self.runner.chained(chain)
             line.outputs.append(line.output)
+            line.turns.append(line.printed)
             line.heads.extend(line.chains)
             del line.heads[:-MOST_HEADS]
         line.output, line.chains, line.staged, line.piped = None, (), False, False

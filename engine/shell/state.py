@@ -76,6 +76,7 @@ class State:
         self.copies: dict[str, str] = {}
         self.positional: tuple[str, ...] | None = None
         self.folder: str | None = None
+        self.printed: tuple[str | None, ...] = ()
 
     def step(self, cost: int = 1) -> None:
         self._steps -= cost

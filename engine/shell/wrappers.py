@@ -230,6 +230,19 @@ def _tar(words: Sequence[str], stdin: str | None) -> list[Started]:
     return [Started("script", found[1]) for word in words if (found := pattern.fullmatch(word))][:8]
 
 
+def _sed(words: Sequence[str], stdin: str | None) -> list[Started]:
+    """`sed 's/x/rm y/e'` runs what it makes of a line, `sed '1e rm y'` a command."""
+    found: list[Started] = []
+    for word in words[:16]:
+        if word[:1] == "s" and len(word) > 2 and not word[1].isalnum() and word[1] != "\\":
+            parts = re.split(rf"(?<!\\){re.escape(word[1])}", word[2:], maxsplit=2)
+            if len(parts) == 3 and "e" in parts[2][:8]:
+                found.append(Started("script", parts[1].replace(f"\\{word[1]}", word[1])))
+        elif command := re.match(r"[\d,$]{0,20}e[ \t]+(?=\S)", word):
+            found.append(Started("script", word[command.end() :]))
+    return found
+
+
 def _cmd(words: Sequence[str], stdin: str | None) -> list[Started]:
     for at, word in enumerate(words):
         if word.lower() in ("/c", "/k", "/r"):
@@ -355,6 +368,7 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "trap": _trap,
     "git": _git,
     "tar": _tar,
+    "sed": _sed,
     "cmd": _cmd,
     "powershell": _powershell,
     "pwsh": _powershell,
