@@ -236,7 +236,7 @@ def _sed(words: Sequence[str], stdin: str | None) -> list[Started]:
     for word in words[:16]:
         if word[:1] == "s" and len(word) > 2 and not word[1].isalnum() and word[1] != "\\":
             parts = re.split(rf"(?<!\\){re.escape(word[1])}", word[2:], maxsplit=2)
-            if len(parts) == 3 and "e" in parts[2][:8]:
+            if len(parts) == 3 and re.match(r"[gpiImM\d]{0,8}e", parts[2]):
                 found.append(Started("script", parts[1].replace(f"\\{word[1]}", word[1])))
         elif command := re.match(r"[\d,$]{0,20}e[ \t]+(?=\S)", word):
             found.append(Started("script", word[command.end() :]))
