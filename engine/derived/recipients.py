@@ -50,6 +50,7 @@ _SENDING: Final = frozenset({None, "mail", "chat", "calendar", "agents", "crm", 
 
 LONGEST_LIST: Final = 1 << 20
 LONGEST_DOMAIN: Final = 253
+LONGEST_LABEL: Final = 63
 
 _QUOTED: Final = re.compile(r'\\.|"((?:[^"\\]|\\.){0,256}+)"(?!@)(?=(\s{0,16}<)?)', re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
@@ -247,6 +248,11 @@ def _domain(text: str) -> str:
     if domain.isascii():
         return domain
     try:
-        return idna.encode(domain, uts46=True).decode()
+        mapped = idna.uts46_remap(domain, std3_rules=False, transitional=False)
+        # A label in IDNA is longer than it was by the four of `xn--` at least.
+        lengths = [len(label) + (0 if label.isascii() else 4) for label in mapped.split(".")]
+        if max(lengths) > LONGEST_LABEL or sum(lengths) + len(lengths) - 1 > LONGEST_DOMAIN:
+            return domain
+        return idna.encode(mapped).decode()
     except (idna.IDNAError, UnicodeError, IndexError):
         return domain

@@ -17,6 +17,7 @@ from engine.conditions.compiled import compile_condition
 from engine.derived import derivation
 from engine.derived.derivation import Derivation
 from engine.derived.facts import Facts
+from engine.derived.recipients import domain_of
 from engine.derived.sql import statements_of
 from engine.derived.tools import Tools
 from engine.fields.computed import MEMBERS, UNREADABLE
@@ -146,6 +147,7 @@ HOSTILE: dict[str, Callable[[int], Any]] = {
     "brackets": lambda n: {"to": "<(" * n},
     "addresses": lambda n: {"to": [f"a{x}@b{x}.example" for x in range(n // 20)]},
     "one long domain": lambda n: {"to": "a@" + "é" * n},
+    "long labels": lambda n: {"hosts": [f"{x}{'é' * 200}.com" for x in range(n // 400)]},
     "labels": lambda n: {"to": "a@" + "é." * n},
     "colons": lambda n: {"url": "a:" * n},
     "slashes": lambda n: {"url": "http:" + "/" * n},
@@ -364,6 +366,19 @@ def test_a_caller_can_send_neither_root() -> None:
 def test_a_file_as_text_is_no_path_of_which_the_end_is_unknown() -> None:
     for text in ("/9j/" + "QUFB" * 2_000, "data:image/png;base64," + "QUFB" * 2_000, "one line " * 1_000):
         assert not is_partial("write_file", {"file": text}, "writes")
+
+
+@pytest.mark.parametrize(
+    ("text", "domain"),
+    [
+        ("é" * 30 + ".example", "xn--" + "9ca" + "a" * 29 + ".example"),
+        ("é" * 60 + ".example", "é" * 60 + ".example"),
+        ("é." + "a" * 63 + "." + "b" * 64, "é." + "a" * 63 + "." + "b" * 64),
+        (".".join(["é" + "a" * 47] * 5), ".".join(["é" + "a" * 47] * 5)),
+    ],
+)
+def test_what_is_too_long_in_idna_stays_as_it_is(text: str, domain: str) -> None:
+    assert domain_of(text) == domain
 
 
 def test_the_last_of_what_is_partial_says_so() -> None:
