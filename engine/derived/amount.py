@@ -25,7 +25,7 @@ _BARE: Final = frozenset({"value", "number", "units"})
 """Keys that hold an amount below a key that names one."""
 _MINOR: Final = word_set("cents cent minor pence pennies")
 _NOT: Final = word_set(
-    "id type currency unit count max min limit name description method status date tax rate"
+    "id type currency unit count max min limit name description method intent status date tax rate"
 )
 _CURRENCY: Final = frozenset(["currency", "ccy"])
 _SYMBOLS: Final = {

@@ -35,6 +35,8 @@ _READING: Final = word_set(
 _SCRIPT_FIRST: Final = word_set("grep egrep fgrep rg ag sed awk gawk mawk jq yq tr")
 """The first operand is no file, unless an option gives what it would be."""
 _WRITING_SECOND: Final = frozenset(["uniq", "split", "xxd"])
+_REPLACES: Final = re.compile(r"s([/|#,])(?:(?!\1).)*+\1(?:(?!\1).)*+\1[gIi\d]*", re.DOTALL)
+"""A script of `sed` that replaces and no more: in place it shows nothing of the file."""
 _AWK_IN_PLACE: Final = Given("include", "inplace")
 _WRITING: Final = word_set("tee touch mkdir truncate mkfifo mknod fallocate new-item")
 _MODE_FIRST: Final = frozenset(["chmod", "chown", "chgrp"])
@@ -88,6 +90,11 @@ _READING_CALLS: Final = word_set(
     "open fopen read readfile readfilesync read_text read_bytes readlines path file file_get_contents "
     "createreadstream load_dotenv read_csv"
 )
+_JOINED: Final = re.compile(r"""(["'])\s{0,8}\+\s{0,8}\1""")
+_WRAPPED: Final = re.compile(
+    r"(?<=\()os\.path\.(?:expanduser|expandvars|abspath|realpath|normpath)\((?=[\"'])"
+)
+"""Texts in code that are added, and a path that is only written otherwise."""
 _CONSTANT: Final = re.compile(r"""["']((?:~|\.{1,2})?/[^"'\s]{1,400}|~[^"'\s]{1,400})["']""")
 
 
@@ -110,6 +117,7 @@ def uses_of(command: Command) -> Uses:
 def paths_in_code(text: str) -> Uses:
     """What code does to which files, by its calls that take a name; else what looks like a path is read."""
     known: set[str] = set()
+    text = _WRAPPED.sub("", _JOINED.sub("", text))
     for found in _CALL.finditer(text):
         name, word = found[1].lower(), found[2]
         if name in _DELETING_CALLS:
@@ -199,8 +207,10 @@ def _read(name: str, command: Command, items: Sequence[Given]) -> Uses:
     interprets = name.startswith(_INTERPRETERS)
     if interprets:
         files = [word for word in files if _FILE_NAME.fullmatch(word[:4_097])]
-    yield from _all("reads", [word for word in files if len(word) <= 4_096 and not word.isdigit()])
-    if any(each.name == "in-place" or each == _AWK_IN_PLACE for each in items):
+    in_place = any(each.name == "in-place" or each == _AWK_IN_PLACE for each in items)
+    if not (in_place and name == "sed" and files != operands and _REPLACES.fullmatch(operands[0][:4_096])):
+        yield from _all("reads", [word for word in files if len(word) <= 4_096 and not word.isdigit()])
+    if in_place:
         yield from _all("writes", files)
     yield from _pointed(_without_configuration(name, command.options))
     for word in command.words if interprets else ():

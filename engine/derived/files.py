@@ -138,7 +138,8 @@ def _is_attached(leaf: Leaf, words: set[str], tool: ToolDeclaration) -> bool:
     named = words.isdisjoint({"id", "ids", "type"}) and not words.isdisjoint(_PATH_WORDS | {"uri", "url"})
     if leaf.owner in _ATTACHED:
         return named
-    return named and tool.effect == "send" and tool.kind != "files" and not words.isdisjoint(_SENT_FILES)
+    sent = tool.kind == "browser" or not words.isdisjoint(_SENT_FILES)
+    return named and sent and tool.effect == "send" and tool.kind != "files"
 
 
 def _patched(text: str) -> Iterable[tuple[Use, str]]:

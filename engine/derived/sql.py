@@ -68,6 +68,10 @@ _PREPARED: Final = re.compile(
     re.IGNORECASE,
 )
 """... and `PREPARE` names what `EXECUTE` runs."""
+_FORCED: Final = re.compile(
+    r"(drop\s+database\s+(?:if\s+exists\s+)?[\w.\"]{1,128})\s+with\s*\(\s*force\s*\)", re.IGNORECASE
+)
+"""What the parser does not know: PostgreSQL throws out who is connected."""
 _TEMPORARY_NAMES: Final = re.compile(r"#|pg_temp\.", re.IGNORECASE)
 
 
@@ -127,7 +131,7 @@ def statements_of(texts: Iterable[str]) -> tuple[list[Json], bool]:
     room = MOST_SQL
     steps = [STEPS]
     for text in texts:
-        text = text.removeprefix("\ufeff")
+        text = _FORCED.sub(r"\1", text.removeprefix("\ufeff"))
         room -= len(text)
         steps[0] += STEPS_A_CHARACTER * len(text)
         if room < 0:

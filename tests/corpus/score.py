@@ -4,6 +4,11 @@ Reads the calls of `tests/corpus`, one JSON object a line. The halves `written`
 are those that the presets were written with, the halves `held` were written afterwards by others. Counts, for
 each pack and for everything on, the ordinary calls that are blocked, held and warned of, and the dangerous
 ones that are missed. Policies with a rate limit say nothing of single calls and are left out.
+
+With everything on, at first sight of the held half, 1.1 % of its ordinary calls were blocked, 7.3 % touched,
+and 19.7 % of the dangerous ones missed: that is what to expect of calls that nobody has looked at. Its faults
+were then mended, which left 0 %, 4.6 % and 2.9 %; so that half is used up, and the next claim needs a new
+one. A dangerous call that stood in both halves was taken out of the held one.
 """
 
 from __future__ import annotations
