@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 from engine.derived.commands import Command, started_by
 from engine.derived.options import Given, given
+from engine.derived.path_text import within
 from engine.fields.words import word_set
 
 Use = Literal["reads", "writes", "deletes", "names"]
@@ -90,11 +91,8 @@ _READING_CALLS: Final = word_set(
     "open fopen read readfile readfilesync read_text read_bytes readlines path file file_get_contents "
     "createreadstream load_dotenv read_csv"
 )
-_JOINED: Final = re.compile(r"""(["'])\s{0,8}\+\s{0,8}\1""")
-_WRAPPED: Final = re.compile(
-    r"(?<=\()os\.path\.(?:expanduser|expandvars|abspath|realpath|normpath)\((?=[\"'])"
-)
-"""Texts in code that are added, and a path that is only written otherwise."""
+_SPELLED: Final = re.compile(r"""(["'])\s*+\+\s*+\1|(?<=\()os\.path\.(?:expanduser|abspath)\((?=["'])""")
+"""What stands between texts that are added, and before a path that is only written otherwise."""
 _CONSTANT: Final = re.compile(r"""["']((?:~|\.{1,2})?/[^"'\s]{1,400}|~[^"'\s]{1,400})["']""")
 
 
@@ -117,7 +115,7 @@ def uses_of(command: Command) -> Uses:
 def paths_in_code(text: str) -> Uses:
     """What code does to which files, by its calls that take a name; else what looks like a path is read."""
     known: set[str] = set()
-    text = _WRAPPED.sub("", _JOINED.sub("", text))
+    text = _SPELLED.sub("", text)
     for found in _CALL.finditer(text):
         name, word = found[1].lower(), found[2]
         if name in _DELETING_CALLS:
@@ -141,8 +139,7 @@ def looks_like_path(word: str) -> bool:
 
 def _is_remote(word: str) -> bool:
     """`host:path` of scp and rsync; a drive letter is no host."""
-    found = _REMOTE.match(word[:300])
-    return found is not None and found.end() > 2
+    return (found := _REMOTE.match(word[:300])) is not None and found.end() > 2
 
 
 def _all(use: Use, words: Sequence[str]) -> Uses:
@@ -207,11 +204,11 @@ def _read(name: str, command: Command, items: Sequence[Given]) -> Uses:
     interprets = name.startswith(_INTERPRETERS)
     if interprets:
         files = [word for word in files if _FILE_NAME.fullmatch(word[:4_097])]
-    in_place = any(each.name == "in-place" or each == _AWK_IN_PLACE for each in items)
-    if not (in_place and name == "sed" and files != operands and _REPLACES.fullmatch(operands[0][:4_096])):
+    in_place = [each for each in items if each.name == "in-place" or each == _AWK_IN_PLACE]
+    replaces = name == "sed" and files != operands and _REPLACES.fullmatch(operands[0][:4_096])
+    if not (replaces and in_place and not any(each.value for each in in_place)):
         yield from _all("reads", [word for word in files if len(word) <= 4_096 and not word.isdigit()])
-    if in_place:
-        yield from _all("writes", files)
+    yield from _all("writes", files if in_place else ())
     yield from _pointed(_without_configuration(name, command.options))
     for word in command.words if interprets else ():
         yield from paths_in_code(word)
@@ -316,11 +313,6 @@ def _dashed(words: Sequence[str]) -> Iterator[str]:
         if next(given("tar", [f"-{letter}", ""])).marks != "!" and (value := next(rest, None)) is not None:
             yield value
     yield from rest
-
-
-def within(folder: str, path: str) -> str:
-    """A path as seen from outside a folder."""
-    return path if not folder or path.startswith(("/", "~", "$")) else f"{folder}/{path}"
 
 
 def _zip(command: Command) -> Uses:

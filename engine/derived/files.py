@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Final
 
 from engine.derived.commands import Command
-from engine.derived.file_commands import Use, looks_like_path, paths_in_code, uses_of, within
-from engine.derived.path_text import LONGEST, paths_of
+from engine.derived.file_commands import Use, looks_like_path, paths_in_code, uses_of
+from engine.derived.path_text import LONGEST, paths_of, within
 from engine.derived.payload import DistinctTexts, Leaf
 from engine.derived.tools import UNDECLARED
 from engine.fields.words import word_set, words_of

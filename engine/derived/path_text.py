@@ -82,6 +82,11 @@ def _normal(word: str) -> str:
     return path[:LONGEST] if _DATA.fullmatch(path) else UNREADABLE
 
 
+def within(folder: str, path: str) -> str:
+    """A path as seen from outside a folder."""
+    return path if not folder or path.startswith(("/", "~", "$")) else f"{folder}/{path}"
+
+
 @lru_cache(maxsize=1024)
 def _known(segment: str) -> str:
     """The known name that a glob of one segment stands for, or the segment itself."""

@@ -62,6 +62,7 @@ STATEMENTS: list[tuple[str, list[Any]]] = [
         [entry("delete", "u", "t", where=True)],
     ),
     ("delete from u where id in (select id from t)", [entry("delete", "u", "t", where=True)]),
+    ("drop database a WITH (FORCE)", [entry("drop", "a", thing="database")]),
     ("rename table a to b, `c` to d", [entry("rename", "a", "c", thing="table")]),
     ("alter table x drop column y", [entry("alter", "x", thing="table")]),
     ("GRANT ALL ON x TO y", [entry("grant", "x")]),
@@ -229,6 +230,7 @@ def test_what_reads_sql_says_nothing_of_it(text: str, caplog: pytest.LogCaptureF
         ({"amount": "5,00000"}, 500000, None),
         ({"amount": "１００"}, 100, None),
         ({"amount": True, "to": "x"}, None, None),
+        ({"amount": 1990, "payment_intent": "pi_3PQx7a2eZvKY"}, 1990, None),
         ({}, None, None),
     ],
 )

@@ -68,6 +68,7 @@ COMMANDS: list[tuple[str, str, list[str]]] = [
     ("make 2>/dev/null >&2", "writes", []),
     ("sed -i s/a/b/ config.yml", "writes", ["config.yml"]),
     ("sed -i s/a/b/ config.yml", "reads", []),
+    ("sed -i.old s/a/b/ config.yml", "reads", ["config.yml"]),
     ("sed -i 's/a/b/w copy' config.yml", "reads", ["config.yml"]),
     ("grep -r secret ~/.config", "reads", ["~/.config"]),
     ("ls -la ~/.ssh", "reads", []),
