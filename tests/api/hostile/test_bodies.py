@@ -222,8 +222,8 @@ def test_texts_beyond_their_bounds_are_refused(world: World, route: Route, who: 
 @everybody(WITH_BODY)
 def test_numbers_beyond_their_bounds_are_refused(world: World, route: Route, who: str) -> None:
     for member, schema in members(route).items():
-        if not {"integer", "number"} & allowed_kinds(schema):
-            continue
+        if not {"integer", "number"} & allowed_kinds(schema) or allowed_kinds(schema) >= KINDS.keys():
+            continue  # of no number, or of any JSON, whose numbers have no bounds
         for number in ("9" * 30, "-" + "9" * 30, "9" * 4_000, "1e300", "-1", "0.5"):
             body = json.dumps({**sample(route), member: 0}).replace(f'"{member}": 0', f'"{member}": {number}')
             found = problem(world.send(who, route.method, target_of(route), body.encode()))
