@@ -85,7 +85,7 @@ def test_enumerations_are_the_engines() -> None:
     assert set(definitions["operator"]["enum"]) == set(OPERATORS)
     assert set(definitions["action"]["enum"]) == set(ACTIONS)
     assert definitions["rateLimit"]["properties"]["per"]["items"]["enum"] == list(RATE_LIMIT_KEYS)
-    assert set(definitions["example"]["properties"]) == {"match", BEFORE, *ROOTS}
+    assert set(definitions["example"]["properties"]) == {"match", BEFORE, ANNOTATIONS, *ROOTS}
     call = schemas.load("documents/policy_test")["$defs"]["test"]["properties"]["call"]
     assert set(call["properties"]) == {BEFORE, *ROOTS}
     whole = schemas.load("documents/policy")
