@@ -1,9 +1,9 @@
 """Whether a set of documents fits together.
 
 Refuses sets in which two files say the same id, or a pack names a preset that is not there, batches that
-leave an organisation nothing of several policies, or a policy in force without a setting that it reads, and
-examples that do not hold by the tools that are declared. It knows nothing of one document's own faults, those
-are found when it is loaded.
+leave an organisation nothing of several policies, a policy without a setting that it reads, or with one by
+which it does not compile, and examples that do not hold by the tools that are declared. It knows nothing of
+one document's own faults, those are found when it is loaded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from engine.derived.tools import Tools
 from engine.documents.policy import Defect, failing_examples, located, reads_tools
 from engine.documents.presets import Pack, Preset, failing_preset_examples
 from engine.documents.yaml import read
-from engine.errors import Problem
+from engine.errors import ConditionError, Problem
+from engine.matching.matcher import CompiledPolicy
 from engine.model import OrganisationSettings, Policy, ToolSet
 from engine.repository.loader import Loaded
 from engine.repository.snapshot import Document, Snapshot, ordered
@@ -97,6 +98,39 @@ def refuse_unset(head: Snapshot, edits: Mapping[str, Loaded | None]) -> list[Pro
                     " it back, or disable them first"
                 )
                 problems.append(Problem(message, f"/settings/{name}", "setting_in_use", shown(path)))
+    return problems
+
+
+def refuse_uncompiled(head: Snapshot, edits: Mapping[str, Loaded | None]) -> list[Problem]:
+    """Policies that do not compile with the settings that they would read: an expression grown too long."""
+    after: dict[str, tuple[str, OrganisationSettings]] = {}
+    for path, loaded in edits.items():
+        if loaded is not None and isinstance(loaded.document, OrganisationSettings):
+            after[loaded.place.organisation_id] = path, loaded.document
+    read_by = [
+        (after[organisation_id][0], each.policy)
+        for organisation_id in after
+        for each in head.of(organisation_id).values()
+        if each.file.path not in edits
+    ]
+    read_by += [
+        (path, loaded.document)
+        for path, loaded in edits.items()
+        if loaded is not None and isinstance(loaded.document, Policy)
+    ]
+    problems: list[Problem] = []
+    for path, policy in read_by:
+        if not reads(policy):
+            continue
+        organisation_id = policy.organisation_id
+        settings = (
+            after[organisation_id][1] if organisation_id in after else head.settings_of(organisation_id)
+        )
+        try:
+            CompiledPolicy.of(policy, settings=settings)
+        except ConditionError as error:
+            message = f"policy `{policy.policy_id}` does not compile with these settings: {error.message}"
+            problems.append(Problem(message, "", "does_not_compile", shown(path)))
     return problems
 
 

@@ -206,6 +206,7 @@ def refuse_set(
         return records.blob(head.files[path].digest) if put is None else put.content
 
     problems = consistency.refuse_set(head, _loaded(edits)) + consistency.refuse_unset(head, _loaded(edits))
+    problems += consistency.refuse_uncompiled(head, _loaded(edits))
     if tools_known:
         problems += consistency.refuse_examples(head, _loaded(edits), content)
     return problems

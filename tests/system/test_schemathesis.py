@@ -136,7 +136,6 @@ def test_the_service_keeps_to_its_document(target: Target, tmp_path: Path, run: 
         text=True,
         timeout=seconds,
     )
-    Path("/tmp/st.log").write_text(target.node.log)
     assert finished.returncode == 0, finished.stdout[-20_000:] + finished.stderr[-5_000:]
     answer = target.node.http.get("/health")
     assert answer.status_code == 200 and answer.json()["status"] == "ok"

@@ -13,6 +13,7 @@ import yaml
 
 import schemas
 from engine.conditions.operators import OPERATORS
+from engine.derived.tools import ANNOTATIONS
 from engine.documents.policy import (
     load_policy_test,
     policy_as_json,
@@ -87,7 +88,7 @@ def test_enumerations_are_the_engines() -> None:
     assert definitions["rateLimit"]["properties"]["per"]["items"]["enum"] == list(RATE_LIMIT_KEYS)
     assert set(definitions["example"]["properties"]) == {"match", BEFORE, ANNOTATIONS, *ROOTS}
     call = schemas.load("documents/policy_test")["$defs"]["test"]["properties"]["call"]
-    assert set(call["properties"]) == {BEFORE, *ROOTS}
+    assert set(call["properties"]) == {BEFORE, ANNOTATIONS, *ROOTS}
     whole = schemas.load("documents/policy")
     assert (
         whole["properties"].keys() - {"apiVersion", "kind", "version"}

@@ -13,6 +13,10 @@ from tests.harness.watched_folder import Watched
 SETTINGS = "apiVersion: governance/v1\nkind: OrganisationSettings\norganisationId: default\nsettings:\n"
 READS = document("reads", value="'{{companyDomains}}'").replace("equals", "in")
 
+IN_WORDS = READS.replace("reads", "in-words").partition("matchConditions")[0] + (
+    "matchConditions:\n  - expression: toolName in {{companyDomains}}\n"
+)
+
 
 def put(watched: Watched, values: dict[str, object], **options: object) -> definitions.StoredSettings:
     return watched.live.write(
@@ -101,3 +105,15 @@ def test_both_writers_meet(folder: Folder) -> None:
     folder.write("settings/default.yaml", SETTINGS + "  paymentLimit: 7\n")
     one.live.reload()
     assert one.live.snapshot.settings_of("default").values == {"paymentLimit": 7}
+
+
+def test_settings_by_which_a_policy_does_not_compile_are_refused(folder: Folder) -> None:
+    folder.write("policies/in-words.yaml", IN_WORDS)
+    folder.write("settings/default.yaml", SETTINGS + "  companyDomains: [acme.com]\n")
+    watched = Watched(folder)
+    revision = watched.live.revision
+    with pytest.raises(DocumentError, match="`in-words` does not compile with these settings"):
+        put(watched, {"companyDomains": [f"{'d' * 40}{number}.example" for number in range(200)]})
+    assert watched.live.revision == revision
+    put(watched, {"companyDomains": ["mine.example"]})
+    assert watched.live.revision == revision + 1 and not watched.live.health()["stale"]
