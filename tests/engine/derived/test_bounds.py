@@ -221,11 +221,16 @@ def seconds(payload: Any, tool: str) -> float:
     return time.process_time() - begun
 
 
+def best(payload: Any, tool: str) -> float:
+    """Of two tries, as a machine that is busy with something else spoils one."""
+    return min(seconds(payload, tool), seconds(payload, tool))
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("tool", ["bash", "run_sql", "send_email", "frobnicate"])
 def test_effort_is_linear(name: str, tool: str) -> None:
     seconds({"sql": "select 1"}, tool)
-    some, more = seconds(HOSTILE[name](25_000), tool), seconds(HOSTILE[name](100_000), tool)
+    some, more = (best(HOSTILE[name](length), tool) for length in (25_000, 100_000))
     assert more < 3
     assert more < 10 * some + 0.2
 
