@@ -103,50 +103,51 @@ def refuse_unset(head: Snapshot, edits: Mapping[str, Loaded | None]) -> list[Pro
 
 def refuse_uncompiled(head: Snapshot, edits: Mapping[str, Loaded | None]) -> list[Problem]:
     """Policies that do not compile with the settings that they would read: an expression grown too long."""
-    after: dict[str, tuple[str, OrganisationSettings]] = {}
-    for path, loaded in edits.items():
-        if loaded is not None and isinstance(loaded.document, OrganisationSettings):
-            after[loaded.place.organisation_id] = path, loaded.document
-    read_by = [
-        (after[organisation_id][0], each.policy)
-        for organisation_id in after
-        for each in head.of(organisation_id).values()
-        if each.file.path not in edits
-    ]
-    read_by += [
-        (path, loaded.document)
+    changed = {
+        loaded.place.organisation_id: (path, loaded.document)
         for path, loaded in edits.items()
-        if loaded is not None and isinstance(loaded.document, Policy)
-    ]
+        if loaded is not None and isinstance(loaded.document, OrganisationSettings)
+    }
     problems: list[Problem] = []
+    read_by = [(path, each) for path, each in _come(edits) if each.organisation_id not in changed]
+    for organisation_id in changed:
+        read_by += _policies(head, edits, organisation_id)
     for path, policy in read_by:
         if not reads(policy):
             continue
-        organisation_id = policy.organisation_id
-        settings = (
-            after[organisation_id][1] if organisation_id in after else head.settings_of(organisation_id)
+        place, settings = changed.get(
+            policy.organisation_id, (path, head.settings_of(policy.organisation_id))
         )
         try:
             CompiledPolicy.of(policy, settings=settings)
         except ConditionError as error:
             message = f"policy `{policy.policy_id}` does not compile with these settings: {error.message}"
-            problems.append(Problem(message, "", "does_not_compile", shown(path)))
+            named = path if path in edits else place
+            problems.append(Problem(message, "", "does_not_compile", shown(named)))
     return problems
+
+
+def _come(edits: Mapping[str, Loaded | None]) -> list[tuple[str, Policy]]:
+    """The policies that these edits bring, and their paths."""
+    documents = [(path, loaded.document) for path, loaded in edits.items() if loaded is not None]
+    return [(path, each) for path, each in documents if isinstance(each, Policy)]
+
+
+def _policies(
+    head: Snapshot, edits: Mapping[str, Loaded | None], organisation_id: str
+) -> list[tuple[str, Policy]]:
+    """The policies of an organisation once these edits are in, and their paths."""
+    there = [(each.file.path, each.policy) for each in head.of(organisation_id).values()]
+    stay = [(path, policy) for path, policy in there if path not in edits]
+    return stay + [(path, each) for path, each in _come(edits) if each.organisation_id == organisation_id]
 
 
 def _readers(
     name: str, organisation_id: str, head: Snapshot, edits: Mapping[str, Loaded | None]
 ) -> list[str]:
     """The enabled policies that read a setting once these edits are in."""
-    policies = [each.policy for each in head.of(organisation_id).values() if each.file.path not in edits]
-    documents = [loaded.document for loaded in edits.values() if loaded is not None]
-    policies += [each for each in documents if isinstance(each, Policy)]
-    found = {
-        each.policy_id
-        for each in policies
-        if each.organisation_id == organisation_id and each.enabled and name in reads(each)
-    }
-    return sorted(found)
+    policies = [each for _, each in _policies(head, edits, organisation_id)]
+    return sorted({each.policy_id for each in policies if each.enabled and name in reads(each)})
 
 
 def _named(names: Sequence[str]) -> str:
