@@ -27,6 +27,7 @@ from api.ingestion.event import Incoming
 from api.ingestion.known_runs import KnownCalls, KnownRun, KnownRuns
 from api.ingestion.lookups import KnownEvent, answered, looked_up, remembered
 from api.ingestion.rows import ApprovalRow, CallRow, EventRow, RateHitRow, RunRow, RunValueRow, TableRow
+from api.store import run_values
 from engine.matching.rate_limit import is_over, window_start
 from engine.model import RateLimit
 
@@ -133,6 +134,18 @@ class Batch:
         self.learnt.append(run)
         self.value_rows += values
         return run
+
+    def load_values(self, run: KnownRun) -> None:
+        """Bring what a run has seen, unless it is at hand. INVARIANT: once it was brought, it follows every
+        event of the run, so rows that are not written yet are never missed."""
+        if run.values is not None:
+            return
+        if self.transaction.assumed is not None and run.flow:
+            raise NeedsAnswer
+        flow = 0 if run.new else run.flow  # of a new one there is nothing to be read
+        run.values = run_values.values_of(self.store, run.run_no, flow, run.task, run.parent_run_id)
+        if not run.new:
+            self.learnt.append(run)
 
     def checked(self, call: CallRow, receipt: bytes = b"") -> Checked:
         """Hold a stored decision against its record; one of this transaction is on record only with it."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter, thread_time
 
+from api.ingestion.batch import Batch
 from api.ingestion.decide import evaluate
 from api.ingestion.event import Evaluated, Incoming
 from api.ingestion.known_runs import KnownRun, KnownRuns
@@ -54,9 +55,13 @@ class Evaluator:
     def evaluate(self, event: Incoming) -> None:
         """Ask the newest policies of a call, as its run was last seen; on any thread."""
         if event.call is not None:
-            run = self._known_runs.find(event.caller.organisation_id, event.body.runId)
-            if event.evaluated is None or not self._is_current(event, run):
-                self._ask(event, run)
+            organisation_id = event.caller.organisation_id
+            run, ruleset = (
+                self._known_runs.find(organisation_id, event.body.runId),
+                self._rules(organisation_id),
+            )
+            if not _is_current(event, run, ruleset):
+                _ask(event, run, ruleset)
 
     def prepare(self, events: Sequence[Incoming]) -> None:
         """Evaluate the calls of one commit, of many in a row, which keeps what they need in the processor's
@@ -76,22 +81,20 @@ class Evaluator:
                 computed, ended = now, perf_counter()
             started = ended
 
-    def of_commit(
-        self, event: Incoming, run: KnownRun | None, load: Callable[[KnownRun], object]
-    ) -> Evaluated | None:
-        """What holds for a call in this run, or in a new one; None: it is put off. `load` brings the run's
-        values, which is done only where a policy asks for them."""
-        if run is not None and _wants_values(event.evaluated):
-            load(run)
-        if self._is_current(event, run):
+    def of_commit(self, batch: Batch, event: Incoming, run: KnownRun, ruleset: Ruleset) -> Evaluated | None:
+        """What the newest policies say of a call in this run; None: it is put off. The run's values are
+        brought only where a policy asks for them."""
+        if _wants_values(event.evaluated):
+            batch.load_values(run)
+        if _is_current(event, run, ruleset):
             return event.evaluated
         if self._is_over(event):
             return None
         begun = thread_time()
-        evaluated = self._ask(event, run)
-        if run is not None and _wants_values(evaluated):
-            load(run)
-            evaluated = self._ask(event, run)
+        evaluated = _ask(event, run, ruleset)
+        if _wants_values(evaluated):
+            batch.load_values(run)
+            evaluated = _ask(event, run, ruleset)
         self._count(event, thread_time() - begun)
         return evaluated
 
@@ -111,27 +114,26 @@ class Evaluator:
             spent[key_id] = spent.get(key_id, 0.0) + seconds
             self._processor_time.took(key_id, seconds)
 
-    def _is_current(self, event: Incoming, run: KnownRun | None) -> bool:
-        """Whether it was asked already, of a run that was just so and by the newest policies."""
-        evaluated = event.evaluated
-        if evaluated is None or evaluated.run_facts != (None if run is None else run.facts()):
-            return False
-        if evaluated.ruleset is not self._rules(event.caller.organisation_id):
-            return False
-        memory = evaluated.memory
-        if memory is None:
-            return True
-        return not memory.wanted and memory.version == (0 if run is None else run.flow)
 
-    def _ask(self, event: Incoming, run: KnownRun | None) -> Evaluated:
-        assert event.call is not None
-        ruleset = self._rules(event.caller.organisation_id)
-        memory = None
-        if ruleset.needs.memory:
-            memory = RunMemory(values=NO_VALUES) if run is None else run.memory()
-        facts = None if run is None else run.facts()
-        evaluated = event.evaluated = evaluate(ruleset, event.call, facts, memory)
-        return evaluated
+def _is_current(event: Incoming, run: KnownRun | None, ruleset: Ruleset) -> bool:
+    """Whether it was asked already, of a run that was just so and by these policies."""
+    evaluated = event.evaluated
+    if evaluated is None or evaluated.ruleset is not ruleset:
+        return False
+    if evaluated.run_facts != (None if run is None else run.facts()):
+        return False
+    memory = evaluated.memory
+    return memory is None or (not memory.wanted and memory.version == (0 if run is None else run.flow))
+
+
+def _ask(event: Incoming, run: KnownRun | None, ruleset: Ruleset) -> Evaluated:
+    assert event.call is not None
+    memory = None
+    if ruleset.needs.memory:
+        memory = RunMemory(values=NO_VALUES) if run is None else run.memory()
+    facts = None if run is None else run.facts()
+    evaluated = event.evaluated = evaluate(ruleset, event.call, facts, memory)
+    return evaluated
 
 
 def _wants_values(evaluated: Evaluated | None) -> bool:

@@ -42,19 +42,6 @@ _decode = msgspec.json.decode
 # Runs ---------------------------------------------------------------------------------------------
 
 
-def load_values(batch: Batch, run: KnownRun) -> None:
-    """Bring what a run has seen, unless it is at hand. INVARIANT: once it was brought, it follows every event
-    of the run, so rows that are not written yet are never missed."""
-    if run.values is not None:
-        return
-    if batch.transaction.assumed is not None and run.flow:
-        raise NeedsAnswer
-    flow = 0 if run.new else run.flow  # of a new one there is nothing to be read
-    run.values = run_values.values_of(batch.store, run.run_no, flow, run.task, run.parent_run_id)
-    if not run.new:
-        batch.learnt.append(run)
-
-
 def begun(batch: Batch, event: Incoming, ruleset: Ruleset) -> tuple[KnownRun, list[RunValueRow]]:
     """The run that an event begins, and what it has seen already: see `inherit`."""
     run = batch.new_run(event)
@@ -74,7 +61,7 @@ def inherit(batch: Batch, run: KnownRun, event: Incoming, ruleset: Ruleset) -> l
     add_labels(run, _decode(parent.labels))
     if not ruleset.needs.values:
         return []
-    load_values(batch, parent)
+    batch.load_values(parent)
     assert parent.values is not None
     return _added(batch, run, parent.values.handed_on(), 0)
 
@@ -93,7 +80,7 @@ def _added(batch: Batch, run: KnownRun, addition: Addition, call_no: int) -> lis
     """The row of what a run has seen from here on."""
     if not (addition.task or addition.trusted or addition.untrusted):
         return []
-    load_values(batch, run)
+    batch.load_values(run)
     assert run.values is not None
     run.values = run.values.with_addition(addition, str(call_no))
     run.changed()
@@ -168,7 +155,7 @@ def said(batch: Batch, run: KnownRun, event: Incoming, ruleset: Ruleset) -> None
     message = event.metadata.get("message")
     if isinstance(message, str) and ruleset.needs.values and run.parent_run_id is None:
         _need_answer(batch)
-        load_values(batch, run)
+        batch.load_values(run)
         assert run.values is not None
         batch.value_rows += _added(batch, run, run.values.said(message), 0)
 
@@ -186,7 +173,7 @@ def reported(
     payload = {} if call is None else _payload(batch, call)
     told: dict[str, Any] = {}
     if needs.values:
-        load_values(batch, run)
+        batch.load_values(run)
         assert run.values is not None
         believed = believed and call is not None
         addition = run.values.outcome(output, ruleset.tools.declared(name), payload, believed=believed)

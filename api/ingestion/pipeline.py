@@ -14,7 +14,6 @@ the recorded decision, never a second one; only a halt outweighs an old yes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -34,7 +33,7 @@ from api.ingestion.batch import Batch
 from api.ingestion.decide import decide, halted
 from api.ingestion.evaluation import Evaluator, PutOff
 from api.ingestion.event import Answer, EventRefused, Incoming, Receipt
-from api.ingestion.flow import begun, load_values
+from api.ingestion.flow import begun
 from api.ingestion.known_runs import KnownCalls, KnownRun, KnownRuns
 from api.ingestion.lifecycle import report
 from api.ingestion.lookups import KnownEvent, asked, is_usual
@@ -197,7 +196,7 @@ class Ingestion:
         known_run, inherited = begun(batch, event, ruleset) if run is None else (run, [])
         evaluated = None
         if event.call is not None and call is None:
-            evaluated = self.evaluator.of_commit(event, known_run, partial(load_values, batch))
+            evaluated = self.evaluator.of_commit(batch, event, known_run, ruleset)
             if evaluated is None:
                 return PutOff(event)
         if run is None:

@@ -18,10 +18,11 @@ from api.ingestion.event import DIGEST, Evaluated, Incoming
 from api.ingestion.flow import first_read, follow
 from api.ingestion.known_runs import KnownRun
 from api.ingestion.rows import ApprovalRow, CallRow
-from api.store.call_facts import FLOW, LABELS, OF_THE_RUN
+from api.store.call_facts import FLOW, LABELS, NO_LABELS, OF_THE_RUN
 from engine.model import BEFORE, Match
 
 _encode = msgspec.json.encode
+_decode = msgspec.json.decode
 
 IN_THE_EVENT = frozenset({"toolName", "inputPayload", "agentId", "runId", "toolCallId"})
 """Roots of a call that the stored event holds; the others are kept with the decision."""
@@ -33,7 +34,7 @@ _PLAIN = len(IN_THE_EVENT) + 1
 
 def record_call(batch: Batch, event: Incoming, run: KnownRun, event_no: int, outcome: DecidedCall) -> CallRow:
     """A call that was decided for the first time."""
-    labels = (run.facts() or {}).get("labels", [])
+    labels = run.labels
     added = follow(batch, run, outcome)
     transaction, metadata = batch.transaction, event.metadata
     ruleset, decision = outcome.evaluated.ruleset, outcome.decision
@@ -46,6 +47,7 @@ def record_call(batch: Batch, event: Incoming, run: KnownRun, event_no: int, out
         "policyIds": [match["policyId"] for match in matched[:50]],
         "policyDigest": ruleset.digest,
         "payloadDigest": event.digest[:DIGEST],
+        **event.origin(),
     }
     if approval_id is not None:
         details["approvalId"] = approval_id
@@ -53,8 +55,8 @@ def record_call(batch: Batch, event: Incoming, run: KnownRun, event_no: int, out
         details["haltId"] = outcome.halt["haltId"]
     if flags:
         details["flags"] = flags
-    if labels:
-        details["labels"] = labels
+    if labels != NO_LABELS:
+        details["labels"] = _decode(labels)
     if added:
         details["labelsAdded"] = added
     audit_id = _audit(
@@ -112,7 +114,7 @@ def record_repeat(
     One that is done is not done again: an allowance given out for a second time is flagged.
     """
     transaction = batch.transaction
-    details: dict[str, Any] = {"decisionAuditId": call.audit_id}
+    details: dict[str, Any] = {"decisionAuditId": call.audit_id, **event.origin()}
     if halt is not None:
         details["haltId"] = halt["haltId"]
     if status == "allowed" and call.completed_at is not None:
@@ -125,7 +127,7 @@ def record_repeat(
 
 def record_doubt(transaction: Transaction, event: Incoming, call: CallRow, reason: str) -> str:
     """A stored decision that is not the one on record was asked for. Returns the `auditId`."""
-    details = {"decisionAuditId": call.audit_id, "storedStatus": call.status}
+    details = {"decisionAuditId": call.audit_id, "storedStatus": call.status, **event.origin()}
     revision = call.policy_revision
     return _audit(transaction, "decision.doubtful", event, "blocked", revision, details, reason)
 
@@ -239,7 +241,6 @@ def _audit(
 ) -> str:
     caller, body, metadata, facts = event.caller, event.body, event.metadata, event.facts
     user, delegation = facts.get("user"), facts.get("delegation")
-    details |= event.origin()
     return transaction.append(
         Record(
             type=type,
