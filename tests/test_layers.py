@@ -31,6 +31,7 @@ ROOMS = (
         "api.metrics",
         "api.setting_values",
         "api.settings",
+        "api.agent_message",
         "api.caller",
         "api.version",
     ),

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from api.agent_message import approved_message, refused_message
 from api.audit import stored_decision
 from api.caller import Caller
 from api.context import Context
@@ -82,7 +83,23 @@ def _described(caller: Caller, approval_id: str) -> dict[str, Any] | None:
                 by = halt["createdBy"]
                 described |= {"status": "rejected", "resolvedAt": halt["createdAt"], "resolvedBy": by}
                 described |= {"actor": by, "decisionReason": halted(halt)}
+    if described is not None and caller.kind == "key":
+        described["agentMessage"] = _message(described)
     return described
+
+
+def _message(approval: dict[str, Any]) -> str:
+    """What the model is told that waits for it."""
+    tool, reason = approval["toolName"], approval["decisionReason"]
+    match approval["status"]:
+        case "approved":
+            return approved_message(tool)
+        case "pending":
+            asked = approval["reason"]
+            return refused_message(tool, "awaiting_approval", asked, approval_id=approval["approvalId"])
+        case "rejected" if "halted" not in approval:
+            reason = approvals.resolved_text("rejected", approval["resolvedBy"], reason)
+    return refused_message(tool, "blocked", reason)
 
 
 async def approve(caller: Caller, values: Values, context: Context) -> Reply:

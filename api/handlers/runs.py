@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from api.agent_message import refused_message
 from api.audit import stored_decision
 from api.caller import Caller
 from api.context import Context
@@ -96,6 +97,8 @@ def _found(
         _withhold_doubtful(caller.organisation_id, run["toolCalls"])
     if halt is not None:
         _withhold_halted(run["toolCalls"], halted(halt), caller.kind == "key")
+    if caller.kind == "key":
+        _tell_why(run["toolCalls"])
     return _encode(run), sum(run["toolCallCounts"].values()), position
 
 
@@ -105,8 +108,23 @@ def _withhold_doubtful(organisation_id: str, calls: list[dict[str, Any]]) -> Non
         call["approvalId"]: call for call in calls if call["status"] == "allowed" and "approvalId" in call
     }
     for approval_id, why in stored_decision.doubts_of(organisation_id, approved.keys()).items():
-        call = approved[approval_id]
-        call["status"], call["blockedReason"] = "blocked", why
+        _withhold(approved[approval_id], why)
+
+
+def _tell_why(calls: list[dict[str, Any]]) -> None:
+    """What the model is told of the calls that it may not make."""
+    for call in calls:
+        status = call["status"]
+        if status != "allowed" and "agentMessage" not in call:
+            matched, approval_id = _encode(call["matchedPolicies"]), call.get("approvalId")
+            call["agentMessage"] = refused_message(
+                call["toolName"], status, call["reason"], matched, approval_id
+            )
+
+
+def _withhold(call: dict[str, Any], why: str) -> None:
+    call["status"], call["blockedReason"] = "blocked", why
+    call["agentMessage"] = refused_message(call["toolName"], "blocked", why)
 
 
 def _withhold_halted(calls: list[dict[str, Any]], why: str, blocked: bool) -> None:
@@ -115,7 +133,7 @@ def _withhold_halted(calls: list[dict[str, Any]], why: str, blocked: bool) -> No
         if call["status"] == "allowed" and call["completedAt"] is None:
             call["halted"] = why
             if blocked:
-                call["status"], call["blockedReason"] = "blocked", why
+                _withhold(call, why)
 
 
 ROUTES = (

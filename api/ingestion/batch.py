@@ -196,10 +196,7 @@ class Batch:
 
     def is_over(self, bucket: str, limit: RateLimit) -> bool:
         """Whether a call lies beyond a rate limit, with those of this batch."""
-        since = window_start(limit, self.transaction.now)
-        if self.leaps is not None:
-            # INVARIANT: calls of before a leap of the clock count as long as if it had not leapt.
-            since -= self.leaps.ahead(limit.window_seconds)
+        since = window_start(limit, self.transaction.now) - self._ahead(limit)
         counted = self.counts.get(bucket)
         if counted is None:
             counted = self.counts[bucket] = self._counted(bucket, since)
@@ -217,6 +214,23 @@ class Batch:
             self.store.rows(*lock_buckets([bucket]))
         rows = self.store.rows("SELECT COUNT(*) FROM rate_hits WHERE bucket = ? AND at > ?", (bucket, since))
         return int(rows[0][0])
+
+    def free_at(self, bucket: str, limit: RateLimit) -> float:
+        """When a call that `is_over` a limit would not be so any more, if no other came before it."""
+        now = self.transaction.now
+        leaving = self.counts[bucket] - limit.limit
+        if self.transaction.assumed is None:
+            since = window_start(limit, now) - self._ahead(limit)
+            rows = self.store.rows(
+                "SELECT at FROM rate_hits WHERE bucket = ? AND at > ? ORDER BY at LIMIT 1 OFFSET ?",
+                (bucket, since, leaving),
+            )
+            now = min(now, rows[0][0]) if rows else now  # else it is of this batch
+        return now + limit.window_seconds + self._ahead(limit)
+
+    def _ahead(self, limit: RateLimit) -> float:
+        """INVARIANT: calls of before a leap of the clock count as long as if it had not leapt."""
+        return 0.0 if self.leaps is None else self.leaps.ahead(limit.window_seconds)
 
     def hit(self, bucket: str, expires_at: float) -> None:
         """One more call counts in a bucket that `is_over` was asked of."""
@@ -246,11 +260,11 @@ class Batch:
         """Calls of a run whose approvals changed underneath are read again."""
         for (run_no, _), call in self.calls.items():
             if run_no == run.run_no:
-                status, reason = self.store.rows(
-                    "SELECT status, blocked_reason FROM tool_calls WHERE call_no = ?", (call.call_no,)
+                now = self.store.rows(
+                    "SELECT status, reason, blocked_reason FROM tool_calls WHERE call_no = ?", (call.call_no,)
                 )[0]
-                if status != call.status:
-                    call.status, call.blocked_reason = status, reason
+                if now[0] != call.status:
+                    call.status, call.reason, call.blocked_reason = now
 
     def flush_calls(self) -> None:
         """Write calls and approvals gathered so far, so that statements can see them."""

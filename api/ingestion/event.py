@@ -157,6 +157,7 @@ class Receipt(msgspec.Struct, omit_defaults=True):
     processed: bool
     toolCallStatus: str | UnsetType = UNSET  # noqa: N815
     reason: str | UnsetType = UNSET
+    agentMessage: str | UnsetType = UNSET  # noqa: N815
     approvalId: str | UnsetType = UNSET  # noqa: N815
     approvalUrl: str | UnsetType = UNSET  # noqa: N815
     matchedPolicies: msgspec.Raw | UnsetType = UNSET  # noqa: N815

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import UNSET
 
 from api import metrics
+from api.agent_message import refused_message
 from api.caller import Caller
 from api.clock import Leaps
 from api.database.audit_chain import Position
@@ -282,12 +283,16 @@ class Ingestion:
         """The decision on a call as its row has it, unless something is said to outweigh that. The same
         later, unless somebody was asked to decide it."""
         approval_id = call.approval_id
+        now, message = status or call.status, ""
+        if now != "allowed":
+            message = refused_message(call.tool_name, now, reason or call.reason, call.matched, approval_id)
         return Receipt(
             event.body.eventId,
             event.body.runId,
             True,
-            status or call.status,
+            now,
             reason or call.current_reason,
+            message or UNSET,
             UNSET if approval_id is None else approval_id,
             UNSET if approval_id is None else self._approvals_page + approval_id,
             msgspec.Raw(call.matched),

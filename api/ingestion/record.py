@@ -19,6 +19,7 @@ from api.ingestion.flow import first_read, follow
 from api.ingestion.known_runs import KnownRun
 from api.ingestion.rows import ApprovalRow, CallRow
 from api.store.call_facts import FLOW, LABELS, NO_LABELS, OF_THE_RUN
+from engine.matching.rate_limit import bucket
 from engine.model import BEFORE, Match
 
 _encode = msgspec.json.encode
@@ -40,6 +41,8 @@ def record_call(batch: Batch, event: Incoming, run: KnownRun, event_no: int, out
     ruleset, decision = outcome.evaluated.ruleset, outcome.decision
     status, reason = outcome.status, outcome.reason + first_read(batch, outcome)
     matched, shadow = _matches_json(decision.matched), _matches_json(decision.shadow)
+    if matched and status != "allowed":
+        _tell_when_free(batch, outcome, matched)
     flags = ["after_run_ended"] if run.status != "running" else []
     approval_id = transaction.ids("apr") if status == "awaiting_approval" else None
     details: dict[str, Any] = {
@@ -205,9 +208,19 @@ def _matches_json(matches: Sequence[Match]) -> list[dict[str, Any]]:
             "policyName": match.policy.name,
             "action": match.policy.action,
             "reason": match.reason,
+            **({"unevaluated": True} if match.faults else {}),
         }
         for match in matches
     ]
+
+
+def _tell_when_free(batch: Batch, outcome: DecidedCall, matched: list[dict[str, Any]]) -> None:
+    """With each rate limit that stops the call, when it will not."""
+    for match, shown in zip(outcome.decision.matched, matched, strict=True):
+        limit = match.policy.rate_limit
+        if limit is not None:
+            free = batch.free_at(bucket(match.policy, outcome.evaluated.call), limit)
+            shown["freeAt"] = iso(free)
 
 
 def _recorded_facts(caller: Caller, evaluated: Evaluated) -> str:

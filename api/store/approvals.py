@@ -216,6 +216,11 @@ def anything_due(at: str) -> bool:
     )
 
 
+def resolved_text(status: str, who: str, reason: str | None) -> str:
+    """What a person has made of it, as the reason of its call."""
+    return f"{status} by {who}" + (f": {reason}" if reason else "")
+
+
 # Changing -----------------------------------------------------------------------------------------
 
 
@@ -245,7 +250,7 @@ def resolve(
         if halt is not None:
             return Resolution("halted", _approval(row), halt)
     who = resolved_by or caller.actor
-    text = f"{status} by {who}" + (f": {reason}" if reason else "")
+    text = resolved_text(status, who, reason)
     won = _finish(
         transaction,
         row,
