@@ -65,6 +65,12 @@ _ENDED: Final = (
         " ask your user.",
     ),
     (
+        "held for approval by ",
+        "The call of {tool} needed the decision of a person, and was made without it while nobody could be"
+        " asked. {why} It must not be made again. Tell your user what was done; waiting or changing it helps"
+        " no more.",
+    ),
+    (
         "the approval expired ",
         "Nobody decided about the call of {tool} in time, so it must not be made. {why} Waiting longer does"
         " not help. It was not judged to be wrong: if it is still needed, tell your user that nobody"

@@ -6,7 +6,7 @@ It records nothing; `record.py` does.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -17,6 +17,9 @@ from engine.matching import decision as engine_decision
 from engine.matching.rate_limit import bucket
 from engine.matching.ruleset import Ruleset
 from engine.model import BEFORE, Decision, Evaluation, Policy, ToolCall
+
+MADE: Final = "; it was made already, offline, so nobody is asked"
+"""In the reason of a call that is not held for that."""
 
 _UNMATCHED = engine_decision.decide(Evaluation(), lambda policy: False)
 """What most calls come to."""
@@ -31,6 +34,8 @@ class DecidedCall(msgspec.Struct):
     action: str
     reason: str
     halt: Mapping[str, Any] | None = None
+    offline: bool = False
+    """Whether it was made before anybody decided it, as its agent says."""
 
 
 def evaluate(
@@ -44,15 +49,25 @@ def evaluate(
     return Evaluated(ruleset, run_facts, call, ruleset.evaluate(call), memory)
 
 
-def decide(batch: Batch, evaluated: Evaluated, halt: Mapping[str, Any] | None) -> DecidedCall:
-    """Settle what only the transaction knows: the counts of rate limits, and the halt that covers the run."""
+def decide(
+    batch: Batch, evaluated: Evaluated, halt: Mapping[str, Any] | None, *, offline: bool = False
+) -> DecidedCall:
+    """Settle what only the transaction knows: the counts of rate limits, and the halt that covers the run.
+
+    INVARIANT: what is said to have been decided offline is never allowed more than another call. It is
+    blocked where a person would be asked, since nobody waits for the answer.
+    """
     found = evaluated.evaluation
     decision = _UNMATCHED
     if found.matches or found.shadow:
         decision = engine_decision.decide(found, lambda policy: _is_over(batch, policy, evaluated.call))
     if halt is not None:
-        return DecidedCall(evaluated, decision, "blocked", "block", halted(halt), halt)
-    return DecidedCall(evaluated, decision, decision.status, decision.action, decision.reason)
+        return DecidedCall(evaluated, decision, "blocked", "block", halted(halt), halt, offline)
+    if offline and decision.status == "awaiting_approval":
+        return DecidedCall(
+            evaluated, decision, "blocked", decision.action, decision.reason + MADE, None, offline
+        )
+    return DecidedCall(evaluated, decision, decision.status, decision.action, decision.reason, None, offline)
 
 
 def halted(halt: Mapping[str, Any]) -> str:

@@ -120,6 +120,11 @@ class Incoming(msgspec.Struct):
         return (call.payload_digest, call.tool_call_id) == (self.digest, self.metadata["toolCallId"])
 
     @property
+    def decided_offline(self) -> bool:
+        """Whether the agent says that it made this call while nobody could decide it."""
+        return self.metadata.get("decidedOffline") is True
+
+    @property
     def parent(self) -> str | None:
         """The run that is said to have started this one."""
         named: str | None = self.metadata.get("parentRunId")

@@ -98,7 +98,8 @@ def follow(batch: Batch, run: KnownRun, outcome: DecidedCall) -> list[str]:
     policies = [match.policy for match in outcome.decision.matched]
     labels = [label for policy in policies for label in policy.labels]
     before = steps_of(run.steps)
-    name = "" if outcome.status == "blocked" else outcome.evaluated.call.tool_name
+    made = outcome.status != "blocked" or outcome.offline
+    name = outcome.evaluated.call.tool_name if made else ""
     steps = before.advanced(needs.marks(name, labels, policies), needs.bounds)
     changes = steps is not before or not set(labels) <= set(_decode(run.labels))
     if changes and batch.transaction.assumed is not None and not run.new:

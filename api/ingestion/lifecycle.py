@@ -15,13 +15,13 @@ from api.ingestion import flow
 from api.ingestion.batch import Batch
 from api.ingestion.event import Incoming, Receipt, payload_digest
 from api.ingestion.known_runs import KnownRun
+from api.ingestion.record import GAP, OFFLINE, record_gap
 from api.ingestion.rows import CallRow
 from api.store import approvals
 from api.store.halts import HaltBook
 from engine.matching.ruleset import Ruleset
 
 _encode = msgspec.json.encode
-GAP = "enforcement_gap"
 HALTED = "completed_during_halt"
 """The flag of a call whose outcome came while a halt covered it; it may have begun before."""
 
@@ -55,6 +55,8 @@ def report(
             if gap is not None:
                 details["enforcementGap"] = gap
             details |= told
+    if event.decided_offline:
+        details |= {"flags": [OFFLINE], "occurredAt": body.timestamp}
     audit_id = transaction.audit(
         run.organisation_id,
         "event",
@@ -138,25 +140,7 @@ def _completed(
     told = flow.reported(batch, run, event, call, ruleset, believed=believed)
     if gap is None:
         return None, told
-    transaction.audit(
-        run.organisation_id,
-        "enforcement.gap",
-        agentId=run.agent_id,
-        runId=run.run_id,
-        toolCallId=metadata["toolCallId"],
-        actor=event.caller.actor,
-        reason=gap,
-    )
-    transaction.notify(
-        run.organisation_id,
-        "enforcement.gap",
-        {
-            "runId": run.run_id,
-            "toolCallId": metadata["toolCallId"],
-            "agentId": run.agent_id,
-            "reason": gap,
-        },
-    )
+    record_gap(transaction, event, gap)
     return gap, told
 
 

@@ -212,7 +212,7 @@ class Ingestion:
                 receipt = report(batch, event, run, ruleset, self._rules_revision(), self._halts)
         else:
             halt = self._halts.covering(run.organisation_id, run.agent_id, run.run_id)
-            outcome = decide(batch, evaluated, halt)
+            outcome = decide(batch, evaluated, halt, offline=event.decided_offline)
             call = record_call(batch, event, run, event_no, outcome)
             receipt = self._receipt(event, call, batch.transaction.positions[call.audit_id])
             follows = call.approval_id is None

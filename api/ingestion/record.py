@@ -27,6 +27,9 @@ _decode = msgspec.json.decode
 
 IN_THE_EVENT = frozenset({"toolName", "inputPayload", "agentId", "runId", "toolCallId"})
 """Roots of a call that the stored event holds; the others are kept with the decision."""
+OFFLINE = "decided_offline"
+"""The flag of a call that was made before anybody decided it, as its agent says."""
+GAP = "enforcement_gap"
 REPEATED = "repeated_after_completion"
 """The flag of a call that was reported again once its outcome was known."""
 _PLAIN = len(IN_THE_EVENT) + 1
@@ -44,6 +47,7 @@ def record_call(batch: Batch, event: Incoming, run: KnownRun, event_no: int, out
     if matched and status != "allowed":
         _tell_when_free(batch, outcome, matched)
     flags = ["after_run_ended"] if run.status != "running" else []
+    gap = _made_offline(event, status, flags)
     approval_id = transaction.ids("apr") if status == "awaiting_approval" else None
     details: dict[str, Any] = {
         "action": outcome.action,
@@ -62,6 +66,8 @@ def record_call(batch: Batch, event: Incoming, run: KnownRun, event_no: int, out
         details["labels"] = _decode(labels)
     if added:
         details["labelsAdded"] = added
+    if outcome.offline:
+        details["occurredAt"] = event.body.timestamp
     audit_id = _audit(
         transaction, "decision", event, status, ruleset.revision, details, reason=reason[:2_000]
     )
@@ -95,6 +101,8 @@ def record_call(batch: Batch, event: Incoming, run: KnownRun, event_no: int, out
         _ask(batch, run, call, approval_id, outcome)
     if matched or outcome.halt is not None:
         _notify(transaction, run, call, outcome)
+    if gap is not None:
+        record_gap(transaction, event, gap)
     transaction.decided.append(
         Decided(
             run.organisation_id,
@@ -120,12 +128,52 @@ def record_repeat(
     details: dict[str, Any] = {"decisionAuditId": call.audit_id, **event.origin()}
     if halt is not None:
         details["haltId"] = halt["haltId"]
-    if status == "allowed" and call.completed_at is not None:
-        details["flags"] = [REPEATED]
-        call.add_flag(REPEATED)
+    flags = [REPEATED] if status == "allowed" and call.completed_at is not None else []
+    gap = _made_offline(event, status, flags)
+    if flags:
+        details["flags"] = flags
+        for flag in flags:
+            call.add_flag(flag)
         batch.write_flags(call)
         transaction.publish(call.organisation_id, "run", event.body.runId)
+    if gap is not None:
+        record_gap(transaction, event, gap)
     return _audit(transaction, "decision.repeated", event, status, call.policy_revision, details)
+
+
+def _made_offline(event: Incoming, status: str, flags: list[str]) -> str | None:
+    """Flag a call that its agent made while nobody could decide it; returns the enforcement gap, if that was
+    not allowed."""
+    if not event.decided_offline:
+        return None
+    flags.append(OFFLINE)
+    if status == "allowed":
+        return None
+    flags.append(GAP)
+    return "the tool call was made while the service was away, and is not allowed"
+
+
+def record_gap(transaction: Transaction, event: Incoming, gap: str) -> None:
+    """An agent did what it was not allowed."""
+    organisation_id, body, tool_call_id = (
+        event.caller.organisation_id,
+        event.body,
+        event.metadata["toolCallId"],
+    )
+    transaction.audit(
+        organisation_id,
+        "enforcement.gap",
+        agentId=body.agentId,
+        runId=body.runId,
+        toolCallId=tool_call_id,
+        actor=event.caller.actor,
+        reason=gap,
+    )
+    transaction.notify(
+        organisation_id,
+        "enforcement.gap",
+        {"runId": body.runId, "toolCallId": tool_call_id, "agentId": body.agentId, "reason": gap},
+    )
 
 
 def record_doubt(transaction: Transaction, event: Incoming, call: CallRow, reason: str) -> str:
