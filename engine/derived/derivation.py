@@ -76,7 +76,7 @@ class Derivation:
 
     # ---- what several members need -----------------------------------------------------------------
 
-    @worked_out_once
+    @property
     def tool_name(self) -> str:
         name = self.document.get("toolName")
         return name if isinstance(name, str) else ""
@@ -177,10 +177,13 @@ class Derivation:
 
     def all_targets(self) -> Value:
         found, all_of_them = self.arguments
-        return _texts(list(dict.fromkeys(text_of(value) for _, value in found)), not all_of_them)
+        return _texts(list(dict.fromkeys([text_of(value) for _, value in found])), not all_of_them)
 
-    def of_targets(self, choose: Callable[[list[TargetArgument]], list[str]]) -> Value:
-        return _texts(choose(self.targets), not self.arguments[1])
+    def untrusted_targets(self) -> Value:
+        return _texts(untrusted(self.targets), not self.arguments[1])
+
+    def unasked_targets(self) -> Value:
+        return _texts(unasked(self.targets), not self.arguments[1])
 
     def text(self) -> Value:
         too_deep: list[str] = []
@@ -245,7 +248,7 @@ _MEMBERS: Final[Mapping[tuple[str, str], Callable[[Derivation], Value]]] = {
     (DERIVED, "text"): Derivation.text,
     (DERIVED, "untrustedOutput"): Derivation.untrusted_output,
     (DERIVED, "targets"): Derivation.all_targets,
-    (DERIVED, "untrustedTargets"): lambda of: of.of_targets(untrusted),
-    (DERIVED, "unaskedTargets"): lambda of: of.of_targets(unasked),
+    (DERIVED, "untrustedTargets"): Derivation.untrusted_targets,
+    (DERIVED, "unaskedTargets"): Derivation.unasked_targets,
     (DERIVED, "provenance"): lambda of: (shown(of.targets) or None, not of.arguments[1]),
 }

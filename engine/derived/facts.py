@@ -40,6 +40,8 @@ class View(msgspec.Struct, eq=False):
 
     path: Path
     ends: tuple[Json, ...]
+    partial: bool = False
+    """It is of a computed member that is known only in part, since the call goes beyond a bound."""
     hit: tuple[Any, bytes, tuple[int, int]] | None = None
     """The pattern that was found last in one of `encoded`, in which, and where."""
     said: str | None = None
@@ -163,12 +165,12 @@ class Facts(msgspec.Struct, eq=False):
         view = self._views.get(path.text)
         if view is None:
             if path.root not in MEMBERS:
-                ends = resolve(self.document, path)
+                view = View(path, resolve(self.document, path))
             elif path.root == TOOL:  # which the index asks of every call
-                ends = (of_tool(self.tools, self.document, path.segments[0]),)
+                view = View(path, (of_tool(self.tools, self.document, path.segments[0]),))
             else:
-                ends = self._shown(path)
-            view = self._views[path.text] = View(path, ends)
+                view = self._shown(path)
+            self._views[path.text] = view
         return view
 
     @property
@@ -192,13 +194,14 @@ class Facts(msgspec.Struct, eq=False):
                 held[member] = value
         return scope
 
-    def _shown(self, path: Path) -> tuple[Json, ...]:
+    def _shown(self, path: Path) -> View:
         """What a field condition sees: an empty list is missing."""
         member = path.segments[0]
-        value, _ = self.derived().value(path.root, member)
+        value, partial = (self._derivation or self.derived()).value(path.root, member)
         if value is None or value == []:
-            return ()
-        return (value,) if len(path.segments) == 1 else resolve({path.root: {member: value}}, path)
+            return View(path, (), partial)
+        alone = len(path.segments) == 1
+        return View(path, (value,) if alone else resolve({path.root: {member: value}}, path), partial)
 
     def derived(self) -> Derivation:
         """What is worked out of the call, made once."""

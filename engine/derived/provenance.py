@@ -11,7 +11,9 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from engine.fields.json_text import opened
 from engine.fields.scalars import text_of
@@ -34,7 +36,7 @@ Arguments = tuple[list[tuple[tuple[str, ...], Json]], bool]
 """Keys and value of each, and whether they are all."""
 
 
-class TargetArgument(NamedTuple):
+class TargetArgument(msgspec.Struct, frozen=True, gc=False):
     """An argument that matters: the keys it stands under, its value, and where that was first seen."""
 
     path: tuple[str, ...]
@@ -133,12 +135,12 @@ def _flat(payload: Json, named: frozenset[str]) -> list[tuple[tuple[str, ...], J
         return None
     found: list[tuple[tuple[str, ...], Json]] = []
     for name, value in payload.items():
-        texts = value if value.__class__ is list else (value,)
-        for text in texts:
+        counts = words_of(name[:LONGEST_NAME]) in named
+        for text in value if value.__class__ is list else (value,):
             if text.__class__ is not str or text[:1] in _OPENING:
                 return None
-        if words_of(name[:LONGEST_NAME]) in named:
-            found += [((name,), text) for text in texts if text]
+            if counts and text:
+                found.append(((name,), text))
     return found
 
 

@@ -50,7 +50,13 @@ def value_keys(value: Json) -> tuple[str, ...]:
 
 def keys_of(values: Iterable[Json]) -> frozenset[str]:
     """The `value_keys` of all values."""
-    return frozenset(key for value in values for key in value_keys(value))
+    keys: set[str] = set()
+    for value in values:
+        if value.__class__ is str:
+            keys.add(value)
+        else:
+            keys.update(value_keys(value))
+    return frozenset(keys)
 
 
 def number_of(value: Json) -> int | float | None:

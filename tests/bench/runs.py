@@ -15,7 +15,7 @@ from functools import cache
 from engine.documents.policy import policy_from_json
 from engine.documents.presets import instantiate, load_preset
 from engine.documents.tool_sets import load_tool_set
-from engine.flow.memory import RunMemory, Values, memory_of
+from engine.flow.memory import RunMemory, SeenValues, memory_of
 from engine.matching.ruleset import Ruleset
 from engine.model import BEFORE, Policy, ToolCall, ToolSet
 from tests.bench.workload import Company
@@ -42,7 +42,7 @@ def pack() -> list[Policy]:
     return found
 
 
-def values(ruleset: Ruleset) -> Values:
+def values(ruleset: Ruleset) -> SeenValues:
     """What a run has seen in so many calls."""
     before = []
     for number in range(EARLIER // 2):
@@ -53,7 +53,7 @@ def values(ruleset: Ruleset) -> Values:
     return memory_of(TASK, before, ruleset.tools.declared).values
 
 
-def calls(seen: Values | None) -> list[ToolCall]:
+def calls(seen: SeenValues | None) -> list[ToolCall]:
     """Acts that the task asks for, so that nothing matches, and no reason is put into words."""
     run = {"task": TASK, "labels": ["untrusted-content"]}
     found = []
