@@ -1,0 +1,180 @@
+"""One client of the service, whoever waits on it: settings, connections, reports in the background.
+
+Reports go behind decisions: a daemon thread sends them a moment later, many at once, unless the next question
+of their run takes them along before. A report that is lost with its process is not a call let through.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from typing import Final
+
+from governance_client.deciding import Deciding
+from governance_client.drivers import ClientDriver
+from governance_client.events import ClientEvent
+from governance_client.exchange import Flow, NoAnswer, backoff
+from governance_client.journal import OfflineJournal
+from governance_client.report_queue import ReportQueue
+from governance_client.settings import ClientSettings
+
+log = logging.getLogger("governance_client")
+
+LINGER_SECONDS: Final = 0.1
+"""Which reports wait for others, or for the next question of their run."""
+CLOSE_SECONDS: Final = 5.0
+"""Which the end of a run, or of the process, waits for reports."""
+ADOPT_SECONDS: Final = 30.0
+"""Between looks for what processes that are gone have left behind."""
+MOST_ATTEMPTS: Final = 8
+
+_living: weakref.WeakSet[ClientCore] = weakref.WeakSet()
+
+
+class ClientCore:
+    """See the module; used from any thread and any event loop, also after a fork."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        self._lock = threading.Lock()
+        self._begin()
+        _living.add(self)
+        for agent_id in filter(None, [settings.agent_id]):
+            self.journal(agent_id)
+
+    def _begin(self) -> None:
+        self.queue = ReportQueue()
+        self.driver = ClientDriver(self.settings)
+        self.deciding = Deciding(self.settings, self.queue)
+        self._journals: dict[str, OfflineJournal] = {}
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def after_fork(self) -> None:
+        """In the child: what is queued, journaled and connected is the parent's."""
+        self._lock = threading.Lock()
+        self._begin()
+
+    # Reports --------------------------------------------------------------------------------------
+
+    def report(self, event: ClientEvent, journal: OfflineJournal) -> None:
+        """Send an event in the background, in its run's order; returns at once."""
+        if self.deciding.is_away and self.settings.fail_mode == "open":
+            try:
+                self.queue.keep(event, journal.append)
+            except OSError as error:
+                log.error("a report cannot be put into the journal: %s", error)
+                self.queue.add(event)
+        else:
+            self.queue.add(event)
+        self._start()
+
+    def flushing(self, line: Sequence[str] | None = None) -> Flow[None]:
+        """Send what is queued, for these runs or for all, as far as somebody takes it in time."""
+        try:
+            yield from self.deciding.flush(line, time.monotonic() + CLOSE_SECONDS)
+        except NoAnswer as error:
+            log.warning("reports are not sent yet: %s", error)
+
+    def journal(self, agent_id: str) -> OfflineJournal:
+        """The journal of an agent; what others have left in it is reported from now on."""
+        with self._lock:
+            found = self._journals.get(agent_id)
+            if found is None:
+                found = self._journals[agent_id] = OfflineJournal(self.settings, agent_id)
+            else:
+                return found
+        self._adopt(found)
+        return found
+
+    def _adopt(self, journal: OfflineJournal) -> None:
+        try:
+            for event, settled in journal.adopt():
+                self.queue.add(event, settled)
+        except OSError as error:
+            log.error("the journal cannot be read: %s", error)
+        if not self.queue.is_empty:
+            self._start()
+
+    # In the background ----------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    send = _Sending(self)
+                    self._thread = threading.Thread(target=send.run, name="governance-reports", daemon=True)
+                    self._thread.start()
+
+    def adopt_all(self) -> None:
+        """Look again for what others have left."""
+        with self._lock:
+            journals = list(self._journals.values())
+        for journal in journals:
+            self._adopt(journal)
+
+    def close(self) -> None:
+        """Send what is queued, as far as somebody takes it, and let go of connections and files."""
+        if not self._closed:
+            self._closed = True
+            if not self.queue.is_empty:
+                self.driver.run(self.flushing())
+            self.queue.wake()
+            self.driver.close()
+            for journal in self._journals.values():
+                journal.close()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+
+class _Sending:
+    """The thread's work. It does not keep its client alive."""
+
+    def __init__(self, core: ClientCore) -> None:
+        self._core = weakref.ref(core)
+        self._queue = core.queue
+
+    def run(self) -> None:
+        attempt = 0
+        while True:
+            waits = self._queue.wait(ADOPT_SECONDS)
+            core = self._core()
+            if core is None or core.is_closed or core.queue is not self._queue:
+                return
+            if not waits:
+                core.adopt_all()
+                continue
+            time.sleep(LINGER_SECONDS)
+            try:
+                core.driver.run(core.deciding.flush(None, time.monotonic() + CLOSE_SECONDS))
+                attempt = 0
+            except NoAnswer as error:
+                attempt = min(attempt + 1, MOST_ATTEMPTS)
+                log.info("reports wait: %s", error)
+                time.sleep(backoff(attempt))
+            except Exception:
+                log.exception("reports cannot be sent")
+                time.sleep(backoff(MOST_ATTEMPTS))
+            del core
+
+
+@atexit.register
+def _close_all() -> None:
+    for core in list(_living):
+        core.close()
+
+
+def _after_fork() -> None:
+    for core in list(_living):
+        core.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,131 @@
+"""Arguments and outputs as JSON: exactly where a policy decides on it, as well as possible where it is kept.
+
+What has no form in JSON is written plainly: dates and paths as text, dataclasses and models by their fields,
+anything else by the name of its type and never by an address in memory, so that the same call is the same
+text in every process.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import inspect
+import json
+import math
+from collections.abc import Callable, Collection, Mapping
+from datetime import date, time
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
+from typing import Any, Final
+from uuid import UUID
+
+MOST_OUTPUT: Final = 200_000
+"""Characters of an output's JSON that are reported."""
+MOST_PLAIN: Final = 20_000
+"""The same of one that the service could not read."""
+MOST_NESTED: Final = 40
+_AS_TEXT: Final = (date, time, Decimal, UUID, PurePath)
+
+Bind = Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]]
+
+
+def arguments_json(arguments: Mapping[str, Any]) -> str:
+    """The payload that is decided on. Raises ValueError for what cannot be told exactly."""
+    text = _json(arguments)
+    if not text.startswith("{"):
+        raise ValueError("the arguments of a tool are an object of names and values")
+    text.encode()  # a lone surrogate is no character, and raises a UnicodeError, which is a ValueError
+    return text
+
+
+def output_json(output: Any) -> str:
+    """What is kept of an output; one that is too long is cut, and says so. Never raises."""
+    try:
+        text = _json(output).encode("utf-8", "replace").decode()
+    except Exception as error:  # an object's own methods may raise anything
+        return json.dumps({"unreadable": type(error).__name__})
+    if len(text) <= MOST_OUTPUT:
+        return text
+    return json.dumps({"cut": True, "characters": len(text), "text": text[:MOST_OUTPUT]}, ensure_ascii=False)
+
+
+def plainer(text: str) -> str:
+    """The JSON of an output as one short text, which every service can read."""
+    return json.dumps(text[:MOST_PLAIN].replace("\0", "\ufffd"), ensure_ascii=False)
+
+
+def _json(value: Any) -> str:
+    try:
+        return _encode(value)
+    except (TypeError, ValueError, RecursionError):
+        return _encode(plain(value))
+
+
+_encode: Final = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=lambda value: plain(value)
+).encode
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """The value in terms of JSON."""
+    if value is None or isinstance(value, (bool, str, int)):
+        return value.value if isinstance(value, Enum) else value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if depth > MOST_NESTED:
+        raise ValueError(f"a value is nested deeper than {MOST_NESTED}")
+    if isinstance(value, Enum):
+        return plain(value.value, depth + 1)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return _text_of(bytes(value))
+    if isinstance(value, _AS_TEXT):
+        return value.isoformat() if isinstance(value, (date, time)) else str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    elif callable(dump := getattr(type(value), "model_dump", None)):
+        value = dump(value)
+    if isinstance(value, Mapping):
+        found = {_key(key): plain(each, depth + 1) for key, each in value.items()}
+        if len(found) != len(value):
+            raise ValueError("two keys of an object are the same in JSON")
+        return found
+    if isinstance(value, (set, frozenset)):
+        return sorted((plain(each, depth + 1) for each in value), key=repr)
+    if isinstance(value, Collection):
+        return [plain(each, depth + 1) for each in value]
+    return f"<{type(value).__module__}.{type(value).__qualname__}>"
+
+
+def _key(key: Any) -> str:
+    told = plain(key, MOST_NESTED)
+    return told if isinstance(told, str) else json.dumps(told)
+
+
+def _text_of(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return "base64:" + base64.b64encode(value).decode()
+
+
+def binder(function: Callable[..., Any]) -> Bind:
+    """How a call of this function becomes named arguments, defaults included. `self` and `cls` are none."""
+    signature = inspect.signature(function)
+    names = list(signature.parameters)
+    bound_to = names[0] if names and names[0] in ("self", "cls") else None
+    keywords = next(
+        (each.name for each in signature.parameters.values() if each.kind is each.VAR_KEYWORD), None
+    )
+
+    def bind(positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+        bound = signature.bind(*positional, **named)
+        bound.apply_defaults()
+        arguments = dict(bound.arguments)
+        if bound_to is not None:
+            del arguments[bound_to]
+        if keywords is not None:
+            arguments.update(arguments.pop(keywords))
+        return arguments
+
+    return bind

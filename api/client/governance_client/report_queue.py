@@ -1,0 +1,219 @@
+"""Reports on their way to the service: in order within a run, many at a time, never two flights of one run.
+
+It decides what is sent next and what becomes of what was answered; it knows nothing of HTTP and sends nothing
+itself. INVARIANT: a report is in the queue until the service has taken or refused it; an event of a run
+leaves after all that were queued before it for that run and for those that started it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from governance_client.events import ClientEvent
+from governance_client.exchange import RETRIED, problem_text
+
+log = logging.getLogger("governance_client")
+
+MOST_EVENTS: Final = 200
+"""Of a flight."""
+MOST_BYTES: Final = 400_000
+MOST_KEPT: Final = 10_000
+"""Reports in memory while the service is away; beyond that the oldest outputs go."""
+
+UNREADABLE: Final = (400, 413, 422)
+"""Refusals of what an event says; its output is then told as a short text, since nobody may get around a rule
+by an output that cannot be recorded."""
+
+Settled = Callable[[int, str], None]
+"""Told of the status that an event was answered with, and of the words of a refusal."""
+
+Keep = Callable[[Sequence[ClientEvent]], Sequence[Settled]]
+"""Keeps events elsewhere, too; whom to tell what became of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """What was said of one event: its answer, or the problem document of a refusal."""
+
+    status: int
+    content: Any
+
+    def problem(self) -> str:
+        """The refusal in a line."""
+        return problem_text(self.status, self.content)
+
+
+@dataclass(slots=True, eq=False)
+class QueuedReport:
+    """An event that waits; `settled` is told what became of it, where somebody keeps it, as the journal."""
+
+    event: ClientEvent
+    number: int
+    settled: Settled | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """Reports that were taken to be sent; `done` is for those who must come after them. `more`: there are
+    further ones of the same runs."""
+
+    reports: list[QueuedReport]
+    more: bool
+    done: Future[None] = field(default_factory=Future)
+
+    @property
+    def runs(self) -> set[str]:
+        return {report.event.run_id for report in self.reports}
+
+
+class ReportQueue:
+    """See the module; used from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._added = threading.Condition(self._lock)
+        self._pending: dict[str, deque[QueuedReport]] = {}
+        self._flying: dict[str, Flight] = {}
+        self._number = 0
+        self._kept = 0
+        self._most = MOST_EVENTS
+
+    def add(self, event: ClientEvent, settled: Settled | None = None) -> None:
+        with self._lock:
+            self._append(event, settled)
+
+    def take(self, line: Collection[str]) -> Flight | Future[None]:
+        """What is queued for these runs, to be sent next; while that is being sent, what to wait for."""
+        with self._lock:
+            for run_id in line:
+                if (flight := self._flying.get(run_id)) is not None:
+                    return flight.done
+            return self._take([each for run_id in line for each in self._pending.get(run_id, ())])
+
+    def take_any(self) -> Flight | Future[None]:
+        """The same of any run of which nothing is being sent."""
+        with self._lock:
+            waiting = [
+                each
+                for reports in self._pending.values()
+                for each in reports
+                if not any(run_id in self._flying for run_id in each.event.line)
+            ]
+            if not waiting and self._flying:
+                return next(iter(self._flying.values())).done
+            return self._take(waiting)
+
+    def settle(self, flight: Flight, results: Sequence[BatchResult]) -> bool:
+        """What was answered, result by result; what may be asked again stays. Returns whether none did."""
+        kept: list[QueuedReport] = []
+        for report, result in zip(flight.reports, results, strict=True):
+            status = result.status
+            if status in RETRIED:
+                kept.append(report)
+                continue
+            if status in UNREADABLE and report.event.plainer is not None:
+                report.event = report.event.plainer()
+                kept.append(report)
+                continue
+            if status != 200:
+                log.warning("the service refused %s: %s", report.event.event_type, result.problem())
+            if report.settled is not None:
+                report.settled(status, result.problem())
+        self._end(flight, kept)
+        return not kept
+
+    def put_back(self, flight: Flight, *, smaller: bool = False) -> None:
+        """Nothing is known of a flight; all of it goes again, `smaller` one by one."""
+        with self._lock:
+            self._most = 1 if smaller else MOST_EVENTS
+        self._end(flight, flight.reports)
+
+    def wait(self, seconds: float) -> bool:
+        """Until there is something to send; returns whether there is."""
+        with self._lock:
+            if not self._pending:
+                self._added.wait(seconds)
+            return bool(self._pending)
+
+    def wake(self) -> None:
+        with self._lock:
+            self._added.notify_all()
+
+    @property
+    def is_empty(self) -> bool:
+        with self._lock:
+            return not self._pending and not self._flying
+
+    def keep(self, event: ClientEvent, keep: Keep) -> None:
+        """Queue an event once it is kept, together with what is queued before it and not kept yet. Raises
+        what `keep` raises; nothing is queued then."""
+        with self._lock:
+            before = [each for run_id in event.line for each in self._pending.get(run_id, ())]
+            fresh = sorted((each for each in before if each.settled is None), key=lambda each: each.number)
+            told = keep([*(each.event for each in fresh), event])
+            for report, settled in zip(fresh, told, strict=False):
+                report.settled = settled
+            self._append(event, told[-1])
+
+    # With the lock --------------------------------------------------------------------------------
+
+    def _append(self, event: ClientEvent, settled: Settled | None) -> None:
+        self._number += 1
+        report = QueuedReport(event, self._number, settled)
+        self._pending.setdefault(event.run_id, deque()).append(report)
+        self._kept += 1
+        if self._kept > MOST_KEPT:
+            self._forget_one()
+        self._added.notify_all()
+
+    def _take(self, waiting: list[QueuedReport]) -> Flight:
+        waiting.sort(key=lambda report: report.number)
+        taken: list[QueuedReport] = []
+        size = 0
+        for report in waiting[: self._most]:
+            size += len(report.event.content)
+            if taken and size > MOST_BYTES:
+                break
+            taken.append(report)
+        flight = Flight(taken, len(taken) < len(waiting))
+        flight.done.set_running_or_notify_cancel()
+        for report in taken:
+            run_id = report.event.run_id
+            self._pending[run_id].popleft()
+            if not self._pending[run_id]:
+                del self._pending[run_id]
+            self._flying[run_id] = flight
+        self._most = MOST_EVENTS
+        return flight
+
+    def _end(self, flight: Flight, kept: Sequence[QueuedReport]) -> None:
+        with self._lock:
+            for run_id in flight.runs:
+                self._flying.pop(run_id, None)
+            for report in reversed(kept):
+                self._pending.setdefault(report.event.run_id, deque()).appendleft(report)
+            self._kept -= len(flight.reports) - len(kept)
+            self._added.notify_all()
+        flight.done.set_result(None)
+
+    def _forget_one(self) -> None:
+        for reports in self._pending.values():
+            for report in reports:
+                if report.settled is None and report.event.event_type.startswith("tool."):
+                    reports.remove(report)
+                    self._kept -= 1
+                    log.error("too many reports wait for the service; the oldest output is dropped")
+                    return
+
+
+def result_of(result: Any) -> BatchResult:
+    """One result of a batch; a malformed one may be asked for again."""
+    if not isinstance(result, dict) or type(result.get("status")) is not int:
+        return BatchResult(500, None)
+    return BatchResult(result["status"], result.get("answer" if result["status"] == 200 else "error"))

@@ -1,0 +1,189 @@
+"""A run of an agent: its task, its calls, their outputs and its end, reported without the agent's doing.
+
+The current run is a context variable: nested tools, tasks and `asyncio.to_thread` belong to it by themselves,
+a thread of one's own when it is started by `copy_context().run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import ContextVar, Token
+from dataclasses import replace
+from typing import Any, Literal, Self, Unpack
+
+from governance_client import payloads
+from governance_client.core import ClientCore
+from governance_client.decision import Question, ToolDecision
+from governance_client.drivers import ClientDriver
+from governance_client.events import event, new_id
+from governance_client.exchange import Flow
+from governance_client.guard import CallDetails, GuardDetails, guarded
+from governance_client.run_memory import AskedCall, ClientRunMemory
+
+_current: ContextVar[RunCore | None] = ContextVar("governance_run", default=None)
+
+
+class NoCurrentRun(RuntimeError):
+    """A guarded tool was called outside of every run."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "no run is going on here; call this inside `with governance.run(task=...)`, start a run for the"
+            " whole process by `governance.start(task=...)`, or start the thread by `copy_context().run`"
+        )
+
+
+def current_run() -> RunCore | None:
+    """The run that this code belongs to."""
+    return _current.get()
+
+
+class RunCore:
+    """What runs of threads and of tasks have in common. `run_id` is the run's own; give the same one again to
+    go on with a run, also after a restart: calls with a `tool_call_id` find their decisions and approvals."""
+
+    def __init__(
+        self,
+        core: ClientCore,
+        task: str | None,
+        *,
+        agent_id: str | None = None,
+        run_id: str | None = None,
+        model: str | None = None,
+        reason: str | None = None,
+        context: Mapping[str, Any] | None = None,
+        parent: RunCore | str | Literal[False] | None = None,
+    ) -> None:
+        if parent is None:
+            parent = current_run()
+        above = parent.memory if isinstance(parent, RunCore) else None
+        agent = agent_id or core.settings.agent_id or (above.agent_id if above else None)
+        if agent is None:
+            raise ValueError("no agent is named; set `GOVERNANCE_AGENT_ID`, or give `agent_id`")
+        line = (*(above.line if above else ()), run_id or f"run-{new_id()}")
+        self.core = core
+        self.memory = ClientRunMemory(line, agent, core.journal(agent), above)
+        self._metadata = {
+            "task": task,
+            "model": model,
+            "reason": reason,
+            "agentContext": None if context is None else dict(context),
+            "parentRunId": parent.run_id if isinstance(parent, RunCore) else parent or None,
+        }
+        self._tokens: list[Token[RunCore | None]] = []
+        self._begun = self._ended = False
+
+    @property
+    def run_id(self) -> str:
+        return self.memory.run_id
+
+    @property
+    def agent_id(self) -> str:
+        return self.memory.agent_id
+
+    @property
+    def driver(self) -> ClientDriver:
+        return self.core.driver
+
+    # Reports: behind the decisions, in order ------------------------------------------------------
+
+    def completed(self, decision: ToolDecision | str, output: Any = None) -> None:
+        """Report what a call gave back; by its decision or its `tool_call_id`. Returns at once."""
+        self._outcome("tool.completed", decision, payloads.output_json(output))
+
+    def failed(self, decision: ToolDecision | str, error: BaseException | str) -> None:
+        """Report that a call was made and failed. Returns at once."""
+        text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        self._outcome("tool.failed", decision, payloads.output_json({"error": text}))
+
+    def said(self, message: str) -> None:
+        """Report what a person wrote to the run after its task; it vouches for values as the task does."""
+        self.report("custom.user_message", {"message": message})
+
+    def report(self, event_type: str, metadata: Mapping[str, Any]) -> None:
+        """Report any other event, such as `custom.*`. Returns at once."""
+        made = event(event_type, self.memory.line, self.agent_id, metadata)
+        self.core.report(made, self.memory.journal)
+
+    def _outcome(self, event_type: str, decision: ToolDecision | str, output: str) -> None:
+        tool_call_id = decision if isinstance(decision, str) else decision.tool_call_id
+        about = {"toolCallId": tool_call_id}
+        line, agent_id = self.memory.line, self.agent_id
+
+        def plainer() -> Any:
+            return event(event_type, line, agent_id, about, {"outputPayload": payloads.plainer(output)})
+
+        made = event(event_type, line, agent_id, about, {"outputPayload": output}, plainer)
+        self.core.report(made, self.memory.journal)
+
+    # Questions ------------------------------------------------------------------------------------
+
+    def asking(self, tool: str, arguments: Mapping[str, Any], details: CallDetails) -> Flow[ToolDecision]:
+        """The flow behind `check`, to be driven by a thread or a task."""
+        tool_call_id = details.get("tool_call_id") or f"call-{new_id()}"
+        question = Question(self.run_id, tool, tool_call_id, "{}")
+        try:
+            question = replace(question, payload=payloads.arguments_json(arguments))
+            call = AskedCall.of(self.memory, question, _metadata(details))
+        except (ValueError, TypeError, RecursionError) as error:
+            return question.without_answer("invalid", f"its arguments cannot be told exactly: {error}")
+        decision = yield from self.core.deciding.decide(call, seconds_to_wait(details.get("wait", True)))
+        if decision.approval_id is not None and decision.allowed and not _same(arguments, question.payload):
+            return question.without_answer("invalid", "its arguments changed while it waited for approval")
+        return decision
+
+    def waiting(self, decision: ToolDecision, seconds: float | None) -> Flow[ToolDecision]:
+        """The flow behind `wait`."""
+        return (yield from self.core.deciding.wait(decision, seconds)) if decision.waiting else decision
+
+    def guard(self, function: Any = None, **how: Unpack[GuardDetails]) -> Any:
+        """Decorate a tool: each call is asked about, waited for, made, and reported; it raises Refused when
+        it must not be made. An `async def` waits as a task, a `def` keeps its thread waiting."""
+        return guarded(lambda: self, function, how)
+
+    # Beginning and end ----------------------------------------------------------------------------
+
+    def begin(self) -> Self:
+        """Report the start, once, and be the current run of this context."""
+        if not self._begun:
+            self._begun = True
+            self.report("run.started", self._metadata)
+        self._tokens.append(_current.set(self))
+        return self
+
+    def ending(self, error: BaseException | None) -> Flow[None]:
+        """Report the end, once, and send what is queued, as far as somebody takes it."""
+        if self._tokens:
+            try:
+                _current.reset(self._tokens.pop())
+            except ValueError:  # ended in another context than it began in
+                _current.set(None)
+        if not self._ended:
+            self._ended = True
+            why = None if error is None else f"{type(error).__name__}: {error}"[:2_000]
+            self.report("run.completed" if error is None else "run.failed", {"reason": why})
+        yield from self.core.flushing(self.memory.line)
+
+
+def _metadata(details: CallDetails) -> dict[str, Any]:
+    """What `tool.called` says besides the call itself."""
+    context, annotations = details.get("context"), details.get("annotations")
+    return {
+        "actionHint": details.get("action_hint"),
+        "reason": details.get("reason"),
+        "agentContext": None if context is None else dict(context),
+        "toolAnnotations": None if annotations is None else dict(annotations),
+    }
+
+
+def seconds_to_wait(wait: bool | float) -> float | None:
+    if wait is True:
+        return None
+    return max(float(wait), 0.0)
+
+
+def _same(arguments: Mapping[str, Any], payload: str) -> bool:
+    try:
+        return payloads.arguments_json(arguments) == payload
+    except (ValueError, TypeError, RecursionError):
+        return False

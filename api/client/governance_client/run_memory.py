@@ -1,0 +1,96 @@
+"""What a client knows of one run: who it is, what it was refused, and the calls that it asks about.
+
+A refusal is remembered while the service is away: what was blocked, held or halted before stays so. The
+service itself forgets nothing; as soon as it answers, its word counts.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Any, Final
+
+from governance_client.decision import Question, ToolDecision
+from governance_client.events import ClientEvent, event
+from governance_client.journal import OfflineJournal
+
+MOST_REFUSED: Final = 10_000
+"""Refusals that are remembered of a run; one with more is refused everything while the service is away."""
+_REMEMBERED: Final = frozenset(("blocked", "rejected", "expired", "cancelled", "awaiting_approval"))
+_STOPPING: Final = frozenset(("halted", "unauthorized"))
+
+
+@dataclass(slots=True, eq=False)
+class ClientRunMemory:
+    """See the module; used from any thread. `line` ends with the run's own id, its parents before it."""
+
+    line: tuple[str, ...]
+    agent_id: str
+    journal: OfflineJournal
+    parent: ClientRunMemory | None = None
+    stopped: ToolDecision | None = None
+    refused: OrderedDict[bytes, ToolDecision] = field(default_factory=OrderedDict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def run_id(self) -> str:
+        return self.line[-1]
+
+    def learn(self, question: Question, decision: ToolDecision) -> None:
+        """Remember what the service has said."""
+        keys = _keys(question)
+        with self.lock:
+            if decision.status in _STOPPING or len(self.refused) > MOST_REFUSED:
+                self.stopped = decision
+            elif decision.allowed:
+                self.stopped = None
+                for key in keys:
+                    self.refused.pop(key, None)
+            elif decision.status in _REMEMBERED:
+                self.refused.update(dict.fromkeys(keys, decision))
+
+    def against(self, question: Question) -> ToolDecision | None:
+        """What is known against a call that nobody can be asked about."""
+        with self.lock:
+            known = self.stopped or next(filter(None, map(self.refused.get, _keys(question))), None)
+        if known is None:
+            return None if self.parent is None else self.parent.against(question)
+        return replace(known, tool=question.tool, run_id=question.run_id, tool_call_id=question.tool_call_id)
+
+
+def _keys(question: Question) -> tuple[bytes, bytes]:
+    """A call is known by its id, and by what it would do."""
+    own, same = f"id {question.tool_call_id}", f"{question.tool}\n{question.payload}"
+    return _digest(own), _digest(same)
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode(), digest_size=16).digest()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AskedCall:
+    """A call of a run, and the event that asks about it."""
+
+    memory: ClientRunMemory
+    question: Question
+    event: ClientEvent
+    metadata: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, memory: ClientRunMemory, question: Question, metadata: Mapping[str, Any]) -> AskedCall:
+        """Raises ValueError for metadata that has no form in JSON."""
+        return cls(memory, question, _called(memory, question, metadata), metadata)
+
+    def offline(self) -> ClientEvent:
+        """The event that reports it later on. It has an id of its own: the first one may have arrived."""
+        return _called(self.memory, self.question, {**self.metadata, "decidedOffline": True})
+
+
+def _called(memory: ClientRunMemory, question: Question, metadata: Mapping[str, Any]) -> ClientEvent:
+    about = {"toolCallId": question.tool_call_id, "toolName": question.tool}
+    written = {"inputPayload": question.payload}
+    return event("tool.called", memory.line, memory.agent_id, {**about, **metadata}, written)

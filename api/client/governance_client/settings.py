@@ -1,0 +1,70 @@
+"""What the client is told: where the service is, who it speaks for, and what happens while nobody answers.
+
+Read once, from arguments or the environment; knows nothing of HTTP.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal, cast
+from urllib.parse import urlsplit
+
+FailMode = Literal["closed", "open"]
+
+DEFAULT_URL: Final = "http://127.0.0.1:8700"
+USUAL_SECONDS: Final = 20.0
+"""In which a decision must have come, retries included."""
+
+
+def _default_journal() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state).expanduser() / "governance" / "journal"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """See the module. `fail_mode` is what becomes of a call while the service is away: `closed` refuses it;
+    `open` lets it through once it stands in the `journal`, a folder that several processes may share.
+    `decide_seconds` bounds how long a decision is asked for, not how long a person is waited for."""
+
+    api_key: str = field(repr=False)
+    url: str = DEFAULT_URL
+    agent_id: str | None = None
+    fail_mode: FailMode = "closed"
+    journal: Path = field(default_factory=_default_journal)
+    decide_seconds: float = USUAL_SECONDS
+
+    def __post_init__(self) -> None:
+        if not self.api_key or not self.api_key.isascii() or not self.api_key.isprintable():
+            raise ValueError(
+                "`GOVERNANCE_API_KEY` is no API key; an admin makes one by `governance keys add`"
+            )
+        if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
+            raise ValueError(f"`GOVERNANCE_URL` is `{self.url}`; write an address such as `{DEFAULT_URL}`")
+        if self.fail_mode not in ("closed", "open"):
+            raise ValueError(f"`GOVERNANCE_FAIL_MODE` is `{self.fail_mode}`; write `closed` or `open`")
+        if self.agent_id is not None and not 0 < len(self.agent_id) <= 200:
+            raise ValueError("`GOVERNANCE_AGENT_ID` must have 1 to 200 characters")
+        if not self.decide_seconds > 0:
+            raise ValueError(f"`decide_seconds` is {self.decide_seconds}; a decision needs more than none")
+
+    @classmethod
+    def from_env(cls, environment: Mapping[str, str] | None = None) -> ClientSettings:
+        """Of the variables that client, hooks and proxy share. Raises ValueError naming the wrong one."""
+        said = os.environ if environment is None else environment
+        journal = said.get("GOVERNANCE_JOURNAL")
+        return cls(
+            api_key=said.get("GOVERNANCE_API_KEY", ""),
+            url=said.get("GOVERNANCE_URL") or DEFAULT_URL,
+            agent_id=said.get("GOVERNANCE_AGENT_ID") or None,
+            fail_mode=cast(FailMode, said.get("GOVERNANCE_FAIL_MODE") or "closed"),
+            journal=Path(journal).expanduser() if journal else _default_journal(),
+        )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the service is on this machine, where no proxy of the environment stands between."""
+        return urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
