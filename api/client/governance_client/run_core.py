@@ -56,13 +56,13 @@ class RunCore:
     ) -> None:
         if parent is None:
             parent = current_run()
-        above = parent.memory if isinstance(parent, RunCore) else None
+        above: ClientRunMemory | None = parent.memory if isinstance(parent, RunCore) else None
         agent = agent_id or core.settings.agent_id or (above.agent_id if above else None)
         if agent is None:
             raise ValueError("no agent is named; set `GOVERNANCE_AGENT_ID`, or give `agent_id`")
         line = (*(above.line if above else ()), run_id or f"run-{new_id()}")
         self.core = core
-        self.memory = ClientRunMemory(line, agent, core.journal(agent), above)
+        self.memory: ClientRunMemory = ClientRunMemory(line, agent, core.journal(agent), above)
         self._metadata = {
             "task": task,
             "model": model,
