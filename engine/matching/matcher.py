@@ -184,7 +184,7 @@ class Matcher:
     def match(self, call: ToolCall) -> list[Match]:
         """Every policy that matches, in no particular order."""
         facts = Facts(call.document, self.tools)
-        candidates = self._candidates(facts)
+        candidates = self._candidates(facts, call.is_report)
         return self._decide(candidates, call, facts) if candidates else []
 
     def scan(self, call: ToolCall) -> list[Match]:
@@ -195,7 +195,7 @@ class Matcher:
         """The rules that `match` speaks of, without the words; None where more than `most` would have to be
         asked."""
         facts = Facts(call.document, self.tools)
-        candidates = self._candidates(facts)
+        candidates = self._candidates(facts, call.is_report)
         if most is not None and len(candidates) > most:
             return None
         report = call.is_report
@@ -211,9 +211,11 @@ class Matcher:
 
     def candidates(self, call: ToolCall) -> Collection[CompiledPolicy]:
         """What the index proposes; for tests and statistics."""
-        return self._candidates(Facts(call.document, self.tools))
+        return self._candidates(Facts(call.document, self.tools), call.is_report)
 
-    def _candidates(self, facts: Facts) -> Collection[CompiledPolicy]:
+    def _candidates(self, facts: Facts, report: bool) -> Collection[CompiledPolicy]:
+        if report:
+            return [rule for rule in self.flows.values() if rule.on_report]
         if facts.document.get("inputPayload").__class__ is not dict:
             return list(self.rules.values())  # no caller makes such a call, and no hint is made for it
         found = self._base.candidates(facts)
@@ -243,7 +245,7 @@ class Matcher:
     def changed(self, changes: Mapping[str, CompiledPolicy | None]) -> Matcher:
         """After some rules were added or replaced, or (None) removed. Costs what the overlay costs."""
         left = {rule for policy_id in changes if (rule := self.rules.get(policy_id)) is not None}
-        came = {rule for rule in changes.values() if rule is not None and rule.policy.enabled}
+        came = {rule for rule in changes.values() if rule is not None}
         other = Matcher.__new__(Matcher)
         other.rules = self.rules.changed(changes)
         other.flows = self.flows
@@ -251,8 +253,8 @@ class Matcher:
             kept = {policy_id: rule for policy_id, rule in self.flows.items() if policy_id not in changes}
             other.flows = kept | {rule.policy.policy_id: rule for rule in came if rule.flows}
         other._base, other._tiers, other.tools = self._base, self._tiers, self.tools
-        other._gone = self._gone | {rule for rule in left - self._recent if rule.policy.enabled}
-        other._recent = (self._recent - left) | came
+        other._gone = self._gone | {rule for rule in left - self._recent if _is_indexed(rule)}
+        other._recent = (self._recent - left) | {rule for rule in came if _is_indexed(rule)}
         if len(other._recent) > RECENT:
             other._settle()
         return other
@@ -289,10 +291,14 @@ def _is_of_values(path: Path) -> bool:
     return path.root == DERIVED and path.segments[0] in OF_VALUES
 
 
+def _is_indexed(rule: CompiledPolicy) -> bool:
+    """Whether it may match a call; those that are asked about outcomes are few, and `flows` has them."""
+    return rule.policy.enabled and not rule.on_report
+
+
 def _indexed(rules: Iterable[CompiledPolicy]) -> Index[CompiledPolicy]:
     return Index(
-        # One that is asked about outcomes is no candidate for calls, so nothing is worked out for it.
-        (rule, [] if rule.on_report else [hint for condition in rule.conditions for hint in condition.hints])
+        (rule, [hint for condition in rule.conditions for hint in condition.hints])
         for rule in rules
-        if rule.policy.enabled
+        if _is_indexed(rule)
     )

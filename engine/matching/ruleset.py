@@ -177,9 +177,7 @@ class Ruleset:
         unindexed: set[str] = set()
         for index in self._matcher.indexes():
             unindexed.update(
-                rule.policy.policy_id
-                for rule in index.unindexed
-                if rules.get(rule.policy.policy_id) is rule and not rule.on_report
+                rule.policy.policy_id for rule in index.unindexed if rules.get(rule.policy.policy_id) is rule
             )
         return {
             "policies": len(rules),
