@@ -183,7 +183,8 @@ def reported(
             told["valuesBeyondBound"] = True
     if needs.reports:
         report = _report(event, run, name, payload)
-        matched = [match.policy for match in ruleset.evaluate(report).matches]
+        matches = ruleset.evaluate(report).matches
+        matched = [match.policy for match in matches]
         labels = [label for policy in matched for label in policy.labels]
         steps = steps_of(run.steps)
         marked = steps.marked(needs.marks("", labels, matched), needs.bounds)
@@ -194,6 +195,12 @@ def reported(
             told["labelsAdded"] = fresh
         if matched:
             told["policyIds"] = [policy.policy_id for policy in matched[:50]]
+        warnings = [match for match in matches if match.policy.action == "warn"]
+        if warnings:
+            data = {"runId": run.run_id, "toolCallId": event.metadata["toolCallId"], "toolName": name}
+            data |= {"agentId": run.agent_id, "policyName": warnings[0].policy.name}
+            data["reason"] = "; ".join(match.reason for match in warnings)
+            batch.transaction.notify(run.organisation_id, "tool.warned", data)
     return told
 
 
