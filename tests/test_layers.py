@@ -11,7 +11,7 @@ import pytest
 from tests.harness.places import ROOT
 
 ROOMS = (
-    ("grammar", "schemas", "governance_client"),
+    ("grammar", "schemas", "governance_client", "api.hosts"),
     ("engine.model", "engine.errors", "engine.canonical_json", "engine.gc_pause"),
     ("engine.shell",),
     ("engine.fields",),
@@ -76,6 +76,7 @@ MUST_NOT_KNOW = {
     "api.ingestion": {"starlette", "uvicorn", "httpx"},
     "api.handlers": {"starlette", "peewee", "playhouse"},
     "governance_client": {"engine", "api", "schemas", "grammar", "tests"},
+    "api.hosts": {"engine", "schemas", "grammar", "starlette", "httpx", "msgspec", "peewee", "argparse"},
     "api.webhooks.schedule": {"httpx", "peewee", "api", "asyncio"},
     "api.webhooks.signing": {"httpx", "peewee", "api", "asyncio"},
     "api.webhooks.address": {"httpx", "peewee", "api", "asyncio"},

@@ -61,6 +61,10 @@ HEADERS: Mapping[str, Mapping[str, Any]] = {
         "schema": {"type": "string"},
     },
     "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}},
+    "Governance-Outcome": {
+        "description": "What was decided, whatever the host makes of it.",
+        "schema": {"enum": ["allowed", "blocked", "waiting", "undecided", "recorded"]},
+    },
     "WWW-Authenticate": {"description": "What credential to send.", "schema": {"type": "string"}},
     "Location": {"description": "Where the new resource is.", "schema": {"type": "string"}},
 }

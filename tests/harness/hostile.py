@@ -43,6 +43,13 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
     "event-batch": {"events": [EVENT]},
     "halt-create": {"scope": "run", "runId": "run-x", "reason": "because"},
     "halt-end": {"scope": "run", "runId": "run-x"},
+    "hook-input": {
+        "session_id": "run-1",
+        "hook_event_name": "PreToolUse",
+        "tool_name": "wire",
+        "tool_input": {"amount": 1},
+        "tool_use_id": "call-1",
+    },
     "login": {"email": "nobody@acme.example", "password": "not the password"},
     "tool-set-create": {
         "toolSetId": "ours",

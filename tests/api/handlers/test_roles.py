@@ -73,6 +73,7 @@ OURS = {
     ("POST", "/v1/policies/backtest"): REVIEWERS,
     ("POST", "/v1/policy-presets/:presetId/activate"): ADMINS,
     ("POST", "/v1/events/batch"): AGENT,
+    ("POST", "/v1/hooks/:host"): AGENT,
     ("GET", "/v1/approvals/:id"): REVIEWERS | AGENT,
     ("GET", "/v1/runs"): EVERYBODY | AGENT,
     ("GET", "/v1/runs/:id"): EVERYBODY | AGENT,

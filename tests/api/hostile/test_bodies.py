@@ -183,6 +183,9 @@ def test_values_of_the_wrong_type_are_refused(world: World, route: Route, who: s
 @everybody(WITH_BODY)
 def test_unknown_and_missing_members_are_refused(world: World, route: Route, who: str) -> None:
     target = target_of(route)
+    top = resolved(schemas.load(f"bodies/{route.body}"), f"bodies/{route.body}")
+    if top.get("additionalProperties") is True:
+        pytest.skip("the body is another program's, which may have members that nobody foresaw")
     for extra in ("nope", "", "__proto__", "constructor", "a/b~c", "ключ", "x" * 100_000, "organisation_id"):
         body = json.dumps({**sample(route), extra: 1}).encode()
         found = problem(world.send(who, route.method, target, body), "validation_failed")
@@ -191,7 +194,6 @@ def test_unknown_and_missing_members_are_refused(world: World, route: Route, who
     many = json.dumps({**sample(route), **{f"k{number}": 0 for number in range(60_000)}}).encode()
     found = problem(world.send(who, route.method, target, many), "validation_failed")
     assert 1 <= len(found["errors"]) <= 100
-    top = resolved(schemas.load(f"bodies/{route.body}"), f"bodies/{route.body}")
     for name in top.get("required", ()):
         body = json.dumps({key: value for key, value in sample(route).items() if key != name}).encode()
         found = problem(world.send(who, route.method, target, body), "validation_failed")

@@ -1,0 +1,306 @@
+"""Hooks of agent hosts, each in the host's own shape: a call is decided, waited for, and answered.
+
+A denial is a 200, since hosts let a call through when a hook answers with anything else. What is remembered
+of a call that waits is its row: when the model asks again, the host gives the call another name, so it is
+found by tool and payload. INVARIANT: an approval's answer is handed out to one call of the host; who takes
+it says so in an event of its own, which can be recorded once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from api.caller import Caller
+from api.clock import iso, seconds
+from api.context import Context
+from api.handlers import approvals
+from api.hosts import wording
+from api.hosts.report import CALL, OTHER, PROBE, PROMPT, Host, Report, Unreadable, bounded
+from api.hosts.table import NAMES, host
+from api.http.exchange import Reply, Values
+from api.http.problems import ApiError, as_api_error, not_found
+from api.http.route import AGENT, WAIT, Query, Route
+from api.ingestion.event import EventRefused, Incoming, payload_digest
+from api.ingestion.flow import SAID
+from api.store import hook_calls
+from engine.canonical_json import canonical_json
+
+OUTCOME: Final = "Governance-Outcome"
+ALLOWED, BLOCKED, WAITING, UNDECIDED, RECORDED = "allowed", "blocked", "waiting", "undecided", "recorded"
+HANDED_OUT: Final = "custom.approval_handed_out"
+ASKED_TWICE: Final = "custom.call_asked_twice"
+TWIN: Final = "twin:"
+"""How a call is named that is asked of in other words: no other one is its twin."""
+TWIN_SECONDS: Final = 120.0
+"""In which a host asks the second time of the same call."""
+
+
+class Verdict(NamedTuple):
+    outcome: str
+    text: str = ""
+
+
+class Asked(NamedTuple):
+    """One request: who asks, on behalf of which agent, for which call."""
+
+    caller: Caller
+    context: Context
+    host: Host
+    report: Report
+    agent_id: str
+    call_id: str
+    at: str
+    offline: bool
+
+    def event(self, kind: str, name: str, at: str, metadata: Mapping[str, Any]) -> bytes:
+        body = {
+            "eventId": name,
+            "runId": self.report.run_id,
+            "agentId": self.agent_id,
+            "timestamp": at,
+            "eventType": kind,
+            "metadata": {"host": self.host.name, **metadata},
+        }
+        return canonical_json(body | ({} if not self.offline else _offline(body)))
+
+    async def tell(self, kind: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        """Record something new; returns its receipt."""
+        raw = self.event(kind, self.context.ids("hook"), self.at, metadata)
+        return await self.take(await self.context.intake.event(self.caller, raw))
+
+    async def take(self, event: Incoming) -> dict[str, Any]:
+        receipt: dict[str, Any] = msgspec.json.decode((await self.context.intake.answer(event)).content)
+        return receipt
+
+    async def is_first(self, kind: str, what: str, at: str, metadata: Mapping[str, Any]) -> bool:
+        """Whether this call of the host is the one that takes what can be taken once; also when it says so
+        again."""
+        raw = self.event(kind, bounded(f"{kind}:{what}"), at, {"hostCallId": self.call_id, **metadata})
+        try:
+            await self.context.intake.answer(await self.context.intake.event(self.caller, raw))
+        except EventRefused as refused:
+            if refused.code != "event_id_conflict":
+                raise
+            return False
+        return True
+
+    async def look(self, function: Any, *arguments: Any) -> Any:
+        """The result of a reading function of `store/hook_calls.py`."""
+        return await self.context.reads.read(self.caller, function, *arguments)
+
+
+def _offline(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {"metadata": {**body["metadata"], "decidedOffline": True}}
+
+
+async def answer_hook(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /v1/hooks/:host"""
+    if values.path["host"] not in NAMES:
+        raise not_found("agent host", values.path["host"])
+    found = host(values.path["host"])
+    try:
+        report = found.read(values.body)
+    except Unreadable as unreadable:
+        return _reply(found, "", Verdict(UNDECIDED, wording.unreadable(str(unreadable))))
+    if report.kind == OTHER:
+        return _reply(found, report.event, Verdict(RECORDED))
+    if report.tool == PROBE:
+        return _reply(found, report.event, Verdict(BLOCKED, wording.PROBED))
+    asked = Asked(
+        caller,
+        context,
+        found,
+        report,
+        agent_id=values.query.get("agentId") or caller.agent_id or found.name,
+        call_id=report.call_id
+        or (TWIN if report.twin else "") + (values.query.get("callId") or context.ids("call")),
+        at=values.query.get("at") or iso(context.clock()),
+        offline=values.query["decidedOffline"],
+    )
+    if report.kind != CALL:
+        await (_prompt(asked) if report.kind == PROMPT else _result(asked))
+        return _reply(found, report.event, Verdict(RECORDED))
+    try:
+        verdict = await _decide(asked, asyncio.get_running_loop().time() + values.query["wait"])
+    except Exception as error:
+        known = as_api_error(error)
+        if known is None:
+            raise
+        await context.refusals.note(caller, known, "POST /v1/hooks/:host")
+        verdict = _not_decided(known)
+    return _reply(found, report.event, verdict)
+
+
+def _reply(found: Host, event: str, verdict: Verdict) -> Reply:
+    goes_ahead = verdict.outcome in (ALLOWED, RECORDED)
+    body = found.allow(event) if goes_ahead else found.deny(event, verdict.text)
+    return Reply(body, headers={OUTCOME: verdict.outcome})
+
+
+def _not_decided(error: ApiError) -> Verdict:
+    if error.status >= 500 or error.status == 429:
+        return Verdict(UNDECIDED, wording.undecided(error.detail))
+    return Verdict(BLOCKED, wording.not_taken(error.detail))
+
+
+# What is told -------------------------------------------------------------------------------------
+
+
+async def _prompt(asked: Asked) -> None:
+    """What the user wrote: the first is the run's task."""
+    report = asked.report
+    if await asked.look(hook_calls.has_task, asked.caller, report.run_id):
+        await asked.tell(SAID, {"message": report.text})
+    else:
+        await asked.tell("run.started", {"task": report.text, "model": report.model})
+
+
+async def _result(asked: Asked) -> None:
+    """What became of a call: the one of that name, else the oldest one like it whose outcome is not known."""
+    report, context = asked.report, asked.context
+    named = await asked.look(
+        hook_calls.find_call, context.id_index, asked.caller, report.run_id, asked.call_id
+    )
+    call_id = asked.call_id
+    if named is None or named.is_completed:
+        digest = payload_digest(report.tool, report.payload)
+        alike = await asked.look(hook_calls.calls_like, context.id_index, asked.caller, report.run_id, digest)
+        open_calls = [each for each in alike if each.status == "allowed" and not each.is_completed]
+        call_id = open_calls[-1].tool_call_id if open_calls else call_id
+    kind = "tool.failed" if report.failed else "tool.completed"
+    await asked.tell(kind, {"toolCallId": call_id, "toolName": report.tool, "outputPayload": report.output})
+
+
+# What is decided ----------------------------------------------------------------------------------
+
+
+async def _decide(asked: Asked, deadline: float) -> Verdict:
+    event = await asked.context.intake.event(asked.caller, _called(asked, asked.call_id))
+    if asked.offline:
+        await asked.take(event)
+        return Verdict(RECORDED)
+    if asked.report.twin and (twin := await _twin(asked)) is not None:
+        return await _outcome(asked, twin, deadline)
+    alike: list[hook_calls.HostCall] = await asked.look(
+        hook_calls.calls_like,
+        asked.context.id_index,
+        asked.caller,
+        asked.report.run_id,
+        event.digest,
+    )
+    for call in alike:
+        if call.approval_id is None:
+            continue
+        verdict = await _approval(asked, call.approval_id, deadline)
+        if verdict is not None:
+            return verdict
+    if any(call.tool_call_id == asked.call_id and call.approval_id for call in alike):
+        # The approval of this very call went to another one like it: that one is spent.
+        raw = _called(asked, asked.context.ids("call"))
+        event = await asked.context.intake.event(asked.caller, raw)
+    receipt = await asked.take(event)
+    if receipt["toolCallStatus"] == "awaiting_approval":
+        verdict = await _approval(asked, receipt["approvalId"], deadline)
+        return verdict or Verdict(UNDECIDED, wording.undecided("another call took the approval of this one"))
+    return _final(receipt["toolCallStatus"], receipt)
+
+
+def _called(asked: Asked, call_id: str) -> bytes:
+    report = asked.report
+    metadata = {"toolCallId": call_id, "toolName": report.tool, "inputPayload": report.payload}
+    return asked.event("tool.called", asked.context.ids("hook"), asked.at, metadata)
+
+
+def _final(status: str, said: Mapping[str, Any]) -> Verdict:
+    if status == "allowed":
+        return Verdict(ALLOWED)
+    return Verdict(BLOCKED, said.get("agentMessage") or said.get("reason") or "refused")
+
+
+async def _approval(asked: Asked, approval_id: str, deadline: float) -> Verdict | None:
+    """What an approval comes to until the deadline; None when its answer went to another call."""
+    left = max(0, int(deadline - asyncio.get_running_loop().time()))
+    values = Values(path={"id": approval_id}, query={"wait": left})
+    said = (await approvals.get_approval(asked.caller, values, asked.context)).body
+    if said["status"] == "pending":
+        return Verdict(WAITING, wording.waiting(approval_id, said.get("agentMessage", "")))
+    if "halted" not in said:
+        metadata = {"approvalId": approval_id}
+        if not await asked.is_first(HANDED_OUT, approval_id, said["resolvedAt"], metadata):
+            return None
+    return _final("allowed" if said["status"] == "approved" else "blocked", said)
+
+
+async def _twin(asked: Asked) -> hook_calls.HostCall | None:
+    """The call that the host asks of a second time: the newest of its tool with the same member, asked by its
+    own name a moment ago, and not asked of twice before."""
+    report, context = asked.report, asked.context
+    recent: list[hook_calls.HostCall] = await asked.look(
+        hook_calls.calls_of_tool, context.id_index, asked.caller, report.run_id, report.tool
+    )
+    for call in recent:
+        is_same = (
+            call.payload == report.payload
+            if report.twin == "*"
+            else call.payload.get(report.twin) == report.payload[report.twin]
+        )
+        if call.tool_call_id.startswith(TWIN) or not is_same:
+            continue
+        if context.clock() - seconds(call.decided_at) > TWIN_SECONDS:
+            continue
+        what = f"{report.run_id}:{call.tool_call_id}"
+        if await asked.is_first(ASKED_TWICE, what, call.decided_at, {"askedFor": call.tool_call_id}):
+            return call
+    return None
+
+
+async def _outcome(asked: Asked, call: hook_calls.HostCall, deadline: float) -> Verdict:
+    """What was decided of a call that is asked of a second time. Its approval was handed out to the first."""
+    if call.status == "allowed":
+        return Verdict(ALLOWED)
+    if call.status == "awaiting_approval" and call.approval_id is not None:
+        verdict = await _approval(asked, call.approval_id, deadline)
+        if verdict is not None:
+            return verdict
+    return Verdict(BLOCKED, wording.undecided("the same call was refused a moment ago"))
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/hooks/:host",
+        AGENT,
+        answer_hook,
+        "Answer the hook of an agent host",
+        "events",
+        body="hook-input",
+        reply="hook-answer",
+        description="`host` is `claude-code`, `codex`, `cursor`, `gemini-cli` or `copilot`; body and answer"
+        " are what that host sends its hooks and expects of them. A denial is a 200, also when nothing could"
+        " be decided: the header `Governance-Outcome` tells them apart. A call that waits for a person is"
+        " found again by its run, tool and payload until its outcome was handed out once.",
+        headers=(OUTCOME,),
+        errors=("event_id_conflict", "tool_call_conflict", "run_conflict"),
+        query=(
+            WAIT,
+            Query(
+                "agentId", {"type": "string", "minLength": 1, "maxLength": 200}, "The agent; the host's name."
+            ),
+            Query(
+                "callId",
+                {"type": "string", "minLength": 1, "maxLength": 200},
+                "A name of the call where the host gives it none, the same when the request is repeated.",
+            ),
+            Query("at", {"type": "string", "maxLength": 64}, "When it happened, if not just now (ISO 8601)."),
+            Query(
+                "decidedOffline",
+                {"type": "boolean", "default": False},
+                "The call went ahead while the service was away; it is recorded.",
+            ),
+        ),
+    ),
+)

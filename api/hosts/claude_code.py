@@ -1,0 +1,57 @@
+"""Claude Code: command and http hooks in its `settings.json`.
+
+Seen in the package `@anthropic-ai/claude-code` 2.1.330 and in its documentation of hooks. A hook that fails,
+is killed at its time-out or answers nonsense lets the call through, except with `onFailure: "block"`, which
+versions before 2.1.295 do not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from api.hosts import claude_shape
+from api.hosts.report import PROBE, Entries, Host, Report
+
+LIFECYCLE: Final = frozenset(
+    (
+        "SessionStart",
+        "SessionEnd",
+        "Setup",
+        "Stop",
+        "StopFailure",
+        "SubagentStart",
+        "SubagentStop",
+        "Notification",
+        "PreCompact",
+        "PostCompact",
+    )
+)
+
+
+def read(said: Mapping[str, Any]) -> Report:
+    return claude_shape.read(said, LIFECYCLE)
+
+
+HOST: Final = Host(
+    name="claude-code",
+    title="Claude Code",
+    read=read,
+    allow=claude_shape.allow,
+    deny=claude_shape.deny,
+    probe=claude_shape.probe("governance-doctor", PROBE),
+    default_timeout=600,
+    entries=Entries(
+        user=".claude/settings.json",
+        project=".claude/settings.json",
+        decides={"PreToolUse": {"type": "command", "onFailure": "block"}},
+        reports={
+            "PostToolUse": {"type": "command"},
+            "PostToolUseFailure": {"type": "command"},
+            "UserPromptSubmit": {"type": "command"},
+        },
+        http=True,
+        home="CLAUDE_CONFIG_DIR",
+        notes=("needs Claude Code 2.1.295 or newer: older ones do not know `onFailure`",),
+    ),
+)

@@ -1,0 +1,82 @@
+"""The shape of Claude Code's hooks, which Codex and others have taken over: reading what is common to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from api.hosts.report import (
+    CALL,
+    OTHER,
+    PROMPT,
+    RESULT,
+    Report,
+    Unreadable,
+    identifier,
+    optional,
+    payload_of,
+    text_of,
+)
+
+
+def read(said: Mapping[str, Any], lifecycle: frozenset[str]) -> Report:
+    """The report of an input; `lifecycle` are events that are no business of ours."""
+    event = optional(said, "hook_event_name")
+    model = optional(said, "model") or None
+    match event:
+        case "PreToolUse":
+            return Report(
+                CALL,
+                event,
+                identifier(said, "session_id"),
+                optional(said, "tool_use_id"),
+                identifier(said, "tool_name"),
+                payload_of(said, "tool_input"),
+                model=model,
+            )
+        case "PostToolUse" | "PostToolUseFailure":
+            failed = event == "PostToolUseFailure"
+            return Report(
+                RESULT,
+                event,
+                identifier(said, "session_id"),
+                optional(said, "tool_use_id"),
+                identifier(said, "tool_name"),
+                payload_of(said, "tool_input"),
+                output=said.get("error" if failed else "tool_response"),
+                failed=failed,
+            )
+        case "UserPromptSubmit":
+            run_id = identifier(said, "session_id")
+            return Report(PROMPT, event, run_id, text=text_of(said, "prompt"), model=model)
+    if event in lifecycle:
+        return Report(OTHER, event)
+    raise Unreadable(f"`hook_event_name` is `{event[:60]}`, which is not understood here")
+
+
+def allow(event: str) -> dict[str, Any]:
+    """No word: the host's own permissions still hold, which an allowance of ours must not loosen."""
+    return {}
+
+
+def deny(event: str, text: str) -> dict[str, Any]:
+    return {
+        "hookSpecificOutput": {
+            "hookEventName": "PreToolUse",
+            "permissionDecision": "deny",
+            "permissionDecisionReason": text,
+        }
+    }
+
+
+def probe(session: str, tool: str) -> dict[str, Any]:
+    return {
+        "session_id": session,
+        "transcript_path": "/dev/null",
+        "cwd": "/",
+        "hook_event_name": "PreToolUse",
+        "permission_mode": "default",
+        "tool_name": tool,
+        "tool_input": {},
+        "tool_use_id": "probe",
+    }

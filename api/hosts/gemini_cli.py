@@ -1,0 +1,97 @@
+"""Gemini CLI: command hooks in its `settings.json`.
+
+Seen in the package `@google/gemini-cli` 0.61.0: its documentation of hooks and the runner itself. Time-outs
+are milliseconds and let the call through. JSON on the output counts whatever the exit code; exit code 2
+without a word lets the call through, so a text is always written. Calls have no id of their own. The
+environment is cleansed of what looks like a secret, so the key comes from a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from api.hosts.report import (
+    CALL,
+    OTHER,
+    PROBE,
+    PROMPT,
+    RESULT,
+    Entries,
+    Host,
+    Report,
+    Unreadable,
+    identifier,
+    optional,
+    payload_of,
+    text_of,
+)
+
+LIFECYCLE: Final = frozenset(
+    (
+        "SessionStart",
+        "SessionEnd",
+        "AfterAgent",
+        "AfterModel",
+        "BeforeModel",
+        "BeforeToolSelection",
+        "Notification",
+        "PreCompress",
+    )
+)
+
+
+def read(said: Mapping[str, Any]) -> Report:
+    event = optional(said, "hook_event_name")
+    if event in LIFECYCLE:
+        return Report(OTHER, event)
+    run_id = identifier(said, "session_id")
+    match event:
+        case "BeforeTool":
+            payload = payload_of(said, "tool_input")
+            return Report(CALL, event, run_id, "", identifier(said, "tool_name"), payload)
+        case "AfterTool":
+            response = said.get("tool_response")
+            failed = isinstance(response, Mapping) and bool(response.get("error"))
+            payload = payload_of(said, "tool_input")
+            return Report(RESULT, event, run_id, "", identifier(said, "tool_name"), payload, response, failed)
+        case "BeforeAgent":
+            return Report(PROMPT, event, run_id, text=text_of(said, "prompt"))
+    raise Unreadable(f"`hook_event_name` is `{event[:60]}`, which is not understood here")
+
+
+def allow(event: str) -> dict[str, Any]:
+    return {}
+
+
+def deny(event: str, text: str) -> dict[str, Any]:
+    return {"decision": "deny", "reason": text}
+
+
+HOST: Final = Host(
+    name="gemini-cli",
+    title="Gemini CLI",
+    read=read,
+    allow=allow,
+    deny=deny,
+    probe={
+        "session_id": "governance-doctor",
+        "transcript_path": "/dev/null",
+        "cwd": "/",
+        "hook_event_name": "BeforeTool",
+        "timestamp": "2026-01-31T09:30:00Z",
+        "tool_name": PROBE,
+        "tool_input": {},
+    },
+    default_timeout=60,
+    entries=Entries(
+        user=".gemini/settings.json",
+        project=".gemini/settings.json",
+        decides={"BeforeTool": {"type": "command", "name": "governance"}},
+        reports={
+            "AfterTool": {"type": "command", "name": "governance"},
+            "BeforeAgent": {"type": "command", "name": "governance"},
+        },
+        timeout_unit=1_000,
+    ),
+)

@@ -1,0 +1,125 @@
+"""What an agent host tells its hook, whichever host it is, and what a host is to us.
+
+A file per host says how its input reads and what its answer looks like; nothing here knows one of them. The
+room is the standard library alone: the hook is started anew for each tool call of an agent, so it must start
+quickly, and it runs where nothing of the service is installed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
+
+MOST_OF_ID: Final = 200
+"""Characters that the service allows an id or the name of a tool."""
+PROBE: Final = "governance.probe"
+"""A tool that no host has: a call of it is always denied, which `governance doctor` asks for."""
+
+CALL, RESULT, PROMPT, OTHER = "call", "result", "prompt", "other"
+
+
+class Unreadable(Exception):
+    """The input is not what the host documents; says which member is wrong."""
+
+
+class Report(NamedTuple):
+    """One input of a hook. `call_id` is the host's name of the call, empty where it has none.
+
+    `twin` names a member of the payload: the host asks a second time, in other words, of a call that it has
+    asked of before, and the member has the same value in both.
+    """
+
+    kind: str
+    event: str
+    run_id: str = ""
+    call_id: str = ""
+    tool: str = ""
+    payload: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    output: Any = None
+    failed: bool = False
+    text: str = ""
+    model: str | None = None
+    twin: str = ""
+
+
+class Entries(NamedTuple):
+    """What the installer writes into a host's settings: for each event, members of its one entry beside the
+    command. `timeout_unit` is how many of the host's units a second has."""
+
+    user: str
+    project: str
+    decides: Mapping[str, Mapping[str, Any]]
+    reports: Mapping[str, Mapping[str, Any]]
+    nested: bool = True
+    """The entry is a group with a list `hooks` in it."""
+    command: str = "command"
+    timeout: str = "timeout"
+    timeout_unit: int = 1
+    version: int | None = None
+    http: bool = False
+    home: str = ""
+    """An environment variable that names the folder in which `user` lies, without its first part."""
+    notes: tuple[str, ...] = ()
+
+
+class Host(NamedTuple):
+    """An agent host. `read` turns its input into a report, `allow` and `deny` an outcome into its answer."""
+
+    name: str
+    title: str
+    read: Callable[[Mapping[str, Any]], Report]
+    allow: Callable[[str], dict[str, Any]]
+    deny: Callable[[str, str], dict[str, Any]]
+    probe: dict[str, Any]
+    default_timeout: int
+    """Seconds after which the host goes on without its hook, where the settings say nothing."""
+    entries: Entries
+
+
+def identifier(said: Mapping[str, Any], *names: str) -> str:
+    """The first of the members that is a text, short enough for an id; raises Unreadable."""
+    for name in names:
+        value = said.get(name)
+        if isinstance(value, str) and value:
+            return bounded(value)
+    raise Unreadable(f"`{names[0]}` is missing")
+
+
+def bounded(text: str) -> str:
+    """An id as it is, or its digest where it is too long for one."""
+    return text if len(text) <= MOST_OF_ID else "sha256:" + sha256(text.encode()).hexdigest()
+
+
+def optional(said: Mapping[str, Any], name: str) -> str:
+    value = said.get(name)
+    return bounded(value) if isinstance(value, str) else ""
+
+
+def text_of(said: Mapping[str, Any], name: str) -> str:
+    value = said.get(name)
+    if not isinstance(value, str):
+        raise Unreadable(f"`{name}` must be a text")
+    return value
+
+
+def payload_of(said: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The arguments of a call: an object, maybe written as JSON in a text; what is neither stands under
+    `input`."""
+    if name not in said:
+        raise Unreadable(f"`{name}` is missing")
+    value = said[name]
+    if isinstance(value, str):
+        value = parsed(value)
+    if value is None:
+        return {}
+    return value if isinstance(value, dict) else {"input": value}
+
+
+def parsed(text: str) -> Any:
+    """A value that some hosts write as JSON in a text, or the text itself."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

@@ -1,0 +1,89 @@
+"""Calls of a run by what they ask for: agent hosts ask again in a new call, or do not name calls at all.
+
+Reads only. A call is the same as another one when tool, payload and verified principal are: that is what the
+digest of its row says.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from peewee import JOIN
+
+from api.caller import Caller
+from api.database.id_index import IdIndex
+from api.database.models import CallTable, Event, Run
+from api.store.approvals import input_payload, is_own
+
+MOST: Final = 5
+"""The newest of them that are looked at."""
+
+
+class HostCall(msgspec.Struct, frozen=True):
+    tool_call_id: str
+    status: str
+    approval_id: str | None
+    decided_at: str
+    is_completed: bool
+    payload: dict[str, Any] = {}
+
+
+def _run(caller: Caller, run_id: str) -> Run | None:
+    row = Run.get_or_none((Run.organisation_id == caller.organisation_id) & (Run.run_id == run_id))
+    return row if row is not None and is_own(caller, row.key_id, row.agent_id) else None
+
+
+def has_task(caller: Caller, run_id: str) -> bool:
+    """Whether the run is known and has been told its task."""
+    row = _run(caller, run_id)
+    return row is not None and row.task is not None
+
+
+def calls_like(id_index: IdIndex, caller: Caller, run_id: str, digest: str) -> list[HostCall]:
+    """The newest calls of the caller's run whose digest begins so, newest first."""
+    return _newest(id_index, caller, run_id, CallTable.payload_digest.startswith(digest))
+
+
+def calls_of_tool(id_index: IdIndex, caller: Caller, run_id: str, tool_name: str) -> list[HostCall]:
+    """The newest calls of a tool, newest first, with their payloads."""
+    return _newest(id_index, caller, run_id, CallTable.tool_name == tool_name, payloads=True)
+
+
+def find_call(id_index: IdIndex, caller: Caller, run_id: str, tool_call_id: str) -> HostCall | None:
+    return next(iter(_newest(id_index, caller, run_id, CallTable.tool_call_id == tool_call_id)), None)
+
+
+def _newest(
+    id_index: IdIndex, caller: Caller, run_id: str, chosen: Any, *, payloads: bool = False
+) -> list[HostCall]:
+    run = _run(caller, run_id)
+    if run is None:
+        return []
+    columns = [
+        CallTable.tool_call_id,
+        CallTable.status,
+        CallTable.approval_id,
+        CallTable.decided_at,
+        CallTable.completed_at,
+    ]
+    query: Any = CallTable.select(*columns)
+    if payloads:
+        query = CallTable.select(*columns, Event.body).join(
+            Event, JOIN.LEFT_OUTER, on=(Event.event_no == CallTable.event_no)
+        )
+    rows = (
+        query.where(id_index.calls_of([run.run_no]) & chosen)
+        .order_by(CallTable.decided_at.desc(), CallTable.call_no.desc())
+        .limit(MOST)
+        .tuples()
+    )
+    return [
+        HostCall(name, status, approval_id, decided_at, completed_at is not None, _payload(*body))
+        for name, status, approval_id, decided_at, completed_at, *body in rows
+    ]
+
+
+def _payload(body: bytes | None = None) -> dict[str, Any]:
+    raw = input_payload(body)
+    return msgspec.json.decode(raw) if raw is not None else {}
