@@ -83,6 +83,12 @@ TABLE: tuple[Setting, ...] = (
         address,
     ),
     Setting(
+        "GOVERNANCE_PUBLIC_URL",
+        "",
+        "address by which others reach the API, as its answers name it; empty: that of the web front end",
+        address,
+    ),
+    Setting(
         "GOVERNANCE_TRUSTED_PROXIES",
         "",
         "comma-separated addresses or networks of proxies whose `X-Forwarded-For` is believed; empty: none",
@@ -203,6 +209,7 @@ class Settings:
     policies_dir: Path
     database_url: str = field(repr=False)
     frontend_url: str
+    public_url: str
     trusted_proxies: tuple[str, ...]
     jwt_secret: str = field(repr=False)
     jwt_secret_before: str = field(repr=False)
@@ -252,6 +259,10 @@ class Settings:
     @property
     def frontend(self) -> str:
         return self.frontend_url or self.base_url
+
+    @property
+    def public(self) -> str:
+        return self.public_url or self.frontend
 
     @property
     def frontend_origin(self) -> str | None:

@@ -40,6 +40,7 @@ TAGS = {
     "presets": "Ready-made policies and packs of them.",
     "tools": "What the service knows of tools.",
     "approvals": "Calls that wait for a person.",
+    "authzen": "The OpenID Authorization API 1.0, over the same decisions.",
     "runs": "What agents did.",
     "webhooks": "Telling other systems.",
     "accounts": "People and API keys.",

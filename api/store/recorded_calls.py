@@ -12,6 +12,7 @@ import msgspec
 from api import clock
 from api.database.connection import Database, marks
 from api.database.lanes.lease import spans
+from api.database.models import Approval, CallTable
 from api.store.call_facts import FLOW, facts_of_run, refers, whole
 from api.store.run_values import values_of
 from engine.analysis.backtest import Recorded
@@ -141,3 +142,16 @@ def is_over(store: Database, policy: Policy, call: ToolCall, now: float) -> bool
         )
     )[0][0]
     return over_limit(limit, count)
+
+
+def digest_of(organisation_id: str, approval_id: str) -> str | None:
+    """What an approval is bound to: the digest of its call's tool and payload, and on whose behalf; None when
+    there is no such approval."""
+    found = (
+        CallTable.select(CallTable.payload_digest)
+        .join(Approval, on=(Approval.call_no == CallTable.call_no))
+        .where((Approval.approval_id == approval_id) & (Approval.organisation_id == organisation_id))
+        .tuples()
+        .first()
+    )
+    return None if found is None else str(found[0])

@@ -19,7 +19,7 @@ def test_defaults() -> None:
     assert settings.data_dir == Path("data")
     assert settings.policies_dir == Path("policies.d")
     assert settings.database == "sqlite:///data/governance.sqlite"
-    assert settings.frontend == settings.base_url == "http://127.0.0.1:8700"
+    assert settings.public == settings.frontend == settings.base_url == "http://127.0.0.1:8700"
     assert settings.token_seconds == 43200
     assert settings.max_body_bytes == 1048576
     assert not settings.production
@@ -34,6 +34,12 @@ def test_the_table_and_the_settings_are_the_same() -> None:
 def test_flags_go_before_the_environment() -> None:
     settings = load({"GOVERNANCE_PORT": "1000", "GOVERNANCE_HOST": "10.0.0.1"}, port="2000", host=None)
     assert (settings.port, settings.host) == (2000, "10.0.0.1")
+
+
+def test_the_public_address_follows_the_front_end() -> None:
+    front = {"GOVERNANCE_FRONTEND_URL": "https://console.example/"}
+    assert load(front).public == "https://console.example"
+    assert load({**front, "GOVERNANCE_PUBLIC_URL": "https://api.example/"}).public == "https://api.example"
 
 
 def test_proxies_are_addresses_and_networks() -> None:
@@ -74,6 +80,7 @@ def test_an_empty_variable_is_the_default() -> None:
         ),
         ("GIT", "push", "GOVERNANCE_GIT is `push`: write one of `off`, `commit`"),
         ("FRONTEND_URL", "example.com", "write an http or https address"),
+        ("PUBLIC_URL", "example.com", "write an http or https address"),
         ("FRONTEND_URL", "javascript:alert(1)", "write an http or https address"),
         ("WEBHOOK_ALLOW", "example.com", "`example.com` is not `host:port`"),
         ("TRUSTED_PROXIES", "10.0.0.1,*", "`*` is not an address such as `10.0.0.7`"),

@@ -36,7 +36,15 @@ EVENT = {
     "eventType": "tool.called",
     "metadata": {"toolCallId": "call-1", "toolName": "wire", "inputPayload": {"amount": 1}},
 }
+EVALUATION = {
+    "subject": {"type": "agent", "id": "mailer"},
+    "action": {"name": "wire", "properties": {"amount": 1}},
+    "resource": {"type": "account", "id": "acc-1"},
+}
 SAMPLES: Mapping[str, Mapping[str, Any]] = {
+    "access-evaluation": EVALUATION,
+    "access-evaluations": {**EVALUATION, "evaluations": [{}, {"action": {"name": "look"}}]},
+    "access-request": {**EVALUATION, "denial": {"evaluation_id": "apr_unknown"}},
     "api-key-create": {"name": "deployment"},
     "backtest": {"policy": POLICY},
     "event": EVENT,
@@ -74,6 +82,15 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
     "webhook-update": {"enabled": False},
 }
 """Body schema -> a body that the schema accepts."""
+
+AUTHZEN = "/access/"
+"""Routes of another specification: what is wrong with a body is 400, and what it does not know is ignored."""
+
+
+def refusal(route: Route) -> str:
+    """The code by which a route says what is wrong with a body."""
+    return "invalid_request" if route.path.startswith(AUTHZEN) else "validation_failed"
+
 
 WITH_BODY = [route for route in ROUTES if route.body is not None]
 JSON = ("Content-Type", "application/json")

@@ -1,0 +1,331 @@
+"""AuthZEN: the OpenID Authorization API 1.0 and its profile for access requests, over the decision on events.
+
+An evaluation is a `tool.called` event in other words (`ingestion/authzen.py`): it is decided, recorded and
+answered on the same path. An approval is asked for by the evaluation itself, so an access request that refers
+to such a denial only learns the state of what waits, and the approval is bound to tool and payload like any
+other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from api import clock
+from api.caller import Caller
+from api.context import Context
+from api.handlers.approvals import get_approval
+from api.http import bodies
+from api.http.exchange import Reply, Values
+from api.http.problems import ApiError, as_api_error
+from api.http.route import AGENT, ANYONE, WAIT, Route
+from api.ingestion.authzen import (
+    Evaluation,
+    Place,
+    agent_of,
+    bad_request,
+    each_of,
+    event_of_evaluation,
+    payload_of,
+    place_of,
+    tool_of,
+)
+from api.ingestion.event import Answer, Incoming, payload_digest
+from api.store import approvals, recorded_calls
+
+DAY: Final = 86_400
+"""Seconds that a PEP may refer to a denial without an end of its own, and to an approval."""
+POLL: Final = 5
+"""Seconds after which a PEP may ask again."""
+
+EVALUATION: Final = "/access/v1/evaluation"
+EVALUATIONS: Final = "/access/v1/evaluations"
+REQUESTS: Final = "/access/v1/requests"
+CAPABILITY: Final = "urn:openid:authzen:capability:access-request"
+
+_STATES: Final = {"rejected": "denied"}
+"""Status of an approval to that of a task, where they differ."""
+_STOPS: Final = {"deny_on_first_deny": False, "permit_on_first_permit": True}
+
+_decode = msgspec.json.decode
+
+
+# The three endpoints that decide ------------------------------------------------------------------
+
+
+async def evaluate_access(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /access/v1/evaluation"""
+    body = await _body("access-evaluation", caller, values, context)
+    return _reply(await _evaluated(body, caller, values, context), values)
+
+
+async def evaluate_accesses(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /access/v1/evaluations; without `evaluations` it is a single one."""
+    body = await _body("access-evaluations", caller, values, context)
+    listed = body.get("evaluations")
+    if not listed:
+        with bad_request():
+            bodies.validate("access-evaluation", body)
+        return _reply(await _evaluated(body, caller, values, context), values)
+    single = each_of(body)
+    stop = _STOPS.get(body.get("options", {}).get("evaluations_semantic"))
+    found: list[dict[str, Any]] = []
+    if stop is None:
+        work = [_one_of_many(each, n, caller, values, context) for n, each in enumerate(single, 1)]
+        found = await asyncio.gather(*work)
+    else:
+        for number, each in enumerate(single, 1):
+            found.append(await _one_of_many(each, number, caller, values, context))
+            if found[-1]["decision"] is stop:
+                break
+    return _reply({"evaluations": found}, values)
+
+
+async def request_access(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /access/v1/requests: the state of what an evaluation has asked for already."""
+    body = await _body("access-request", caller, values, context)
+    approval_id = body["denial"]["evaluation_id"]
+    if not await _is_bound(approval_id, body, caller, context):
+        raise ApiError(
+            "conflict",
+            "`denial.evaluation_id` is of no denial of this subject, action and resource that waits for a"
+            " person; send all of them as they were evaluated",
+        )
+    asked = Values(path={"id": approval_id}, query={"wait": 0}, headers=values.headers)
+    reply = await get_approval(caller, asked, context)
+    task = _task(reply.body, context)
+    return _reply(task, values, 202, {"Location": task["task"]["status_endpoint"]})
+
+
+async def get_access_request(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /access/v1/requests/:id; with `wait`, answers when it is no longer pending, or after the wait."""
+    reply = await get_approval(caller, values, context)
+    task = _task(reply.body, context)
+    pending = task["task"]["status"] == "pending"
+    return _reply(task, values, headers={"Retry-After": str(POLL)} if pending else {})
+
+
+async def authzen_configuration(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /.well-known/authzen-configuration"""
+    base = context.settings.public
+    return Reply(
+        {
+            "policy_decision_point": base,
+            "access_evaluation_endpoint": base + EVALUATION,
+            "access_evaluations_endpoint": base + EVALUATIONS,
+            "access_request_endpoint": base + REQUESTS,
+            "capabilities": [CAPABILITY],
+        }
+    )
+
+
+# Bodies -------------------------------------------------------------------------------------------
+
+
+async def _body(schema: str, caller: Caller, values: Values, context: Context) -> dict[str, Any]:
+    work = partial(_checked, schema, values.body)
+    if not context.intake.is_dear(caller.key_id, len(values.body)):
+        return work()
+    return await context.intake.turns.run(caller.key_id, work, size=len(values.body))
+
+
+def _checked(schema: str, raw: bytes) -> dict[str, Any]:
+    with bad_request():
+        value: dict[str, Any] = bodies.decode_unique(raw)
+        bodies.validate(schema, value)
+    return value
+
+
+async def _event(
+    evaluation: Evaluation, number: int, caller: Caller, values: Values, context: Context
+) -> Incoming:
+    """The event of the `number`th of many evaluations (0: of a single one); of the call of an approval, if it
+    refers to one."""
+    place = await _approved(evaluation, caller, context)
+    if place is None:
+        sent = values.headers.get("x-request-id")
+        place = place_of(evaluation, number, caller, sent, context.ids("call"))
+    at = clock.iso(context.clock())
+    with bad_request():
+        raw = event_of_evaluation(evaluation, place, caller, context.ids("evl"), at)
+        return await context.intake.event(caller, raw)
+
+
+async def _approved(evaluation: Evaluation, caller: Caller, context: Context) -> Place | None:
+    """Run and tool call of the approval that an evaluation refers to; None when it is not of this call, and
+    then nothing follows from it."""
+    approval_id = evaluation.get("context", {}).get("approval", {}).get("id")
+    if approval_id is None or not await _is_bound(approval_id, evaluation, caller, context):
+        return None
+    found = await context.reads.read(caller, approvals.find_approval, caller, approval_id)
+    if found is None or found["agentId"] != agent_of(evaluation, caller):
+        return None
+    return found["runId"], found["toolCallId"]
+
+
+async def _is_bound(approval_id: str, evaluation: Evaluation, caller: Caller, context: Context) -> bool:
+    """Whether an approval was asked for this tool and payload."""
+    organisation_id = caller.organisation_id
+    digest = await context.reads.read(caller, recorded_calls.digest_of, organisation_id, approval_id)
+    asked = payload_digest(tool_of(evaluation), payload_of(evaluation))
+    return digest is not None and digest.partition(":")[0] == asked
+
+
+# Answers ------------------------------------------------------------------------------------------
+
+
+async def _evaluated(
+    evaluation: Evaluation, caller: Caller, values: Values, context: Context, number: int = 0
+) -> dict[str, Any]:
+    event = await _event(evaluation, number, caller, values, context)
+    answer = await context.intake.answer(event)
+    return await _decision(answer, event, caller, context)
+
+
+async def _one_of_many(
+    evaluation: Evaluation, number: int, caller: Caller, values: Values, context: Context
+) -> dict[str, Any]:
+    """INVARIANT: one that fails is a denial, and spoils no other."""
+    try:
+        return await _evaluated(evaluation, caller, values, context, number)
+    except Exception as error:
+        known = as_api_error(error)
+        if known is None:
+            raise
+        await context.refusals.note(caller, known, f"POST {EVALUATIONS}")
+        shown = {"status": known.status, "code": known.code, "message": known.detail}
+        return {"decision": False, "context": {"error": shown}}
+
+
+async def _decision(answer: Answer, event: Incoming, caller: Caller, context: Context) -> dict[str, Any]:
+    said = _decode(answer.content)
+    allowed, approval_id = said["toolCallStatus"] == "allowed", said.get("approvalId")
+    told: dict[str, Any] = {
+        "evaluation_id": approval_id or said["auditId"],
+        "evaluated_at": said["decidedAt"],
+        "toolCallId": event.metadata["toolCallId"],
+        **{name: said[name] for name in _TOLD if name in said},
+    }
+    if allowed and approval_id is not None:
+        told["approval"] = {"id": approval_id}
+    elif said["toolCallStatus"] == "awaiting_approval":
+        approval = await context.reads.read(caller, approvals.find_approval, caller, approval_id)
+        told["access_request"] = {
+            "endpoint": context.settings.public + REQUESTS,
+            "expires_at": (approval and approval["expiresAt"]) or _a_day_after(said["decidedAt"]),
+        }
+    elif approval_id is not None:
+        told["next_action"] = "none"
+    return {"decision": allowed, "context": told}
+
+
+_TOLD: Final = (
+    *("reason", "agentMessage", "matchedPolicies", "policyRevision", "auditId", "runId", "approvalUrl"),
+)
+
+
+def _task(approval: dict[str, Any], context: Context) -> dict[str, Any]:
+    """The task handle of an approval, and its result once it is approved."""
+    approval_id, status = approval["approvalId"], approval["status"]
+    task = {
+        "id": approval_id,
+        "status": _STATES.get(status, status),
+        "status_endpoint": f"{context.settings.public}{REQUESTS}/{approval_id}",
+        "links": {"review": f"{context.settings.frontend}/approvals?approvalId={approval_id}"},
+    }
+    if approval["expiresAt"] is not None:
+        task["expires_at"] = approval["expiresAt"]
+    if status != "approved":
+        return {"task": task}
+    resolved = approval["resolvedAt"]
+    found = {"id": approval_id, "approved_at": resolved, "approved_until": _a_day_after(resolved)}
+    return {"task": task, "result": {"mode": "reevaluate", "approval": found}}
+
+
+def _a_day_after(moment: str) -> str:
+    return clock.iso(clock.seconds(moment) + DAY)
+
+
+def _reply(
+    body: dict[str, Any], values: Values, status: int = 200, headers: dict[str, str] | None = None
+) -> Reply:
+    """With the caller's own `X-Request-Id`, whatever characters it is of."""
+    sent = values.headers.get("x-request-id", "")
+    echoed = {"X-Request-Id": sent} if sent and sent.isascii() and sent.isprintable() else {}
+    return Reply(body, status, {**(headers or {}), **echoed})
+
+
+_MAPPED: Final = "The guide says which field becomes what policies see. "
+
+ROUTES = (
+    Route(
+        "POST",
+        EVALUATION,
+        AGENT,
+        evaluate_access,
+        "AuthZEN: may this subject do this?",
+        "authzen",
+        body="access-evaluation",
+        body_as_sent=True,
+        checks_key=True,
+        reply="access-decision",
+        errors=("invalid_request", "tool_call_conflict", "run_conflict", "conflict"),
+        description=_MAPPED + "A denial is 200 with `decision: false`; one that waits for a person has"
+        " `context.access_request`.",
+    ),
+    Route(
+        "POST",
+        EVALUATIONS,
+        AGENT,
+        evaluate_accesses,
+        "AuthZEN: several questions at once",
+        "authzen",
+        body="access-evaluations",
+        body_as_sent=True,
+        checks_key=True,
+        reply="access-decisions",
+        errors=("invalid_request", "tool_call_conflict", "run_conflict", "conflict"),
+        description=_MAPPED + "What fails is a denial with `context.error`, and spoils no other. Without"
+        " `evaluations` it is a single question, and so is the answer.",
+    ),
+    Route(
+        "POST",
+        REQUESTS,
+        AGENT,
+        request_access,
+        "AuthZEN: refer to a denial that waits for a person",
+        "authzen",
+        status=202,
+        body="access-request",
+        body_as_sent=True,
+        reply="access-task",
+        errors=("invalid_request", "conflict"),
+        description="The evaluation has asked already; this is its state.",
+        headers=("Location",),
+    ),
+    Route(
+        "GET",
+        f"{REQUESTS}/:id",
+        AGENT,
+        get_access_request,
+        "AuthZEN: what became of it",
+        "authzen",
+        reply="access-task",
+        errors=("conflict",),
+        query=(WAIT,),
+        description="Once it is approved, evaluate again with `result.approval` as `context.approval`.",
+        headers=("Retry-After",),
+    ),
+    Route(
+        "GET",
+        "/.well-known/authzen-configuration",
+        ANYONE,
+        authzen_configuration,
+        "AuthZEN: where its endpoints are",
+        "authzen",
+        reply="authzen-configuration",
+    ),
+)

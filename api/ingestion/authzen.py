@@ -1,0 +1,149 @@
+"""AuthZEN evaluations as events: what is said of subject, action, resource and context becomes what policies
+see. All but the API key and a user's token is asserted only.
+
+- `toolName` is the id of a resource of type `tool`, else the name of the action.
+- `inputPayload` holds the properties of the action, and those of a `tool`, or the whole `resource`.
+- `agentId` is that of `context.governance`, else the id of a subject of type `agent`, else the agent of the
+  API key, else the id of the subject. `agentContext` holds `subject`, `action` and the rest of `context`.
+- The run is the one named, else one for each key and agent; the call is the one named, else the same for the
+  same words under the same request id, else a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from api.caller import Caller
+from api.http import bodies
+from api.http.problems import ApiError
+from engine.canonical_json import canonical_json
+
+MOST_TOOL_NAME: Final = 200
+REQUIRED: Final = ("subject", "action", "resource")
+SAID: Final = (*REQUIRED, "context")
+_METADATA: Final = ("parentRunId", "actionHint", "reason", "toolAnnotations", "userToken")
+"""Members of `context.governance` that are metadata of the event."""
+
+Evaluation = dict[str, Any]
+Place = tuple[str, str]
+"""Run and tool call."""
+
+_encode = msgspec.json.encode
+
+
+@contextmanager
+def bad_request() -> Iterator[None]:
+    """What is wrong with a body is 400 there, as the specification asks."""
+    try:
+        yield
+    except ApiError as error:
+        if error.code != "validation_failed":
+            raise
+        raise ApiError("invalid_request", error.detail, errors=error.errors) from None
+
+
+def each_of(body: dict[str, Any]) -> list[Evaluation]:
+    """The evaluations of a body, each with what it has by default; raises 400 where one lacks something."""
+    defaults = {name: body[name] for name in SAID if name in body}
+    found = [defaults | each for each in body["evaluations"]]
+    for number, evaluation in enumerate(found):
+        for name in REQUIRED:
+            if name not in evaluation:
+                raise _wrong(
+                    f"/evaluations/{number}/{name}", f"`{name}` is required, here or for all evaluations"
+                )
+    return found
+
+
+def tool_of(evaluation: Evaluation) -> str:
+    """The name of the tool."""
+    resource = evaluation["resource"]
+    if resource["type"] != "tool":
+        return str(evaluation["action"]["name"])
+    if len(resource["id"]) > MOST_TOOL_NAME:
+        raise _wrong("/resource/id", f"the name of a tool has at most {MOST_TOOL_NAME} characters")
+    return str(resource["id"])
+
+
+def payload_of(evaluation: Evaluation) -> dict[str, Any]:
+    """INVARIANT: nothing of resource and action that policies could ask about is left out or hidden."""
+    resource = evaluation["resource"]
+    given = evaluation["action"].get("properties", {})
+    other = resource.get("properties", {}) if resource["type"] == "tool" else {"resource": resource}
+    for name in sorted(given.keys() & other.keys()):
+        raise _wrong(
+            f"/action/properties/{bodies.escape(name[:60])}",
+            f"`{name[:60]}` is said of the resource, too; one would hide the other: use another name",
+        )
+    return {**other, **given}
+
+
+def agent_of(evaluation: Evaluation, caller: Caller) -> str:
+    """The id of the agent."""
+    subject = evaluation["subject"]
+    named = _governance(evaluation).get("agentId")
+    if named is None and subject["type"] != "agent":
+        named = caller.agent_id
+    return str(named or subject["id"])
+
+
+def place_of(
+    evaluation: Evaluation, number: int, caller: Caller, request_id: str | None, new_id: str
+) -> Place:
+    """Run and tool call of the `number`th of many evaluations (0: of a single one)."""
+    governance = _governance(evaluation)
+    own_run = "authzen-" + sha256(_encode([caller.key_id, agent_of(evaluation, caller)])).hexdigest()[:32]
+    run_id = str(governance.get("runId", own_run))
+    if (given := governance.get("toolCallId")) is not None:
+        return run_id, f"{given}-{number}" if number else str(given)
+    if request_id is None:
+        return run_id, new_id
+    words = canonical_json([caller.key_id, request_id, number, *(evaluation.get(name) for name in SAID)])
+    return run_id, "authzen-" + sha256(words).hexdigest()[:40]
+
+
+def event_of_evaluation(
+    evaluation: Evaluation, place: Place, caller: Caller, event_id: str, timestamp: str
+) -> bytes:
+    """The body of its event."""
+    governance = _governance(evaluation)
+    run_id, tool_call_id = place
+    metadata: dict[str, Any] = {
+        **{name: governance[name] for name in _METADATA if name in governance},
+        "toolCallId": tool_call_id,
+        "toolName": tool_of(evaluation),
+        "inputPayload": payload_of(evaluation),
+        "agentContext": _asserted(evaluation),
+    }
+    return _encode(
+        {
+            "eventId": event_id,
+            "runId": run_id,
+            "agentId": agent_of(evaluation, caller),
+            "timestamp": timestamp,
+            "eventType": "tool.called",
+            "metadata": metadata,
+        }
+    )
+
+
+def _asserted(evaluation: Evaluation) -> dict[str, Any]:
+    subject = evaluation["subject"]
+    others = evaluation.get("context", {}).items()
+    rest = {name: value for name, value in others if name not in ("governance", "approval")}
+    user = {"userId": subject["id"]} if subject["type"] == "user" else {}
+    return {**user, "subject": subject, "action": evaluation["action"]["name"], "context": rest}
+
+
+def _governance(evaluation: Evaluation) -> dict[str, Any]:
+    found: dict[str, Any] = evaluation.get("context", {}).get("governance", {})
+    return found
+
+
+def _wrong(pointer: str, message: str) -> ApiError:
+    return ApiError("invalid_request", message, errors=[{"pointer": pointer, "message": message}])
