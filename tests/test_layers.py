@@ -51,6 +51,7 @@ ROOMS = (
     ("api.service",),
     ("api.app",),
     ("api.demo",),
+    ("api.mcp_proxy",),
     ("api.cli",),
     ("api.guide",),
 )
@@ -77,6 +78,7 @@ MUST_NOT_KNOW = {
     "api.handlers": {"starlette", "peewee", "playhouse"},
     "governance_client": {"engine", "api", "schemas", "grammar", "tests"},
     "api.hosts": {"engine", "schemas", "grammar", "starlette", "httpx", "msgspec", "peewee", "argparse"},
+    "api.mcp_proxy": {"engine", "schemas", "grammar", "starlette", "peewee", "playhouse", "tests"},
     "api.webhooks.schedule": {"httpx", "peewee", "api", "asyncio"},
     "api.webhooks.signing": {"httpx", "peewee", "api", "asyncio"},
     "api.webhooks.address": {"httpx", "peewee", "api", "asyncio"},

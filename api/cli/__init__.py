@@ -48,8 +48,8 @@ def parser(first: str = "") -> argparse.ArgumentParser:
     )
     commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
     names = sorted(found.name for found in pkgutil.iter_modules(command_files.__path__))
-    if first in names or first == "--version":
-        names = [name for name in names if name == first]
+    if (only := first.replace("-", "_")) in names or first == "--version":
+        names = [name for name in names if name == only]
     for name in names:
         importlib.import_module(f"{command_files.__name__}.{name}").register(commands)
     return made

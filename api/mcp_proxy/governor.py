@@ -1,0 +1,302 @@
+"""What becomes of one tool call: passed on, refused, or held until a person has decided.
+
+Asks the service, and lets a call through on `allowed` alone; whatever goes wrong on the way is a refusal.
+Knows the protocol's answers, not how they travel.
+
+While a call is held, the person at the client is told that a reviewer decides and where; nothing said there
+approves. A client of 2026-07-28 gets `input_required` with a `requestState`: a random name of a call that the
+proxy remembers, which ends with this process, serves only the same name and arguments, lapses, and is taken
+once - it says nothing, so there is nothing in it to forge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeVar
+
+from governance_client import ToolDecision
+
+from api.mcp_proxy.definitions import Catalogue
+from api.mcp_proxy.message import Message
+from api.mcp_proxy.outputs import failure, reported
+from api.mcp_proxy.tool_call import APPROVAL, ProxiedCall
+
+STATE: Final = "governance."
+"""What the proxy's own request states begin with."""
+STATE_SECONDS: Final = 3600.0
+MOST_REMEMBERED: Final = 10_000
+PROGRESS_SECONDS: Final = 10.0
+
+
+_T = TypeVar("_T")
+
+
+class ServiceRun(Protocol):
+    """The run of this session at the service."""
+
+    async def check(
+        self, tool: str, arguments: dict[str, Any], tool_call_id: str, annotations: dict[str, Any] | None
+    ) -> ToolDecision:
+        """What the service says now."""
+
+    async def wait(self, decision: ToolDecision, seconds: float) -> ToolDecision:
+        """The decision of a person, or as it is after so long."""
+
+    def completed(self, decision: ToolDecision, output: Any) -> None: ...
+
+    def failed(self, decision: ToolDecision, error: str) -> None: ...
+
+
+class PersonAtClient(Protocol):
+    """How the client lets somebody be told that a call waits."""
+
+    def elicitation(self) -> dict[str, Any] | None:
+        """The ways to ask a person that it named at its handshake; None where it has none."""
+
+    async def elicit(self, params: dict[str, Any]) -> str:
+        """Asks, and gives the person's action; ends with the answer, or by being cancelled."""
+
+    async def progress(self, token: str | int, progress: float, text: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PassOn:
+    """The call may be made with this message."""
+
+    message: Message
+    decision: ToolDecision
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerItself:
+    """The call is answered by the proxy with this result."""
+
+    result: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenCall:
+    """A call whose outcome was not handed out yet."""
+
+    tool_call_id: str
+    state: str | None
+    """The request state with which the client was asked about it."""
+    until: float
+
+
+@dataclass(slots=True)
+class Governor:
+    """See the module. `wait_seconds` is how long a call is held before the client hears that it is still
+    open."""
+
+    run: ServiceRun
+    catalogue: Catalogue
+    tool_name: Callable[[str], str]
+    """From the name at the server to the one the service and its policies know."""
+    wait_seconds: float
+    strict: bool = False
+    _open: dict[str, _OpenCall] = field(default_factory=dict)
+    """By digest: the same call again goes on with it, and takes it from here."""
+    _passed: dict[tuple[str, str], str] = field(default_factory=dict)
+    """`toolCallId` of calls that the server wants continued, by the digest and its own request state."""
+    _gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def decide(self, call: ProxiedCall, person: PersonAtClient) -> PassOn | AnswerItself:
+        standing = self.catalogue.standing(call.name)
+        if standing == "changed" or (self.strict and standing == "new"):
+            return refusal(call, _HELD_BACK.format(name=call.name, why=_WHY[standing]))
+        answers_us = (call.request_state or "").startswith(STATE)
+        tool_call_id = self._answered_call(call) if answers_us else self._call_id(call)
+        if tool_call_id is None:
+            return refusal(call, NOT_OF_THIS_CALL)
+        if answers_us and call.action != "accept":
+            return refusal(call, GIVEN_UP)
+        state: str | None = None
+        handed_out = False
+        try:
+            decision = await self._ask(call, tool_call_id)
+            if decision.waiting and not answers_us and call.modern_elicitation is not None:
+                state = STATE + secrets.token_urlsafe(32)
+                return AnswerItself(input_required(decision, call.modern_elicitation, state))
+            if decision.waiting:
+                given_up, decision = await self._wait(call, decision, person)
+                if given_up:
+                    handed_out = True
+                    return refusal(call, GIVEN_UP)
+            handed_out = decision.status not in ("awaiting_approval", "unavailable")
+            if decision.allowed:
+                return PassOn(call.for_server(without_state=answers_us), decision)
+            return refusal(call, _told(decision))
+        finally:
+            if not handed_out:
+                until = time.monotonic() + STATE_SECONDS
+                _remember(self._open, call.digest, _OpenCall(tool_call_id, state, until))
+
+    def hurry(self) -> None:
+        """Nobody waits any more: what is held is answered as still open."""
+        self._gone.set()
+
+    def answered(self, call: ProxiedCall, decision: ToolDecision, message: Message) -> None:
+        """The server's answer to a call that was passed on, for the record."""
+        body = message.body.get("result")
+        if not isinstance(body, dict):
+            problem = message.body.get("error")
+            text = problem.get("message") if isinstance(problem, dict) else None
+            self.run.failed(decision, text if isinstance(text, str) else "the server answered with an error")
+        elif body.get("resultType") == "input_required":
+            key = (call.digest, str(body.get("requestState", "")))
+            _remember(self._passed, key, decision.tool_call_id)
+        elif body.get("isError") is True:
+            self.run.failed(decision, failure(body))
+        else:
+            self.run.completed(decision, reported(body))
+
+    # ---- which call it is ------------------------------------------------------------------------------
+
+    def _call_id(self, call: ProxiedCall) -> str:
+        """Of a call that goes on with one which the server has, or with an open one, or is new."""
+        if call.continues:
+            key = (call.digest, call.request_state or "")
+            if (found := self._passed.pop(key, None)) is not None:
+                return found
+        return (
+            self._open.pop(call.digest).tool_call_id if call.digest in self._open else secrets.token_hex(16)
+        )
+
+    def _answered_call(self, call: ProxiedCall) -> str | None:
+        """Of a call that comes back with the proxy's own request state, which is taken by it."""
+        found = self._open.get(call.digest)
+        if found is None or found.state is None or found.until < time.monotonic():
+            return None
+        if not hmac.compare_digest(found.state.encode(), (call.request_state or "").encode(errors="replace")):
+            return None
+        return self._open.pop(call.digest).tool_call_id
+
+    # ---- asking ----------------------------------------------------------------------------------------
+
+    async def _ask(self, call: ProxiedCall, tool_call_id: str) -> ToolDecision:
+        definition = self.catalogue.get(call.name)
+        annotations = definition.get("annotations")
+        return await self.run.check(
+            self.tool_name(call.name),
+            call.arguments,
+            tool_call_id,
+            annotations if isinstance(annotations, dict) else None,
+        )
+
+    # ---- while it is held ------------------------------------------------------------------------------
+
+    async def _wait(
+        self, call: ProxiedCall, decision: ToolDecision, person: PersonAtClient
+    ) -> tuple[bool, ToolDecision]:
+        """Whether the person at the client gave the call up, and the decision when the waiting ended."""
+        async with contextlib.AsyncExitStack() as beside:
+
+            def start(work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+                task = asyncio.create_task(work)
+                beside.push_async_callback(_cancelled, task)
+                return task
+
+            outcome = start(self.run.wait(decision, self.wait_seconds))
+            gone = start(self._gone.wait())
+            asked: asyncio.Task[str] | None = None
+            if call.progress_token is not None:
+                start(_tick(person, call.progress_token, decision))
+            if not call.modern and (modes := person.elicitation()) is not None:
+                asked = start(person.elicit(elicitation(decision, modes)))
+                await asyncio.wait((outcome, asked, gone), return_when=asyncio.FIRST_COMPLETED)
+                if not outcome.done() and _gave_up(asked):
+                    return True, decision
+            await asyncio.wait((outcome, gone), return_when=asyncio.FIRST_COMPLETED)
+            return False, await outcome if outcome.done() else decision
+
+
+def _gave_up(asked: asyncio.Task[str]) -> bool:
+    """Whether the person at the client said no. A client that cannot ask leaves the call waiting."""
+    return asked.done() and not asked.cancelled() and asked.exception() is None and asked.result() != "accept"
+
+
+def _remember(memory: dict[Any, Any], key: Any, value: Any) -> None:
+    memory.pop(key, None)
+    while len(memory) >= MOST_REMEMBERED:
+        del memory[next(iter(memory))]
+    memory[key] = value
+
+
+async def _cancelled(task: asyncio.Future[Any]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def _tick(person: PersonAtClient, token: str | int, decision: ToolDecision) -> None:
+    """Progress so small that whatever the server says later is more."""
+    number = 0
+    while True:
+        number += 1
+        await person.progress(token, number / 1_000_000, _waiting(decision))
+        await asyncio.sleep(PROGRESS_SECONDS)
+
+
+# ---- texts ---------------------------------------------------------------------------------------------
+
+GIVEN_UP: Final = (
+    "The person at this client did not want to wait for the approval, so the call was not made. Do not call"
+    " again unless you are asked to."
+)
+NOT_OF_THIS_CALL: Final = (
+    "The call was not made: its request state is not of this call, was used or has lapsed. Call again without"
+    " one."
+)
+_HELD_BACK: Final = (
+    "The call of `{name}` was refused: {why}. Neither waiting nor changing the call helps; ask the person who"
+    " runs this client to look at the tool and to admit it (`governance mcp-proxy admit`)."
+)
+_WHY: Final = {"changed": "its description changed since it was admitted", "new": "it was never admitted"}
+
+
+def refusal(call: ProxiedCall, text: str) -> AnswerItself:
+    """A tool's error: the model reads it, and the client goes on."""
+    found: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": True}
+    return AnswerItself({"resultType": "complete", **found} if call.modern else found)
+
+
+def input_required(decision: ToolDecision, modes: dict[str, Any], state: str) -> dict[str, Any]:
+    """What a client of 2026-07-28 answers by calling again with `state`."""
+    asked = {"method": "elicitation/create", "params": elicitation(decision, modes)}
+    return {"resultType": "input_required", "inputRequests": {APPROVAL: asked}, "requestState": state}
+
+
+def elicitation(decision: ToolDecision, modes: dict[str, Any]) -> dict[str, Any]:
+    """What the person at the client is asked: nothing that could approve, only whether to go on waiting."""
+    text = (
+        f"{_waiting(decision)} Accept to go on waiting for the reviewer; decline to give the call up."
+        " Accepting does not approve it."
+    )
+    if "url" in modes and "form" not in modes and decision.approval_url:
+        return {
+            "mode": "url",
+            "message": text,
+            "url": decision.approval_url,
+            "elicitationId": decision.approval_id,
+        }
+    return {"message": text, "requestedSchema": {"type": "object", "properties": {}}}
+
+
+def _waiting(decision: ToolDecision) -> str:
+    where = f" at {decision.approval_url}" if decision.approval_url else ""
+    return f"A reviewer has to decide about `{decision.tool}`{where} (approval {decision.approval_id})."
+
+
+def _told(decision: ToolDecision) -> str:
+    if not decision.waiting:
+        return decision.agent_message or decision.reason
+    return (
+        f"{decision.agent_message} Approval {decision.approval_id} is still open; call again with the same"
+        " arguments to go on."
+    )

@@ -1,0 +1,270 @@
+"""An MCP server behind Streamable HTTP, spoken to as if it were a process: messages in, lines out.
+
+Speaks both generations, told apart by each message: with a session (`Mcp-Session-Id`, a standing stream,
+cancellation as a message) up to 2025-11-25, without one since 2026-07-28 (`Mcp-Method`, `Mcp-Name` and
+`Mcp-Param-*` headers, cancellation by closing the stream). Follows no redirect, since a message may carry
+what the other place must not see. Verified against mcp 2.3.0 and @modelcontextprotocol/sdk 1.32.2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Final
+
+import httpx
+
+from api.mcp_proxy.definitions import Definition, header_parameters
+from api.mcp_proxy.event_stream import events
+from api.mcp_proxy.message import INTERNAL_ERROR, Message, UnreadableMessage, error, made, read
+from api.mcp_proxy.pipes import PATIENCE, LineTooLong
+
+_SESSION: Final = "Mcp-Session-Id"
+_VERSION: Final = "MCP-Protocol-Version"
+_NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""Methods whose subject stands in `Mcp-Name`, and the parameter it is."""
+_PLAIN: Final = re.compile(r"(?! )[\x20-\x7e]*(?<! )")
+_WRAPPED: Final = re.compile(r"=\?base64\?.*\?=")
+_RESUMPTIONS: Final = 5
+_RETRY_SECONDS: Final = 1.0
+
+Warn = Callable[[str], None]
+
+
+class HttpServer:
+    """See the module. An error of the connection is the answer to the request that met it, not the end."""
+
+    def __init__(
+        self, url: str, http: httpx.AsyncClient, definition: Callable[[str], Definition], warn: Warn
+    ) -> None:
+        self._url = url
+        self._http = http
+        self._definition = definition
+        self._warn = warn
+        self._session: str | None = None
+        self._version: str | None = None
+        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._posts: dict[str, tuple[asyncio.Task[None], bool]] = {}
+        """Requests under way by their key, and whether closing the stream is how they are cancelled."""
+        self._listening: asyncio.Task[None] | None = None
+
+    # ---- what a server is ------------------------------------------------------------------------------
+
+    async def send(self, message: Message) -> None:
+        if message.is_request:
+            post = asyncio.create_task(self._request(message))
+            self._posts[message.key] = (post, message.modern_version is not None)
+            post.add_done_callback(lambda done: self._forget(message.key, done))
+        elif not self._is_cancellation(message):
+            await self._tell(message)
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        while (line := await self._lines.get()) is not None:
+            yield line
+
+    async def end(self) -> int:
+        """Lets what is asked be answered for a while, then closes the session."""
+        posts = {post for post, _ in self._posts.values()}
+        if posts:
+            await asyncio.wait(posts, timeout=PATIENCE)
+        tasks = [*posts, *([self._listening] if self._listening is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._session is not None:
+            with contextlib.suppress(httpx.HTTPError):
+                await self._http.delete(self._url, headers=self._headers())
+        self._lines.put_nowait(None)
+        return 0
+
+    def interrupt(self) -> None:
+        for post, _ in self._posts.values():
+            post.cancel()
+
+    # ---- one message -----------------------------------------------------------------------------------
+
+    def _forget(self, key: str, done: asyncio.Task[None]) -> None:
+        if self._posts.get(key, (None, False))[0] is done:
+            del self._posts[key]
+
+    def _is_cancellation(self, message: Message) -> bool:
+        """Whether this was a cancellation that is no message: then the stream of the request is closed."""
+        if message.method != "notifications/cancelled":
+            return False
+        post, by_closing = self._posts.get(str(message.params.get("requestId")), (None, False))
+        if post is not None and by_closing:
+            post.cancel()
+        return by_closing or (post is None and self._version is None)
+
+    async def _tell(self, message: Message) -> None:
+        """A notification, or the answer to a request of the server."""
+        try:
+            answer = await self._http.post(self._url, content=message.line, headers=self._headers(message))
+        except httpx.HTTPError as failure:
+            self._warn(f"`{message.method or 'an answer'}` did not reach the server: {_said(failure)}")
+            return
+        if answer.is_error:
+            self._warn(f"the server answers `{message.method or 'an answer'}` with {answer.status_code}")
+        elif message.method == "notifications/initialized" and self._session and self._listening is None:
+            self._listening = asyncio.create_task(self._listen())
+
+    async def _request(self, message: Message) -> None:
+        try:
+            headers = self._headers(message)
+            async with self._http.stream("POST", self._url, content=message.line, headers=headers) as answer:
+                problem = await self._take(message, answer)
+        except httpx.HTTPError as failure:
+            problem = f"the MCP server cannot be reached: {_said(failure)}"
+        except LineTooLong as failure:
+            problem = str(failure)
+        if problem:
+            self._lines.put_nowait(error(message.id, INTERNAL_ERROR, problem))
+
+    async def _take(self, message: Message, answer: httpx.Response) -> str | None:
+        """Passes on what the server answers; a text when that is no answer."""
+        kind = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if message.method == "initialize" and answer.is_success:
+            self._session = answer.headers.get(_SESSION)
+        if kind == "text/event-stream" and answer.is_success:
+            return await self._follow(message, answer)
+        body = await answer.aread()
+        if kind == "application/json":
+            if answer.is_success:
+                self._pass(message, body)
+                return None
+            with contextlib.suppress(UnreadableMessage):
+                if "error" in (found := read(_one_line(body))).body:
+                    self._lines.put_nowait(made({"id": message.id, "error": found.body["error"]}).line)
+                    return None
+        if answer.status_code == httpx.codes.NOT_FOUND and self._session:
+            return "the session has ended at the server; connect again"
+        return f"the MCP server answers with {answer.status_code} {answer.reason_phrase} and no message"
+
+    def _pass(self, message: Message, data: bytes) -> bool:
+        """One message of the server's; whether it is the answer to this one."""
+        line = _one_line(data)
+        self._lines.put_nowait(line)
+        with contextlib.suppress(UnreadableMessage):
+            found = read(line)
+            if found.is_response and found.key == message.key:
+                if message.method == "initialize":
+                    self._version = _agreed_version(found)
+                return True
+        return False
+
+    # ---- streams ---------------------------------------------------------------------------------------
+
+    async def _follow(self, message: Message, answer: httpx.Response) -> str | None:
+        """Passes on a stream until the answer came, asking for its rest where it breaks and can be
+        resumed."""
+        last, wait = None, _RETRY_SECONDS
+        for _ in range(_RESUMPTIONS):
+            try:
+                async for event in events(answer.aiter_bytes()):
+                    last, wait = event.id or last, event.retry or wait
+                    if event.data and self._pass(message, event.data):
+                        return None
+            except httpx.HTTPError:
+                pass
+            finally:
+                await answer.aclose()
+            if last is None:
+                break
+            await asyncio.sleep(wait)
+            answer = await self._open_stream(last)
+            if not answer.is_success:
+                await answer.aclose()
+                break
+        return "the MCP server ended the stream without an answer"
+
+    async def _listen(self) -> None:
+        """The standing stream of a session, for what the server says by itself."""
+        last, wait, failures = None, _RETRY_SECONDS, 0
+        while failures < _RESUMPTIONS:
+            try:
+                answer = await self._open_stream(last)
+                try:
+                    if answer.is_client_error or answer.is_redirect:
+                        return  # it has none to offer
+                    answer.raise_for_status()
+                    async for event in events(answer.aiter_bytes()):
+                        last, wait, failures = event.id or last, event.retry or wait, 0
+                        if event.data:
+                            self._lines.put_nowait(_one_line(event.data))
+                finally:
+                    await answer.aclose()
+            except (httpx.HTTPError, LineTooLong):
+                failures += 1
+            await asyncio.sleep(wait)
+        self._warn("the server's own stream has broken off: its notifications do not arrive any more")
+
+    async def _open_stream(self, last: str | None) -> httpx.Response:
+        headers = self._headers() | {"Accept": "text/event-stream"}
+        if last is not None:
+            headers["Last-Event-ID"] = last
+        return await self._http.send(self._http.build_request("GET", self._url, headers=headers), stream=True)
+
+    # ---- headers ---------------------------------------------------------------------------------------
+
+    def _headers(self, message: Message | None = None) -> dict[str, str]:
+        headers = {"Accept": "application/json, text/event-stream"}
+        if message is not None:
+            headers["Content-Type"] = "application/json"
+        if message is not None and message.modern_version is not None:
+            return headers | self._modern_headers(message, message.modern_version)
+        if message is not None and message.method == "initialize":
+            return headers
+        if self._session is not None:
+            headers[_SESSION] = self._session
+        if self._version is not None:
+            headers[_VERSION] = self._version
+        return headers
+
+    def _modern_headers(self, message: Message, version: str) -> dict[str, str]:
+        method = message.method or ""
+        headers = {_VERSION: _header_value(version), "Mcp-Method": _header_value(method)}
+        subject = message.params.get(_NAMED.get(method, ""))
+        if isinstance(subject, str):
+            headers["Mcp-Name"] = _header_value(subject)
+            if method == "tools/call":
+                headers |= _mirrored(self._definition(subject), message.params.get("arguments"))
+        return headers
+
+
+def _mirrored(definition: Mapping[str, Any], arguments: Any) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for path, name in header_parameters(definition).items():
+        value = arguments
+        for part in path:
+            value = value.get(part) if isinstance(value, dict) else None
+        if isinstance(value, bool):
+            value = "true" if value else "false"
+        if isinstance(value, str | int | float):
+            found[f"Mcp-Param-{name}"] = _header_value(str(value))
+    return found
+
+
+def _header_value(text: str) -> str:
+    """As it is where a header can carry it, else in base64, as 2026-07-28 says."""
+    if _PLAIN.fullmatch(text) and not _WRAPPED.fullmatch(text):
+        return text
+    return f"=?base64?{base64.b64encode(text.encode(errors='replace')).decode()}?="
+
+
+def _one_line(data: bytes) -> bytes:
+    """The same JSON on one line: outside of texts a line's end is blank space, and in them it cannot
+    stand."""
+    return data.strip().replace(b"\r", b" ").replace(b"\n", b" ")
+
+
+def _agreed_version(answer: Message) -> str | None:
+    found = answer.body.get("result")
+    version = found.get("protocolVersion") if isinstance(found, dict) else None
+    return version if isinstance(version, str) else None
+
+
+def _said(failure: httpx.HTTPError) -> str:
+    return str(failure) or type(failure).__name__

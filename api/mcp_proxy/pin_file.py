@@ -1,0 +1,145 @@
+"""The definitions that were admitted of one server, in a file of the machine the proxy runs on.
+
+The file is its owner's alone (0600, its folder 0700), is replaced as a whole, and is read again when another
+process has replaced it: several proxies and `governance mcp-proxy admit` share it under a lock. A file that
+cannot be read stops the proxy: whatever it said would be forgotten otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from api.mcp_proxy.definitions import Definition, Standing, digest, read_by_models
+
+_FORMAT: Final = 1
+
+
+class PinError(Exception):
+    """The file cannot be used; the text says which, and what to do."""
+
+
+class PinFile:
+    """See the module. With `first_sight`, a tool of which nothing was known is admitted as it is first
+    seen."""
+
+    def __init__(self, folder: Path, server: str, *, first_sight: bool = True) -> None:
+        self.path = folder / f"{server}.json"
+        self.first_sight = first_sight
+        self._mark: tuple[int, int] | None = None
+        self._admitted: dict[str, Definition] = {}
+        self._held: dict[str, Definition] = {}
+        self._read()
+
+    # ---- what the proxy asks ---------------------------------------------------------------------------
+
+    def look(self, definitions: Sequence[Definition]) -> None:
+        self._read()
+        if all(self._known(each) for each in definitions):
+            return
+        with self._changing():
+            for each in definitions:
+                name, plain = str(each.get("name")), read_by_models(each)
+                if self._is_admitted(each):
+                    self._held.pop(name, None)
+                elif self.first_sight and name not in self._admitted:
+                    self._admitted[name] = plain
+                else:
+                    self._held[name] = plain
+
+    def standing(self, definition: Definition) -> Standing:
+        self._read()
+        if self._is_admitted(definition):
+            return "admitted"
+        return "changed" if str(definition.get("name")) in self._admitted else "new"
+
+    def admitted(self, name: str) -> Definition | None:
+        return self._admitted.get(name)
+
+    # ---- what a person asks ----------------------------------------------------------------------------
+
+    def held(self) -> dict[str, tuple[Definition | None, Definition]]:
+        """Of each tool that is held: as it was admitted, if ever, and as the server says it now."""
+        self._read()
+        return {name: (self._admitted.get(name), now) for name, now in sorted(self._held.items())}
+
+    def admit(self, names: Sequence[str]) -> None:
+        with self._changing():
+            for name in names:
+                self._admitted[name] = self._held.pop(name)
+
+    # ---- the file --------------------------------------------------------------------------------------
+
+    def _known(self, definition: Definition) -> bool:
+        name = str(definition.get("name"))
+        held = self._held.get(name)
+        if self._is_admitted(definition):
+            return held is None
+        return held is not None and digest(held) == digest(definition)
+
+    def _is_admitted(self, definition: Definition) -> bool:
+        before = self._admitted.get(str(definition.get("name")))
+        return before is not None and digest(before) == digest(definition)
+
+    def _read(self) -> None:
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise PinError(f"`{self.path}` cannot be read: {error.strerror}") from None
+        mark = (status.st_ino, status.st_mtime_ns)
+        if mark == self._mark:
+            return
+        try:
+            found = json.loads(self.path.read_bytes())
+            if found["format"] != _FORMAT:
+                raise ValueError(f"format {found['format']!r} is not {_FORMAT}")
+            self._admitted, self._held = _definitions(found["admitted"]), _definitions(found["held"])
+        except OSError as error:
+            raise PinError(f"`{self.path}` cannot be read: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise PinError(
+                f"`{self.path}` does not hold the admitted tools ({error}); restore it, or remove it to admit"
+                " every tool of this server anew"
+            ) from None
+        self._mark = mark
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """The newest state, changed under the lock and written as a whole."""
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open(self.path.with_suffix(".lock"), "a", opener=_private) as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                self._read()
+                yield
+                self._write()
+        except OSError as error:
+            raise PinError(f"`{self.path}` cannot be written: {error.strerror}") from None
+
+    def _write(self) -> None:
+        state = {"format": _FORMAT, "admitted": self._admitted, "held": self._held}
+        aside = self.path.with_suffix(f".{os.getpid()}")
+        with open(aside, "w", encoding="utf-8", opener=_private) as file:
+            json.dump(state, file, indent=2, sort_keys=True)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(self.path)
+        status = self.path.stat()
+        self._mark = (status.st_ino, status.st_mtime_ns)
+
+
+def _definitions(found: Any) -> dict[str, Definition]:
+    if not isinstance(found, Mapping) or not all(isinstance(each, dict) for each in found.values()):
+        raise ValueError("its tools are not objects by their names")
+    return dict(found)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)

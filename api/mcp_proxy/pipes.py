@@ -1,0 +1,183 @@
+"""Lines in and out of this process and of a server that it starts; knows nothing of what stands in them.
+
+The process's own input and output are read and written by threads, since they may be files, terminals or
+pipes that others share, which an event loop cannot wait for without changing them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import queue
+import signal
+import threading
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Final
+
+from api.mcp_proxy.message import Message
+
+LONGEST_LINE: Final = 64 * 1024 * 1024
+_CHUNK: Final = 256 * 1024
+_CHUNKS_AHEAD: Final = 4
+PATIENCE: Final = 5.0
+"""Seconds that a server has to end after its input was closed, and again after SIGTERM."""
+
+
+class LineTooLong(Exception):
+    """More bytes than any message has, and no end of line."""
+
+
+class LineSplitter:
+    """Cuts what arrives into lines, without looking twice at what had no end."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._looked = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        self._rest += chunk
+        found = []
+        while (end := self._rest.find(b"\n", self._looked)) >= 0:
+            found.append(bytes(self._rest[:end]))
+            del self._rest[: end + 1]
+            self._looked = 0
+        self._looked = len(self._rest)
+        if self._looked > LONGEST_LINE:
+            raise LineTooLong(f"a message is longer than {LONGEST_LINE} bytes")
+        return found
+
+    def rest(self) -> bytes:
+        """What stands after the last end of line, for the end of the stream."""
+        return bytes(self._rest)
+
+
+class ByteInput:
+    """A descriptor read by a thread, a few chunks ahead of who takes them."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        chunks: asyncio.Queue[bytes] = asyncio.Queue(_CHUNKS_AHEAD)
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=self._read, args=(chunks, loop), daemon=True).start()
+        splitter = LineSplitter()
+        while chunk := await chunks.get():
+            for line in splitter.feed(chunk):
+                yield line
+        if rest := splitter.rest():
+            yield rest
+
+    def _read(self, chunks: asyncio.Queue[bytes], loop: asyncio.AbstractEventLoop) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended: nobody reads any more
+            while True:
+                try:
+                    chunk = os.read(self._descriptor, _CHUNK)
+                except OSError:
+                    chunk = b""
+                asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
+                if not chunk:
+                    return
+
+
+class ByteOutput:
+    """A descriptor written by a thread, one line after the other. `write` returns once the line is
+    written."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._jobs: queue.SimpleQueue[tuple[bytes, asyncio.Future[None], asyncio.AbstractEventLoop]] = (
+            queue.SimpleQueue()
+        )
+        threading.Thread(target=self._write, daemon=True).start()
+
+    async def write(self, line: bytes) -> None:
+        """Raises OSError where nobody reads any more."""
+        loop = asyncio.get_running_loop()
+        written: asyncio.Future[None] = loop.create_future()
+        self._jobs.put((line + b"\n", written, loop))
+        await written
+
+    def _write(self) -> None:
+        while True:
+            data, written, loop = self._jobs.get()
+            failure: OSError | None = None
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(self._descriptor, view) :]
+            except OSError as error:
+                failure = error
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(_settle, written, failure)
+
+
+def _settle(written: asyncio.Future[None], failure: OSError | None) -> None:
+    if written.done():
+        return
+    if failure is None:
+        written.set_result(None)
+    else:
+        written.set_exception(failure)
+
+
+class ServerProcess:
+    """An MCP server on its standard input and output, in a process group of its own.
+
+    It inherits the environment but for what is the service's: the API key is no business of the server's.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._writing = asyncio.Lock()
+
+    @classmethod
+    async def start(cls, command: Sequence[str], environment: Mapping[str, str]) -> ServerProcess:
+        return cls(
+            await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env={
+                    name: value for name, value in environment.items() if not name.startswith("GOVERNANCE_")
+                },
+                start_new_session=True,
+            )
+        )
+
+    async def send(self, message: Message) -> None:
+        """Raises OSError where the server has gone."""
+        assert self._process.stdin is not None
+        async with self._writing:
+            self._process.stdin.write(message.line + b"\n")
+            await self._process.stdin.drain()
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        assert self._process.stdout is not None
+        splitter = LineSplitter()
+        while chunk := await self._process.stdout.read(_CHUNK):
+            for line in splitter.feed(chunk):
+                yield line
+        if rest := splitter.rest():
+            yield rest
+
+    async def end(self) -> int:
+        """Waits for the server to end, urges it when it takes too long; its exit code, as a shell states
+        it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        for urge in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), PATIENCE)
+                break
+            self._signal(urge)
+        code = await self._process.wait()
+        return code if code >= 0 else 128 - code
+
+    def interrupt(self) -> None:
+        self._signal(signal.SIGTERM)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)

@@ -1,0 +1,291 @@
+"""Between a client and a server: every message goes on as it came, but for what concerns tool calls.
+
+Looks into `tools/call`, which the governor decides; into `tools/list`, whose definitions must be those that
+were admitted; and into the client's handshake, for what it can. What cannot be read in one way alone, and
+answers to nothing that was asked, go nowhere. Knows nothing of pipes, HTTP or the service.
+
+INVARIANT: no `tools/call` reaches the server but as the governor's `PassOn`, and no definition reaches the
+client that was not admitted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from governance_client import ToolDecision
+
+from api.mcp_proxy.definitions import Catalogue
+from api.mcp_proxy.governor import AnswerItself, Governor, PassOn, refusal
+from api.mcp_proxy.listing import ListFailed, definitions_of, whole_list
+from api.mcp_proxy.message import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    Message,
+    UnreadableMessage,
+    error,
+    made,
+    read,
+    result,
+)
+from api.mcp_proxy.pin_file import PinError
+from api.mcp_proxy.tool_call import ProxiedCall
+
+FETCH_SECONDS = 60.0
+"""How long the server may take to answer the proxy's own `tools/list`."""
+
+
+class ServerSide(Protocol):
+    """Where messages for the server go."""
+
+    async def send(self, message: Message) -> None: ...
+
+
+class ClientSide(Protocol):
+    """Where lines for the client go."""
+
+    async def write(self, line: bytes) -> None: ...
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A request of the client's that the server has, or that is being decided."""
+
+    message: Message
+    task: asyncio.Task[None] | None = None
+    """Set while it is decided; then the server has not seen it."""
+    passed: tuple[ProxiedCall, ToolDecision] | None = None
+
+
+@dataclass(slots=True)
+class Relay:
+    client: ClientSide
+    server: ServerSide
+    catalogue: Catalogue
+    governor: Governor
+    warn: Callable[[str], None]
+    _pending: dict[str, _Pending] = field(default_factory=dict)
+    _asked: dict[str, asyncio.Future[Message]] = field(default_factory=dict)
+    """Requests of the proxy's own, to either side, by their key."""
+    _elicitation: dict[str, Any] | None = None
+    _own: str = field(default_factory=lambda: f"governance-{secrets.token_hex(8)}-")
+    _number: int = 0
+    _listing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    # ---- from the client -------------------------------------------------------------------------------
+
+    async def serve_client(self, lines: AsyncIterator[bytes]) -> None:
+        """Until the client says no more, and everything it said before was decided or given up."""
+        async for line in lines:
+            if line.strip():
+                try:
+                    await self._from_client(read(line))
+                except UnreadableMessage as unreadable:
+                    await self.client.write(error(unreadable.id, unreadable.code, str(unreadable)))
+        await self._settle()
+
+    async def _from_client(self, message: Message) -> None:
+        if message.is_response:
+            if (asked := self._asked.get(message.key)) is not None:
+                _settle(asked, message)
+            elif not message.key.startswith(self._own):  # an answer to what is not asked any more
+                await self.server.send(message)
+        elif message.is_request:
+            await self._request(message)
+        elif message.method == "notifications/cancelled":
+            await self._cancel(message)
+        elif message.method == "tools/call":
+            raise UnreadableMessage("a tool call without `id` is passed to nobody: it could not be answered")
+        else:
+            await self.server.send(message)
+
+    async def _request(self, message: Message) -> None:
+        if message.key in self._pending:
+            raise UnreadableMessage(f"the id `{message.key}` is in use", INVALID_REQUEST, message.id)
+        pending = self._pending[message.key] = _Pending(message)
+        if message.method == "tools/call":
+            try:
+                call = ProxiedCall.of(message)
+            except UnreadableMessage:
+                del self._pending[message.key]
+                raise
+            pending.task = asyncio.create_task(self._govern(call, pending))
+            return
+        if message.method == "initialize":
+            capabilities = message.params.get("capabilities")
+            found = capabilities.get("elicitation") if isinstance(capabilities, dict) else None
+            self._elicitation = found if isinstance(found, dict) else None
+        await self.server.send(message)
+
+    async def _cancel(self, message: Message) -> None:
+        """Ends what is held here; of what the server has, the server is told."""
+        key = str(message.params.get("requestId"))
+        pending = self._pending.pop(key, None)
+        if pending is not None and pending.task is not None:
+            pending.task.cancel()
+            return
+        if pending is not None and pending.passed is not None:
+            self.governor.run.failed(pending.passed[1], "cancelled by the client")
+        await self.server.send(message)
+
+    async def _settle(self) -> None:
+        """The client has gone: what it asked last is still decided, what waits for a person is given up."""
+        self.governor.hurry()
+        await asyncio.gather(
+            *(each.task for each in self._pending.values() if each.task is not None), return_exceptions=True
+        )
+
+    # ---- tool calls ------------------------------------------------------------------------------------
+
+    async def _govern(self, call: ProxiedCall, pending: _Pending) -> None:
+        verdict = await self._verdict(call)
+        with contextlib.suppress(OSError):  # either side has gone, which ends the session
+            if isinstance(verdict, PassOn):
+                pending.task, pending.passed = None, (call, verdict.decision)
+                await self.server.send(verdict.message)
+            else:
+                self._pending.pop(call.message.key, None)
+                await self.client.write(result(call.message.id, verdict.result))
+
+    async def _verdict(self, call: ProxiedCall) -> PassOn | AnswerItself:
+        """Whatever goes wrong on the way is a refusal."""
+        try:
+            await self._know(call)
+            return await self.governor.decide(call, self)
+        except (ListFailed, PinError) as problem:
+            return refusal(call, f"The call of `{call.name}` was refused: {problem}.")
+        except Exception as problem:
+            self.warn(f"`{call.name}` could not be governed: {type(problem).__name__}: {problem}")
+            return refusal(call, f"The call of `{call.name}` was refused, because it could not be governed.")
+
+    async def _know(self, call: ProxiedCall) -> None:
+        """No call is decided before the server has said what its tools are."""
+        if self.catalogue.complete:
+            return
+        async with self._listing:
+            if not self.catalogue.complete:
+                found = await whole_list(self._ask_server, call.message)
+                self.catalogue.learn(found, whole=True)
+
+    async def _ask_server(self, method: str, params: dict[str, Any]) -> Message:
+        try:
+            async with asyncio.timeout(FETCH_SECONDS):
+                return await self._ask(self._own_request(method, params), self.server.send)
+        except TimeoutError:
+            raise ListFailed("the server does not say what its tools are") from None
+
+    def _own_request(self, method: str, params: dict[str, Any]) -> Message:
+        self._number += 1
+        return made({"id": f"{self._own}{self._number}", "method": method, "params": params})
+
+    async def _ask(self, message: Message, send: Callable[[Message], Awaitable[None]]) -> Message:
+        """The answer to a request of the proxy's own."""
+        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._asked[message.key] = answer
+        try:
+            await send(message)
+            return await answer
+        finally:
+            del self._asked[message.key]
+
+    # ---- the person at the client ----------------------------------------------------------------------
+
+    def elicitation(self) -> dict[str, Any] | None:
+        return self._elicitation
+
+    async def elicit(self, params: dict[str, Any]) -> str:
+        asked = self._own_request("elicitation/create", params)
+        try:
+            answer = await self._ask(asked, self._tell_client)
+        except asyncio.CancelledError:
+            why = {"requestId": asked.id, "reason": "the approval was decided, or the call given up"}
+            with contextlib.suppress(OSError):
+                await self._tell_client(made({"method": "notifications/cancelled", "params": why}))
+            raise
+        found = answer.body.get("result")
+        if not isinstance(found, dict):
+            raise UnreadableMessage("the client could not ask")
+        return str(found.get("action"))
+
+    async def progress(self, token: str | int, progress: float, text: str) -> None:
+        params = {"progressToken": token, "progress": progress, "message": text}
+        await self._tell_client(made({"method": "notifications/progress", "params": params}))
+
+    async def _tell_client(self, message: Message) -> None:
+        await self.client.write(message.line)
+
+    # ---- from the server -------------------------------------------------------------------------------
+
+    async def serve_server(self, lines: AsyncIterator[bytes]) -> None:
+        """Until the server says no more."""
+        async for line in lines:
+            if not line.strip():
+                continue
+            try:
+                message = read(line)
+            except UnreadableMessage as unreadable:
+                self.warn(f"a line of the server was not passed on: {unreadable}")
+                continue
+            if (passed := await self._from_server(message)) is not None:
+                await self.client.write(passed)
+        for pending in self._pending.values():
+            if pending.passed is not None:
+                self.governor.run.failed(pending.passed[1], "the server ended without an answer")
+
+    async def _from_server(self, message: Message) -> bytes | None:
+        """The line that goes to the client, if any does."""
+        if not message.is_response:
+            if message.method == "notifications/tools/list_changed":
+                self.catalogue.complete = False
+            return message.line
+        if (asked := self._asked.get(message.key)) is not None:
+            _settle(asked, message)
+            return None
+        if message.id is None:
+            return message.line
+        pending = self._pending.get(message.key)
+        if pending is None or pending.task is not None:
+            self.warn(
+                f"an answer of the server to `{message.key}` was not passed on: nothing of this id was asked"
+            )
+            return None
+        del self._pending[message.key]
+        if pending.passed is not None:
+            self._report(*pending.passed, message)
+        elif pending.message.method == "tools/list":
+            return self._listed(pending.message, message)
+        return message.line
+
+    def _report(self, call: ProxiedCall, decision: ToolDecision, answer: Message) -> None:
+        """An outcome that cannot be reported is the client's all the same."""
+        try:
+            self.governor.answered(call, decision, answer)
+        except Exception as problem:
+            self.warn(f"the outcome of `{call.name}` was not reported: {type(problem).__name__}: {problem}")
+
+    def _listed(self, asked: Message, answer: Message) -> bytes:
+        """The list as it came where all of it was admitted; else as it was admitted."""
+        body = answer.body.get("result")
+        if not isinstance(body, dict):
+            return answer.line
+        try:
+            found = definitions_of(answer)
+            whole = "cursor" not in asked.params and "nextCursor" not in body
+            self.catalogue.learn(found, whole=whole)
+            shown = self.catalogue.shown(found)
+        except (ListFailed, PinError) as problem:
+            self.warn(str(problem))
+            return error(answer.id, INTERNAL_ERROR, f"the list of tools was not passed on: {problem}")
+        if shown == found:
+            return answer.line
+        self.warn("the list of tools is shown as it was admitted; see `governance mcp-proxy admit`")
+        return made({**answer.body, "result": {**body, "tools": shown}}).line
+
+
+def _settle(asked: asyncio.Future[Message], answer: Message) -> None:
+    if not asked.done():
+        asked.set_result(answer)
