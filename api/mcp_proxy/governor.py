@@ -23,7 +23,7 @@ from typing import Any, Final, Protocol, TypeVar
 from governance_client import ToolDecision
 
 from api.mcp_proxy.definitions import Catalogue
-from api.mcp_proxy.message import Message
+from api.mcp_proxy.message import RpcMessage
 from api.mcp_proxy.outputs import failure, reported
 from api.mcp_proxy.tool_call import APPROVAL, ProxiedCall
 
@@ -69,7 +69,7 @@ class PersonAtClient(Protocol):
 class PassOn:
     """The call may be made with this message."""
 
-    message: Message
+    message: RpcMessage
     decision: ToolDecision
 
 
@@ -142,7 +142,7 @@ class Governor:
         """Nobody waits any more: what is held is answered as still open."""
         self._gone.set()
 
-    def answered(self, call: ProxiedCall, decision: ToolDecision, message: Message) -> None:
+    def answered(self, call: ProxiedCall, decision: ToolDecision, message: RpcMessage) -> None:
         """The server's answer to a call that was passed on, for the record."""
         body = message.body.get("result")
         if not isinstance(body, dict):
@@ -294,9 +294,8 @@ def _waiting(decision: ToolDecision) -> str:
 
 
 def _told(decision: ToolDecision) -> str:
-    if not decision.waiting:
-        return decision.agent_message or decision.reason
-    return (
-        f"{decision.agent_message} Approval {decision.approval_id} is still open; call again with the same"
-        " arguments to go on."
-    )
+    if decision.agent_message != decision.reason:
+        return decision.agent_message
+    if decision.waiting:  # by a service that has no words for the model
+        return f"{_waiting(decision)} It is still open; call again with the same arguments to go on."
+    return decision.reason

@@ -19,7 +19,7 @@ import httpx
 
 from api.mcp_proxy.definitions import Definition, header_parameters
 from api.mcp_proxy.event_stream import events
-from api.mcp_proxy.message import INTERNAL_ERROR, Message, UnreadableMessage, error, made, read
+from api.mcp_proxy.message import INTERNAL_ERROR, RpcMessage, UnreadableMessage, error, made, read
 from api.mcp_proxy.pipes import PATIENCE, LineTooLong
 
 _SESSION: Final = "Mcp-Session-Id"
@@ -34,7 +34,7 @@ _RETRY_SECONDS: Final = 1.0
 Warn = Callable[[str], None]
 
 
-class HttpServer:
+class McpEndpoint:
     """See the module. An error of the connection is the answer to the request that met it, not the end."""
 
     def __init__(
@@ -53,7 +53,7 @@ class HttpServer:
 
     # ---- what a server is ------------------------------------------------------------------------------
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: RpcMessage) -> None:
         if message.is_request:
             post = asyncio.create_task(self._request(message))
             self._posts[message.key] = (post, message.modern_version is not None)
@@ -90,7 +90,7 @@ class HttpServer:
         if self._posts.get(key, (None, False))[0] is done:
             del self._posts[key]
 
-    def _is_cancellation(self, message: Message) -> bool:
+    def _is_cancellation(self, message: RpcMessage) -> bool:
         """Whether this was a cancellation that is no message: then the stream of the request is closed."""
         if message.method != "notifications/cancelled":
             return False
@@ -99,7 +99,7 @@ class HttpServer:
             post.cancel()
         return by_closing or (post is None and self._version is None)
 
-    async def _tell(self, message: Message) -> None:
+    async def _tell(self, message: RpcMessage) -> None:
         """A notification, or the answer to a request of the server."""
         try:
             answer = await self._http.post(self._url, content=message.line, headers=self._headers(message))
@@ -111,7 +111,7 @@ class HttpServer:
         elif message.method == "notifications/initialized" and self._session and self._listening is None:
             self._listening = asyncio.create_task(self._listen())
 
-    async def _request(self, message: Message) -> None:
+    async def _request(self, message: RpcMessage) -> None:
         try:
             headers = self._headers(message)
             async with self._http.stream("POST", self._url, content=message.line, headers=headers) as answer:
@@ -123,7 +123,7 @@ class HttpServer:
         if problem:
             self._lines.put_nowait(error(message.id, INTERNAL_ERROR, problem))
 
-    async def _take(self, message: Message, answer: httpx.Response) -> str | None:
+    async def _take(self, message: RpcMessage, answer: httpx.Response) -> str | None:
         """Passes on what the server answers; a text when that is no answer."""
         kind = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if message.method == "initialize" and answer.is_success:
@@ -143,7 +143,7 @@ class HttpServer:
             return "the session has ended at the server; connect again"
         return f"the MCP server answers with {answer.status_code} {answer.reason_phrase} and no message"
 
-    def _pass(self, message: Message, data: bytes) -> bool:
+    def _pass(self, message: RpcMessage, data: bytes) -> bool:
         """One message of the server's; whether it is the answer to this one."""
         line = _one_line(data)
         self._lines.put_nowait(line)
@@ -157,7 +157,7 @@ class HttpServer:
 
     # ---- streams ---------------------------------------------------------------------------------------
 
-    async def _follow(self, message: Message, answer: httpx.Response) -> str | None:
+    async def _follow(self, message: RpcMessage, answer: httpx.Response) -> str | None:
         """Passes on a stream until the answer came, asking for its rest where it breaks and can be
         resumed."""
         last, wait = None, _RETRY_SECONDS
@@ -209,7 +209,7 @@ class HttpServer:
 
     # ---- headers ---------------------------------------------------------------------------------------
 
-    def _headers(self, message: Message | None = None) -> dict[str, str]:
+    def _headers(self, message: RpcMessage | None = None) -> dict[str, str]:
         headers = {"Accept": "application/json, text/event-stream"}
         if message is not None:
             headers["Content-Type"] = "application/json"
@@ -223,7 +223,7 @@ class HttpServer:
             headers[_VERSION] = self._version
         return headers
 
-    def _modern_headers(self, message: Message, version: str) -> dict[str, str]:
+    def _modern_headers(self, message: RpcMessage, version: str) -> dict[str, str]:
         method = message.method or ""
         headers = {_VERSION: _header_value(version), "Mcp-Method": _header_value(method)}
         subject = message.params.get(_NAMED.get(method, ""))
@@ -260,7 +260,7 @@ def _one_line(data: bytes) -> bytes:
     return data.strip().replace(b"\r", b" ").replace(b"\n", b" ")
 
 
-def _agreed_version(answer: Message) -> str | None:
+def _agreed_version(answer: RpcMessage) -> str | None:
     found = answer.body.get("result")
     version = found.get("protocolVersion") if isinstance(found, dict) else None
     return version if isinstance(version, str) else None

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from api.mcp_proxy.definitions import Definition
-from api.mcp_proxy.message import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION, Message, near_miss
+from api.mcp_proxy.message import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION, RpcMessage, near_miss
 
 _METHOD_NOT_FOUND: Final = -32601
 _MOST_PAGES: Final = 1000
@@ -16,7 +16,7 @@ class ListFailed(Exception):
     """The server did not say what its tools are, or not in a way that can be read in one way alone."""
 
 
-def definitions_of(answer: Message) -> list[Definition]:
+def definitions_of(answer: RpcMessage) -> list[Definition]:
     """The tools in an answer to `tools/list`; ListFailed when it holds none."""
     body = answer.body.get("result")
     tools = body.get("tools") if isinstance(body, dict) else None
@@ -32,7 +32,7 @@ def definitions_of(answer: Message) -> list[Definition]:
 
 
 async def whole_list(
-    ask: Callable[[str, dict[str, Any]], Awaitable[Message]], call: Message
+    ask: Callable[[str, dict[str, Any]], Awaitable[RpcMessage]], call: RpcMessage
 ) -> list[Definition]:
     """Every page, asked for as the client asks in this call; a server without tools has none."""
     meta = {

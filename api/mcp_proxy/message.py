@@ -36,7 +36,7 @@ class UnreadableMessage(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class RpcMessage:
     """One message and the bytes that it was read from, without the end of the line."""
 
     line: bytes
@@ -80,7 +80,7 @@ class Message:
         return found if isinstance(found, str) else None
 
 
-def read(line: bytes) -> Message:
+def read(line: bytes) -> RpcMessage:
     """The message of a line; UnreadableMessage when it is none, or one that could be read in two ways."""
     line = line.rstrip(b"\r\n")
     if b"\r" in line:
@@ -98,7 +98,7 @@ def read(line: bytes) -> Message:
     return _checked(line, body)
 
 
-def _checked(line: bytes, body: dict[str, Any]) -> Message:
+def _checked(line: bytes, body: dict[str, Any]) -> RpcMessage:
     id = body.get("id")
     named = id if isinstance(id, str | int) and not isinstance(id, bool) else None
     if near := near_miss(body, _ENVELOPE):
@@ -115,7 +115,7 @@ def _checked(line: bytes, body: dict[str, Any]) -> Message:
         raise UnreadableMessage(
             "a message has a `method`, or an `id` and either `result` or `error`", id=named
         )
-    return Message(line, body)
+    return RpcMessage(line, body)
 
 
 def near_miss(found: Iterable[str], known: frozenset[str]) -> tuple[str, str] | None:
@@ -130,10 +130,10 @@ def encode(body: dict[str, Any]) -> bytes:
     return json.dumps(body, separators=(",", ":")).encode()
 
 
-def made(body: dict[str, Any]) -> Message:
+def made(body: dict[str, Any]) -> RpcMessage:
     """A message of the proxy's own."""
     whole = {"jsonrpc": "2.0", **body}
-    return Message(encode(whole), whole)
+    return RpcMessage(encode(whole), whole)
 
 
 def result(id: str | int | None, found: dict[str, Any]) -> bytes:

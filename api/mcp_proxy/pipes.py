@@ -15,7 +15,7 @@ import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
-from api.mcp_proxy.message import Message
+from api.mcp_proxy.message import RpcMessage
 
 LONGEST_LINE: Final = 64 * 1024 * 1024
 _CHUNK: Final = 256 * 1024
@@ -122,7 +122,7 @@ def _settle(written: asyncio.Future[None], failure: OSError | None) -> None:
         written.set_exception(failure)
 
 
-class ServerProcess:
+class McpProcess:
     """An MCP server on its standard input and output, in a process group of its own.
 
     It inherits the environment but for what is the service's: the API key is no business of the server's.
@@ -133,7 +133,7 @@ class ServerProcess:
         self._writing = asyncio.Lock()
 
     @classmethod
-    async def start(cls, command: Sequence[str], environment: Mapping[str, str]) -> ServerProcess:
+    async def start(cls, command: Sequence[str], environment: Mapping[str, str]) -> McpProcess:
         return cls(
             await asyncio.create_subprocess_exec(
                 *command,
@@ -146,7 +146,7 @@ class ServerProcess:
             )
         )
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: RpcMessage) -> None:
         """Raises OSError where the server has gone."""
         assert self._process.stdin is not None
         async with self._writing:

@@ -14,9 +14,9 @@ from governance_client import AsyncGovernance, ClientSettings
 
 from api.mcp_proxy.definitions import Catalogue
 from api.mcp_proxy.governor import Governor
-from api.mcp_proxy.http_server import HttpServer
+from api.mcp_proxy.http_server import McpEndpoint
 from api.mcp_proxy.pin_file import PinFile
-from api.mcp_proxy.pipes import ByteInput, ByteOutput, ServerProcess
+from api.mcp_proxy.pipes import ByteInput, ByteOutput, McpProcess
 from api.mcp_proxy.relay import Relay
 from api.mcp_proxy.server_name import checked_name
 from api.mcp_proxy.service_run import SessionRun
@@ -67,10 +67,10 @@ async def serve(settings: ProxySettings, warn: Callable[[str], None]) -> int:
 @asynccontextmanager
 async def _server(
     settings: ProxySettings, catalogue: Catalogue, warn: Callable[[str], None]
-) -> AsyncIterator[HttpServer | ServerProcess]:
+) -> AsyncIterator[McpEndpoint | McpProcess]:
     if settings.url is None:
         try:
-            yield await ServerProcess.start(settings.command, os.environ)
+            yield await McpProcess.start(settings.command, os.environ)
         except OSError as error:
             raise StartError(f"`{settings.command[0]}` cannot be started: {error.strerror}") from None
         return
@@ -79,4 +79,4 @@ async def _server(
     timeout = httpx.Timeout(None, connect=CONNECT_SECONDS)
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(headers=dict(settings.headers), timeout=timeout, limits=limits) as http:
-        yield HttpServer(settings.url, http, catalogue.get, warn)
+        yield McpEndpoint(settings.url, http, catalogue.get, warn)

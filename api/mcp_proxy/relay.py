@@ -25,7 +25,7 @@ from api.mcp_proxy.listing import ListFailed, definitions_of, whole_list
 from api.mcp_proxy.message import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
-    Message,
+    RpcMessage,
     UnreadableMessage,
     error,
     made,
@@ -42,7 +42,7 @@ FETCH_SECONDS = 60.0
 class ServerSide(Protocol):
     """Where messages for the server go."""
 
-    async def send(self, message: Message) -> None: ...
+    async def send(self, message: RpcMessage) -> None: ...
 
 
 class ClientSide(Protocol):
@@ -55,7 +55,7 @@ class ClientSide(Protocol):
 class _Pending:
     """A request of the client's that the server has, or that is being decided."""
 
-    message: Message
+    message: RpcMessage
     task: asyncio.Task[None] | None = None
     """Set while it is decided; then the server has not seen it."""
     passed: tuple[ProxiedCall, ToolDecision] | None = None
@@ -69,7 +69,7 @@ class Relay:
     governor: Governor
     warn: Callable[[str], None]
     _pending: dict[str, _Pending] = field(default_factory=dict)
-    _asked: dict[str, asyncio.Future[Message]] = field(default_factory=dict)
+    _asked: dict[str, asyncio.Future[RpcMessage]] = field(default_factory=dict)
     """Requests of the proxy's own, to either side, by their key."""
     _elicitation: dict[str, Any] | None = None
     _own: str = field(default_factory=lambda: f"governance-{secrets.token_hex(8)}-")
@@ -88,7 +88,7 @@ class Relay:
                     await self.client.write(error(unreadable.id, unreadable.code, str(unreadable)))
         await self._settle()
 
-    async def _from_client(self, message: Message) -> None:
+    async def _from_client(self, message: RpcMessage) -> None:
         if message.is_response:
             if (asked := self._asked.get(message.key)) is not None:
                 _settle(asked, message)
@@ -103,7 +103,7 @@ class Relay:
         else:
             await self.server.send(message)
 
-    async def _request(self, message: Message) -> None:
+    async def _request(self, message: RpcMessage) -> None:
         if message.key in self._pending:
             raise UnreadableMessage(f"the id `{message.key}` is in use", INVALID_REQUEST, message.id)
         pending = self._pending[message.key] = _Pending(message)
@@ -121,12 +121,13 @@ class Relay:
             self._elicitation = found if isinstance(found, dict) else None
         await self.server.send(message)
 
-    async def _cancel(self, message: Message) -> None:
+    async def _cancel(self, message: RpcMessage) -> None:
         """Ends what is held here; of what the server has, the server is told."""
         key = str(message.params.get("requestId"))
         pending = self._pending.pop(key, None)
         if pending is not None and pending.task is not None:
             pending.task.cancel()
+            await asyncio.gather(pending.task, return_exceptions=True)
             return
         if pending is not None and pending.passed is not None:
             self.governor.run.failed(pending.passed[1], "cancelled by the client")
@@ -171,20 +172,20 @@ class Relay:
                 found = await whole_list(self._ask_server, call.message)
                 self.catalogue.learn(found, whole=True)
 
-    async def _ask_server(self, method: str, params: dict[str, Any]) -> Message:
+    async def _ask_server(self, method: str, params: dict[str, Any]) -> RpcMessage:
         try:
             async with asyncio.timeout(FETCH_SECONDS):
                 return await self._ask(self._own_request(method, params), self.server.send)
         except TimeoutError:
             raise ListFailed("the server does not say what its tools are") from None
 
-    def _own_request(self, method: str, params: dict[str, Any]) -> Message:
+    def _own_request(self, method: str, params: dict[str, Any]) -> RpcMessage:
         self._number += 1
         return made({"id": f"{self._own}{self._number}", "method": method, "params": params})
 
-    async def _ask(self, message: Message, send: Callable[[Message], Awaitable[None]]) -> Message:
+    async def _ask(self, message: RpcMessage, send: Callable[[RpcMessage], Awaitable[None]]) -> RpcMessage:
         """The answer to a request of the proxy's own."""
-        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[RpcMessage] = asyncio.get_running_loop().create_future()
         self._asked[message.key] = answer
         try:
             await send(message)
@@ -215,7 +216,7 @@ class Relay:
         params = {"progressToken": token, "progress": progress, "message": text}
         await self._tell_client(made({"method": "notifications/progress", "params": params}))
 
-    async def _tell_client(self, message: Message) -> None:
+    async def _tell_client(self, message: RpcMessage) -> None:
         await self.client.write(message.line)
 
     # ---- from the server -------------------------------------------------------------------------------
@@ -236,7 +237,7 @@ class Relay:
             if pending.passed is not None:
                 self.governor.run.failed(pending.passed[1], "the server ended without an answer")
 
-    async def _from_server(self, message: Message) -> bytes | None:
+    async def _from_server(self, message: RpcMessage) -> bytes | None:
         """The line that goes to the client, if any does."""
         if not message.is_response:
             if message.method == "notifications/tools/list_changed":
@@ -260,14 +261,14 @@ class Relay:
             return self._listed(pending.message, message)
         return message.line
 
-    def _report(self, call: ProxiedCall, decision: ToolDecision, answer: Message) -> None:
+    def _report(self, call: ProxiedCall, decision: ToolDecision, answer: RpcMessage) -> None:
         """An outcome that cannot be reported is the client's all the same."""
         try:
             self.governor.answered(call, decision, answer)
         except Exception as problem:
             self.warn(f"the outcome of `{call.name}` was not reported: {type(problem).__name__}: {problem}")
 
-    def _listed(self, asked: Message, answer: Message) -> bytes:
+    def _listed(self, asked: RpcMessage, answer: RpcMessage) -> bytes:
         """The list as it came where all of it was admitted; else as it was admitted."""
         body = answer.body.get("result")
         if not isinstance(body, dict):
@@ -286,6 +287,6 @@ class Relay:
         return made({**answer.body, "result": {**body, "tools": shown}}).line
 
 
-def _settle(asked: asyncio.Future[Message], answer: Message) -> None:
+def _settle(asked: asyncio.Future[RpcMessage], answer: RpcMessage) -> None:
     if not asked.done():
         asked.set_result(answer)

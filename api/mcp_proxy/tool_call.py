@@ -10,7 +10,7 @@ from typing import Any, Final
 from api.mcp_proxy.message import (
     CLIENT_CAPABILITIES,
     INVALID_PARAMS,
-    Message,
+    RpcMessage,
     UnreadableMessage,
     made,
     near_miss,
@@ -25,14 +25,14 @@ APPROVAL: Final = "governance-approval"
 class ProxiedCall:
     """A call that a client wants made."""
 
-    message: Message
+    message: RpcMessage
     name: str
     arguments: dict[str, Any]
     digest: str
     """Of name and arguments: two calls are the same where it is."""
 
     @classmethod
-    def of(cls, message: Message) -> ProxiedCall:
+    def of(cls, message: RpcMessage) -> ProxiedCall:
         """UnreadableMessage where a server might read another call out of it than the service would be asked
         about."""
         params = message.body.get("params")
@@ -86,7 +86,7 @@ class ProxiedCall:
         elicitation = found.get("elicitation") if isinstance(found, dict) else None
         return elicitation if isinstance(elicitation, dict) else None
 
-    def for_server(self, *, without_state: bool) -> Message:
+    def for_server(self, *, without_state: bool) -> RpcMessage:
         """The message that is passed on: as it came, unless it carries what was only for the proxy."""
         if not without_state:
             return self.message

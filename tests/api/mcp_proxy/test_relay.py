@@ -1,0 +1,224 @@
+"""What passes the proxy, and what does not: byte for byte what it came as, or nowhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.mcp_proxy import MODERN, Proxy, ScriptedRun, call, elicits, in_loop, tool
+
+FROM_CLIENT = (
+    b'{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{"uri":"x:\\u00e9\xc3\xa9"}}',
+    b'{ "method" : "unknown/method", "jsonrpc":"2.0", "id" : "text id", "extra": [1.0, 1e5] }',
+    b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":0.5}}',
+    b'{"jsonrpc":"2.0","id":"from-server","result":{"roots":[]}}',
+    b'{"jsonrpc":"2.0","id":"from-server-2","error":{"code":-1,"message":"no"}}',
+    b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":99}}',
+)
+FROM_SERVER = (
+    b'{"jsonrpc":"2.0","id":"s1","method":"sampling/createMessage","params":{"messages":[]}}',
+    b'{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{"message":"?"}}',
+    b'{"method":"notifications/message","jsonrpc":"2.0","params":{"level":"info","data":"\xe2\x80\xa8"}}',
+    b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"what?"}}',
+)
+
+
+@in_loop
+async def test_everything_but_tool_calls_passes_as_it_came(tmp_path: Path) -> None:
+    async with Proxy(ScriptedRun(), pins=tmp_path) as proxy:
+        for line in FROM_CLIENT:
+            await proxy.say(line)
+            assert await proxy.line_to_server() == line
+        for line in FROM_SERVER:
+            await proxy.server_says(line)
+            assert await proxy.line_to_client() == line
+        answer = b'{"id":7, "jsonrpc":"2.0", "result":{"contents":[1.50]}}'
+        await proxy.server_says(answer)
+        assert await proxy.line_to_client() == answer
+
+
+@in_loop
+async def test_a_call_that_is_allowed_and_its_answer_pass_as_they_came(tmp_path: Path) -> None:
+    run = ScriptedRun()
+    async with Proxy(run, [tool("echo", annotations={"readOnlyHint": True})], pins=tmp_path) as proxy:
+        line = (
+            b'{"params":{"name":"echo","arguments":{"n":1.0}},"method":"tools/call","id":1,"jsonrpc":"2.0"}'
+        )
+        await proxy.say(line + b"\r\n")
+        assert await proxy.line_to_server() == line
+        answer = b'{"jsonrpc":"2.0","id":1,"result":{ "content":[{"type":"text","text":"x"}] }}'
+        await proxy.server_says(answer)
+        assert await proxy.line_to_client() == answer
+    ((name, arguments, call_id, annotations),) = run.asked
+    assert (name, arguments, annotations) == ("mcp__fixture__echo", {"n": 1.0}, {"readOnlyHint": True})
+    assert run.outcomes == [(call_id, {"content": [{"type": "text", "text": "x"}]})]
+
+
+SMUGGLED = (
+    b'{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call","params":{"name":"wire"}}',
+    b'{"jsonrpc":"2.0","id":1,"method":"ping","\\u006dethod":"tools/call","params":{"name":"wire"}}',
+    b'{"jsonrpc":"2.0","id":1,"method":"ping","Method":"tools/call","params":{"name":"wire"}}',
+    b'{"jsonrpc":"2.0","id":1,"method":"ping","params":\r{"jsonrpc":"2.0","id":2,"method":"tools/call"}\r}',
+    b'[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wire"}}]',
+    b'\xef\xbb\xbf{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wire"}}',
+    '{"jsonrpc":"2.0","id":1,"method":"tools/call"}'.encode("utf-16"),
+    b'{"jsonrpc":"2.0","method":"tools/call","params":{"name":"wire"}}',
+    b'{"jsonrpc":"2.0","id":null,"method":"tools/call","params":{"name":"wire"}}',
+    b'{"jsonrpc":"2.0","id":true,"method":"tools/call","params":{"name":"wire"}}',
+    b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","Name":"wire"}}',
+    b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","argument\xc5\xbf":{}}}',
+    b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":[]}}',
+    b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":["echo"]}}',
+    b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":["echo"]}',
+    b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"n":NaN}}}',
+    b'{"jsonrpc":"2.0","id":1,"method":"tools/call"} {"id":2}',
+    b"[" * 100_000,
+    b'{"jsonrpc":"2.0","id":1,"method":"tools/call","result":{},"params":{"name":"wire"}}',
+    b'"tools/call"',
+)
+
+
+@pytest.mark.parametrize("line", SMUGGLED, ids=range(len(SMUGGLED)))
+def test_what_could_be_read_in_two_ways_reaches_nobody(line: bytes, tmp_path: Path) -> None:
+    async def told() -> None:
+        run = ScriptedRun()
+        async with Proxy(run, [tool("echo"), tool("wire")], pins=tmp_path) as proxy:
+            await proxy.say(line)
+            assert (await proxy.to_client())["error"]["code"] in (-32700, -32600, -32602)
+            assert await proxy.nothing_reached_the_server()
+        assert not run.asked
+
+    asyncio.run(told())
+
+
+LIES = (
+    b'{"jsonrpc":"2.0","id":5,"result":{"tools":[]},"result":{"tools":[{"name":"x"}]}}',
+    b'{"jsonrpc":"2.0","id":6,"result":{"tools":[]}}',
+    b"Listening on port 8000",
+    b'{"jsonrpc":"2.0","id":5,"result":{},"error":{}}',
+)
+
+
+@in_loop
+async def test_lines_of_a_server_that_are_no_answers_reach_nobody(tmp_path: Path) -> None:
+    async with Proxy(ScriptedRun(), pins=tmp_path, lists=False) as proxy:
+        await proxy.say({"id": 5, "method": "tools/list"})
+        await proxy.to_server()
+        for line in LIES:
+            await proxy.server_says(line)
+        await proxy.server_says({"id": 5.0, "result": {"tools": []}})
+        assert (await proxy.to_client()) == {"jsonrpc": "2.0", "id": 5.0, "result": {"tools": []}}
+        assert len(proxy.warnings) == len(LIES)
+
+
+@in_loop
+async def test_an_id_is_used_once_at_a_time_however_it_is_written(tmp_path: Path) -> None:
+    async with Proxy(ScriptedRun(), pins=tmp_path) as proxy:
+        await proxy.say({"id": 1, "method": "ping"})
+        await proxy.to_server()
+        await proxy.say({"id": "1", "method": "ping"})
+        assert "is in use" in (await proxy.to_client())["error"]["message"]
+
+
+@in_loop
+async def test_hundreds_of_calls_are_decided_at_once(tmp_path: Path) -> None:
+    run = ScriptedRun("awaiting_approval")
+    async with Proxy(run, [tool("wire")], pins=tmp_path) as proxy:
+        for number in range(300):
+            await proxy.say(call(number, "wire", amount=number))
+        await proxy.until_asked(run, 300)
+        run.later.set_result("allowed")
+        seen = {(await proxy.to_server())["params"]["arguments"]["amount"] for _ in range(300)}
+        assert seen == set(range(300))
+    assert len(set(run.call_ids)) == 300
+
+
+@in_loop
+async def test_a_large_message_passes(tmp_path: Path) -> None:
+    async with Proxy(ScriptedRun(), [tool("echo")], pins=tmp_path) as proxy:
+        await proxy.say(call(1, "echo", text="x" * 8_000_000))
+        assert len(await proxy.line_to_server()) > 8_000_000
+        await proxy.server_says({"id": 1, "result": {"content": [{"type": "text", "text": "y" * 8_000_000}]}})
+        assert len(await proxy.line_to_client()) > 8_000_000
+
+
+@in_loop
+async def test_outcomes_are_reported_with_the_words_and_without_the_pictures(tmp_path: Path) -> None:
+    run = ScriptedRun()
+    content: list[Any] = [
+        {"type": "image", "data": "A" * 1_000_000, "mimeType": "image/png"},
+        {"type": "resource", "resource": {"uri": "a:b", "blob": "B" * 1_000_000}},
+        {"type": "text", "text": "t" * 300_000},
+        {"type": "resource_link", "uri": "a:c"},
+    ]
+    async with Proxy(run, [tool("echo")], pins=tmp_path) as proxy:
+        await proxy.say(call(1, "echo"))
+        await proxy.to_server()
+        await proxy.server_says({"id": 1, "result": {"content": content, "structuredContent": {"a": 1}}})
+        await proxy.line_to_client()
+    ((_, output),) = run.outcomes
+    assert output["content"][0] == {"type": "image", "mimeType": "image/png", "base64Characters": 1_000_000}
+    assert output["content"][1]["resource"] == {"uri": "a:b", "base64Characters": 1_000_000}
+    assert output["content"][2]["text"].endswith("... (300000 characters)")
+    assert len(json.dumps(output)) < 300_000
+
+
+@in_loop
+async def test_failures_are_reported_as_such(tmp_path: Path) -> None:
+    run = ScriptedRun()
+    async with Proxy(run, [tool("echo")], pins=tmp_path) as proxy:
+        for number in range(4):
+            await proxy.say(call(number, "echo", number=number))
+            await proxy.to_server()
+        error = {"content": [{"type": "text", "text": "it broke"}], "isError": True}
+        await proxy.server_says({"id": 0, "result": error})
+        await proxy.server_says({"id": 1, "error": {"code": -32603, "message": "it crashed"}})
+        await proxy.line_to_client(), await proxy.line_to_client()
+        await proxy.say({"method": "notifications/cancelled", "params": {"requestId": 2}})
+        assert (await proxy.to_server())["method"] == "notifications/cancelled"
+    outcomes = [text for _, text in run.outcomes]
+    assert outcomes == [
+        "it broke",
+        "it crashed",
+        "cancelled by the client",
+        "the server ended without an answer",
+    ]
+
+
+@in_loop
+async def test_a_call_that_the_server_wants_continued_is_the_same_call(tmp_path: Path) -> None:
+    """2026-07-28: `input_required`, answered by the same call with the server's own request state."""
+    run = ScriptedRun()
+    async with Proxy(run, [tool("deploy")], pins=tmp_path) as proxy:
+        await proxy.say(call(1, "deploy", elicits(form={})))
+        await proxy.to_server()
+        asked = {"resultType": "input_required", "inputRequests": {"a": {}}, "requestState": "theirs"}
+        await proxy.server_says({"id": 1, "result": asked})
+        assert (await proxy.to_client())["result"] == asked
+        again = call(2, "deploy", elicits(form={}))
+        again["params"] |= {"requestState": "theirs", "inputResponses": {"a": {"action": "accept"}}}
+        await proxy.say(again)
+        assert (await proxy.to_server())["params"] == again["params"]
+        again["id"] = 3
+        await proxy.say(again)
+        await proxy.to_server()
+    first, second, third = run.call_ids
+    assert first == second != third
+
+
+@in_loop
+async def test_the_proxys_own_list_names_the_revision_of_the_call(tmp_path: Path) -> None:
+    async with Proxy(ScriptedRun(), pins=tmp_path, lists=False) as proxy:
+        await proxy.say(call(1, "echo", {**MODERN, "progressToken": 5}))
+        asked = await proxy.to_server()
+        assert asked["method"] == "tools/list" and asked["params"] == {"_meta": MODERN}
+        page = {"tools": [tool("other")], "nextCursor": "c"}
+        await proxy.server_says({"id": asked["id"], "result": page})
+        asked = await proxy.to_server()
+        assert asked["params"]["cursor"] == "c"
+        await proxy.server_says({"id": asked["id"], "result": {"tools": [tool("echo")]}})
+        assert (await proxy.to_server())["method"] == "tools/call"
