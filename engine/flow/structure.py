@@ -73,9 +73,14 @@ class _NotPlain(Exception):
 
 
 def _events(text: str) -> Iterator[Any]:
-    """The events of one document, without those that only frame it."""
+    """The events of one document, without those that only frame it. What is nested too deeply is given up at
+    once: the parser takes time in the square of the brackets that are open."""
+    depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise _NotPlain
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST + 1:
             raise _NotPlain
         if not isinstance(event, (yaml.StreamEndEvent, yaml.DocumentStartEvent, yaml.DocumentEndEvent)):
             yield event

@@ -1,0 +1,35 @@
+"""What a tool gave back, leaf by leaf: how far a text is read as YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from engine.flow import structure
+
+
+@pytest.mark.parametrize("opening", ["[", "{", "[a, ", "{a: ", "{? ", "- "])
+def test_what_nests_too_deeply_is_given_up_at_once(opening: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """libyaml takes time in the square of the brackets that are open, so it must not be asked to go on."""
+    read = 0
+    parse = structure.yaml.parse
+
+    def counted(*arguments: Any, **options: Any) -> Iterator[Any]:
+        nonlocal read
+        for event in parse(*arguments, **options):
+            read += 1
+            yield event
+
+    monkeypatch.setattr(structure.yaml, "parse", counted)
+    text = (opening * 20_000)[:65_000] + ":"
+    assert structure.leaves(text) == ([((), text)], True)
+    assert read <= 4 * structure.DEEPEST
+
+
+def test_what_nests_as_deeply_as_is_read_is_taken_apart() -> None:
+    text = "{a: " * structure.DEEPEST + "x" + "}" * structure.DEEPEST
+    assert structure.leaves(text) == ([(("a",) * structure.DEEPEST, "x")], True)
+    deeper = f"[{text}]"
+    assert structure.leaves(f"[{deeper}]") == ([((), f"[{deeper}]")], True)
