@@ -73,6 +73,9 @@ COMMITS_WAITING = Gauge(
 DELIVERIES = Counter(
     "governance_webhook_attempts", "Webhook attempts, by outcome.", ["outcome"], registry=REGISTRY
 )
+NOTICES = Counter(
+    "governance_notification_attempts", "Messages to channels, by outcome.", ["outcome"], registry=REGISTRY
+)
 
 _TYPES = {
     name: EVENTS.labels(name)
@@ -82,6 +85,7 @@ _CUSTOM = EVENTS.labels("custom")
 _STATUSES = {name: DECISIONS.labels(name) for name in ("allowed", "blocked", "awaiting_approval")}
 _RESOLVED = {name: RESOLUTIONS.labels(name) for name in ("approved", "rejected", "expired", "cancelled")}
 _OUTCOMES = {name: DELIVERIES.labels(name) for name in ("delivered", "failed")}
+_MESSAGES = {name: NOTICES.labels(name) for name in ("delivered", "failed")}
 
 
 def recorded(event_types: Iterable[str], statuses: Iterable[str]) -> None:
@@ -127,8 +131,18 @@ def attempted(delivered: bool) -> None:
     _OUTCOMES["delivered" if delivered else "failed"].inc()
 
 
+def notified(delivered: bool) -> None:
+    """One attempt to send a message to a channel."""
+    _MESSAGES["delivered" if delivered else "failed"].inc()
+
+
 def exposition(
-    policies: Mapping[str, Any], uptime: float, *, pending: int | None, unindexed: int | None
+    policies: Mapping[str, Any],
+    uptime: float,
+    *,
+    pending: int | None,
+    unreached: int | None,
+    unindexed: int | None,
 ) -> bytes:
     """The text of `GET /metrics`. `policies`: as in `/health`; None: unknown, since the database is away."""
     now = CollectorRegistry()
@@ -140,6 +154,12 @@ def exposition(
     gauge("uptime_seconds", "Since this process started.", uptime)
     if pending is not None:
         gauge("approvals_pending", "Approvals that wait for a person.", pending)
+    if unreached is not None:
+        gauge(
+            "approvals_unreached",
+            "Approvals that wait, and no channel has delivered, and no reviewer opened them.",
+            unreached,
+        )
     gauge("policies", "Policies in force, of all organisations.", policies.get("count", 0))
     gauge("policy_revision", "The revision of the policy set in force.", policies.get("revision", 0))
     gauge(

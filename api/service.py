@@ -28,6 +28,7 @@ from api.database.writer import Writer
 from api.ingestion.intake import Intake
 from api.ingestion.pipeline import Ingestion
 from api.ingestion.quotas import ProcessorTime, Quotas
+from api.notifications.notifier import Notifier
 from api.readiness import STUCK_SECONDS, Readiness, keep_probing, probe
 from api.reads import Reads
 from api.retention import Retention, keep_clean
@@ -145,6 +146,7 @@ async def open_service(
                 random=random.random,
                 delays=settings.webhook_retry,
                 allow=settings.webhook_allow,
+                notify=lambda sender: Notifier(sender, settings.frontend, clock).send,
             )
             deliverer.start()
             try:

@@ -24,10 +24,13 @@ from peewee import (
     TextField,
 )
 
-from api.database import policy_models as policy_models
 from api.database.lanes.tables import Id as Id
 from api.database.lanes.tables import LaneRow as LaneRow
 from api.database.table import Table
+from api.database.tables import policies as policies
+from api.database.tables.deliveries import Delivery as Delivery
+from api.database.tables.deliveries import NotificationSecret as NotificationSecret
+from api.database.tables.deliveries import Webhook as Webhook
 
 LANE_BITS = 44
 """Of a number of a run, an event or a call: those below say which one of its lane, those above which lane."""
@@ -234,6 +237,9 @@ class Approval(Table):
     resolved_by = TextField(null=True)
     actor = TextField(null=True)
     decision_reason = TextField(null=True)
+    seen_at = TextField(null=True)
+    """When a reviewer first opened it, and who."""
+    seen_by = TextField(null=True)
 
     class Meta:
         table_name = "approvals"
@@ -325,47 +331,6 @@ class AuditCheckpoint(Table):
         table_name = "checkpoints"
 
 
-class Webhook(Table):
-    webhook_id = TextField(primary_key=True)
-    organisation_id = TextField(index=True)
-    url = TextField()
-    events = TextField()
-    enabled = BooleanField(default=True)
-    description = TextField(null=True)
-    secret = TextField()
-    previous_secret = TextField(null=True)
-    previous_secret_until = TextField(null=True)
-    created_at = TextField()
-    failing_since = TextField(null=True)
-    disabled_reason = TextField(null=True)
-
-    class Meta:
-        table_name = "webhooks"
-
-
-class Delivery(Table):
-    delivery_no = BigAutoField()
-    delivery_id = TextField(unique=True)
-    organisation_id = TextField()
-    webhook_id = TextField()
-    event = TextField()
-    payload = TextField()
-    status = TextField()
-    attempts = TextField(default="[]")
-    attempt_count = IntegerField(default=0)
-    next_attempt_at = DoubleField(null=True)
-    leased_until = DoubleField(default=0)
-    created_at = TextField()
-    leased_by = BigIntegerField(null=True)
-
-    class Meta:
-        table_name = "deliveries"
-        indexes = (
-            (("webhook_id", "delivery_no"), False),
-            (("status", "webhook_id", "next_attempt_at"), False),
-        )
-
-
 class Node(Table):
     """A process that serves, for reports and divergence checks."""
 
@@ -388,7 +353,7 @@ def make_tables(db: Database, tables: Sequence[type[Table]] | None = None) -> No
 
 
 TABLES: tuple[type[Table], ...] = tuple(Table.__subclasses__())
-"""In the order of their definition, those of `policy_models.py` first."""
+"""In the order of their definition, those of `tables/` first."""
 
 OF_LANES: tuple[type[Table], ...] = (ChainTip, Id, LaneRow)
 """Those that only PostgreSQL needs."""

@@ -185,7 +185,9 @@ def events() -> str:
 
 def metrics() -> str:
     rows = []
-    for family in text_string_to_metric_families(exposition({}, 0, pending=0, unindexed=0).decode()):
+    for family in text_string_to_metric_families(
+        exposition({}, 0, pending=0, unreached=0, unindexed=0).decode()
+    ):
         if family.name.startswith("governance_"):
             labels: dict[str, list[str]] = {}
             for sample in family.samples:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -11,11 +12,14 @@ from api.agent_message import approved_message, refused_message
 from api.audit import stored_decision
 from api.caller import Caller
 from api.context import Context
+from api.database.connection import Database
+from api.database.errors import DatabaseUnavailable
 from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import ApiError, not_found
 from api.http.route import AGENT, PAGE_HEADERS, REVIEWER, WAIT, Query, Route, page_query
 from api.ingestion.decide import halted
 from api.store import approvals, halts
+from api.store.notifications import notices
 
 _Cursor = tuple[
     Annotated[str, Meta(pattern=r"^[0-9][0-9TZ:.-]{9,39}\Z")],
@@ -37,6 +41,10 @@ async def list_approvals(caller: Caller, values: Values, context: Context) -> Re
         after,
         values.query["order"] == "asc",
     )
+    told = await context.store.read(
+        notices.notified, context.store, [approval["approvalId"] for approval in items]
+    )
+    items = [approval | {"notified": told.get(approval["approvalId"], [])} for approval in items]
     return page(items, total, encode_cursor(position) if position else None, values)
 
 
@@ -68,13 +76,27 @@ async def get_approval(caller: Caller, values: Values, context: Context) -> Repl
             raise ApiError(
                 "conflict", f"{why}; do not act on it: an admin must run `governance audit verify`"
             )
-    return Reply(await read(caller, _described, caller, approval_id, name=("described", approval_id)))
+    if caller.kind == "user" and approval["status"] == "pending" and approval["seenAt"] is None:
+        await _see(caller, approval_id, context)
+    name = ("described", approval_id)
+    return Reply(await read(caller, _described, caller, approval_id, context.store, name=name))
 
 
-def _described(caller: Caller, approval_id: str) -> dict[str, Any] | None:
-    """The approval; for an agent, which acts on it, with the status that fits what its call would be answered
-    now. INVARIANT: no API key reads `approved` while a halt covers the call."""
+async def _see(caller: Caller, approval_id: str, context: Context) -> None:
+    """Note who opened it first. A database that takes nothing now must not keep it from being read."""
+    with contextlib.suppress(DatabaseUnavailable):
+        await context.writer.write(
+            lambda transaction: approvals.see(transaction, caller.organisation_id, approval_id, caller.actor)
+        )
+
+
+def _described(caller: Caller, approval_id: str, store: Database) -> dict[str, Any] | None:
+    """The approval; for people with who was told of it; for an agent, which acts on it, with the status that
+    fits what its call would be answered now. INVARIANT: no API key reads `approved` while a halt covers the
+    call."""
     described = approvals.describe_approval(caller, approval_id)
+    if described is not None and caller.kind == "user":
+        described["notified"] = notices.notified(store, [approval_id]).get(approval_id, [])
     if described is not None and described["status"] == "approved":
         halt = halts.in_force(caller.organisation_id, described["agentId"], described["runId"])
         if halt is not None:
@@ -167,6 +189,7 @@ ROUTES = (
             ),
         ),
         headers=PAGE_HEADERS,
+        description="`notified` says by which channels people were told of each.",
     ),
     Route(
         "GET",
@@ -178,9 +201,10 @@ ROUTES = (
         reply="approval-detail",
         errors=("conflict",),
         query=(WAIT,),
-        description="With `wait`, answers as soon as it is not pending any more. An API key sees the "
-        "approvals of its own runs and of the agent that it is bound to; an approved one reads `rejected`, "
-        "with the halt as `decisionReason`, while a halt covers its call.",
+        description="A reviewer who reads a pending one has seen it (`seenAt`). With `wait`, answers as soon "
+        "as it is not pending any more. An API key sees the approvals of its own runs and of the agent that "
+        "it is bound to; an approved one reads `rejected`, with the halt as `decisionReason`, while a halt "
+        "covers its call.",
     ),
     Route(
         "POST",

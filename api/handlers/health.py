@@ -18,6 +18,7 @@ from api.http.exchange import Reply, Values
 from api.http.route import ANYONE, Route
 from api.policies import warnings
 from api.store import accounts, approvals
+from api.store.notifications import notices
 from api.version import VERSION
 from engine.live import LivePolicies, described
 
@@ -60,9 +61,14 @@ async def ready(caller: Caller, values: Values, context: Context) -> Reply:
 async def prometheus(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /metrics"""
     pending = await _asked(context, approvals.count_pending)
+    unreached = await _asked(context, notices.count_unreached, context.store)
     unindexed = await _asked(context, _unindexed, context.live)
     content = metrics.exposition(
-        context.live.health(), _uptime(context), pending=pending, unindexed=unindexed
+        context.live.health(),
+        _uptime(context),
+        pending=pending,
+        unreached=unreached,
+        unindexed=unindexed,
     )
     return Reply(content, media_type=metrics.MEDIA_TYPE)
 

@@ -193,6 +193,7 @@ def _ask(batch: Batch, run: KnownRun, call: CallRow, approval_id: str, outcome: 
         if policy.approval_expires_after_seconds is not None
     ]
     first = asking[0]
+    expires_at = iso(transaction.now + min(limits)) if limits else None
     batch.approval_rows.append(
         ApprovalRow(
             approval_id,
@@ -208,7 +209,7 @@ def _ask(batch: Batch, run: KnownRun, call: CallRow, approval_id: str, outcome: 
             "pending",
             call.reason,
             transaction.at,
-            iso(transaction.now + min(limits)) if limits else None,
+            expires_at,
         )
     )
     transaction.notify(
@@ -221,7 +222,8 @@ def _ask(batch: Batch, run: KnownRun, call: CallRow, approval_id: str, outcome: 
             "toolName": call.tool_name,
             "policyName": first.name,
             "agentId": run.agent_id,
-        },
+        }
+        | ({} if expires_at is None else {"expiresAt": expires_at}),
     )
     transaction.publish(run.organisation_id, "approval", approval_id, status="pending", runId=run.run_id)
 

@@ -43,6 +43,7 @@ TAGS = {
     "authzen": "The OpenID Authorization API 1.0, over the same decisions.",
     "runs": "What agents did.",
     "webhooks": "Telling other systems.",
+    "notifications": "Telling people.",
     "accounts": "People and API keys.",
     "audit": "The record.",
     "halts": "The kill switch.",

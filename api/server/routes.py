@@ -15,6 +15,7 @@ from api.handlers import (
     health,
     hooks,
     login,
+    notifications,
     organisations,
     policies,
     presets,
@@ -48,6 +49,7 @@ _RESOURCES = (
     *presets.ROUTES,
     *tools.ROUTES,
     *webhooks.ROUTES,
+    *notifications.ROUTES,
 )
 
 ROUTES = (*_RESOURCES, *docs.routes(_RESOURCES))

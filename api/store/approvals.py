@@ -71,6 +71,8 @@ def _approval(row: Approval) -> dict[str, Any]:
         "policyName": row.policy_name,
         "actor": row.actor,
         "expiresAt": row.expires_at,
+        "seenAt": row.seen_at,
+        "seenBy": row.seen_by,
     }
 
 
@@ -222,6 +224,16 @@ def resolved_text(status: str, who: str, reason: str | None) -> str:
 
 
 # Changing -----------------------------------------------------------------------------------------
+
+
+def see(transaction: Transaction, organisation_id: str, approval_id: str, reviewer: str) -> None:
+    """A reviewer has opened it; the first one counts."""
+    Approval.update(seen_at=transaction.at, seen_by=reviewer).where(
+        (Approval.approval_id == approval_id)
+        & (Approval.organisation_id == organisation_id)
+        & IS_PENDING
+        & Approval.seen_at.is_null()
+    ).execute()
 
 
 def resolve(

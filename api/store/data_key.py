@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 
-from api.database.models import DataKey, Organisation, Webhook
+from api.database.models import DataKey, NotificationSecret, Organisation, Webhook
 from api.database.secrets_at_rest import PREFIX, VAULT, SecretsLocked, new_data_key, unwrapped, wrapped
 from api.database.transaction import Transaction
+from api.store.webhooks import WEBHOOK
 
 MEND = (
     "the secrets in the database (of webhooks, and keys of user tokens) are encrypted under another signing"
@@ -53,7 +54,8 @@ def _rewrapped(row: DataKey, secret: bytes, before: bytes | None) -> bytes:
 
 def _anything_encrypted() -> bool:
     return (
-        Webhook.select().exists()
+        Webhook.select().where(Webhook.secret != "").exists()
+        or NotificationSecret.select().exists()
         or Organisation.select().where(Organisation.user_token.is_null(False)).exists()
     )
 
@@ -75,10 +77,11 @@ def _adopt() -> None:
 
 
 def forget(transaction: Transaction, actor: str) -> tuple[int, int]:
-    """A job, for when the signing secret is lost: webhooks are switched off until they get a new secret, and
-    no user token is accepted. Returns how many of both."""
+    """A job, for when the signing secret is lost: webhooks are switched off until they get a new secret,
+    channels have no secrets, and no user token is accepted. Returns how many webhooks and user tokens."""
     transaction.store.change("DELETE FROM data_keys")
-    hooks = list(Webhook.select())
+    transaction.store.change("DELETE FROM notification_secrets")
+    hooks = list(Webhook.select().where(Webhook.kind == WEBHOOK))
     for hook in hooks:
         hook.enabled, hook.secret, hook.previous_secret = False, "", None
         hook.disabled_reason = "its secret was lost; rotate it, then enable the webhook"

@@ -24,6 +24,8 @@ from api.database.models import Delivery, Webhook
 from api.database.secrets_at_rest import VAULT
 from api.database.transaction import Transaction
 from api.store import webhooks
+from api.store.notifications import channels, notices
+from api.store.notifications.channels import Channel
 
 MOST_ATTEMPTS_KEPT: Final = 100
 """Of one delivery; by the schedule there are ten, more only by hand."""
@@ -43,6 +45,8 @@ class Claimed:
     """Attempts of the schedule made so far."""
     lease: float
     """When the lease ends; names the lease too."""
+    channel: Channel | None = None
+    """Of a notice; then `url` and `secrets` are empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +152,14 @@ def sweep(store: Any, now: float) -> dict[str, float]:
 
 
 _HOOK = (
-    "SELECT enabled, url, secret, previous_secret, previous_secret_until FROM webhooks WHERE webhook_id = ?"
+    "SELECT enabled, url, secret, previous_secret, previous_secret_until, kind, organisation_id, name,"
+    " config, quiet_until FROM webhooks WHERE webhook_id = ?"
 )
 _OPEN = (
     " FROM deliveries WHERE status = 'pending' AND webhook_id = ? AND leased_until <= ?"
     " AND next_attempt_at <= ? ORDER BY next_attempt_at, delivery_no LIMIT ?"
 )
-_DUE = "SELECT delivery_no, delivery_id, payload, attempt_count" + _OPEN
+_DUE = "SELECT delivery_no, delivery_id, payload, attempt_count, subject" + _OPEN
 _NEXT = "SELECT next_attempt_at" + _OPEN
 _EVER = 1e12
 
@@ -163,14 +168,58 @@ def claim(
     transaction: Transaction, webhook_id: str, limit: int, lease_seconds: float, sender: int | None = None
 ) -> tuple[list[Claimed], float | None]:
     """Take up to `limit` due deliveries of one webhook, oldest first; and when it is next due, if ever.
-    `sender` is the number of who takes them."""
+    `sender` is the number of who takes them. Of a channel all that is due is taken, to go out together."""
     now, store = transaction.now, transaction.store
     hooks = store.rows(_HOOK, (webhook_id,))
     if not hooks or not hooks[0][0]:
         # An event of the very transaction that switched it off may have left a row behind.
         webhooks.end_pending(webhook_id)
         return [], None
-    _, url, secret, previous, until = hooks[0]
+    _, url, secret, previous, until, *of_channel = hooks[0]
+    if of_channel[0] != webhooks.WEBHOOK:
+        return _claim_notices(transaction, webhook_id, lease_seconds, sender, of_channel)
+    rows, lease = _take(transaction, webhook_id, limit, lease_seconds, sender)
+    both = previous and until and seconds(until) > now
+    secrets = tuple(VAULT.open(each) for each in ((secret, previous) if both else (secret,)))
+    claimed = [
+        Claimed(int(no), str(delivery_id), webhook_id, url, secrets, str(payload), int(attempts), lease)
+        for no, delivery_id, payload, attempts, _ in rows
+    ]
+    return claimed, _next_due(transaction, webhook_id)
+
+
+def _claim_notices(
+    transaction: Transaction,
+    channel_id: str,
+    lease_seconds: float,
+    sender: int | None,
+    of_channel: Sequence[Any],
+) -> tuple[list[Claimed], float | None]:
+    kind, organisation_id, name, config, quiet_until = of_channel
+    notices.drop_outdated(transaction, channel_id)
+    if quiet_until > transaction.now:
+        due = _next_due(transaction, channel_id)
+        return [], None if due is None else max(due, quiet_until)
+    rows, lease = _take(transaction, channel_id, notices.MOST_AT_ONCE, lease_seconds, sender)
+    if not rows:
+        return [], _next_due(transaction, channel_id)
+    channel = channels.opened(organisation_id, name, kind, config)
+    quiet_until = transaction.now + msgspec.json.decode(config)["groupSeconds"]
+    notices.rest(transaction, channel_id, quiet_until)
+    payloads = notices.completed(transaction.store, [(row[2], row[4]) for row in rows])
+    claimed = [
+        Claimed(int(no), str(delivery_id), channel_id, "", (), payload, int(attempts), lease, channel)
+        for (no, delivery_id, _, attempts, _), payload in zip(rows, payloads, strict=True)
+    ]
+    due = _next_due(transaction, channel_id)
+    return claimed, None if due is None else max(due, quiet_until)
+
+
+def _take(
+    transaction: Transaction, webhook_id: str, limit: int, lease_seconds: float, sender: int | None
+) -> tuple[list[Any], float]:
+    """The rows of `_DUE` that are leased now, and until when."""
+    now, store = transaction.now, transaction.store
     lock = "" if store.is_sqlite else " FOR UPDATE SKIP LOCKED"
     rows = store.rows(_DUE + lock, (webhook_id, now, now, limit))
     lease = now + lease_seconds
@@ -180,14 +229,12 @@ def claim(
             f"UPDATE deliveries SET leased_until = ?, leased_by = ? WHERE delivery_no IN ({marks(taken)})",
             (lease, sender, *taken),
         )
-    both = previous and until and seconds(until) > now
-    secrets = tuple(VAULT.open(each) for each in ((secret, previous) if both else (secret,)))
-    claimed = [
-        Claimed(int(no), str(delivery_id), webhook_id, url, secrets, str(payload), int(attempts), lease)
-        for no, delivery_id, payload, attempts in rows
-    ]
-    rest = store.rows(_NEXT, (webhook_id, now, _EVER, 1))
-    return claimed, float(rest[0][0]) if rest else None
+    return rows, lease
+
+
+def _next_due(transaction: Transaction, webhook_id: str) -> float | None:
+    rest = transaction.store.rows(_NEXT, (webhook_id, transaction.now, _EVER, 1))
+    return float(rest[0][0]) if rest else None
 
 
 def release(transaction: Transaction, claimed: Iterable[Claimed]) -> None:
@@ -263,7 +310,10 @@ def record(transaction: Transaction, outcomes: Sequence[Outcome], disable_after:
         if claimed.webhook_id not in failing:
             continue
         why = _judge(outcome, failing, disable_after)
-        if why is not None:
+        if claimed.channel is not None:
+            if outcome.next_at is not None:
+                notices.rest_less(transaction, claimed.webhook_id, outcome.next_at)
+        elif why is not None:
             webhooks.disable(transaction, claimed.webhook_id, why)
             rows = _rows(store, numbers)  # what was pending has ended
 

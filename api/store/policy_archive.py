@@ -15,6 +15,8 @@ from api.clock import Clock, Ids
 from api.database.connection import Database, marks
 from api.database.transaction import Transaction
 from api.database.writer import Writer
+from api.store.notifications import channels
+from engine.documents.yaml import read
 from engine.repository.archive import DocumentVersion, FileChange, FileRecord, VersionRecord
 from engine.worktree.paths import Kind
 
@@ -162,6 +164,14 @@ class SqlRecords:
                 _tell(transaction, revision, change)
             elif change.subject.kind in _AUDITED and not change.moved:
                 _tell_document(transaction, revision, change)
+            if change.subject.kind == "settings" and not change.moved:
+                self._sync_channels(transaction, change)
+
+    def _sync_channels(self, transaction: Transaction, change: FileChange) -> None:
+        """Who is told of what goes by the settings that this very transaction records."""
+        after = change.after
+        content = {} if after is None else read(self.blob(after.digest)).root.value["settings"]
+        channels.sync(transaction, change.subject.organisation_id, content.get("notifications", {}))
 
     def _put_blobs(self, blobs: Mapping[str, bytes]) -> None:
         known: set[str] = set()

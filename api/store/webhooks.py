@@ -8,12 +8,13 @@ Deliveries are the business of `store/deliveries.py`; nothing here sends anythin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
 
-from api.clock import Ids, iso
+from api.clock import Ids, iso, seconds
 from api.database.connection import Database
 from api.database.models import Delivery, Webhook
 from api.database.secrets_at_rest import VAULT
@@ -34,8 +35,15 @@ EVENTS: Final = (
 )
 """Every event a webhook may subscribe to; each has a schema of its `data` in `schemas/events`."""
 
+UNSEEN: Final = "approval.unseen"
+EXPIRING: Final = "approval.expiring"
+"""Reminders of an approval, which channels may ask for; their data is that of `approval.requested`."""
+
+WEBHOOK: Final = "webhook"
+"""The kind of what was registered here; all others are channels (`store/notifications`)."""
+
 COUNTER: Final = "webhooks"
-"""Moves with every change of a webhook; caches compare with it."""
+"""Moves with every change of a webhook or channel; caches compare with it."""
 
 COLUMNS: Final = (
     "webhook_id",
@@ -49,11 +57,19 @@ COLUMNS: Final = (
     "next_attempt_at",
     "leased_until",
     "created_at",
+    "subject",
 )
 
 
 def delivery_row(
-    webhook_id: str, delivery_id: str, organisation_id: str, event: str, payload: str, now: float, due: float
+    webhook_id: str,
+    delivery_id: str,
+    organisation_id: str,
+    event: str,
+    payload: str,
+    now: float,
+    due: float,
+    subject: str | None = None,
 ) -> tuple[Any, ...]:
     """A new delivery in the order of `COLUMNS`."""
     return (
@@ -68,6 +84,7 @@ def delivery_row(
         due,
         0.0,
         iso(now),
+        subject,
     )
 
 
@@ -76,8 +93,23 @@ def payload_of(event: str, data: Mapping[str, Any], now: float) -> str:
     return msgspec.json.encode({"event": event, "timestamp": iso(now), "data": data}).decode()
 
 
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    """A webhook or channel that wants an event; `after` and `before` count for reminders of approvals."""
+
+    webhook_id: str
+    is_channel: bool = False
+    after: float = 0.0
+    """Seconds that an approval stays unseen."""
+    before: float = 0.0
+    """Seconds before an approval expires."""
+
+
 class WebhookOutbox:
     """Makes the delivery rows of an event, from subscriptions kept in memory.
+
+    An approval has the rows of its reminders from the beginning, due later; what is outdated by then is not
+    sent.
 
     INVARIANT: `refresh` runs at the start of each writing transaction, and those are one at a time over all
     processes, so the subscriptions are those of the last committed change. What a job of the same
@@ -93,7 +125,7 @@ class WebhookOutbox:
         self._ids = ids
         self._first_delay = first_delay
         self.version = -1
-        self._subscribed: Mapping[tuple[str, str], Sequence[str]] = {}
+        self._subscribed: Mapping[tuple[str, str], Sequence[Subscriber]] = {}
 
     def refresh(self, version: int) -> None:
         if version != self.version:
@@ -103,14 +135,35 @@ class WebhookOutbox:
     def rows(
         self, organisation_id: str, event: str, data: dict[str, Any], now: float
     ) -> list[tuple[Any, ...]]:
+        due = now + self._first_delay
+        found = self._of(organisation_id, event, data, now, lambda subscriber: due)
+        if event == "approval.requested":
+            found += self._of(organisation_id, UNSEEN, data, now, lambda subscriber: now + subscriber.after)
+            if "expiresAt" in data:
+                end = seconds(data["expiresAt"])
+                found += self._of(
+                    organisation_id, EXPIRING, data, now, lambda subscriber: max(due, end - subscriber.before)
+                )
+        return found
+
+    def _of(
+        self,
+        organisation_id: str,
+        event: str,
+        data: dict[str, Any],
+        now: float,
+        due: Callable[[Subscriber], float],
+    ) -> list[tuple[Any, ...]]:
         subscribed = self._subscribed.get((organisation_id, event))
         if not subscribed:
             return []
         payload = payload_of(event, data, now)
-        due = now + self._first_delay
         return [
-            delivery_row(webhook_id, self._ids("dlv"), organisation_id, event, payload, now, due)
-            for webhook_id in subscribed
+            delivery_row(
+                *(each.webhook_id, self._ids("dlv"), organisation_id, event, payload, now, due(each)),
+                subject=data.get("approvalId") if each.is_channel else None,
+            )
+            for each in subscribed
         ]
 
     def wake_sender(self, webhook_ids: Iterable[str]) -> None:
@@ -118,12 +171,17 @@ class WebhookOutbox:
             self.listener(set(webhook_ids))
 
 
-def subscriptions() -> dict[tuple[str, str], list[str]]:
-    """(organisation, event) to the enabled webhooks that want it."""
-    found: dict[tuple[str, str], list[str]] = {}
+def subscriptions() -> dict[tuple[str, str], list[Subscriber]]:
+    """(organisation, event) to the enabled webhooks, and the channels, that want it."""
+    found: dict[tuple[str, str], list[Subscriber]] = {}
     for row in Webhook.select().where(Webhook.enabled).order_by(Webhook.webhook_id):
+        subscriber = Subscriber(row.webhook_id)
+        if row.kind != WEBHOOK:
+            config = msgspec.json.decode(row.config or "")
+            after, before = 60.0 * config["unseenMinutes"], 60.0 * config["expiringMinutes"]
+            subscriber = Subscriber(row.webhook_id, True, after, before)
         for event in msgspec.json.decode(row.events):
-            found.setdefault((row.organisation_id, event), []).append(row.webhook_id)
+            found.setdefault((row.organisation_id, event), []).append(subscriber)
     return found
 
 
@@ -143,9 +201,11 @@ def _shape(row: Webhook) -> dict[str, Any]:
 
 def own(organisation_id: str, webhook_id: str) -> Webhook | None:
     """The row, inside the store only."""
-    return Webhook.get_or_none(
-        (Webhook.webhook_id == webhook_id) & (Webhook.organisation_id == organisation_id)
-    )
+    return Webhook.get_or_none((Webhook.webhook_id == webhook_id) & _registered(organisation_id))
+
+
+def _registered(organisation_id: str) -> Any:
+    return (Webhook.organisation_id == organisation_id) & (Webhook.kind == WEBHOOK)
 
 
 def find(organisation_id: str, webhook_id: str) -> dict[str, Any] | None:
@@ -157,7 +217,7 @@ def listed(
     organisation_id: str, limit: int, after: str | None
 ) -> tuple[list[dict[str, Any]], int, str | None]:
     """A page, oldest first: records, how many there are in all, and where the next page starts."""
-    mine = Webhook.organisation_id == organisation_id
+    mine = _registered(organisation_id)
     total = int(Webhook.select().where(mine).count())
     query = Webhook.select().where(mine)
     if after is not None:

@@ -77,12 +77,38 @@ class SystemResolver:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-class _Guarded(httpcore.AsyncNetworkBackend):
-    """Opens connections to accepted addresses only."""
+class Addresses:
+    """Which addresses of a name may be dialled; `allowed` comes from `address.places`."""
 
     def __init__(self, resolve: Resolver, allowed: frozenset[str]) -> None:
         self._resolve = resolve
-        self._allowed = allowed
+        self.allowed = allowed
+
+    def is_listed(self, host: str, port: int) -> bool:
+        """Whether `GOVERNANCE_WEBHOOK_ALLOW` names it."""
+        return place(host, port) in self.allowed
+
+    async def accepted(self, host: str, port: int) -> Sequence[str]:
+        """One or more, best first. Raises AddressRefused."""
+        try:
+            found = await self._resolve(host, port)
+        except (OSError, UnicodeError):
+            found = []
+        listed = self.is_listed(host, port)
+        refusals = {address: None if listed else refusal(address) for address in found}
+        accepted = [address for address, why in refusals.items() if why is None]
+        if not accepted:
+            why = next(iter(refusals.values()), None) or "the name has no address"
+            log.info("`%s` not called: %s", host, why)
+            raise AddressRefused(host)
+        return accepted[:MOST_DIALLED]
+
+
+class _Guarded(httpcore.AsyncNetworkBackend):
+    """Opens connections to accepted addresses only."""
+
+    def __init__(self, addresses: Addresses) -> None:
+        self._addresses = addresses
         self._dial = httpcore.AnyIOBackend()
 
     async def connect_tcp(
@@ -93,7 +119,7 @@ class _Guarded(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        addresses = await self._accepted(host, port)
+        addresses = await self._addresses.accepted(host, port)
         each = None if timeout is None else timeout / len(addresses)
         for address in addresses[:-1]:
             try:
@@ -101,20 +127,6 @@ class _Guarded(httpcore.AsyncNetworkBackend):
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
                 continue
         return await self._dial.connect_tcp(addresses[-1], port, each, local_address, socket_options)
-
-    async def _accepted(self, host: str, port: int) -> Sequence[str]:
-        try:
-            found = await self._resolve(host, port)
-        except (OSError, UnicodeError):
-            found = []
-        allowed = place(host, port) in self._allowed
-        refusals = {address: None if allowed else refusal(address) for address in found}
-        accepted = [address for address, why in refusals.items() if why is None]
-        if not accepted:
-            why = next(iter(refusals.values()), None) or "the name has no address"
-            log.info("webhook to `%s` not sent: %s", host, why)
-            raise AddressRefused(host)
-        return accepted[:MOST_DIALLED]
 
 
 @cache
@@ -137,12 +149,14 @@ class Sender:
         seconds: float = SECONDS,
     ) -> None:
         self._seconds = seconds
+        self.addresses = Addresses(resolve, allowed)
+        self.tls = tls or trusted()
         self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=tls or trusted(),
+            ssl_context=self.tls,
             max_connections=None,  # the worker bounds how many attempts run at once
             max_keepalive_connections=64,
             keepalive_expiry=5.0,
-            network_backend=_Guarded(resolve, allowed),
+            network_backend=_Guarded(self.addresses),
         )
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> PostResult:

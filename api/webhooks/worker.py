@@ -1,5 +1,7 @@
 """Sends deliveries: claims those that are due by lease, posts them, records the outcomes. One per process.
 
+Notices of channels are deliveries too: those that are due together go out as one message, by `notify`.
+
 One loop hands finished attempts and claims of further deliveries to the writer as one job, so recording and
 claiming share a commit; attempts run as tasks meanwhile. It wakes at once when a commit enqueues a delivery,
 when an attempt ends or when a retry is due, and scans the table every few seconds for what other processes
@@ -19,7 +21,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from api import metrics
@@ -35,10 +37,13 @@ from api.store.webhooks import WebhookOutbox
 from api.webhooks import schedule, signing
 from api.webhooks.address import places
 from api.webhooks.presence import Presence
-from api.webhooks.sender import SECONDS, Resolver, Sender, SystemResolver
+from api.webhooks.sender import SECONDS, PostResult, Resolver, Sender, SystemResolver
 
 log = logging.getLogger("governance")
 USER_AGENT = "agent-governance-service"
+
+Notify = Callable[[Sequence[Claimed]], Awaitable[PostResult]]
+"""Sends notices of one channel as one message; never raises for what a receiver or the network does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,17 @@ class _State:
     running: Counter[str] = field(default_factory=Counter)
 
 
+async def _no_channels(items: Sequence[Claimed]) -> PostResult:
+    return PostResult(error="this process sends no notices")
+
+
+def _together(claimed: Sequence[Claimed]) -> Sequence[Sequence[Claimed]]:
+    """What goes out in one attempt: a delivery each, and all notices of a channel."""
+    if claimed and claimed[0].channel is not None:
+        return [claimed]
+    return [[item] for item in claimed]
+
+
 class DeliveryWorker:
     """See the module. `start` on the event loop of the service; `close` before the writer closes."""
 
@@ -79,8 +95,10 @@ class DeliveryWorker:
         allow: frozenset[str] = frozenset(),
         resolver: Resolver | None = None,
         sender: Sender | None = None,
+        notify: Callable[[Sender], Notify] | None = None,
         limits: Limits | None = None,
     ) -> None:
+        """`notify` makes what sends notices of channels; without it they fail."""
         self._store, self._writer, self._outbox = store, writer, outbox
         self._clock, self._random = clock, random
         self._delays = tuple(delays) or schedule.DELAYS
@@ -91,8 +109,9 @@ class DeliveryWorker:
                 resolver = self._threads = SystemResolver(self._limits.attempts)
             sender = Sender(resolver, places(allow))
         self._sender = sender
+        self._notify: Notify = notify(sender) if notify is not None else _no_channels
         self._state = _State()
-        self._attempts: dict[asyncio.Task[None], Claimed] = {}
+        self._attempts: dict[asyncio.Task[None], Sequence[Claimed]] = {}
         self._outcomes: list[Outcome] = []
         self._presence = Presence(store)
         self._recovered = False
@@ -192,8 +211,8 @@ class DeliveryWorker:
             self._mark_due(set(wanted))
             raise
         for claimed, following in claims:
-            for item in claimed:
-                self._begin(item)
+            for items in _together(claimed):
+                self._begin(items)
             if following is not None:
                 self._due_by(*following)
         for outcome in outcomes:
@@ -239,22 +258,37 @@ class DeliveryWorker:
 
     # One attempt ------------------------------------------------------------------------------------
 
-    def _begin(self, claimed: Claimed) -> None:
-        self._state.running[claimed.webhook_id] += 1
+    def _begin(self, items: Sequence[Claimed]) -> None:
+        """One attempt, of one delivery or of notices that go out together."""
+        self._state.running[items[0].webhook_id] += 1
         assert self._loop is not None
-        task = self._loop.create_task(self._attempt(claimed))
-        self._attempts[task] = claimed
+        task = self._loop.create_task(self._attempt(items))
+        self._attempts[task] = items
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        claimed = self._attempts.pop(task)
+        claimed = self._attempts.pop(task)[0]
         self._state.running[claimed.webhook_id] -= 1
         if not self._state.running[claimed.webhook_id]:
             del self._state.running[claimed.webhook_id]
         self._wake.set()
 
-    async def _attempt(self, claimed: Claimed) -> None:
-        now = self._clock()
+    async def _attempt(self, items: Sequence[Claimed]) -> None:
+        now, webhook_id = self._clock(), items[0].webhook_id
+        if items[0].channel is None:
+            answer = await self._post(items[0], now)
+            metrics.attempted(answer.acknowledged)
+        else:
+            answer = await self._notify(items)
+            metrics.notified(answer.acknowledged)
+        if answer.acknowledged and answer.duration_ms <= self._limits.quick_seconds * 1000:
+            self._state.quick.add(webhook_id)
+        else:
+            self._state.quick.discard(webhook_id)
+        ended, chance = self._clock(), self._random()
+        self._outcomes += [self._outcome(claimed, answer, now, ended, chance) for claimed in items]
+
+    async def _post(self, claimed: Claimed, now: float) -> PostResult:
         body = claimed.payload.encode()
         headers = {
             "content-type": "application/json",
@@ -262,30 +296,26 @@ class DeliveryWorker:
             "accept-encoding": "identity",
             **signing.headers(claimed.secrets, claimed.delivery_id, now, body),
         }
-        answer = await self._sender.post(claimed.url, headers, body)
-        metrics.attempted(answer.acknowledged)
-        if answer.acknowledged and answer.duration_ms <= self._limits.quick_seconds * 1000:
-            self._state.quick.add(claimed.webhook_id)
-        else:
-            self._state.quick.discard(claimed.webhook_id)
-        ended = self._clock()
+        return await self._sender.post(claimed.url, headers, body)
+
+    def _outcome(
+        self, claimed: Claimed, answer: PostResult, at: float, ended: float, chance: float
+    ) -> Outcome:
         following = None
         if not answer.acknowledged:
             following = schedule.next_attempt(
-                self._delays, claimed.attempts + 1, ended, self._random(), answer.retry_after
+                self._delays, claimed.attempts + 1, ended, chance, answer.retry_after
             )
-        self._outcomes.append(
-            Outcome(
-                claimed=claimed,
-                at=now,
-                status=answer.status,
-                body=answer.body,
-                error=answer.error,
-                duration_ms=answer.duration_ms,
-                delivered=answer.acknowledged,
-                gone=answer.status == 410,
-                next_at=following,
-            )
+        return Outcome(
+            claimed=claimed,
+            at=at,
+            status=answer.status,
+            body=answer.body,
+            error=answer.error,
+            duration_ms=answer.duration_ms,
+            delivered=answer.acknowledged,
+            gone=answer.status == 410,
+            next_at=following,
         )
 
     # The end ----------------------------------------------------------------------------------------
@@ -307,7 +337,7 @@ class DeliveryWorker:
             await asyncio.wait(list(unfinished))
         outcomes, self._outcomes = self._outcomes, []
         done = {outcome.claimed for outcome in outcomes}
-        left = [claimed for claimed in unfinished.values() if claimed not in done]
+        left = [claimed for items in unfinished.values() for claimed in items if claimed not in done]
 
         def job(transaction: Transaction) -> None:
             deliveries.record(transaction, outcomes, schedule.DISABLE_AFTER)

@@ -28,6 +28,8 @@ def _table() -> dict[str, Parameter]:
     found = {}
     for name, shape in document["$defs"]["settings"]["properties"].items():
         common = document["$defs"][shape["$ref"].rpartition("/")[2]] if "$ref" in shape else {}
+        if (common | shape)["type"] == "object":
+            continue  # of no use to a policy: who is told of what
         kind = {"array": "list"}.get((common | shape)["type"], (common | shape)["type"])
         found[name] = Parameter(
             name,
@@ -40,7 +42,7 @@ def _table() -> dict[str, Parameter]:
 
 
 SETTINGS: Final = _table()
-"""Every setting by name. `default` is the sample, by which examples and tests are decided."""
+"""Every setting that policies read, by name. `default` is the sample, by which examples and tests go."""
 
 SHIPPED: Final[Mapping[str, Json]] = {
     name: shape["default"]

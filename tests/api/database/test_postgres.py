@@ -17,8 +17,8 @@ from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
 from api.database.lanes.session import BoundedConnection, Session
 from api.database.models import Organisation
-from api.database.policy_models import Blob, PolicyVersion
 from api.database.postgres import Postgres
+from api.database.tables.policies import Blob, PolicyVersion
 from api.database.transaction import Transaction
 from api.ingestion import pipeline
 from tests.faults.database_faults import HOLD, LIMIT, intact, payment, post, refused, rows

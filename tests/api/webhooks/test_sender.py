@@ -120,7 +120,7 @@ def nowhere(host: str) -> str:
 def test_a_name_without_address_is_told_as_such(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "governance")
     assert run(post("https://a.example/", leading_to())).error == nowhere("a.example")
-    assert "webhook to `a.example` not sent: the name has no address" in caplog.text
+    assert "`a.example` not called: the name has no address" in caplog.text
     answer = run(post("https://nowhere.invalid/", SystemResolver(1)))
     assert answer.error == nowhere("nowhere.invalid")
 
@@ -138,7 +138,7 @@ def test_a_name_that_leads_inside_is_refused_before_dialling(
         assert receiver.requests == []
     assert answer.status is None
     assert answer.error == nowhere("evil.example"), "who registers webhooks learns names of the network"
-    assert f"webhook to `evil.example` not sent: `{ip}` is " in caplog.text
+    assert f"`evil.example` not called: `{ip}` is " in caplog.text
 
 
 def test_odd_spellings_of_loopback_are_refused_by_what_they_mean(caplog: pytest.LogCaptureFixture) -> None:
@@ -146,7 +146,7 @@ def test_odd_spellings_of_loopback_are_refused_by_what_they_mean(caplog: pytest.
     for host in ("0x7f.1", "127.1", "2130706433", "017700000001"):
         answer = run(post(f"https://{host}:1/", SystemResolver(1)))
         assert answer.error == nowhere(host)
-        assert f"webhook to `{host}` not sent: `127.0.0.1` is loopback" in caplog.text
+        assert f"`{host}` not called: `127.0.0.1` is loopback" in caplog.text
 
 
 @pytest.fixture

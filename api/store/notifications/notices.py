@@ -1,0 +1,162 @@
+"""Notices: what channels are to tell, as deliveries of the outbox; and whom an approval has reached.
+
+A notice is a delivery of a channel, with the approval that it is about as `subject`. Its text is made when it
+is sent, from the approval as it is then. Record: `{noticeId, channel, event, status, attempts, nextAttemptAt,
+createdAt, approvalId}`; `status` is that of a delivery, or `dropped` when there was nothing left to tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from api.clock import iso
+from api.database.connection import marks
+from api.database.models import Delivery
+from api.database.transaction import Transaction
+from api.store import webhooks
+from api.store.notifications import channels
+
+MOST_AT_ONCE: Final = 200
+"""Notices that go out in one message."""
+
+_DROP: Final = (
+    "UPDATE deliveries SET status = 'dropped', next_attempt_at = NULL WHERE status = 'pending'"
+    " AND webhook_id = ? AND leased_until <= ? AND next_attempt_at <= ? AND subject IN"
+    " (SELECT a.approval_id FROM approvals a WHERE a.approval_id = deliveries.subject"
+    " AND (a.status <> 'pending' OR (deliveries.event = ? AND a.seen_at IS NOT NULL)))"
+)
+_ABOUT: Final = (
+    "SELECT approval_id, reason, requested_at, expires_at FROM approvals WHERE approval_id IN ({})"
+)
+
+
+def drop_outdated(transaction: Transaction, channel_id: str) -> None:
+    """Of what is due: nobody need be told of an approval that has ended, or that a seen one is unseen."""
+    now = transaction.now
+    transaction.store.rows_changed(_DROP, (channel_id, now, now, webhooks.UNSEEN))
+
+
+def rest(transaction: Transaction, channel_id: str, until: float) -> None:
+    """No further message before."""
+    transaction.store.rows_changed(
+        "UPDATE webhooks SET quiet_until = ? WHERE webhook_id = ?", (until, channel_id)
+    )
+
+
+def rest_less(transaction: Transaction, channel_id: str, until: float) -> None:
+    """After a failure: the next attempt need not wait as long as after a message."""
+    transaction.store.rows_changed(
+        "UPDATE webhooks SET quiet_until = ? WHERE webhook_id = ? AND quiet_until > ?",
+        (until, channel_id, until),
+    )
+
+
+def completed(store: Any, payloads: Sequence[tuple[str, str | None]]) -> list[str]:
+    """Payloads, each with its subject; those of approvals get what the approval says."""
+    subjects = sorted({subject for _, subject in payloads if subject is not None})
+    about = (
+        {row[0]: row[1:] for row in store.rows(_ABOUT.format(marks(subjects)), subjects)} if subjects else {}
+    )
+    found = []
+    for payload, subject in payloads:
+        if subject in about:
+            reason, requested_at, expires_at = about[subject]
+            content = msgspec.json.decode(payload)
+            content["data"] |= {"reason": reason, "requestedAt": requested_at, "expiresAt": expires_at}
+            payload = msgspec.json.encode(content).decode()
+        found.append(payload)
+    return found
+
+
+def _shape(row: Delivery, channel: str) -> dict[str, Any]:
+    return {
+        "noticeId": row.delivery_id,
+        "channel": channel,
+        "event": row.event,
+        "status": row.status,
+        "attempts": msgspec.json.decode(row.attempts),
+        "nextAttemptAt": None if row.next_attempt_at is None else iso(row.next_attempt_at),
+        "createdAt": row.created_at,
+    } | ({} if row.subject is None else {"approvalId": row.subject})
+
+
+def listed(
+    organisation_id: str, name: str, limit: int, before: int | None
+) -> tuple[list[dict[str, Any]], int, int | None] | None:
+    """A page, newest first: records, how many in all, where the next page starts. None: no such channel."""
+    channel = channels.own(organisation_id, name)
+    if channel is None:
+        return None
+    mine = Delivery.webhook_id == channel.webhook_id
+    total = int(Delivery.select().where(mine).count())
+    query = Delivery.select().where(mine)
+    if before is not None:
+        query = query.where(Delivery.delivery_no < before)
+    rows = list(query.order_by(Delivery.delivery_no.desc()).limit(limit + 1))
+    following = rows[limit - 1].delivery_no if len(rows) > limit else None
+    return [_shape(row, name) for row in rows[:limit]], total, following
+
+
+def test(transaction: Transaction, organisation_id: str, name: str) -> dict[str, Any] | None:
+    """Enqueue a test notice, to go out at once; returns it. None: no such channel."""
+    channel = channels.own(organisation_id, name)
+    if channel is None:
+        return None
+    notice_id = transaction.ids("dlv")
+    payload = webhooks.payload_of(channels.TEST, {"channel": name}, transaction.now)
+    transaction.enqueue_delivery(
+        webhooks.delivery_row(
+            *(channel.webhook_id, notice_id, organisation_id, channels.TEST, payload),
+            *(transaction.now, transaction.now),
+        )
+    )
+    rest(transaction, channel.webhook_id, 0.0)
+    return {
+        "noticeId": notice_id,
+        "channel": name,
+        "event": channels.TEST,
+        "status": "pending",
+        "attempts": [],
+        "nextAttemptAt": transaction.at,
+        "createdAt": transaction.at,
+    }
+
+
+_NOTIFIED: Final = (
+    "SELECT d.subject, w.name, d.event, d.status, d.attempts, d.next_attempt_at, d.created_at"
+    " FROM deliveries d JOIN webhooks w ON w.webhook_id = d.webhook_id WHERE d.subject IN ({})"
+    " ORDER BY d.delivery_no"
+)
+
+
+def notified(store: Any, approval_ids: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
+    """By approval: by which channels its people were told, or are to be. For a reading thread."""
+    wanted = list(approval_ids)
+    found: dict[str, list[dict[str, Any]]] = {}
+    if not wanted:
+        return found
+    for subject, channel, event, state, attempts, due, created_at in store.rows(
+        _NOTIFIED.format(marks(wanted)), wanted
+    ):
+        tried = msgspec.json.decode(attempts)
+        at = iso(due) if due is not None else tried[-1]["at"] if tried else created_at
+        found.setdefault(subject, []).append(
+            {"channel": channel, "event": event, "state": state, "at": at, "attempts": len(tried)}
+        )
+    return found
+
+
+_UNREACHED: Final = (
+    "SELECT COUNT(*) FROM organisations o JOIN approvals a ON a.organisation_id = o.organisation_id"
+    " AND a.status = 'pending' WHERE a.seen_at IS NULL AND NOT EXISTS (SELECT 1 FROM deliveries d"
+    " WHERE d.subject = a.approval_id AND d.status = 'delivered')"
+)
+
+
+def count_unreached(store: Any) -> int:
+    """Approvals, over all organisations, that wait and have reached nobody: no channel has delivered a notice
+    of them, and no reviewer has opened them. For a reading thread."""
+    return int(store.rows(_UNREACHED)[0][0])
