@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import schemas
 from api.cli import parser as command_line
+from api.guide.markdown import code, page, sentence, table
 from api.http.problems import CODES
 from api.ingestion.validation import EVENT_TYPES
 from api.metrics import exposition
@@ -31,7 +32,6 @@ from engine.fields import computed
 from engine.model import TOOL_KINDS, UNKNOWN_KIND
 
 FOLDER: Final = Path(__file__).parent / "reference"
-NOTE: Final = "<!-- Made by `make guide` from the tables in the code; change those, not this page. -->"
 
 AGENT_EVENTS: Final = {
     "run.started": (
@@ -64,25 +64,6 @@ VALUES: Final[Mapping[operands.Check, str]] = {
     operands.check_number: "a number",
     operands.check_nothing: "none",
 }
-
-
-def page(title: str, *parts: str) -> str:
-    return "\n\n".join([f"# {title}", NOTE, *parts]) + "\n"
-
-
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(headings) + " |", "|---" * len(headings) + "|"]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return "\n".join(lines)
-
-
-def code(text: str) -> str:
-    return f"`{text}`" if text else ""
-
-
-def sentence(text: str) -> str:
-    """With a capital and a full stop; it may begin with a mark."""
-    return (text[:1].upper() + text[1:]).rstrip(".") + "."
 
 
 def settings() -> str:
@@ -315,7 +296,23 @@ def organisation_settings() -> str:
         "A setting stands in a policy as `{{companyDomains}}`: alone it is the value itself (within a list "
         "its entries), in an expression a literal, in the pattern of `matches` what matches any of them "
         "literally, in a `message` its first entries. An organisation has no other's settings.",
+        "## `notifications`",
+        document["$defs"]["notifications"]["description"] + " The setting is a mapping of names to channels; "
+        "what each sent, and whether something is wrong with it, is under `/v1/notifications/channels`.",
+        table(("Key of a channel", "Value", "Default", "What it is"), _channel_keys(document["$defs"])),
     )
+
+
+def _channel_keys(definitions: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    rows = []
+    for name, shape in definitions["channel"]["properties"].items():
+        common = definitions[shape["$ref"].rpartition("/")[2]] if "$ref" in shape else {}
+        whole = common | shape
+        words = whole.get("enum") or whole.get("items", {}).get("enum")
+        value = ", ".join(map(code, words)) if words else whole.get("type", "text")
+        default = code(json.dumps(whole["default"])) if "default" in whole else ""
+        rows.append((code(name), value, default, whole["description"]))
+    return rows
 
 
 def _subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

@@ -111,15 +111,15 @@ class Mailer:
                 return f"`{error}` leads to no address that may be called; the log of the service says why"
             case ssl.SSLCertVerificationError():
                 return f"the certificate is not accepted: {error.verify_message}"
-            case aiosmtplib.SMTPNotSupported():
-                return "the server does not offer what `security` or `username` needs"
             case TimeoutError():
                 return f"no answer within {self._seconds:g} s"
-            case OSError() | aiosmtplib.SMTPException():
+            case OSError():
                 cause = error.__cause__
                 if isinstance(cause, ssl.SSLCertVerificationError):
                     return f"the certificate is not accepted: {cause.verify_message}"
                 return "no connection, or it broke"
+            case aiosmtplib.SMTPException():
+                return "the server does not offer what `security` or `username` needs"
         return "the attempt failed"
 
 

@@ -81,7 +81,8 @@ def _said(event: str, data: Mapping[str, Any], timestamp: str, frontend: str) ->
         }.get(event, "Approval needed")
         asked = _minute(data.get("requestedAt") or timestamp)
         end = f" It expires at {_minute(data['expiresAt'])}." if data.get("expiresAt") else ""
-        about = f": {reason}" if reason else "."
+        about = f": {reason}" if reason else ""
+        about += "" if about.endswith((".", "!", "?", "…")) else "."
         text = f"{name('agentId')} wants to call {name('toolName')}{about} Waiting since {asked}.{end}"
         link = f"{frontend}/approvals?approvalId={quote(str(data['approvalId']), safe='')}"
         return f"{title}: {name('toolName')}", text, link

@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
-from api.clock import Clock, random_ids, system_clock
+from api.clock import Clock, iso, random_ids, system_clock
 from api.database.connection import Database
-from api.database.models import Audit
+from api.database.models import Approval, Audit, Organisation
 from api.database.secrets_at_rest import VAULT
 from api.database.transaction import Transaction
 from api.database.writer import Writer
+from api.notifications.mail import Mailer
+from api.notifications.notifier import Notifier
 from api.store import deliveries, webhooks
+from api.store.notifications import channels, notices
 from api.webhooks import signing
-from api.webhooks.sender import Resolver
+from api.webhooks.sender import Resolver, Sender
 from api.webhooks.worker import DeliveryWorker, Limits
 
 T = TypeVar("T")
+FRONTEND = "https://console.example"
 SECRET = signing.secret_of(b"0" * 32)
 
 
@@ -43,6 +47,42 @@ class Bench:
             )
         )
         return str(record["webhookId"])
+
+    async def channels(self, secrets: Mapping[str, str] | None = None, **wanted: Any) -> None:
+        """Have exactly these channels in `default`, and these secrets."""
+
+        def job(transaction: Transaction) -> None:
+            channels.sync(transaction, "default", wanted)
+            for name, value in (secrets or {}).items():
+                channels.put_secret(transaction, "default", name, value, "admin@localhost")
+
+        await self.writer.write(job)
+
+    async def ask(
+        self,
+        approval_id: str,
+        expires_at: float | None = None,
+        organisation: str = "default",
+        reason: str = "pays 7 EUR",
+    ) -> None:
+        """Request an approval, as the ingestion of events does."""
+        await self.writer.write(
+            lambda transaction: asked(transaction, approval_id, expires_at, organisation, reason)
+        )
+
+    async def notices(
+        self, channel: str, wanted: Callable[[list[dict[str, Any]]], bool], seconds: float = 60
+    ) -> list[dict[str, Any]]:
+        """The channel's notices, oldest first, once they are as wanted."""
+        deadline = time.monotonic() + seconds
+        while True:
+            found = await self.store.read(notices.listed, "default", channel, 500, None)
+            assert found is not None
+            records = list(reversed(found[0]))
+            if wanted(records):
+                return records
+            assert time.monotonic() < deadline, records
+            await asyncio.sleep(0.02)
 
     async def notify(
         self, count: int = 1, event: str = "tool.blocked", organisation: str = "default"
@@ -94,6 +134,26 @@ class Bench:
         return await self.store.read(read)
 
 
+def asked(
+    transaction: Transaction,
+    approval_id: str,
+    expires_at: float | None = None,
+    organisation: str = "default",
+    reason: str = "pays 7 EUR",
+) -> None:
+    """A job: an approval, and who is to be told of it."""
+    if Organisation.get_or_none(Organisation.organisation_id == organisation) is None:
+        Organisation.create(organisation_id=organisation, name=organisation, created_at="")
+    about = {"approval_id": approval_id, "agent_id": "mailer", "tool_name": "pay", "reason": reason}
+    about |= {"organisation_id": organisation, "status": "pending", "requested_at": transaction.at}
+    call = {"run_id": "run-1", "tool_call_id": "call-1", "policy_id": "hold", "policy_name": "Hold"}
+    end = None if expires_at is None else iso(expires_at)
+    Approval.create(**about, **call, run_no=1, call_no=1, expires_at=end)
+    data = {"approvalId": approval_id, "agentId": "mailer", "toolName": "pay"}
+    data |= {} if end is None else {"expiresAt": end}
+    transaction.notify(organisation, "approval.requested", data)
+
+
 @contextlib.asynccontextmanager
 async def bench(
     url: str,
@@ -103,6 +163,7 @@ async def bench(
     resolver: Resolver | None = None,
     limits: Limits | None = None,
     clock: Clock = system_clock,
+    mailer: Callable[[Sender], Mailer] | None = None,
     start: bool = True,
 ) -> AsyncIterator[Bench]:
     store = Database(url)
@@ -120,6 +181,9 @@ async def bench(
         delays=delays,
         allow=frozenset(allow),
         resolver=resolver,
+        notify=lambda sender: (
+            Notifier(sender, FRONTEND, clock, None if mailer is None else mailer(sender)).send
+        ),
         limits=limits,
     )
     if start:

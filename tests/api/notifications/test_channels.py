@@ -1,0 +1,226 @@
+"""Notices through the outbox to real receivers: once, together, in time, and only while they count."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from api.store import approvals
+from api.store.notifications import channels, notices
+from api.webhooks.worker import Limits
+from tests.harness.deliveries import Bench, bench, run
+from tests.harness.receiver import Answer, Receiver
+
+QUICK = Limits(sweep=0.1)
+
+
+class Ahead:
+    """Real time, which tests move on."""
+
+    def __init__(self) -> None:
+        self.by = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.by
+
+
+def chat(*events: str, **more: Any) -> dict[str, Any]:
+    return {"type": "slack", "secret": "hook", "events": list(events or ("approval.requested",))} | more
+
+
+def all_are(*statuses: str):  # type: ignore[no-untyped-def]
+    return lambda found: bool(found) and all(record["status"] in statuses for record in found)
+
+
+async def told(b: Bench, approval_id: str) -> list[tuple[str, str, str]]:
+    found = await b.store.read(notices.notified, b.store, [approval_id])
+    return [(each["channel"], each["event"], each["state"]) for each in found.get(approval_id, [])]
+
+
+def test_an_approval_is_told_and_the_record_says_so(database_url: str) -> None:
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place]) as b:
+            await b.channels({"hook": receiver.url}, reviewers=chat())
+            await b.ask("apr_1", reason="pays 7 EUR to <!channel>")
+            (record,) = await b.notices("reviewers", all_are("delivered"))
+            assert await told(b, "apr_1") == [("reviewers", "approval.requested", "delivered")]
+            assert await b.store.read(notices.count_unreached, b.store) == 0
+        assert record["approvalId"] == "apr_1" and record["attempts"][0]["responseStatus"] == 200
+        (request,) = receiver.requests
+        assert "webhook-signature" not in request.headers
+        (said,) = [block for block in request.json["blocks"][1:] if block["text"]["type"] == "plain_text"]
+        assert said["text"]["text"].startswith("mailer wants to call pay: pays 7 EUR to <!channel>.")
+
+    with Receiver() as receiver:
+        run(work(receiver))
+
+
+def test_what_comes_soon_after_a_message_goes_out_together(database_url: str) -> None:
+    clock = Ahead()
+
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place], clock=clock, limits=QUICK) as b:
+            await b.channels({"hook": receiver.url}, reviewers=chat(groupSeconds=600))
+            await b.ask("apr_1")
+            await b.notices("reviewers", all_are("delivered"))
+            for number in range(2, 6):
+                await b.ask(f"apr_{number}")
+            await asyncio.sleep(0.5)
+            assert len(receiver.requests) == 1
+            clock.by += 601
+            await b.notices("reviewers", all_are("delivered"))
+        assert [request.json["text"] for request in receiver.requests] == [
+            "Approval needed: pay",
+            "4 approvals wait",
+        ]
+
+    with Receiver() as receiver:
+        run(work(receiver))
+
+
+def test_a_failure_is_tried_again_before_the_quiet_time_is_over(database_url: str) -> None:
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place], limits=QUICK) as b:
+            await b.channels({"hook": receiver.url}, reviewers=chat(groupSeconds=3600))
+            await b.ask("apr_1")
+            (record,) = await b.notices("reviewers", all_are("delivered"))
+            assert [each["responseStatus"] for each in record["attempts"]] == [500, 200]
+
+    with Receiver([Answer(500), Answer(200)]) as receiver:
+        run(work(receiver))
+
+
+def test_an_approval_that_ended_is_not_told(database_url: str) -> None:
+    clock = Ahead()
+
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place], clock=clock, limits=QUICK) as b:
+            await b.channels(
+                {"hook": receiver.url}, boss=chat("approval.unseen", "approval.expiring", unseenMinutes=15)
+            )
+            await b.ask("apr_1", expires_at=clock() + 3600)
+            await b.writer.write(
+                lambda transaction: transaction.store.rows_changed("UPDATE approvals SET status = 'approved'")
+            )
+            clock.by += 3600
+            await b.notices("boss", all_are("dropped"))
+            assert sorted(await told(b, "apr_1")) == [
+                ("boss", "approval.expiring", "dropped"),
+                ("boss", "approval.unseen", "dropped"),
+            ]
+        assert receiver.requests == []
+
+    with Receiver() as receiver:
+        run(work(receiver))
+
+
+def test_what_nobody_has_seen_goes_on_to_others(database_url: str) -> None:
+    clock = Ahead()
+
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place], clock=clock, limits=QUICK) as b:
+            await b.channels({"hook": receiver.url}, boss=chat("approval.unseen", unseenMinutes=15))
+            await b.ask("apr_seen")
+            await b.ask("apr_unseen")
+            await b.writer.write(
+                lambda transaction: approvals.see(transaction, "default", "apr_seen", "rita@acme.example")
+            )
+            assert await b.store.read(notices.count_unreached, b.store) == 1
+            clock.by += 14 * 60
+            await asyncio.sleep(0.5)
+            assert receiver.requests == []
+            clock.by += 61
+            await b.notices("boss", all_are("dropped", "delivered"))
+            assert await told(b, "apr_seen") == [("boss", "approval.unseen", "dropped")]
+            assert await told(b, "apr_unseen") == [("boss", "approval.unseen", "delivered")]
+        (request,) = receiver.requests
+        assert request.json["text"] == "Nobody has looked at an approval: pay"
+
+    with Receiver() as receiver:
+        run(work(receiver))
+
+
+def test_an_end_is_announced_before_it_comes(database_url: str) -> None:
+    clock = Ahead()
+
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place], clock=clock, limits=QUICK) as b:
+            await b.channels({"hook": receiver.url}, boss=chat("approval.expiring", expiringMinutes=10))
+            await b.ask("apr_1", expires_at=clock() + 3600)
+            await b.ask("apr_2")
+            clock.by += 3600 - 590
+            (record,) = await b.notices("boss", all_are("delivered"))
+            assert record["approvalId"] == "apr_1"
+
+    with Receiver() as receiver:
+        run(work(receiver))
+
+
+def test_a_channel_that_fails_is_told_as_such_and_never_switched_off(database_url: str) -> None:
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place], limits=QUICK) as b:
+            await b.channels({"hook": receiver.url}, ops=chat(groupSeconds=0), dumb=chat(secret="none"))
+            await b.ask("apr_1")
+            (record,) = await b.notices("ops", all_are("failed"))
+            assert record["attempts"][0]["responseStatus"] == 410
+            (record,) = await b.notices("dumb", all_are("failed"))
+            assert record["attempts"][0]["error"] == "the secret `none` is not set"
+            assert await b.store.read(notices.count_unreached, b.store) == 1
+            await b.ask("apr_2")
+            await b.notices("ops", lambda found: len(found) == 2 and found[1]["status"] == "delivered")
+            assert await b.store.read(notices.count_unreached, b.store) == 1
+
+    with Receiver([Answer(410), Answer(200)]) as receiver:
+        run(work(receiver))
+
+
+def test_a_test_goes_out_at_once(database_url: str) -> None:
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place]) as b:
+            await b.channels({"hook": receiver.url}, ops=chat(groupSeconds=3600))
+            await b.ask("apr_1")
+            await b.notices("ops", all_are("delivered"))
+            await b.writer.write(lambda transaction: notices.test(transaction, "default", "ops"))
+            await b.notices("ops", lambda found: len(found) == 2 and all_are("delivered")(found))
+        assert receiver.requests[1].json["text"] == "Test"
+
+    with Receiver() as receiver:
+        run(work(receiver))
+
+
+def test_a_channel_that_goes_ends_what_it_had_to_send(database_url: str) -> None:
+    async def work() -> None:
+        async with bench(database_url, start=False) as b:
+            await b.channels(
+                {"hook": "https://hooks.example.com/x"}, ops=chat(), boss=chat("approval.unseen")
+            )
+            await b.ask("apr_1")
+            await b.channels(boss=chat("approval.unseen", unseenMinutes=5))
+            assert await told(b, "apr_1") == [("boss", "approval.unseen", "pending")]
+            assert await b.store.read(notices.listed, "default", "ops", 10, None) is None
+            ((record, _),) = await b.store.read(channels.listed, "default")
+            assert record["settings"]["unseenMinutes"] == 5
+
+    run(work())
+
+
+def test_channels_tell_nothing_of_other_organisations(database_url: str) -> None:
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place], limits=QUICK) as b:
+            secret = {"hook": receiver.url}
+            await b.channels(secret, ops=chat())
+            await b.writer.write(lambda transaction: channels.sync(transaction, "other", {"ops": chat()}))
+            await b.ask("apr_1", organisation="other")
+            await b.ask("apr_2")
+            (record,) = await b.notices("ops", all_are("delivered"))
+            assert record["approvalId"] == "apr_2"
+            found = await b.store.read(notices.listed, "other", "ops", 10, None)
+            assert found is not None and [each["approvalId"] for each in found[0]] == ["apr_1"]
+            # The secret of the same name is another organisation's, and stays its own.
+            ((_, channel),) = await b.store.read(channels.listed, "other")
+            assert channel.secret is None
+        assert len(receiver.requests) == 1
+
+    with Receiver() as receiver:
+        run(work(receiver))
