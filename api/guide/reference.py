@@ -304,7 +304,7 @@ def organisation_settings() -> str:
 
 
 def _channel_keys(definitions: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name, shape in definitions["channel"]["properties"].items():
         common = definitions[shape["$ref"].rpartition("/")[2]] if "$ref" in shape else {}
         whole = common | shape
