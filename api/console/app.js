@@ -1,6 +1,9 @@
-// The console's shell: login, the bar, how fresh the page is, and which room is open. Knows nothing of any room.
+// The console's shell: login, the bar, how fresh the page is, what is halted, and which room is open. Knows nothing of
+// any room.
 
 import { announce, clearNotices, el, notice } from "./dom.js";
+import { makeFreshness } from "./fresh.js";
+import { watchHalts } from "./halts.js";
 import { ROOMS } from "./rooms.js";
 import * as service from "./service.js";
 
@@ -17,30 +20,86 @@ const bar = document.querySelector(".bar");
 const away = document.querySelector(".away");
 let close = () => {};
 let expiry = null;
+/** What lasts as long as somebody is logged in: `{key, stop, keep, halts}`. */
+let login = null;
+
+const keyOf = (session) => session ? `${session.user.role} ${session.token}` : undefined;
 
 function show({ moveFocus = false, why = "" } = {}) {
   close();
   close = () => {};
   clearTimeout(expiry);
   root.replaceChildren();
-  setFreshness(null);
   const current = service.session.value;
   bar.hidden = !current;
+  if (login?.key !== keyOf(current)) begin(current);
   if (!current) return showLogin(why);
   // Timers beyond 24.8 days fire at once; the service refuses an old token anyway.
   expiry = setTimeout(service.lost, Math.min(current.until - Date.now(), 2 ** 31 - 1));
   const allowed = ROOMS.filter((room) => room.roles.includes(current.user.role));
-  const room = allowed.find((each) => location.pathname === each.path) ?? allowed[0];
+  const room = allowed.find((each) => `${location.pathname}/`.startsWith(`${each.path}/`)) ?? allowed[0];
   bar.querySelector(".who").textContent = `${current.user.email} · ${current.user.role}`;
   bar.querySelector("nav").replaceChildren(...allowed.map((each) =>
     el("a", { href: each.path, "aria-current": each === room ? "page" : null, onclick: follow }, each.title)));
   if (!room) return showNothing(current.user, moveFocus);
   setTitle(room.title);
-  close = room.open(root, {
-    service, notice, announce, setFreshness, user: current.user, moveFocus,
+  open(room, current.user, moveFocus);
+  return undefined;
+}
+
+/**
+ * A room gets: `service` (service.js); `notice` and `announce` (dom.js); `user` `{email, role}`; `moveFocus`, whether it
+ * puts the focus on its heading; `place`, what follows the room's path in the address, decoded; `keepFresh(load, topics,
+ * signal, pause)` (fresh.js); `halts()`, those in force, the window's event `governance:halts` telling of changes;
+ * `go(address)` to another place of the console, `follow`, the click handler of links that do so; `setTitle(prefix)`.
+ */
+async function open(room, user, moveFocus) {
+  const now = new AbortController();
+  close = () => now.abort();
+  let module;
+  try {
+    module = await room.load();
+  } catch {
+    if (!now.signal.aborted) showUnloaded();
+    return;
+  }
+  if (now.signal.aborted) return;
+  close = module.open(root, {
+    service, notice, announce, user, moveFocus, go, follow,
+    keepFresh: login.keep,
+    halts: login.halts,
+    place: decoded(location.pathname.slice(room.path.length + 1)),
     setTitle: (prefix = "") => setTitle(`${prefix}${room.title}`),
   });
-  return undefined;
+}
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+/** Somebody else is logged in than before, or nobody. */
+function begin(current) {
+  login?.stop.abort();
+  setFreshness(null);
+  login = null;
+  if (!current) return;
+  const stop = new AbortController();
+  const keep = makeFreshness(setFreshness, stop.signal);
+  login = { key: keyOf(current), stop, keep };
+  login.halts = watchHalts({
+    banner: document.querySelector(".halted"), place: bar.querySelector(".switch"),
+    service, user: current.user, keep, signal: stop.signal,
+  });
+}
+
+function showUnloaded() {
+  root.append(el("section.card.narrow", {}, el("h1", { tabIndex: -1 }, "This page could not be loaded"),
+    el("p", {}, "The service cannot be reached, or was updated meanwhile."),
+    el("button.primary", { type: "button", onclick: () => location.reload() }, "Load it again")));
 }
 
 function setTitle(text) {
@@ -60,8 +119,13 @@ function setFreshness(state) {
 function follow(event) {
   if (event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
-  history.pushState(null, "", event.currentTarget.getAttribute("href"));
+  go(event.currentTarget.getAttribute("href"));
+}
+
+function go(address) {
+  history.pushState(null, "", address);
   show({ moveFocus: true });
+  scrollTo(0, 0);
 }
 
 function showNothing(user, moveFocus) {

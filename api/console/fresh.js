@@ -1,74 +1,90 @@
-// Keeps a room fresh: follows the live stream, and asks again every few seconds while there is none. Decides how fresh
-// the page is: `connecting`, `live`, `polling` (no stream, but answers) or `away` (no answers).
+// Keeps what is on the page fresh: follows the one live stream, and asks again every few seconds while there is none.
+// Decides how fresh the page is: `connecting`, `live`, `polling` (no stream, but answers) or `away` (no answers).
 
 import { headers, isAway, lost } from "./service.js";
 
 const LIVE_PAUSE = 20_000;
 const POLL_PAUSE = 3_000;
 const COALESCE = 150;
-/** The service says something at least every 15 seconds; a stream more silent than this is dead. */
-const SILENCE = 40_000;
+/** The service says something at least every 4 seconds; a stream more silent than this is dead. */
+const SILENCE = 9_000;
 
-/**
- * Calls `load()` now, whenever the stream tells of one of `topics`, and every so often; never twice at once. Ends with
- * `signal`. Returns a function that asks for a load soon.
- */
-export function keepFresh(load, topics, setState, signal) {
+/** One for a session, which ends with `signal`; `setState` is told how fresh the page is. */
+export function makeFreshness(setState, signal) {
+  const kept = new Set();
   let streaming = null;
-  let answering = null;
-  let running = false;
-  let wanted = false;
-  let timer = null;
-  let due = Number.POSITIVE_INFINITY;
 
   function tell() {
     if (signal.aborted) return;
-    if (answering === false) setState("away");
-    else if (streaming === null || answering === null) setState("connecting");
+    const answers = [...kept].map((each) => each.answering);
+    if (!answers.length) setState(null);
+    else if (answers.includes(false)) setState("away");
+    else if (streaming === null || answers.includes(null)) setState("connecting");
     else setState(streaming ? "live" : "polling");
   }
 
-  function schedule(pause) {
-    if (signal.aborted) return;
-    const at = performance.now() + pause;
-    if (running) wanted ||= pause <= COALESCE;
-    else if (at < due) {
+  /**
+   * Calls `load()` now, whenever the stream tells of one of `topics`, and every so often; never twice at once, and for
+   * news not more often than every `pause` milliseconds. Ends with `ended`. Returns a function that asks for a load soon.
+   */
+  function keep(load, topics, ended, pause = COALESCE) {
+    const each = { answering: null, topics, soon: () => schedule(pause) };
+    let running = false;
+    let wanted = false;
+    let timer = null;
+    let due = Number.POSITIVE_INFINITY;
+
+    function schedule(wait) {
+      if (ended.aborted) return;
+      const at = performance.now() + wait;
+      if (running) wanted ||= wait <= pause;
+      else if (at < due) {
+        clearTimeout(timer);
+        due = at;
+        timer = setTimeout(turn, wait);
+      }
+    }
+
+    async function turn() {
+      due = Number.POSITIVE_INFINITY;
+      running = true;
+      wanted = false;
+      try {
+        await load();
+        each.answering = true;
+      } catch (error) {
+        if (!ended.aborted) each.answering = !isAway(error);
+      }
+      running = false;
+      tell();
+      schedule(wanted ? pause : each.answering && streaming ? LIVE_PAUSE : POLL_PAUSE);
+    }
+
+    kept.add(each);
+    ended.addEventListener("abort", () => {
       clearTimeout(timer);
-      due = at;
-      timer = setTimeout(turn, pause);
-    }
-  }
-
-  async function turn() {
-    due = Number.POSITIVE_INFINITY;
-    running = true;
-    wanted = false;
-    try {
-      await load();
-      answering = true;
-    } catch (error) {
-      if (!signal.aborted) answering = !isAway(error);
-    }
-    running = false;
+      kept.delete(each);
+    });
+    schedule(0);
     tell();
-    schedule(wanted ? COALESCE : answering && streaming ? LIVE_PAUSE : POLL_PAUSE);
+    return each.soon;
   }
 
-  const soon = () => schedule(COALESCE);
-  const back = () => !document.hidden && soon();
-  document.addEventListener("visibilitychange", back, { signal });
-  addEventListener("online", soon, { signal });
-  signal.addEventListener("abort", () => clearTimeout(timer));
-  schedule(0);
-  followStream(topics, soon, (on) => {
+  const soon = (topic) => {
+    for (const each of kept) if (!topic || each.topics.includes(topic)) each.soon();
+  };
+  document.addEventListener("visibilitychange", () => document.hidden || soon(), { signal });
+  addEventListener("online", () => soon(), { signal });
+  followStream(soon, (on) => {
     if (on !== streaming) soon();
     streaming = on;
     tell();
   }, signal);
-  return soon;
+  return keep;
 }
 
-async function followStream(topics, changed, setStreaming, signal) {
+/** `told(topic)` for each event of the stream. */
+async function followStream(told, setStreaming, signal) {
   let pause = 500;
   while (!signal.aborted) {
     const silent = new AbortController();
@@ -97,7 +113,8 @@ async function followStream(topics, changed, setStreaming, signal) {
         alive();
         const lines = (rest + value).split("\n");
         rest = lines.pop();
-        if (lines.some((line) => topics.includes(line.replace(/^event: ?/, "")))) changed();
+        const topics = lines.filter((line) => line.startsWith("event:")).map((line) => line.slice(6).trim());
+        for (const topic of new Set(topics)) told(topic);
       }
     } catch {
       // Whatever it was, asking every few seconds goes on, and so does trying.

@@ -1,7 +1,7 @@
-// The rooms of the console, in the order of the bar. A room is a module `rooms/<name>.js` served at `/<name>`, with
-// `{path, title, roles, open(root, context)}`; `open` fills `root` and returns a function that closes the room.
-// To add a room, write its module and list it here; the service serves its path by itself.
+// The rooms of the console, in the order of the bar. A room is a module `rooms/<name>.js` served at `/<name>` and below
+// it; it exports `open(root, context)`, which fills `root` and returns a function that closes the room. To add a room,
+// write its module and list it here; the service serves its path by itself. What `context` has stands in `app.js`.
 
-import approvals from "./rooms/approvals.js";
-
-export const ROOMS = [approvals];
+export const ROOMS = [
+  { path: "/approvals", title: "Approvals", roles: ["reviewer", "admin"], load: () => import("./rooms/approvals.js") },
+];

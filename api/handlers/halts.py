@@ -10,7 +10,7 @@ from api.context import Context
 from api.database.errors import DatabaseUnavailable
 from api.http.exchange import Reply, Values
 from api.http.problems import not_found
-from api.http.route import ADMIN, Route
+from api.http.route import ADMIN, VIEWER, Route
 from api.store import halts
 
 NO_REASON = "no reason was given"
@@ -75,7 +75,7 @@ ROUTES = (
     Route(
         "GET",
         "/v1/halts",
-        ADMIN,
+        VIEWER,
         list_halts,
         "List the halts in force",
         "halts",

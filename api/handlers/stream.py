@@ -1,4 +1,4 @@
-"""Server-sent events for reviewers: approvals, decisions, policy changes and halts, as they are committed.
+"""Server-sent events for people: approvals, decisions, policy changes and halts, as they are committed.
 
 A stream tells that something changed, not the whole of it: a reader that was cut off reads the lists again
 and goes on. It ends when the credential that opened it would no longer be accepted.
@@ -18,10 +18,11 @@ from api.database.errors import DatabaseUnavailable
 from api.database.transaction import Change
 from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, as_api_error, invalid
-from api.http.route import REVIEWER, Query, Route
+from api.http.route import VIEWER, Query, Route
 
-KEEP_ALIVE = 15.0
-"""Seconds between comments that keep proxies from closing the stream, and between looks at the credential."""
+KEEP_ALIVE = 4.0
+"""Seconds between comments, by which a reader knows that the stream lives, and between looks at the
+credential."""
 
 TOPICS = {"approval": "approvalId", "decision": "toolCallId", "policy": "policyId", "halt": "haltId"}
 """topic = event name -> how its data names the resource."""
@@ -29,10 +30,15 @@ TOPICS = {"approval": "approvalId", "decision": "toolCallId", "policy": "policyI
 
 async def stream(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/stream, of all events or of those that `events` names."""
-    topics = frozenset(values.query.get("events", ",".join(TOPICS)).split(","))
+    seen = TOPICS.keys() if caller.role != "viewer" else TOPICS.keys() - {"approval"}
+    topics = frozenset(values.query["events"].split(",")) if "events" in values.query else frozenset(seen)
     if unknown := sorted(topics - TOPICS.keys()):
         known = ", ".join(TOPICS)
         raise invalid("/events", f"there is no event `{unknown[0][:40]}`; write some of {known}, with commas")
+    if not topics <= seen:
+        raise ApiError(
+            "forbidden", "approvals are for reviewers and admins; leave `approval` out of `events`"
+        )
     return Reply(
         stream=_messages(caller, topics, values.headers["authorization"], context),
         media_type="text/event-stream",
@@ -90,7 +96,7 @@ ROUTES = (
     Route(
         "GET",
         "/v1/stream",
-        REVIEWER,
+        VIEWER,
         stream,
         "Server-sent events: approvals, decisions, policy changes, halts",
         "service",
@@ -102,7 +108,7 @@ ROUTES = (
                 "Only these, with commas between: `approval`, `decision`, `policy`, `halt`.",
             ),
         ),
-        description="Events `approval`, `decision`, `policy`, `halt`, each with JSON data; a comment every "
-        "15 seconds. Ends when the token is not accepted any more.",
+        description="Events `approval` (for reviewers and admins), `decision`, `policy`, `halt`, each with "
+        "JSON data; a comment every 4 seconds. Ends when the token is not accepted any more.",
     ),
 )

@@ -74,6 +74,6 @@ def console_routes() -> list[BaseRoute]:
     """The console's routes; they are no part of the API document."""
     return [
         Route("/", _home),
-        *(Route(path, _room) for path in room_paths()),
+        *(Route(path + below, _room) for path in room_paths() for below in ("", "/{place:path}")),
         Route("/console/{name:path}", _asset),
     ]

@@ -251,6 +251,7 @@ class Line:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._up = True
+        self._frozen = False
         self._open: set[socket.socket] = set()
         self._stopped = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -263,6 +264,11 @@ class Line:
 
     def mend(self) -> None:
         self._up = True
+        self._frozen = False
+
+    def freeze(self) -> None:
+        """Nothing comes through any more, and nobody hangs up."""
+        self._frozen = True
 
     def close(self) -> None:
         self._stopped.set()
@@ -291,6 +297,8 @@ class Line:
                         data = key.fileobj.recv(65536)  # type: ignore[union-attr]
                         if not data:
                             return
+                        if self._frozen:
+                            continue
                         key.data.sendall(data)
 
 

@@ -144,6 +144,19 @@ def test_a_service_that_goes_away_is_told_and_comes_back_by_itself(console: Cons
         assert console.approval(approval)["decisionReason"] == "kept"
 
 
+def test_a_service_that_stands_still_is_noticed_within_ten_seconds(console: Console) -> None:
+    console.expect_trouble(REFUSED)
+    with line_to(console.address) as line:
+        page = console.page(line.address)
+        page.clock.install()
+        console.log_in(page)
+        expect(page.get_by_role("heading", name="All clear")).to_be_visible()
+        expect(page.locator(".live")).to_have_text("Live")
+        line.freeze()
+        page.clock.fast_forward(10_000)
+        expect(page.locator(".live")).not_to_have_text("Live", timeout=SOON)
+
+
 def test_choosing_while_the_service_is_away_shows_it_once_it_is_back(console: Console) -> None:
     console.expect_trouble(REFUSED)
     console.hold(agent="first")

@@ -6,7 +6,6 @@ import { makeDecision } from "../approvals/decide.js";
 import { makeList } from "../approvals/list.js";
 import { STATUS, outcome } from "../approvals/words.js";
 import { el } from "../dom.js";
-import { keepFresh } from "../fresh.js";
 import { said } from "../text.js";
 
 const VIEWS = [["pending", "Waiting"], ["approved", "Approved"], ["rejected", "Rejected"], ["all", "All"]];
@@ -17,9 +16,7 @@ const MOST = 1000;
 /** What was typed and not sent, by user and approval: it outlives a session that ends meanwhile. */
 const drafts = new Map();
 
-export default { path: "/approvals", title: "Approvals", roles: ["reviewer", "admin"], open };
-
-function open(root, { service, user, notice, announce, setFreshness, setTitle, moveFocus }) {
+export function open(root, { service, user, notice, announce, keepFresh, setTitle, moveFocus }) {
   const stop = new AbortController();
   const asked = new URLSearchParams(location.search);
   const focusedId = asked.get("approvalId");
@@ -376,7 +373,7 @@ function open(root, { service, user, notice, announce, setFreshness, setTitle, m
   if (focusedId) room.classList.add("reading");
   focusFirst();
   drawList();
-  const refresh = keepFresh(load, ["approval"], setFreshness, stop.signal);
+  const refresh = keepFresh(load, ["approval"], stop.signal);
 
   return () => {
     keepDraft();

@@ -129,10 +129,23 @@ def test_a_stream_may_be_of_some_events_only(tmp_path: Path) -> None:
     played(tmp_path, scene)
 
 
-def test_only_reviewers_and_admins_may_stream(tmp_path: Path) -> None:
+def test_people_may_stream_and_agents_may_not(tmp_path: Path) -> None:
     async def scene(service: Service) -> None:
-        for who, status in (("viewer", 403), ("agent", 401), ("nobody", 401)):
-            assert (await service.call(who, "GET", "/v1/stream")).status_code == status
+        for who in ("agent", "nobody"):
+            assert (await service.call(who, "GET", "/v1/stream")).status_code == 401
+
+    played(tmp_path, scene)
+
+
+def test_viewers_hear_nothing_of_approvals(tmp_path: Path) -> None:
+    async def scene(service: Service) -> None:
+        async with streaming(service, "viewer") as stream:
+            await stream.block()
+            await held(service, 1)
+            await service.call("admin", "POST", "/v1/halt", {})
+            assert [(await stream.event())[0] for _ in range(2)] == ["decision", "halt"]
+        answer = await service.call("viewer", "GET", "/v1/stream?events=halt,approval")
+        assert answer.status_code == 403 and "`approval`" in answer.json()["detail"]
 
     played(tmp_path, scene)
 
