@@ -1,125 +1,27 @@
-"""The command line: `governance <command>`. One file of `commands/` per command (or group of commands).
+"""The command line: `governance <command>`.
 
-A command's file has `register(commands)`, which adds its parser and sets `run`, a function of the parsed
-arguments that returns the exit code. Files are found by themselves; they import what is heavy only inside
-`run`, since `governance --help` imports them all and agents call `governance` before each tool call.
+`governance hook HOST` is what agents start before each tool call, so nothing is loaded before it but itself.
 """
 
 from __future__ import annotations
 
-import argparse
-import errno
-import importlib
-import os
-import pkgutil
 import sys
+import time
 from collections.abc import Sequence
-from typing import Any
 
-from api.cli import commands as command_files
-from api.cli.terminal import FAILED, INTERRUPTED, USAGE, CommandError, say_error
-from api.version import VERSION
-from schemas.suggestion import suggestion
-
-EPILOG = f"""\
-exit codes:
-  0    done
-  {FAILED}    it could not be done, or the answer is no (a broken audit chain, a failing test)
-  {USAGE}    wrong usage, settings, policies or database; nothing was started or changed
-  {INTERRUPTED}  interrupted
-
-Settings come from GOVERNANCE_* environment variables; flags go before them.
-"""
-
-UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
-"""What writing to an open file fails with; such an error names no file."""
-
-
-def parser(first: str = "") -> argparse.ArgumentParser:
-    """The whole command line; where the first word is a command or `--version`, no other command."""
-    made = _Parser(
-        prog="governance",
-        description="Decides, records and explains every tool call of your software agents.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    made.add_argument(
-        "--version", action="version", version=f"%(prog)s {VERSION}", help="show the version and exit"
-    )
-    commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    names = sorted(found.name for found in pkgutil.iter_modules(command_files.__path__))
-    if (only := first.replace("-", "_")) in names or first == "--version":
-        names = [name for name in names if name == only]
-    for name in names:
-        importlib.import_module(f"{command_files.__name__}.{name}").register(commands)
-    return made
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what was probably meant, and shows the usage of the command that was called.
-
-    Its subparsers are of this class too.
-    """
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        found, rest = super().parse_known_args(args, namespace)
-        if rest:
-            # Left to argparse, the outermost parser complains, whose usage says nothing about this command.
-            word = rest[0]
-            close = suggestion(word.partition("=")[0], self._option_string_actions, cutoff=0.7)
-            self.error(f"`{word}` is not understood here{close}")
-        return found, rest
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is not None and value not in action.choices:
-            known = [str(each) for each in action.choices]
-            close = suggestion(str(value), known, cutoff=0.7) or "; write one of " + ", ".join(known)
-            raise argparse.ArgumentError(action, f"there is no `{value}`{close}")
+BEGUN = time.monotonic()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. Wrong usage ends in SystemExit(2), as argparse does it."""
-    if sys.stdout is None:  # closed by the caller (`>&-`)
-        say_error("there is no standard output; direct it to a file, or to /dev/null")
-        return USAGE
-    words = sys.argv[1:] if arguments is None else arguments
-    chosen = parser(*words[:1]).parse_args(words)
-    try:
-        code: int = chosen.run(chosen)
-        sys.stdout.flush()
-    except CommandError as error:
-        say_error(str(error))
-        return error.code
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except BrokenPipeError:
-        # The reader (`head`) has seen enough; what is still buffered goes nowhere.
-        _drop_output()
-        return 0
-    except Exception as error:
-        if isinstance(error, OSError) and error.filename is None and error.errno in UNWRITTEN:
-            _drop_output()
-            say_error(f"the output cannot be written: {error.strerror}")
-            return USAGE
-        said = _said(error)
-        if said is None:
-            raise
-        say_error(said)
-        return USAGE
-    return code
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if len(words) > 1 and words[0] == "hook":
+        from api.hosts.table import NAMES
 
+        if words[1] in NAMES:
+            from api.hosts import hook
 
-def _drop_output() -> None:
-    """Whatever is still buffered goes nowhere, so that the end of the process does not fail at it again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return hook.main(words[1:], BEGUN)
+    from api.cli import command_line
 
-
-def _said(error: Exception) -> str | None:
-    """The text of an error that is for people; None for a fault of ours."""
-    from api.database.errors import DatabaseUnavailable
-    from api.settings import SettingsError
-    from engine.errors import DocumentError
-
-    if isinstance(error, DatabaseUnavailable):
-        return error.operator_message or str(error)
-    return str(error) if isinstance(error, (SettingsError, DocumentError)) else None
+    return command_line.run(words)

@@ -16,7 +16,7 @@ from typing import Any, Final
 from prometheus_client.parser import text_string_to_metric_families
 
 import schemas
-from api.cli import parser as command_line
+from api.cli.command_line import parser as command_line
 from api.guide.markdown import code, page, sentence, table
 from api.http.problems import CODES
 from api.ingestion.validation import EVENT_TYPES

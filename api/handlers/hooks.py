@@ -53,6 +53,8 @@ class Asked(NamedTuple):
     report: Report
     agent_id: str
     call_id: str
+    name: str
+    """What its own events are named by, the same when the request is repeated."""
     at: str
     offline: bool
 
@@ -69,7 +71,7 @@ class Asked(NamedTuple):
 
     async def tell(self, kind: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
         """Record something new; returns its receipt."""
-        raw = self.event(kind, self.context.ids("hook"), self.at, metadata)
+        raw = self.event(kind, bounded(f"{self.name}:{kind}"), self.at, metadata)
         return await self.take(await self.context.intake.event(self.caller, raw))
 
     async def take(self, event: Incoming) -> dict[str, Any]:
@@ -110,14 +112,15 @@ async def answer_hook(caller: Caller, values: Values, context: Context) -> Reply
         return _reply(found, report.event, Verdict(RECORDED))
     if report.tool == PROBE:
         return _reply(found, report.event, Verdict(BLOCKED, wording.PROBED))
+    name = values.query.get("callId") or context.ids("hook")
     asked = Asked(
         caller,
         context,
         found,
         report,
         agent_id=values.query.get("agentId") or caller.agent_id or found.name,
-        call_id=report.call_id
-        or (TWIN if report.twin else "") + (values.query.get("callId") or context.ids("call")),
+        call_id=report.call_id or (TWIN if report.twin else "") + name,
+        name=name,
         at=values.query.get("at") or iso(context.clock()),
         offline=values.query["decidedOffline"],
     )
@@ -169,8 +172,10 @@ async def _result(asked: Asked) -> None:
     if named is None or named.is_completed:
         digest = payload_digest(report.tool, report.payload)
         alike = await asked.look(hook_calls.calls_like, context.id_index, asked.caller, report.run_id, digest)
-        open_calls = [each for each in alike if each.status == "allowed" and not each.is_completed]
-        call_id = open_calls[-1].tool_call_id if open_calls else call_id
+        going = [each for each in alike if not each.is_completed]
+        # Sorting keeps the order; one that was not allowed ran all the same, which is a gap.
+        going.sort(key=lambda each: each.status == "allowed")
+        call_id = going[-1].tool_call_id if going else call_id
     kind = "tool.failed" if report.failed else "tool.completed"
     await asked.tell(kind, {"toolCallId": call_id, "toolName": report.tool, "outputPayload": report.output})
 
@@ -200,7 +205,7 @@ async def _decide(asked: Asked, deadline: float) -> Verdict:
             return verdict
     if any(call.tool_call_id == asked.call_id and call.approval_id for call in alike):
         # The approval of this very call went to another one like it: that one is spent.
-        raw = _called(asked, asked.context.ids("call"))
+        raw = _called(asked, asked.context.ids("hook"))
         event = await asked.context.intake.event(asked.caller, raw)
     receipt = await asked.take(event)
     if receipt["toolCallStatus"] == "awaiting_approval":
@@ -288,12 +293,15 @@ ROUTES = (
         query=(
             WAIT,
             Query(
-                "agentId", {"type": "string", "minLength": 1, "maxLength": 200}, "The agent; the host's name."
+                "agentId",
+                {"type": "string", "minLength": 1, "maxLength": 200},
+                "Else that of the key, or the host's name.",
             ),
             Query(
                 "callId",
                 {"type": "string", "minLength": 1, "maxLength": 200},
-                "A name of the call where the host gives it none, the same when the request is repeated.",
+                "A new name for what is told, which names the call where the host does not; the same when"
+                " the request is repeated.",
             ),
             Query("at", {"type": "string", "maxLength": 64}, "When it happened, if not just now (ISO 8601)."),
             Query(

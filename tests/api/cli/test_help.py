@@ -16,14 +16,14 @@ import pytest
 
 from api import cli
 from api.bootstrap import FirstStart
-from api.cli import terminal
+from api.cli import command_line, terminal
 from api.cli.commands.serve import banner
 from api.settings import load
 from tests.harness.places import ROOT
 
 
 def commands(parser: Any = None, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    parser = parser or cli.parser()
+    parser = parser or command_line.parser()
     yield words
     for action in parser._actions:
         if hasattr(action, "_parser_class"):
@@ -133,7 +133,7 @@ def test_what_works_on_the_store_takes_its_place(group: str) -> None:
     groups = [words for words in commands() if words[:1] == (group,)]
     actions = [words for words in groups if len(words) == 2] or groups
     for words in actions:
-        parser: Any = cli.parser()
+        parser: Any = command_line.parser()
         for word in words:
             parser = next(a for a in parser._actions if hasattr(a, "_parser_class")).choices[word]
         assert {"--data-dir", "--database-url"} <= parser._option_string_actions.keys(), " ".join(words)

@@ -1,0 +1,286 @@
+"""`governance hook HOST`: reads what the host tells, asks the service, writes what the host expects.
+
+The service reads and answers in the host's own shape (`POST /v1/hooks/:host`), and remembers what waits; so
+the hook only passes on, and speaks itself where the service cannot. It is started for each tool call, by
+path and without the packages of the site, so it loads no more than it needs.
+
+INVARIANT: whatever goes wrong, a call is denied, unless the fail mode is `open` and nothing but the service
+is away. A call that waits for a person is never let through without that person.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+if __name__ == "__main__":
+    # Started by its path: the room is found from there, and nothing else of this folder is.
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
+
+import json
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from api.hosts import journal, wording
+from api.hosts.link import Answer, Away, Nonsense, Refused, post
+from api.hosts.report import CALL, Report, Unreadable
+from api.hosts.setup import Setup, SetupError, setup, timeout_of
+from api.hosts.table import NAMES, host
+
+BLOCK: Final = 2
+"""The exit code that blocks with every host."""
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+ASK_SECONDS: Final = 30.0
+"""For a decision that nobody is waited for."""
+WAIT_SECONDS: Final = 50
+"""For a person, in one request; there are as many as the host's time allows."""
+PAUSES: Final = (0.1, 0.3, 1.0)
+"""Between tries while the service is away; what is longer away is away."""
+REPLAY_SHARE: Final = 0.3
+"""Of a hook's time, for what earlier ones could not tell."""
+LONG_TEXT: Final = 20_000
+
+
+class Said(NamedTuple):
+    """What the hook ends with."""
+
+    output: bytes
+    code: int = 0
+    error: str = ""
+
+
+class OutOfTime(Exception):
+    """The host will not wait any longer."""
+
+
+class Hook:
+    """One start of the hook. `clock` and `sleep` count seconds; `now` is the time of day."""
+
+    def __init__(
+        self,
+        name: str,
+        setup: Setup,
+        begun: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.name, self.setup = name, setup
+        self.clock, self.sleep = clock, sleep
+        self.time = own_seconds(setup.timeout)
+        self.deadline = begun + self.time
+        self.call_id = f"call-{os.urandom(12).hex()}"
+        self.at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+    def left(self) -> float:
+        return self.deadline - self.clock()
+
+    def run(self, raw: bytes) -> Said:
+        self._replay()
+        try:
+            answer = self._asked(raw)
+        except Away as away:
+            return self._without_service(raw, str(away))
+        while answer.outcome == "waiting" and self.left() > 2:
+            wait = max(1, min(WAIT_SECONDS, int(self.left()) - 1))
+            try:
+                answer = self._post(raw, self.left(), wait=str(wait))
+            except Away as away:
+                if self.left() < 5:
+                    return self._deny(raw, wording.unreachable(self.setup.url, str(away)))
+                self.sleep(1.0)
+        return Said(answer.body)
+
+    def _asked(self, raw: bytes) -> Answer:
+        """The first answer, which is not waited for; what is too large is told shorter."""
+        for pause in (*PAUSES, None):
+            try:
+                return self._post(raw, min(self.left(), ASK_SECONDS))
+            except Away:
+                if pause is None or self.left() < pause + 1:
+                    raise
+                self.sleep(pause)
+            except Refused as refused:
+                if refused.code != "payload_too_large" or self._report(raw).kind == CALL:
+                    raise
+                return self._post(shortened(raw), min(self.left(), ASK_SECONDS))
+        raise AssertionError("not reached")
+
+    def _post(self, raw: bytes, seconds: float, **query: str) -> Answer:
+        return post(self.setup, self.name, raw, max(seconds, 0.5), callId=self.call_id, at=self.at, **query)
+
+    # While the service is away -----------------------------------------------------------------------
+
+    def _without_service(self, raw: bytes, why: str) -> Said:
+        """A call is denied, or goes ahead on record; what became of one is told later."""
+        report = self._report(raw)
+        text = wording.unreachable(self.setup.url, why)
+        if report.kind == CALL and not self.setup.opens:
+            return self._deny(raw, text)
+        entry = {
+            "host": self.name,
+            "agentId": self.setup.agent_id,
+            "callId": self.call_id,
+            "at": self.at,
+            "decidedOffline": report.kind == CALL,
+            "input": raw.decode("utf-8"),
+        }
+        try:
+            journal.append(self.setup.journal, entry)
+        except OSError as error:
+            if report.kind == CALL:
+                return self._deny(raw, f"{text} Its journal cannot be written either: {error}.")
+            return Said(self._shaped(host(self.name).allow(report.event)), error=f"not told: {error}")
+        return Said(self._shaped(host(self.name).allow(report.event)))
+
+    def _replay(self) -> None:
+        """Tell what could not be told, before the next decision, which may depend on it."""
+        folder = self.setup.journal
+        if journal.is_empty(folder):
+            return
+        until = self.clock() + self.time * REPLAY_SHARE
+
+        def tell(entry: dict[str, Any]) -> str:
+            return self._told(entry, max(1.0, until - self.clock()))
+
+        try:
+            journal.replay(folder, tell, lambda: self.clock() < until)
+        except (OSError, ValueError, KeyError):
+            return  # INVARIANT: what is not told stays in the journal
+
+    def _told(self, entry: dict[str, Any], seconds: float) -> str:
+        query = {"callId": entry["callId"], "at": entry["at"]}
+        query["decidedOffline"] = "true" if entry["decidedOffline"] else "false"
+        whose = self.setup._replace(agent_id=entry["agentId"])
+        try:
+            post(whose, entry["host"], entry["input"].encode(), min(seconds, ASK_SECONDS), **query)
+        except Refused as refused:
+            if refused.key:
+                raise Away(str(refused)) from None
+            return "" if refused.code == "event_id_conflict" else str(refused)
+        except Nonsense as nonsense:
+            raise Away(str(nonsense)) from None
+        return ""
+
+    # In the host's shape -------------------------------------------------------------------------------
+
+    def _report(self, raw: bytes) -> Report:
+        return host(self.name).read(decoded(raw))
+
+    def _deny(self, raw: bytes, text: str) -> Said:
+        return denied(self.name, raw, text)
+
+    def _shaped(self, value: Mapping[str, Any]) -> bytes:
+        return json.dumps(value).encode()
+
+
+def own_seconds(timeout: float) -> float:
+    """How long the hook may take, so that its answer comes before the host gives up."""
+    return max(timeout - 15, timeout * 0.8)
+
+
+def decoded(raw: bytes) -> dict[str, Any]:
+    """The input of a host; raises Unreadable."""
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise Unreadable("it is not JSON") from None
+    if not isinstance(value, dict):
+        raise Unreadable("it is not an object")
+    return value
+
+
+def shortened(raw: bytes) -> bytes:
+    """An input with its long texts cut."""
+
+    def cut(value: Any) -> Any:
+        if isinstance(value, str) and len(value) > LONG_TEXT:
+            return f"{value[:LONG_TEXT]}... ({len(value)} characters)"
+        if isinstance(value, dict):
+            return {name: cut(item) for name, item in value.items()}
+        return [cut(item) for item in value[:1_000]] if isinstance(value, list) else value
+
+    return json.dumps(cut(decoded(raw))).encode()
+
+
+def denied(name: str, raw: bytes, text: str) -> Said:
+    """A denial in the host's shape. Where it is not even known what the host asks, also by the exit code."""
+    found = host(name)
+    try:
+        report = found.read(decoded(raw))
+    except Unreadable:
+        return Said(json.dumps(found.deny("", text)).encode(), BLOCK, text)
+    if report.kind != CALL:
+        return Said(json.dumps(found.allow(report.event)).encode(), 0, text)
+    return Said(json.dumps(found.deny(report.event, text)).encode())
+
+
+def answered(
+    name: str, words: Sequence[str], environment: Mapping[str, str], raw: bytes, begun: float, **how: Any
+) -> Said:
+    """What a hook with these words ends with, whatever happens."""
+    raw = raw.removeprefix(BYTE_ORDER_MARK)
+    try:
+        made = setup(words, environment, host(name).default_timeout)
+        decoded(raw)
+        return Hook(name, made, begun, **how).run(raw)
+    except SetupError as error:
+        return denied(name, raw, wording.broken(str(error)))
+    except Unreadable as unreadable:
+        return denied(name, raw, wording.unreadable(str(unreadable)))
+    except Refused as refused:
+        text = wording.key_refused if refused.key else wording.not_taken
+        return denied(name, raw, text(str(refused)))
+    except Nonsense as nonsense:
+        return denied(name, raw, wording.undecided(str(nonsense)))
+    except OutOfTime:
+        return denied(name, raw, wording.undecided("it took too long"))
+    except Exception as error:
+        said = denied(name, raw, wording.broken(f"{type(error).__name__}: {error}"))
+        return said._replace(code=BLOCK, error=said.error or wording.broken(str(error)))
+
+
+def main(words: Sequence[str], begun: float) -> int:
+    """The exit code of `governance hook`, its host and options in `words`."""
+    name = words[0] if words else ""
+    if name not in NAMES:
+        _complain(f"`{name}` is no host of a hook; write one of {', '.join(NAMES)}")
+        return BLOCK
+    signal.signal(signal.SIGALRM, _out_of_time)
+    signal.setitimer(signal.ITIMER_REAL, own_seconds(timeout_of(words[1:], host(name).default_timeout)) + 1)
+    try:
+        raw = sys.stdin.buffer.read()
+    except (OSError, OutOfTime, AttributeError) as error:
+        raw = b""
+        _complain(f"the input cannot be read: {error}")
+    said = answered(name, words[1:], os.environ, raw, begun)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    try:
+        sys.stdout.buffer.write(said.output + b"\n")
+        sys.stdout.buffer.flush()
+    except (OSError, AttributeError) as error:
+        _complain(f"the answer cannot be written: {error}")
+        return BLOCK
+    if said.error:
+        _complain(said.error)
+    return said.code
+
+
+def _out_of_time(number: int, frame: object) -> None:
+    raise OutOfTime
+
+
+def _complain(text: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(f"governance hook: {text}\n")
+
+
+if __name__ == "__main__":
+    begun = time.monotonic()
+    try:
+        code = main(sys.argv[1:], begun)
+    except BaseException as error:
+        _complain(f"it failed: {type(error).__name__}: {error}")
+        code = BLOCK
+    sys.exit(code)

@@ -1,0 +1,113 @@
+"""What hooks could not tell the service, kept on disk until it has it: one line each, in their order.
+
+INVARIANT: `append` returns after the line is on disk, or raises OSError; a line goes only when the service
+has recorded it, or has refused it, in which case it is kept in `refused.jsonl`. Hooks run side by side, so
+whoever reads or writes holds the lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+WAITING: Final = "waiting.jsonl"
+REFUSED: Final = "refused.jsonl"
+
+Send = Callable[[dict[str, Any]], str]
+"""Tells the service of one entry; returns why it is refused, or nothing. Raises OSError when it is away."""
+
+
+def append(folder: Path, entry: dict[str, Any]) -> None:
+    with _locked(folder, wait=True):
+        _write(folder / WAITING, entry)
+
+
+def is_empty(folder: Path) -> bool:
+    try:
+        return (folder / WAITING).stat().st_size == 0
+    except OSError:
+        return True
+
+
+def replay(folder: Path, send: Send, go_on: Callable[[], bool]) -> None:
+    """Tell the service of what waits, oldest first, as long as `go_on` says so. Another hook may be at it."""
+    with contextlib.suppress(BlockingIOError), _locked(folder, wait=False):
+        waiting = list(_entries(folder / WAITING))
+        told = 0
+        try:
+            for entry in waiting:
+                if not go_on():
+                    break
+                if why := send(entry):
+                    _write(folder / REFUSED, {**entry, "refused": why})
+                told += 1
+        finally:
+            if told:
+                _replace(folder / WAITING, waiting[told:])
+
+
+def _entries(path: Path) -> Iterator[dict[str, Any]]:
+    """A line without an end was never answered for, since whoever wrote it died before it was on disk."""
+    with path.open("rb") as lines:
+        for line in lines:
+            if line.endswith(b"\n"):
+                yield json.loads(line)
+
+
+def _write(path: Path, entry: dict[str, Any]) -> None:
+    line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+    new = not path.exists()
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+    with open(descriptor, "r+b", buffering=0) as file:  # noqa: PTH123 - opened with a mode of its own
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            os.ftruncate(descriptor, _whole(descriptor, size))
+        written = file.write(line)
+        if written != len(line):
+            raise OSError("the journal cannot be written whole")
+        os.fsync(descriptor)
+    if new:
+        _sync_folder(path.parent)
+
+
+def _whole(descriptor: int, size: int) -> int:
+    """Where the last whole line ends."""
+    return os.pread(descriptor, size, 0).rfind(b"\n") + 1
+
+
+def _replace(path: Path, entries: list[dict[str, Any]]) -> None:
+    temporary = path.with_suffix(".new")
+    temporary.unlink(missing_ok=True)
+    temporary.touch(0o600)
+    with temporary.open("wb") as file:
+        for entry in entries:
+            file.write(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, *, wait: bool) -> Iterator[None]:
+    """Raises BlockingIOError when another hook has the lock and this one is not to wait."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    finally:
+        os.close(descriptor)

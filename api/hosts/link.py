@@ -1,0 +1,88 @@
+"""One request to the service: what a hook sends, and what it takes for an answer."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, urlsplit
+
+from api.hosts.setup import Setup
+
+CONNECT_SECONDS: Final = 5.0
+MOST_OF_AN_ANSWER: Final = 4 * 2**20
+OUTCOMES: Final = ("allowed", "blocked", "waiting", "undecided", "recorded")
+
+
+class Away(OSError):
+    """The service cannot be reached, or says itself that it cannot work now."""
+
+
+class Refused(Exception):
+    """The service does not take the request; `key` when it is the API key that it does not accept."""
+
+    def __init__(self, why: str, code: str = "", *, key: bool = False) -> None:
+        super().__init__(why)
+        self.code, self.key = code, key
+
+
+class Nonsense(Exception):
+    """What answered is not the service."""
+
+
+class Answer(NamedTuple):
+    outcome: str
+    body: bytes
+
+
+def post(setup: Setup, host: str, body: bytes, seconds: float, **query: str) -> Answer:
+    """What the service says to an input of a host, within so many seconds."""
+    if setup.agent_id:
+        query["agentId"] = setup.agent_id
+    pairs = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
+    headers = {"Content-Type": "application/json", "X-API-Key": setup.key}
+    status, outcome, found = request(setup.url, "POST", f"/v1/hooks/{host}?{pairs}", body, headers, seconds)
+    if status == 200:
+        if outcome not in OUTCOMES or not (found.startswith(b"{") and found.endswith(b"}")):
+            raise Nonsense("its answer is not one of the service")
+        return Answer(outcome, found)
+    problem = _problem(found)
+    why, code = str(problem.get("detail") or f"status {status}"), str(problem.get("code") or "")
+    if status in (502, 503, 504, 507) or status == 500:
+        raise Away(f"it answers {status}: {why}")
+    if not code:
+        raise Nonsense(f"it answers {status}, not as the service does")
+    raise Refused(why, code, key=status in (401, 403))
+
+
+def request(
+    url: str, method: str, path: str, body: bytes | None, headers: dict[str, str], seconds: float
+) -> tuple[int, str, bytes]:
+    """Status, outcome and body; raises Away or Nonsense."""
+    parts = urlsplit(url)
+    make = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    try:
+        connection = make(parts.hostname or "", parts.port, timeout=min(seconds, CONNECT_SECONDS))
+        try:
+            connection.connect()
+            connection.sock.settimeout(seconds)
+            connection.request(method, parts.path + path, body, headers)
+            answer = connection.getresponse()
+            found = answer.read(MOST_OF_AN_ANSWER)
+            return answer.status, answer.headers.get("Governance-Outcome", ""), found
+        finally:
+            connection.close()
+    except (http.client.IncompleteRead, http.client.RemoteDisconnected) as error:
+        raise Away(f"it broke off: {error}") from None
+    except (http.client.HTTPException, ValueError) as error:
+        raise Nonsense(f"it does not speak HTTP: {error}") from None
+    except OSError as error:
+        raise Away(str(error) or type(error).__name__) from None
+
+
+def _problem(found: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(found)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,238 @@
+"""The hook of each host against a real service: what the host does with a call, what the model reads."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+
+from api.hosts.hook import answered
+from api.hosts.report import PROBE
+from api.hosts.table import NAMES, host
+from tests.api.hosts.conftest import BRIEF, HELD, REFUSED, Agent
+from tests.harness.agent_host import Ended, consequence, recorded, told
+from tests.harness.receiver import Answer, Receiver
+from tests.harness.running_service import Served
+
+Make = Callable[..., Agent]
+every_host = pytest.mark.parametrize("name", NAMES)
+
+
+@every_host
+def test_an_allowed_call_is_told_from_first_to_last(agent: Make, name: str) -> None:
+    made = agent(name)
+    assert made.tell("prompt").code == 0
+    assert made.call().goes_ahead
+    made.tell("result")
+    assert made.run["task"] == "mend the build"
+    assert made.run["agentId"] == f"agent-{made.session}"
+    (call,) = made.run["toolCalls"]
+    assert (call["status"], call["completion"], call["flags"]) == ("allowed", "completed", [])
+    if "failure" in recorded(name):
+        assert made.call("make").goes_ahead
+        made.tell("failure", "make")
+        assert made.run["toolCalls"][1]["completion"] == "failed"
+    made.tell("other")
+
+
+@every_host
+def test_a_blocked_call_says_why(agent: Make, name: str) -> None:
+    found = agent(name).call(REFUSED)
+    assert not found.goes_ahead
+    assert "refused by policy" in found.text
+    assert "No deletions" in found.text
+
+
+@every_host
+def test_a_call_goes_ahead_once_it_is_approved(agent: Make, name: str) -> None:
+    made = agent(name)
+    thread = made.meanwhile(lambda: made.resolve("approve", made.approval()))
+    found = made.call(HELD)
+    thread.join()
+    assert found.goes_ahead, found.text
+    made.tell("result", HELD)
+    (call,) = made.run["toolCalls"]
+    assert (call["status"], call["completion"], call["flags"]) == ("allowed", "completed", [])
+
+
+@every_host
+def test_a_call_that_still_waits_is_found_when_it_is_repeated(agent: Make, name: str) -> None:
+    made = agent(name)
+    found = made.call(HELD, impatient=True)
+    assert not found.goes_ahead
+    approval_id = made.approval()
+    assert f"approval `{approval_id}` is still open" in found.text
+    assert "exactly the same arguments" in found.text
+    assert "is still open" in made.call(HELD, impatient=True).text
+    made.resolve("approve", approval_id)
+    assert made.call(HELD).goes_ahead
+    assert [call["approvalId"] for call in made.run["toolCalls"]] == [approval_id]
+    made.tell("result", HELD)
+    assert made.run["toolCalls"][0]["completion"] == "completed"
+    assert not made.call(HELD, impatient=True).goes_ahead, "one approval allows one call"
+    assert made.approval() != approval_id
+
+
+@every_host
+def test_rejected_and_expired_are_different_words(agent: Make, name: str) -> None:
+    made = agent(name)
+    thread = made.meanwhile(lambda: made.resolve("reject", made.approval()))
+    found = made.call(HELD)
+    thread.join()
+    assert not found.goes_ahead
+    assert "A person decided" in found.text
+    found = made.call(BRIEF)
+    assert not found.goes_ahead
+    assert "Nobody decided" in found.text
+
+
+@every_host
+def test_a_halted_agent_is_told_so(agent: Make, name: str) -> None:
+    made = agent(name)
+    halt = {"agentId": f"agent-{made.session}", "reason": "enough"}
+    assert made.service.call("admin", "POST", "/v1/halt", halt).status_code == 200
+    found = made.call()
+    assert not found.goes_ahead
+    assert "a person has stopped this agent" in found.text
+
+
+@every_host
+def test_a_revoked_key_denies_in_either_mode(agent: Make, name: str) -> None:
+    for mode in ("closed", "open"):
+        found = agent(name, key="agk_that_was_revoked", fail_mode=mode).call()
+        assert not found.goes_ahead
+        assert "does not accept the API key" in found.text
+
+
+def no_pause(seconds: float) -> None:
+    """Instead of sleeping."""
+
+
+@every_host
+def test_closed_denies_while_the_service_is_away(agent: Make, name: str) -> None:
+    made = agent(name, url="http://127.0.0.1:9")
+    found = made.call(sleep=no_pause)
+    assert not found.goes_ahead
+    assert "cannot be reached" in found.text
+    made.url = ""
+    assert made.call().goes_ahead
+    assert len(made.run["toolCalls"]) == 1
+
+
+@every_host
+def test_open_journals_and_tells_later(agent: Make, name: str) -> None:
+    made = agent(name, url="http://127.0.0.1:9", fail_mode="open")
+    assert made.call(REFUSED, sleep=no_pause).goes_ahead
+    made.tell("result", REFUSED)
+    waiting = made.folder / "journal" / "hooks" / "waiting.jsonl"
+    assert len(waiting.read_text().splitlines()) == 2
+    assert waiting.stat().st_mode & 0o777 == 0o600
+    assert waiting.parent.stat().st_mode & 0o777 == 0o700
+    made.url = ""
+    assert made.call().goes_ahead
+    assert waiting.read_text() == ""
+    first, second = made.run["toolCalls"]
+    assert first["completion"] == "completed"
+    assert second["completion"] is None
+    rows = made.service.context.store.read_here(
+        made.service.context.store.rows, "SELECT body FROM events ORDER BY event_no DESC LIMIT 3", ()
+    )
+    events = [json.loads(bytes(row[0])) for row in reversed(rows)]
+    assert [event["eventType"] for event in events] == ["tool.called", "tool.completed", "tool.called"]
+    assert [event["metadata"].get("decidedOffline") for event in events] == [True, None, None]
+
+
+@every_host
+def test_what_came_of_a_call_is_told_later_in_closed_mode_too(agent: Make, name: str) -> None:
+    made = agent(name)
+    assert made.call().goes_ahead
+    made.url = "http://127.0.0.1:9"
+    assert made.tell("result").code == 0
+    made.url = ""
+    assert made.call("pwd").goes_ahead
+    assert made.run["toolCalls"][0]["completion"] == "completed"
+
+
+@every_host
+@pytest.mark.parametrize("mode", ["closed", "open"])
+def test_nonsense_is_no_answer(agent: Make, name: str, mode: str) -> None:
+    with Receiver(
+        [Answer(200, b"{}"), Answer(200, b"<html>"), Answer(404, b"no"), Answer(302, b"")]
+    ) as other:
+        made = agent(name, url=f"http://{other.place}", fail_mode=mode)
+        for _ in range(4):
+            found = made.call(sleep=no_pause)
+            assert not found.goes_ahead
+            assert "could not decide" in found.text
+
+
+@every_host
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff\xfe",
+        b"\x00",
+        b"{}",
+        b'{"hook_event_name": "Other", "session_id": "s"}',
+    ],
+    ids=repr,
+)
+def test_what_cannot_be_read_is_denied(agent: Make, name: str, raw: bytes) -> None:
+    found = consequence(name, agent(name).hook(raw))
+    assert not found.goes_ahead
+    assert "does not understand" in found.text
+
+
+@every_host
+def test_a_hook_without_its_setup_denies(name: str) -> None:
+    for words in ([], ["--nope"], ["--url"], ["--url", "x", "--key-file", "/nothing"], ["--timeout", "soon"]):
+        said = answered(name, words, {}, told(name, "call"), time.monotonic())
+        found = consequence(name, Ended(said.output.decode(), said.code, said.error))
+        assert not found.goes_ahead
+        assert "governance doctor" in found.text
+
+
+@every_host
+def test_a_fault_of_the_hook_denies(agent: Make, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr("api.hosts.hook.post", fail)
+    found = agent(name).call()
+    assert not found.goes_ahead
+    assert "no room" in found.text
+
+
+@every_host
+def test_the_probe_is_always_denied(service: Served, agent: Make, name: str) -> None:
+    raw = json.dumps(host(name).probe).encode()
+    assert PROBE.encode() in raw
+    found = consequence(name, agent(name).hook(raw))
+    assert not found.goes_ahead
+    assert "the gate is live" in found.text
+    assert service.call("agent", "GET", "/v1/runs/governance-doctor").status_code == 404
+
+
+def test_outputs_too_large_are_told_shorter(agent: Make) -> None:
+    made = agent("claude-code")
+    assert made.call().goes_ahead
+    raw = told("claude-code", "result", session=made.session).replace(b"done", b"x" * 2_000_000)
+    assert made.hook(raw).code == 0
+    assert made.run["toolCalls"][0]["completion"] == "completed"
+    raw = told("claude-code", "call", session=made.session, command="x" * 2_000_000)
+    assert not consequence("claude-code", made.hook(raw)).goes_ahead
+
+
+def test_a_service_that_goes_away_while_a_call_waits_lets_nothing_through(agent: Make) -> None:
+    waiting = Answer(200, b'{"decision": "deny"}', {"Governance-Outcome": "waiting"})
+    with Receiver([waiting, Answer(503)]) as other:
+        made = agent("gemini-cli", url=f"http://{other.place}", fail_mode="open", timeout=8.0)
+        found = made.call(HELD)
+    assert not found.goes_ahead
+    assert "cannot be reached" in found.text
