@@ -6,7 +6,8 @@ a thread of one's own when it is started by `copy_context().run`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import replace
 from typing import Any, Literal, Self, Unpack
@@ -145,11 +146,35 @@ class RunCore:
 
     def begin(self) -> Self:
         """Report the start, once, and be the current run of this context."""
+        self.report_start()
+        self._tokens.append(_current.set(self))
+        return self
+
+    def report_start(self) -> None:
+        """Report the start, once, without being the current run. Returns at once."""
         if not self._begun:
             self._begun = True
             self.report("run.started", self._metadata)
-        self._tokens.append(_current.set(self))
-        return self
+
+    def report_end(self, error: BaseException | None = None) -> None:
+        """Report the end, once. Returns at once."""
+        if not self._ended:
+            self._ended = True
+            why = None if error is None else f"{type(error).__name__}: {error}"[:2_000]
+            self.report("run.completed" if error is None else "run.failed", {"reason": why})
+
+    def pause(self) -> None:
+        """Report no end when the run is left: it goes on later, here or elsewhere, by its `run_id`."""
+        self._ended = True
+
+    @contextmanager
+    def current(self) -> Iterator[Self]:
+        """Be the current run of this context for a while; nothing is reported of that."""
+        token = _current.set(self)
+        try:
+            yield self
+        finally:
+            _current.reset(token)
 
     def ending(self, error: BaseException | None) -> Flow[None]:
         """Report the end, once, and send what is queued, as far as somebody takes it."""
@@ -158,10 +183,7 @@ class RunCore:
                 _current.reset(self._tokens.pop())
             except ValueError:  # ended in another context than it began in
                 _current.set(None)
-        if not self._ended:
-            self._ended = True
-            why = None if error is None else f"{type(error).__name__}: {error}"[:2_000]
-            self.report("run.completed" if error is None else "run.failed", {"reason": why})
+        self.report_end(error)
         yield from self.core.flushing(self.memory.line)
 
 

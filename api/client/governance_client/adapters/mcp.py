@@ -1,0 +1,99 @@
+"""MCP: a client session that asks before each `tools/call`.
+
+    async with governance.run(task="pay the invoices"), Client("https://bank.example/mcp") as client:
+        govern(client.session)
+
+The session stays what it is; `client.call_tool`, a session group, and whatever else uses the session are
+governed with it. What was refused is a tool error whose text says why. A call that the server answers by
+asking for input (`input_required`) is one call, however many rounds it takes. What the server has listed of a
+tool - its annotations - goes along; the service takes it as a hint that can only make a decision stricter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcp import ClientSession
+from mcp.types import CallToolResult, InputRequiredResult, TextContent
+
+from governance_client.decision import ToolDecision
+from governance_client.guard import CallDetails
+from governance_client.run_core import NoCurrentRun, RunCore, current_run
+
+
+def govern(session: ClientSession, *, run: RunCore | None = None, prefix: str = "") -> ClientSession:
+    """The same session, governed from now on: in this run, or in whichever is current when a tool is called.
+    `prefix` goes before the names of tools, as policies know them: `mcp__bank__`."""
+    governed = _Calls(session, run, prefix)
+    for name in ("call_tool", "list_tools"):
+        setattr(session, name, getattr(governed, name))
+    return session
+
+
+class _Calls:
+    """What a governed session does in place of its own methods."""
+
+    def __init__(self, session: ClientSession, run: RunCore | None, prefix: str) -> None:
+        self._call_tool, self._list_tools = session.call_tool, session.list_tools
+        self._given, self._prefix = run, prefix
+        self._annotations: dict[str, dict[str, Any]] = {}
+        self._begun: dict[str, tuple[RunCore, ToolDecision, str, Any]] = {}
+        """Calls that the server has answered with a question, by the state that it wants to see again."""
+
+    async def list_tools(self, *given: Any, **named: Any) -> Any:
+        result = await self._list_tools(*given, **named)
+        for tool in result.tools:
+            if tool.annotations is not None:
+                hints = tool.annotations.model_dump(by_alias=True, exclude_none=True)
+                self._annotations[tool.name] = hints
+        return result
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any] | None = None, *given: Any, **named: Any
+    ) -> Any:
+        run, decision = await self._decision(name, arguments, named.get("request_state"))
+        if not decision.allowed:
+            return CallToolResult(
+                content=[TextContent(type="text", text=decision.agent_message)], is_error=True
+            )
+        try:
+            result = await self._call_tool(name, arguments, *given, **named)
+        except BaseException as error:
+            run.failed(decision, error)
+            raise
+        if isinstance(result, InputRequiredResult):
+            if result.request_state is not None:
+                self._begun[result.request_state] = (run, decision, name, arguments)
+        elif isinstance(result, CallToolResult) and result.is_error:
+            run.failed(decision, _text(result))
+        else:
+            run.completed(decision, _output(result))
+        return result
+
+    async def _decision(
+        self, name: str, arguments: dict[str, Any] | None, state: str | None
+    ) -> tuple[RunCore, ToolDecision]:
+        """On a call, or on the one that it goes on with."""
+        begun = None if state is None else self._begun.pop(state, None)
+        if begun is not None and begun[2:] == (name, arguments):
+            return begun[:2]
+        run = self._given or current_run()
+        if run is None:
+            raise NoCurrentRun
+        details: CallDetails = {}
+        if name in self._annotations:
+            details["annotations"] = self._annotations[name]
+        asking = run.asking(self._prefix + name, arguments or {}, details)
+        return run, await run.driver.run_async(asking)
+
+
+def _text(result: CallToolResult) -> str:
+    return "\n".join(part.text for part in result.content if isinstance(part, TextContent))
+
+
+def _output(result: Any) -> Any:
+    if not isinstance(result, CallToolResult):
+        return result
+    if result.structured_content is not None:
+        return result.structured_content
+    return [part.model_dump(mode="json", by_alias=True, exclude_none=True) for part in result.content]

@@ -1,0 +1,320 @@
+"""OpenAI Agents SDK: a runner that asks before each function tool of an agent runs.
+
+    runner = GovernedRunner(governance)
+    result = await runner.run(agent, "pay the invoices of January")
+
+It takes what `Runner` takes; one input is one run of the service. Tools of MCP servers and of agents that are
+handed over to are governed as well, and those of agents used as tools, if it is
+`runner.govern(agent).as_tool()`. What was refused is the output of the tool, so that the model reads why and
+goes on.
+
+With `approvals="interrupt"` a call that waits for a person interrupts the run as the SDK's `needs_approval`
+does: `result.interruptions` has it, `save` gives the run as text, and `resume` waits for what people say and
+goes on, in whichever process. The service is asked again then: an approval counts only if it is its own. A
+tool that has a `needs_approval` of its own keeps it; the SDK's is asked for first, by the SDK's own means.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, TypeVar
+
+from agents import (
+    Agent,
+    FunctionTool,
+    Handoff,
+    RunContextWrapper,
+    Runner,
+    RunResult,
+    RunResultStreaming,
+    RunState,
+    Tool,
+    ToolApprovalItem,
+    ToolGuardrailFunctionOutput,
+    ToolInputGuardrail,
+    ToolInputGuardrailData,
+    UserError,
+)
+from agents.agent_tool_state import get_agent_tool_state_scope, peek_agent_tool_run_result
+from agents.tool_context import ToolContext
+
+from governance_client.decision import Question, ToolDecision
+from governance_client.governance import AsyncAgentRun, AsyncGovernance
+from governance_client.run_core import NoCurrentRun, RunCore, current_run
+
+R = TypeVar("R", RunResult, RunResultStreaming)
+_FAILED = "_function_tool_default_failure_handled"
+"""What the SDK notes in a call's context when a tool's exception became the text of its output."""
+_RUN_ID = "governance_run_id"
+
+
+class GovernedRunner:
+    """See the module. `ungoverned` names tools that may run where nobody can ask before it: hosted ones,
+    and those of the SDK that are no function tools (shell, computer, apply_patch)."""
+
+    def __init__(
+        self,
+        governance: AsyncGovernance,
+        *,
+        approvals: Literal["wait", "interrupt"] = "wait",
+        ungoverned: Collection[str] = (),
+    ) -> None:
+        self._governance = governance
+        self._waits = approvals == "wait"
+        self._ungoverned = frozenset(ungoverned)
+        self._decided: dict[tuple[str, str], ToolDecision] = {}
+        """Calls that may run and have not begun."""
+        self._held: set[str] = set()
+        """Tools whose approvals are the service's."""
+
+    # As `Runner` has it ---------------------------------------------------------------------------
+
+    async def run(
+        self, starting_agent: Agent[Any], input: Any, *, run_id: str | None = None, **options: Any
+    ) -> RunResult:
+        """As `Runner.run`. `run_id` is the service's, for a `RunState` that goes on."""
+        agent = self.govern(starting_agent, input)
+        async with self._governance.run(_text(input), run_id=run_id, model=_model(agent, options)) as run:
+            return _left(run, await Runner.run(agent, input, **options))
+
+    @asynccontextmanager
+    async def run_streamed(
+        self, starting_agent: Agent[Any], input: Any, *, run_id: str | None = None, **options: Any
+    ) -> AsyncIterator[RunResultStreaming]:
+        """As `Runner.run_streamed`, to be left once the stream has ended."""
+        agent = self.govern(starting_agent, input)
+        async with self._governance.run(_text(input), run_id=run_id, model=_model(agent, options)) as run:
+            result = Runner.run_streamed(agent, input, **options)
+            yield result
+            _left(run, result)
+
+    # Interrupted runs -----------------------------------------------------------------------------
+
+    def save(self, result: RunResult | RunResultStreaming) -> str:
+        """An interrupted run as text, to be kept where nobody but the application writes."""
+        return json.dumps({"runId": getattr(result, _RUN_ID), "state": result.to_state().to_json()})
+
+    async def resume(self, starting_agent: Agent[Any], saved: str, **options: Any) -> RunResult:
+        """Go on with a run once people have decided all its calls that wait for them; the agent is the one
+        that it began with, and `options` are those of `Runner.run`."""
+        kept = json.loads(saved)
+        agent = self.govern(starting_agent)
+        context = options.get("context")
+        async with self._governance.run(run_id=kept["runId"]) as run:
+            state = await RunState.from_json(agent, kept["state"], context_override=context)
+            for item in state.get_interruptions():
+                if item.tool_name in self._held:
+                    await self._resolve(run, state, item)
+            return _left(run, await Runner.run(agent, state, **options))
+
+    async def _resolve(self, run: AsyncAgentRun, state: RunState[Any, Any], item: ToolApprovalItem) -> None:
+        call: Any = item.raw_item
+        decision = await self._ask(run, call.name, call.arguments, call.call_id, wait=True)
+        if decision.allowed:
+            state.approve(item)
+        else:
+            state.reject(item, rejection_message=decision.agent_message)
+
+    # Agents ---------------------------------------------------------------------------------------
+
+    def govern(self, agent: Agent[Any], input: Any = None) -> GovernedAgent:
+        """A copy of the agent, and of those that it hands over to, whose tools are asked about."""
+        if isinstance(input, RunState) and not isinstance(input._current_agent, GovernedAgent):
+            raise UserError(
+                "this state is of another runner; `RunState.from_json` takes `runner.govern(agent)`"
+            )
+        return self._govern(agent, {})
+
+    def _govern(self, agent: Agent[Any], known: dict[int, GovernedAgent]) -> GovernedAgent:
+        if isinstance(agent, GovernedAgent):
+            return agent
+        if id(agent) in known:
+            return known[id(agent)]
+        if type(agent) is not Agent:
+            raise UserError(f"`{type(agent).__name__}` has tools that nobody can ask about; give an `Agent`")
+        members = {each.name: getattr(agent, each.name) for each in fields(agent) if each.init}
+        known[id(agent)] = governed = GovernedAgent(**members, governor=self)
+        governed.handoffs = [
+            _checked(each) if isinstance(each, Handoff) else self._govern(each, known)
+            for each in agent.handoffs
+        ]
+        return governed
+
+    def governed(self, tool: Tool) -> Tool:
+        """A copy of the tool that is asked about; raises UserError if that is not possible."""
+        if tool.name in self._ungoverned:
+            return tool
+        inner = getattr(tool, "_agent_instance", None)
+        if not isinstance(tool, FunctionTool) or not isinstance(inner, GovernedAgent | None):
+            remedy = "use `runner.govern(agent).as_tool(...)`" if inner else "leave it out"
+            raise UserError(
+                f"nobody can ask before what `{tool.name}` does; {remedy}, or name it in"
+                " `GovernedRunner(..., ungoverned=[...])`"
+            )
+        held = copy.copy(tool)
+        interrupts = not self._waits and tool.needs_approval is False
+        if interrupts:
+            self._held.add(tool.name)
+            held.needs_approval = _Interruption(self, tool.name).needs_approval
+        gate: ToolInputGuardrail[Any] = ToolInputGuardrail(
+            _Gate(self, waits=not interrupts).check, name="governance"
+        )
+        held.tool_input_guardrails = [*(tool.tool_input_guardrails or ()), gate]
+        held.on_invoke_tool = _Invocation(self, held.on_invoke_tool).invoke
+        return held
+
+    # Calls ----------------------------------------------------------------------------------------
+
+    async def decide(self, tool: str, arguments: str, call_id: str, *, wait: bool) -> ToolDecision:
+        """The decision on a call of the current run, which is kept if the call may run."""
+        run = _current()
+        key = (run.run_id, call_id)
+        if key not in self._decided:
+            decision = await self._ask(run, tool, arguments, call_id, wait=wait)
+            if not decision.allowed:
+                return decision
+            self._decided[key] = decision
+        return self._decided[key]
+
+    def take(self, call_id: str) -> None:
+        """A call begins; its decision holds for nothing else."""
+        self._decided.pop((_current().run_id, call_id), None)
+
+    async def _ask(
+        self, run: RunCore, tool: str, arguments: str, call_id: str, *, wait: bool
+    ) -> ToolDecision:
+        try:
+            given = json.loads(arguments or "{}")
+        except ValueError:
+            given = None
+        if not isinstance(given, dict):
+            question = Question(run.run_id, tool, call_id, "{}")
+            return question.without_answer("invalid", "its arguments are no JSON object")
+        return await run.driver.run_async(run.asking(tool, given, {"tool_call_id": call_id, "wait": wait}))
+
+
+@dataclass
+class GovernedAgent(Agent[Any]):
+    """An agent whose tools, those of MCP servers among them, are asked about before they run."""
+
+    governor: GovernedRunner | None = field(default=None, repr=False, compare=False)
+
+    async def get_all_tools(self, run_context: RunContextWrapper[Any]) -> list[Tool]:
+        if self.governor is None:
+            raise UserError("an agent is governed by `runner.govern(agent)`")
+        return [self.governor.governed(tool) for tool in await super().get_all_tools(run_context)]
+
+
+@dataclass(frozen=True)
+class _Interruption:
+    """Whether a call interrupts the run."""
+
+    runner: GovernedRunner
+    tool: str
+
+    async def needs_approval(
+        self, context: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str
+    ) -> bool:
+        decision = await self.runner.decide(self.tool, json.dumps(arguments), call_id, wait=False)
+        return decision.waiting
+
+
+@dataclass(frozen=True)
+class _Gate:
+    """What stands before a tool, outside of the time that the tool may take."""
+
+    runner: GovernedRunner
+    waits: bool
+
+    async def check(self, data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
+        call = data.context
+        decision = await self.runner.decide(
+            call.tool_name, call.tool_arguments, call.tool_call_id, wait=self.waits
+        )
+        if decision.allowed:
+            return ToolGuardrailFunctionOutput.allow()
+        return ToolGuardrailFunctionOutput.reject_content(decision.agent_message)
+
+
+@dataclass(frozen=True)
+class _Invocation:
+    """The call itself, and the report of what came of it."""
+
+    runner: GovernedRunner
+    tool: Any
+
+    async def invoke(self, context: ToolContext[Any], arguments: str) -> Any:
+        run = _current()
+        call_id = context.tool_call_id
+        decision = await self.runner.decide(context.tool_name, arguments, call_id, wait=False)
+        self.runner.take(call_id)
+        if not decision.allowed:
+            return decision.agent_message
+        try:
+            output = await self.tool(context, arguments)
+        except BaseException as error:
+            run.failed(decision, error)
+            raise
+        if _is_interrupted(context):
+            return output
+        if getattr(context, _FAILED, False):
+            run.failed(decision, str(output))
+        else:
+            run.completed(decision, output)
+        return output
+
+
+def _current() -> RunCore:
+    run = current_run()
+    if run is None:
+        raise NoCurrentRun
+    return run
+
+
+def _is_interrupted(context: ToolContext[Any]) -> bool:
+    """Whether the tool is an agent that waits for an approval; it will be called again."""
+    if context.tool_call is None:
+        return False
+    result = peek_agent_tool_run_result(context.tool_call, scope_id=get_agent_tool_state_scope(context))
+    return bool(getattr(result, "interruptions", None))
+
+
+def _checked(handoff: Handoff[Any, Any]) -> Handoff[Any, Any]:
+    """A handoff of one's own hands over to governed agents alone."""
+    original = handoff.on_invoke_handoff
+
+    async def invoke(context: RunContextWrapper[Any], arguments: str) -> Agent[Any]:
+        agent: Agent[Any] = await original(context, arguments)
+        if not isinstance(agent, GovernedAgent):
+            raise UserError(f"`{agent.name}` is not governed; write `handoff(runner.govern(agent))`")
+        return agent
+
+    return replace(handoff, on_invoke_handoff=invoke)
+
+
+def _left(run: AsyncAgentRun, result: R) -> R:
+    """The result; a run that is interrupted has not ended, and its id goes with the result."""
+    if result.interruptions:
+        run.pause()
+        setattr(result, _RUN_ID, run.run_id)
+    return result
+
+
+def _model(agent: Agent[Any], options: dict[str, Any]) -> str | None:
+    model = getattr(options.get("run_config"), "model", None) or agent.model
+    return model if isinstance(model, str) or model is None else getattr(model, "model", None)
+
+
+def _text(input: Any) -> str | None:
+    """What a person has asked for last."""
+    if isinstance(input, str) or not isinstance(input, list):
+        return input if isinstance(input, str) else None
+    said = [item for item in input if isinstance(item, dict) and item.get("role") == "user"]
+    content = said[-1].get("content") if said else None
+    if isinstance(content, str) or content is None:
+        return content
+    return "\n".join(part.get("text", "") for part in content if isinstance(part, dict))

@@ -1,0 +1,146 @@
+"""Pydantic AI: a capability that asks before each tool of an agent runs.
+
+    agent = Agent("openai:gpt-5", tools=[pay], capabilities=[Governed(governance)])
+
+What follows one prompt is one run of the service, also when it is interrupted and goes on in another process:
+a run without a prompt of its own belongs to the one whose prompt stands last in its history. What was refused
+is the failed result of the tool (`ToolFailed`), so that the model reads why and goes on.
+
+With `approvals="interrupt"` a call that waits for a person ends the agent's run with `DeferredToolRequests`,
+which `output_type` must name; `outcomes` waits for what people say, and the next run takes that as its
+`deferred_tool_results`. The service is asked again then: an approval counts only if it is its own.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection
+from dataclasses import asdict
+from typing import Any, Literal, Self
+
+from pydantic_ai import AgentRunResult, ApprovalRequired, CallDeferred, RunContext, ToolFailed
+from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
+from pydantic_ai.capabilities.abstract import WrapRunHandler, WrapToolExecuteHandler
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.messages import ModelRequest, ToolCallPart, UserPromptPart
+from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.tools import (
+    DeferredToolApprovalResult,
+    DeferredToolRequests,
+    DeferredToolResults,
+    ToolApproved,
+    ToolDefinition,
+    ToolDenied,
+)
+
+from governance_client.decision import ToolDecision
+from governance_client.governance import AsyncAgentRun, AsyncGovernance
+
+_DECISION = "governance"
+"""What the decision that a deferred call waits for is filed under, in the metadata of the call."""
+
+
+class Governed(AbstractCapability[Any]):
+    """See the module. `ungoverned` names tools that may run where nobody can ask before it: those of the
+    model's provider, and those that are executed outside of the agent."""
+
+    def __init__(
+        self,
+        governance: AsyncGovernance,
+        *,
+        approvals: Literal["wait", "interrupt"] = "wait",
+        ungoverned: Collection[str] = (),
+    ) -> None:
+        super().__init__()
+        self._governance = governance
+        self._waits = approvals == "wait"
+        self._ungoverned = frozenset(ungoverned)
+        self._run: AsyncAgentRun | None = None
+
+    async def outcomes(self, requests: DeferredToolRequests) -> DeferredToolResults:
+        """What people have said to the calls that wait for them, once they have; other requests are left
+        out."""
+        approvals: dict[str, DeferredToolApprovalResult] = {}
+        for tool_call_id, metadata in requests.metadata.items():
+            if _DECISION in metadata:
+                waiting = ToolDecision(**metadata[_DECISION])
+                decision = await self._governance.run(run_id=waiting.run_id).wait(waiting)
+                approvals[tool_call_id] = (
+                    ToolApproved() if decision.allowed else ToolDenied(decision.agent_message)
+                )
+        return requests.build_results(approvals=approvals)
+
+    # What Pydantic AI calls -----------------------------------------------------------------------
+
+    def get_ordering(self) -> CapabilityOrdering:
+        """Innermost: what other capabilities make of the arguments is what is asked about."""
+        return CapabilityOrdering(position="innermost")
+
+    async def for_run(self, ctx: RunContext[Any]) -> Self:
+        return copy.copy(self)
+
+    async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
+        about = self._governance.run(_text(ctx.prompt), run_id=_run_id(ctx), model=ctx.model.model_name)
+        async with about as self._run:
+            result = await handler()
+            if isinstance(result.output, DeferredToolRequests):
+                self._run.pause()
+            return result
+
+    async def before_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        asked = request_context.model_request_parameters
+        elsewhere = {tool.kind for tool in asked.native_tools}
+        elsewhere |= {tool.name for tool in asked.function_tools if tool.kind == "external"}
+        if unknown := elsewhere - self._ungoverned:
+            raise UserError(
+                f"nobody can ask before these tools run: {sorted(unknown)}; leave them out, or name them in"
+                " `Governed(..., ungoverned=[...])`"
+            )
+        return request_context
+
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: dict[str, Any],
+        handler: WrapToolExecuteHandler,
+    ) -> Any:
+        run = self._run
+        if run is None:
+            raise UserError("a tool was called outside of a run of the agent")
+        decision = await run.check(call.tool_name, args, tool_call_id=call.tool_call_id, wait=self._waits)
+        if decision.waiting:
+            raise ApprovalRequired({_DECISION: {**asdict(decision), "matched": ()}})
+        if not decision.allowed:
+            raise ToolFailed(decision.agent_message)
+        try:
+            output = await handler(args)
+        except (ApprovalRequired, CallDeferred):
+            raise
+        except BaseException as error:
+            run.failed(decision, error)
+            raise
+        run.completed(decision, output)
+        return output
+
+
+def _text(prompt: Any) -> str | None:
+    """What of a prompt is text."""
+    if prompt is None or isinstance(prompt, str):
+        return prompt
+    return "\n".join(part if isinstance(part, str) else getattr(part, "content", "") for part in prompt)
+
+
+def _run_id(ctx: RunContext[Any]) -> str | None:
+    """Of the run that the last prompt began, if this one brings none."""
+    if ctx.prompt is None:
+        for message in reversed(ctx.messages):
+            if isinstance(message, ModelRequest) and any(
+                isinstance(part, UserPromptPart) for part in message.parts
+            ):
+                return message.run_id
+    return ctx.run_id
