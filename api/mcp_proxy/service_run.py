@@ -5,9 +5,13 @@ A client that only lists tools leaves no run behind. Everything else is the clie
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import contextlib
+from typing import Any, Final
 
 from governance_client import AsyncGovernance, ToolDecision
+
+END_SECONDS: Final = 3.0
 
 
 class SessionRun:
@@ -38,7 +42,9 @@ class SessionRun:
         self._run.failed(decision, error)
 
     async def end(self) -> None:
-        """What is not reported yet is, as far as the service takes it."""
-        if self._begun:
-            await self._run.end()
-        await self._governance.close()
+        """What is not reported yet is, where the service takes it before the client loses its patience."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                if self._begun:
+                    await self._run.end()
+                await self._governance.close()

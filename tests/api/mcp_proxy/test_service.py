@@ -1,0 +1,257 @@
+"""The proxy beside the real service, and beside one that is away or answers nonsense."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.server
+import json
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from governance_client import AsyncGovernance, ClientSettings
+
+from api.mcp_proxy.service_run import SessionRun
+from tests.harness.mcp_proxy import Proxy, call, tool
+from tests.harness.running_service import Served
+
+TOOLS = [
+    tool("echo", annotations={"readOnlyHint": True}),
+    tool("launch"),
+    tool("wire"),
+    tool("wipe", annotations={"destructiveHint": True}),
+]
+
+
+def policy(name: str, action: str, field: str, value: str, **more: Any) -> dict[str, Any]:
+    condition = {"field": field, "operator": "contains", "value": value}
+    return {"name": name, "action": action, "enabled": True, "matchConditions": [condition], **more}
+
+
+POLICIES = [
+    policy("No launches", "block", "toolName", "launch"),
+    policy("Ask first", "require_approval", "toolName", "wire", approval={"expiresAfterSeconds": 300}),
+    policy("No destroying", "block", "tool.effect", "delete"),
+    policy("Not for fun", "block", "run.task", "fun"),
+]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with Served(tmp_path_factory.mktemp("service"), POLICIES) as served:
+        yield served
+
+
+@contextlib.asynccontextmanager
+async def proxied(
+    folder: Path, key: str, port: int, task: str | None = None, mode: Any = "closed", wait: float = 60.0
+) -> AsyncIterator[Proxy]:
+    settings = ClientSettings(
+        key, f"http://127.0.0.1:{port}", None, mode, folder / "journal", decide_seconds=2.0
+    )
+    run = SessionRun(AsyncGovernance(settings), "mcp-client", task)
+    try:
+        async with Proxy(run, TOOLS, pins=folder / "pins", wait=wait) as proxy:
+            yield proxy
+    finally:
+        await run.end()
+
+
+def decided(service: Served, what: str, tmp_path: Path) -> Any:
+    """What becomes of a call that waits, of which this is done: `approve`, `reject` or `expire`."""
+
+    async def told() -> Any:
+        async with proxied(tmp_path, service.api_key, service.port) as proxy:
+            await proxy.say(call(1, "wire", {"progressToken": 1}, amount=5))
+            waiting = (await proxy.to_client())["params"]["message"]
+            approval_id = waiting.split("(approval ")[1].split(")")[0]
+            if what == "expire":
+                service.clock.advance(301)
+            else:
+                path = f"/v1/approvals/{approval_id}/{what}"
+                answer = await asyncio.to_thread(
+                    service.call, "reviewer", "POST", path, {"reason": "too much"}
+                )
+                assert answer.status_code == 200
+            if what == "approve":
+                passed = await proxy.to_server()
+                await proxy.server_says({"id": 1, "result": {"content": []}})
+                return passed["params"]["arguments"], await proxy.to_client()
+            return await proxy.refusal()
+
+    return asyncio.run(told())
+
+
+def test_an_approved_call_is_made_and_its_output_recorded(service: Served, tmp_path: Path) -> None:
+    arguments, _ = decided(service, "approve", tmp_path)
+    assert arguments == {"amount": 5}
+    run = service.call("admin", "GET", "/v1/runs").json()[0]
+    calls = service.call("admin", "GET", f"/v1/runs/{run['runId']}").json()["toolCalls"]
+    assert [(each["toolName"], each["status"]) for each in calls] == [("mcp__fixture__wire", "allowed")]
+    assert calls[0]["outputPayload"] == {"content": []}
+    assert run["status"] == "completed"
+
+
+def test_a_rejected_call_says_why(service: Served, tmp_path: Path) -> None:
+    text = decided(service, "reject", tmp_path)
+    assert "A person decided" in text and "too much" in text
+
+
+def test_an_expired_call_says_so(service: Served, tmp_path: Path) -> None:
+    assert "Nobody decided" in decided(service, "expire", tmp_path)
+
+
+def test_policies_see_the_servers_name_the_annotations_and_the_task(service: Served, tmp_path: Path) -> None:
+    async def told() -> None:
+        async with proxied(tmp_path, service.api_key, service.port, "for work") as proxy:
+            await proxy.say(call(1, "echo", text="x"))
+            assert (await proxy.to_server())["id"] == 1
+            await proxy.say(call(2, "launch"))
+            assert '"mcp__fixture__launch" was refused by policy' in await proxy.refusal()
+            await proxy.say(call(3, "wipe"))
+            assert "No destroying" in await proxy.refusal()
+        async with proxied(tmp_path, service.api_key, service.port, "for fun") as proxy:
+            await proxy.say(call(1, "echo", text="x"))
+            assert "Not for fun" in await proxy.refusal()
+
+    asyncio.run(told())
+
+
+def test_a_halted_agent_does_nothing_until_it_is_resumed(service: Served, tmp_path: Path) -> None:
+    async def told() -> None:
+        async with proxied(tmp_path, service.api_key, service.port) as proxy:
+            service.call("admin", "POST", "/v1/halt", {"agentId": "mcp-client", "reason": "stop"})
+            await proxy.say(call(1, "echo"))
+            assert "a person has stopped this agent" in await proxy.refusal()
+            service.call("admin", "POST", "/v1/resume", {"agentId": "mcp-client"})
+            await proxy.say(call(2, "echo"))
+            assert (await proxy.to_server())["id"] == 2
+
+    asyncio.run(told())
+
+
+def test_a_revoked_key_lets_nothing_through(service: Served, tmp_path: Path) -> None:
+    async def told() -> None:
+        key = service.key()
+        async with proxied(tmp_path, key["key"], service.port) as proxy:
+            await proxy.say(call(1, "echo"))
+            assert (await proxy.to_server())["id"] == 1
+            assert service.call("admin", "DELETE", f"/v1/api-keys/{key['keyId']}").is_success
+            await proxy.say(call(2, "echo"))
+            assert "was not made" in await proxy.refusal()
+            assert await proxy.nothing_reached_the_server()
+
+    asyncio.run(told())
+
+
+# ---- a service that is away, or answers nonsense -----------------------------------------------------------
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    answer: Callable[[Any], bytes]
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        events = body.get("events")
+        answers = [type(self).answer(event) for event in events or [body]]
+        found = answers[0]
+        if events is not None:
+            found = b'{"results":[%s]}' % b",".join(b'{"status":200,"answer":%s}' % each for each in answers)
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(found)))
+        self.end_headers()
+        self.wfile.write(found)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def stub(port: int, answer: Callable[[Any], bytes]) -> Iterator[None]:
+    handler = type("_Answering", (_Handler,), {"answer": staticmethod(answer)})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(60)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        found: int = listener.getsockname()[1]
+        return found
+
+
+def allowed(event: Any) -> bytes:
+    answer = {"eventId": event["eventId"], "runId": event["runId"], "processed": True, "matchedPolicies": []}
+    return json.dumps(answer | {"toolCallStatus": "allowed", "reason": "no policy matched"}).encode()
+
+
+NONSENSE: dict[str, Callable[[Any], bytes]] = {
+    "no JSON": lambda event: b"allowed",
+    "another event": lambda event: allowed({**event, "eventId": "other"}),
+    "an unknown status": lambda event: allowed(event).replace(b'"allowed"', b'"Allowed"'),
+    "no status": lambda event: allowed(event).replace(b"toolCallStatus", b"status"),
+    "nothing": lambda event: b"",
+    "a list": lambda event: b"[%s]" % allowed(event),
+}
+
+
+@pytest.mark.parametrize("answer", NONSENSE.values(), ids=NONSENSE)
+def test_an_answer_that_is_none_lets_nothing_through(answer: Callable[[Any], bytes], tmp_path: Path) -> None:
+    async def told() -> None:
+        port = free_port()
+        with stub(port, answer):
+            async with proxied(tmp_path, "agk_x", port) as proxy:
+                await proxy.say(call(1, "echo"))
+                await proxy.refusal()
+                assert await proxy.nothing_reached_the_server()
+
+    asyncio.run(told())
+
+
+def test_closed_means_that_nothing_is_made_until_the_service_is_back(tmp_path: Path) -> None:
+    async def told() -> None:
+        port = free_port()
+        with contextlib.ExitStack() as back:
+            async with proxied(tmp_path, "agk_x", port) as proxy:
+                await proxy.say({"id": 0, "method": "tools/list"})
+                assert (await proxy.to_client())["result"]["tools"] == TOOLS, "looking needs no service"
+                await proxy.say(call(1, "echo"))
+                assert "was not made" in await proxy.refusal()
+                assert await proxy.nothing_reached_the_server()
+                back.enter_context(stub(port, allowed))
+                await proxy.say(call(2, "echo"))
+                assert (await proxy.to_server())["id"] == 2
+
+    asyncio.run(told())
+
+
+def test_open_means_that_what_is_made_stands_in_the_journal_until_it_is_reported(tmp_path: Path) -> None:
+    reported: list[Any] = []
+
+    def report(event: Any) -> bytes:
+        reported.append(event)
+        return allowed(event)
+
+    async def told() -> None:
+        port = free_port()
+        with contextlib.ExitStack() as back:
+            async with proxied(tmp_path, "agk_x", port, mode="open") as proxy:
+                await proxy.say(call(1, "echo", text="while it was away"))
+                assert (await proxy.to_server())["id"] == 1
+                kept = [each for each in (tmp_path / "journal").rglob("*") if each.is_file()]
+                assert any(b"while it was away" in each.read_bytes() for each in kept)
+                back.enter_context(stub(port, report))
+        assert [each for each in reported if each["metadata"].get("decidedOffline")]
+
+    asyncio.run(told())
