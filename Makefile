@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-long test-faults lint format guide pictures demo bench-match bench-http bench-rivals bench-scale bench-growth clean
+.PHONY: help serve test test-long test-faults lint format guide pictures demo bench-match bench-http bench-rivals bench-scale bench-growth mcp-packages clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -23,6 +23,14 @@ $(VENV)/.dev: $(BIN)/governance
 $(VENV)/.bench: $(VENV)/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@touch $@
+
+MCP := $(VENV)/mcp/node_modules/@modelcontextprotocol
+MCP_PACKAGES := @modelcontextprotocol/sdk@1.32.2 @modelcontextprotocol/server-everything@2026.8.31
+
+$(MCP)/server-everything/package.json: | $(BIN)/governance
+	npm install --no-audit --no-fund --silent --prefix $(VENV)/mcp $(MCP_PACKAGES)
+
+mcp-packages: $(MCP)/server-everything/package.json  ## the client and server of MCP from npm that tests use
 
 serve: $(BIN)/governance  ## run the service with its embedded default (ARGS="--port 8701" passes flags)
 	$(BIN)/governance serve $(ARGS)
