@@ -89,7 +89,7 @@ class NodeClient:
 
 @contextlib.contextmanager
 def everything_over_http(folder: Path) -> Iterator[str]:
-    """It takes no port of ours that is open, so it is given a free one, and another if that was taken since."""
+    """It takes no port of ours that is open, so it is given a free one, and another where that was taken."""
     script = str(node_package("server-everything") / "dist" / "index.js")
     for _ in range(5):
         with socket.create_server(("127.0.0.1", 0)) as listener:
