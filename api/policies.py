@@ -4,11 +4,13 @@ policies that govern nobody, and of what an edit of files took away from the API
 from __future__ import annotations
 
 import contextlib
+import hmac
 import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from api import metrics
+from api.auth.signing_secret import signing_secret
 from api.clock import Clock, Ids, iso, random_ids, system_clock
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
@@ -32,6 +34,7 @@ from schemas.suggestion import suggestion
 log = logging.getLogger("governance.policies")
 
 MOST_ERRORS = 100
+CACHE_PURPOSE = b"agent-governance-service: cache of checked policies"
 
 
 @contextlib.contextmanager
@@ -50,7 +53,9 @@ def open_policies(
         settings.policies_dir,
         SqlArchive(store, clock, ids, writer),
         clock=lambda: iso(clock()),
-        cache=DocumentCache(settings.data_dir / "cache"),
+        cache=DocumentCache(
+            settings.data_dir / "cache", hmac.digest(signing_secret(settings), CACHE_PURPOSE, "sha256")
+        ),
         commit=commits.add if settings.git == "commit" else None,
     )
     if settings.git == "commit" and not git.in_work_tree(settings.policies_dir):

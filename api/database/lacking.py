@@ -1,4 +1,5 @@
-"""Whether a database is ours, and what one of PostgreSQL lacks: a table, a column, or the right to use one.
+"""Whether a database is ours, and what one of PostgreSQL lacks: a table, a column, a
+schema, or the right to use one.
 
 Such a lack is no fault of the service: somebody emptied the database, put another one in its place, or took
 rights away. The driver has it as an error of the statement. INVARIANT: a statement of ours that names what no
@@ -20,6 +21,7 @@ OWN: Final = frozenset({"schema_migration", "counters", "migratehistory"})
 _UNDEFINED_TABLE: Final = "42P01"
 _UNDEFINED_COLUMN: Final = "42703"
 _NO_RIGHT: Final = "42501"
+_NO_SCHEMA: Final = "3F000"
 
 _TABLES: Final = frozenset(each._meta.table_name for each in TABLES)
 _COLUMNS: Final = frozenset(name for each in TABLES for name in each._meta.columns)
@@ -50,6 +52,10 @@ def _lacking(error: BaseException) -> str | None:
         return (
             f"refuses the service what it needs ({line}); give the user of the service all rights to its "
             "tables again"
+        )
+    if state == _NO_SCHEMA:
+        return (
+            f"has no schema for the tables ({line}); make the one that its `search_path` names, or mend that"
         )
     if state == _UNDEFINED_TABLE:
         name, kind = next((each for each in _NAME.findall(line) if each in _TABLES), None), "table"

@@ -57,6 +57,13 @@ TIMEOUTS = {"statement_timeout": "60s", "idle_in_transaction_session_timeout": "
 see `lanes/locks.py`."""
 WITH_TRANSACTION_TIMEOUT = 170_000
 """The first version of the server that has it."""
+WHATEVER_IS_SET = (
+    "SELECT set_config('default_transaction_isolation', 'read committed', false),"
+    " CASE current_setting('synchronous_commit')"
+    " WHEN 'off' THEN set_config('synchronous_commit', 'on', false) END"
+)
+"""INVARIANT: whatever the database or the user is set to, a commit is on disk before it is confirmed, and
+whoever has waited for a lock sees what was committed meanwhile."""
 _SET = "SELECT set_config(w.name, w.value, %s) FROM unnest(%s::text[], %s::text[]) AS w(name, value)"
 
 
@@ -86,6 +93,7 @@ class Postgres(peewee.PostgresqlDatabase):
         connection.breaker = self.breaker
         try:
             connection.execute(_SET, (False, list(TIMEOUTS), list(TIMEOUTS.values())))
+            connection.execute(WHATEVER_IS_SET)
         except BaseException:
             connection.close()
             raise

@@ -320,12 +320,17 @@ def _parsed(text: str, dialect: str, steps: list[int]) -> list[Any] | None:
         return None  # what its parser stumbles on is as little understood as what it refuses
 
 
+def _nothing(_record: logging.LogRecord) -> bool:
+    return False
+
+
 @cache
 def _reader(dialect: str) -> tuple[Any, Any]:
     """A dialect, and its parser with its steps counted."""
     from sqlglot.dialects.dialect import Dialect
 
-    logging.getLogger("sqlglot").disabled = True  # what it says quotes the text of the call
+    # What it says quotes the text of the call. Not `disabled`: to configure logging later would undo that.
+    logging.getLogger("sqlglot").addFilter(_nothing)
     language: Any = Dialect.get_or_raise(dialect)
     language.INDEX_OFFSET = 0  # with another, each `[1]` has the types of all before it worked out again
     base: Any = language.parser_class

@@ -2,13 +2,18 @@
 
 Keyed by the digest of a policy file's exact bytes and trusted only under the same engine: the cache's name
 holds a digest of the engine's own source, of the grammar and of the schemas. It lies in the service's data
-folder, is plain JSON, and losing it costs nothing but time. Problems are never cached.
+folder, is plain JSON below one line that seals it, and losing it costs nothing but time. Problems are never
+cached.
+
+INVARIANT: what the cache says of a policy was written by who has the key of the seal: else a damaged or
+edited one would decide other than the files, with nothing in the record to show it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import hmac
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -35,13 +40,18 @@ def engine_version() -> str:
 class DocumentCache:
     """Checked policies by digest. Without a folder it remembers nothing."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, key: bytes = b"") -> None:
+        """`key` is a secret that seals what is written; what is sealed otherwise is not read."""
         self._path = None if folder is None else folder / f"policies-{engine_version()}.json"
+        self._key = key
         self._states: dict[str, Any] = {}
         self._fresh: dict[str, Policy] = {}
         if self._path is not None:
             with contextlib.suppress(OSError, ValueError):
-                states = msgspec.json.decode(self._path.read_bytes())
+                seal, _, content = self._path.read_bytes().partition(b"\n")
+                states = (
+                    msgspec.json.decode(content) if hmac.compare_digest(seal, self._seal(content)) else {}
+                )
                 self._states = states if isinstance(states, dict) else {}
 
     def get(self, digest: str, policy_id: str, organisation_id: str, version: int) -> Policy | None:
@@ -65,10 +75,14 @@ class DocumentCache:
             with contextlib.suppress(OSError, ValueError):
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 aside.touch(mode=0o600)
-                aside.write_bytes(msgspec.json.encode(states))
+                content = msgspec.json.encode(states)
+                aside.write_bytes(self._seal(content) + b"\n" + content)
                 aside.replace(self._path)
                 for old in self._path.parent.glob("policies-*.json"):
                     if old != self._path:
                         old.unlink()
         self._states, self._fresh = {}, {}
         self._path = None
+
+    def _seal(self, content: bytes) -> bytes:
+        return hmac.digest(self._key, content, "sha256").hex().encode()

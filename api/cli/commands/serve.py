@@ -9,8 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
-import logging
-import math
 import os
 import shlex
 import signal
@@ -18,10 +16,10 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
+from api.cli.server_log import LOGGING
 from api.cli.terminal import USAGE, CommandError, Subparsers, program
 
 if TYPE_CHECKING:
@@ -314,68 +312,3 @@ def _run(settings: Settings, listener: socket.socket) -> int:
 
 def _stopped(_number: int, _frame: FrameType | None) -> NoReturn:
     raise SystemExit(0)
-
-
-class Said(logging.Filter):
-    """Drops the web server's words about a refused start: the reason has been said, in one line less."""
-
-    WORDS: Final = ("Application startup failed", "failed to start, stopping the parent process")
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not any(words in record.getMessage() for words in self.WORDS)
-
-
-class Repeats(logging.Filter):
-    """Tells of requests that are no HTTP once a minute, with their count: nobody needs a key to send one."""
-
-    WORDS: Final = "Invalid HTTP request"
-    EVERY_SECONDS: Final = 60.0
-
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        super().__init__()
-        self._clock = clock
-        self._next = -math.inf
-        self._left_out = 0
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if self.WORDS not in record.getMessage():
-            return True
-        if self._clock() < self._next:
-            self._left_out += 1
-            return False
-        if self._left_out:
-            record.msg = f"{record.msg} (and {self._left_out:,} since this was said last)"
-        self._next, self._left_out = self._clock() + self.EVERY_SECONDS, 0
-        return True
-
-
-class OneLine(logging.Formatter):
-    """A message as one line: what it quotes of a request can neither begin a line nor steer a terminal."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name that logging calls
-        said = super().formatMessage(record)
-        return "".join(char if char.isprintable() else repr(char)[1:-1] for char in said)
-
-
-LOGGING: Final[dict[str, Any]] = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "filters": {
-        "said": {"()": "api.cli.commands.serve.Said"},
-        "repeats": {"()": "api.cli.commands.serve.Repeats"},
-    },
-    "formatters": {
-        "line": {
-            "()": "api.cli.commands.serve.OneLine",
-            "fmt": "%(asctime)s %(levelname)s %(name)s: %(message)s",
-        }
-    },
-    "handlers": {"errors": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "loggers": {
-        "governance": {"handlers": ["errors"], "level": "INFO", "propagate": False},
-        "uvicorn": {"handlers": ["errors"], "level": "WARNING", "propagate": False},
-        "uvicorn.error": {"level": "WARNING", "filters": ["said", "repeats"]},
-    },
-    "root": {"handlers": ["errors"], "level": "WARNING"},
-}
-"""Everything goes to the error stream; no line per request."""

@@ -1,11 +1,15 @@
-"""What the web server says of requests is bounded: anybody can send what is no HTTP."""
+"""What the log says of requests is bounded: anybody can send what is no HTTP. Nobody waits for its reader."""
 
 from __future__ import annotations
 
 import logging
 import logging.config
+import os
+import subprocess
+import sys
+import threading
 
-from api.cli.commands.serve import LOGGING, OneLine, Repeats
+from api.cli.server_log import LOGGING, MOST_WAITING, ErrorStream, OneLine, Repeats
 
 
 def test_requests_that_are_no_http_are_told_once_a_minute() -> None:
@@ -38,3 +42,37 @@ def test_what_a_message_quotes_begins_no_line() -> None:
     line = made.format(record)
     assert line.endswith("WARNING governance: quoted: a\\nb\\r\\nc\\u2028d\\x1b[2J\\e é")
     assert len(line.splitlines()) == 1
+
+
+def test_a_log_that_nobody_reads_keeps_nobody_waiting() -> None:
+    reader, writer = os.pipe()
+    errors = ErrorStream(writer)
+    many, kept, left_out = 3 * MOST_WAITING, 0, 0
+
+    def log() -> None:
+        for number in range(many):
+            errors.handle(logging.makeLogRecord({"msg": f"line {number} {'x' * 200}"}))
+
+    logging_thread = threading.Thread(target=log, daemon=True)
+    logging_thread.start()
+    logging_thread.join(60)
+    assert not logging_thread.is_alive(), "whoever writes a line waits for the reader"
+    with os.fdopen(reader, encoding="utf-8") as file:
+        while kept + left_out < many:
+            words = file.readline().split()
+            if " ".join(words[1:]) == "lines of the log were left out, since it was not read":
+                left_out += int(words[0].replace(",", ""))
+            else:
+                kept += 1
+    assert left_out > 0
+    errors.close()
+    os.close(writer)
+
+
+def test_a_process_that_ends_has_written_its_log() -> None:
+    code = (
+        "import logging.config; from api.cli.server_log import LOGGING; logging.config.dictConfig(LOGGING); "
+        "[logging.getLogger('governance').info('line %s', number) for number in range(500)]"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert [line.split()[-1] for line in done.stderr.splitlines()] == [str(each) for each in range(500)]

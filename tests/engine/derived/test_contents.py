@@ -202,6 +202,18 @@ def test_what_reads_sql_says_nothing_of_it(text: str, caplog: pytest.LogCaptureF
     assert caplog.records == []
 
 
+def test_nor_when_logging_is_configured_after_the_first_text() -> None:
+    text = "create user z identified by 's3cret'"
+    code = (
+        "import logging.config; from engine.derived.sql import statements_of; "
+        f"statements_of([{text!r}]); "
+        "logging.config.dictConfig({'version': 1, 'disable_existing_loggers': False}); "
+        f"statements_of([{text!r}])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stderr == ""
+
+
 @pytest.mark.parametrize(
     ("payload", "amount", "currency"),
     [

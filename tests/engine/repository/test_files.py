@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import shutil
 from pathlib import Path
 from typing import Any
@@ -233,3 +234,17 @@ def test_a_broken_cache_costs_nothing_but_time(folder: Folder, tmp_path: Path, c
     (kept,) = (tmp_path / "cache").glob("*.json")
     kept.write_bytes(content)
     assert folder.started(cache=DocumentCache(tmp_path / "cache")).snapshot.count == 1
+
+
+@pytest.mark.parametrize("key", [b"", b"another key"])
+def test_an_edited_cache_is_not_read(folder: Folder, tmp_path: Path, key: bytes) -> None:
+    """It could say `allow` of a policy whose file, version and record all say `block`."""
+    folder.write("policies/a.yaml", document("a", extra="description: harmless\n"))
+    folder.started(cache=DocumentCache(tmp_path / "cache", b"a key"))
+    (kept,) = (tmp_path / "cache").glob("*.json")
+    _, _, content = kept.read_bytes().partition(b"\n")
+    edited = content.replace(b"harmless", b"harmful!")
+    assert edited != content
+    kept.write_bytes(hmac.digest(key, edited, "sha256").hex().encode() + b"\n" + edited)
+    snapshot = folder.started(cache=DocumentCache(tmp_path / "cache", b"a key")).snapshot
+    assert snapshot.of("default")["a"].policy.description == "harmless"
