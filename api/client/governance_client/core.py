@@ -57,8 +57,12 @@ class ClientCore:
 
     def after_fork(self) -> None:
         """In the child: what is queued, journaled and connected is the parent's."""
+        for journal in self._journals.values():
+            journal.after_fork()
+        journals = self._journals
         self._lock = threading.Lock()
         self._begin()
+        self._journals = journals
 
     # Reports --------------------------------------------------------------------------------------
 
@@ -120,10 +124,14 @@ class ClientCore:
 
     def close(self) -> None:
         """Send what is queued, as far as somebody takes it, and let go of connections and files."""
+        if not self._closed and not self.queue.is_empty:
+            self.driver.run(self.flushing())
+        self.release()
+
+    def release(self) -> None:
+        """Let go of connections and files. What is not sent stays in the journal, if it stands there."""
         if not self._closed:
             self._closed = True
-            if not self.queue.is_empty:
-                self.driver.run(self.flushing())
             self.queue.wake()
             self.driver.close()
             for journal in self._journals.values():
@@ -135,20 +143,15 @@ class ClientCore:
 
 
 class _Sending:
-    """The thread's work. It does not keep its client alive."""
+    """The thread's work, until its client is closed or the process ends."""
 
     def __init__(self, core: ClientCore) -> None:
-        self._core = weakref.ref(core)
-        self._queue = core.queue
+        self._core, self._queue = core, core.queue
 
     def run(self) -> None:
-        attempt = 0
-        while True:
-            waits = self._queue.wait(ADOPT_SECONDS)
-            core = self._core()
-            if core is None or core.is_closed or core.queue is not self._queue:
-                return
-            if not waits:
+        attempt, core = 0, self._core
+        while not core.is_closed:
+            if not self._queue.wait(ADOPT_SECONDS):
                 core.adopt_all()
                 continue
             time.sleep(LINGER_SECONDS)
@@ -162,7 +165,6 @@ class _Sending:
             except Exception:
                 log.exception("reports cannot be sent")
                 time.sleep(backoff(MOST_ATTEMPTS))
-            del core
 
 
 @atexit.register

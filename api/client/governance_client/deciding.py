@@ -44,8 +44,10 @@ log = logging.getLogger("governance_client")
 LONGEST_POLL: Final = 60
 SLACK_SECONDS: Final = 15.0
 """Which an answer may come later than its long poll was to last."""
-AWAY_SECONDS: Final = 1.0
-"""In which a service that was away is asked whether it is back, in the fail mode `open`."""
+OPEN_SECONDS: Final = 3.0
+"""In which a service must answer that calls need not wait for, in the fail mode `open`."""
+AWAY_SECONDS: Final = 0.5
+"""The same of one that was away."""
 
 
 class Deciding:
@@ -63,8 +65,8 @@ class Deciding:
         """The decision on a call, having waited for people that long (None: until it is resolved)."""
         question, opened = call.question, self._settings.fail_mode == "open"
         seconds = self._settings.decide_seconds
-        if opened and self.is_away:
-            seconds = min(seconds, AWAY_SECONDS)
+        if opened:
+            seconds = min(seconds, AWAY_SECONDS if self.is_away else OPEN_SECONDS)
         try:
             result = yield from self._asked(call.event, time.monotonic() + seconds)
         except NoAnswer as error:

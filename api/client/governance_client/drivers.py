@@ -21,6 +21,7 @@ from governance_client.settings import ClientSettings
 LIMITS: Final = httpx.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=4.0)
 """As many connections as calls wait for people; idle ones end before the service ends them."""
 CONNECT_SECONDS: Final = 5.0
+_FAILURES: Final = (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, OSError)
 
 
 class ClientDriver:
@@ -68,9 +69,9 @@ class ClientDriver:
         try:
             with self._client.stream(**_told(request)) as response:
                 body = _Body(response, request.seconds)
-                for chunk in response.iter_bytes():
+                for chunk in response.iter_raw():
                     body.add(chunk)
-        except httpx.HTTPError as error:
+        except _FAILURES as error:
             raise _unreachable(error) from None
         return body.whole()
 
@@ -109,9 +110,9 @@ class ClientDriver:
         try:
             async with client.stream(**_told(request)) as response:
                 body = _Body(response, request.seconds)
-                async for chunk in response.aiter_bytes():
+                async for chunk in response.aiter_raw():
                     body.add(chunk)
-        except httpx.HTTPError as error:
+        except _FAILURES as error:
             raise _unreachable(error) from None
         return body.whole()
 
@@ -120,7 +121,11 @@ class ClientDriver:
     def _options(self) -> dict[str, Any]:
         return {
             "base_url": self._settings.url,
-            "headers": {"X-API-Key": self._settings.api_key, "Content-Type": "application/json"},
+            "headers": {
+                "X-API-Key": self._settings.api_key,
+                "Content-Type": "application/json",
+                "Accept-Encoding": "identity",
+            },
             "limits": LIMITS,
             "trust_env": not self._settings.is_local,
             "follow_redirects": False,
@@ -165,5 +170,5 @@ def _told(request: ClientRequest) -> dict[str, Any]:
     return {"method": request.method, "url": request.path, "content": request.content, "timeout": timeout}
 
 
-def _unreachable(error: httpx.HTTPError) -> Unreachable:
+def _unreachable(error: Exception) -> Unreachable:
     return Unreachable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)

@@ -155,7 +155,7 @@ class AsyncGovernance(_Client[AsyncAgentRun]):
         """Send what is queued, and let go of the connections of this event loop."""
         await self.core.driver.run_async(self.core.flushing())
         await self.core.driver.close_async()
-        self.core.close()
+        self.core.release()
 
     async def __aenter__(self) -> Self:
         return self

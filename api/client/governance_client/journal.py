@@ -10,12 +10,14 @@ answered for, so no call was let through by it. What the service refuses to reco
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,10 +30,11 @@ from governance_client.settings import ClientSettings
 log = logging.getLogger("governance_client")
 
 REFUSED: Final = "refused.jsonl"
-_APPEND: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+_READ: Final = os.O_RDWR | getattr(os, "O_BINARY", 0)
+_APPEND: Final = _READ | os.O_APPEND | os.O_CREAT
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class _JournalFile:
     """One open and locked file. `waiting` counts its events that are not recorded yet."""
 
@@ -41,22 +44,30 @@ class _JournalFile:
     waiting: int = 0
     sealed: bool = False
     """Nothing more is written to it, so it goes with its last event."""
+    closed: bool = False
 
     def settled(self, event: ClientEvent, status: int, why: str) -> None:
         """An event was answered for good."""
-        if status != 200:
-            _keep_refused(self.path.parent / REFUSED, event, why)
         with self.lock:
+            if self.closed:
+                return  # whoever adopts it will be answered the same
+            if status != 200:
+                _keep_refused(self.path.parent / REFUSED, event, why)
             self.waiting -= 1
-            if self.waiting == 0:
-                self._empty()
+            if self.waiting == 0 and not self.sealed:
+                os.ftruncate(self.descriptor, 0)
+            self.remove_if_done()
 
-    def _empty(self) -> None:
-        if self.sealed:
+    def remove_if_done(self) -> None:
+        """A sealed file of which all is recorded."""
+        if self.waiting == 0 and self.sealed:
             self.path.unlink(missing_ok=True)
+            self.close()
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
             os.close(self.descriptor)
-        else:
-            os.ftruncate(self.descriptor, 0)
 
 
 class OfflineJournal:
@@ -68,6 +79,7 @@ class OfflineJournal:
         self._prefix = f"{whose}-"
         self._lock = threading.Lock()
         self._own: _JournalFile | None = None
+        self._open: weakref.WeakSet[_JournalFile] = weakref.WeakSet()
 
     def append(self, events: Sequence[ClientEvent]) -> list[Settled]:
         """Put events on disk, in order; for each of them, whom to tell what became of it. Raises OSError."""
@@ -76,13 +88,11 @@ class OfflineJournal:
                 self._own = self._new()
             file = self._own
         with file.lock:
+            before = os.fstat(file.descriptor).st_size
             try:
-                _write(file.descriptor, b"".join(_line(event) for event in events))
+                _write(file.descriptor, b"".join(event.content + b"\n" for event in events))
             except OSError:
-                # What it has may end in half a line; later events get a new file.
-                file.sealed = True
-                with self._lock:
-                    self._own = None
+                self._abandon(file, before)
                 raise
             file.waiting += len(events)
         return [_telling(file, event) for event in events]
@@ -93,23 +103,40 @@ class OfflineJournal:
             return
         for path in sorted(self._folder.glob(f"{self._prefix}*.jsonl")):
             try:
-                file = _locked(path, os.O_RDWR)
+                file = _locked(path, _READ)
             except OSError as error:
                 log.error("the journal %s cannot be read: %s", path, error)
                 continue
             if file is not None:
+                self._open.add(file)
                 yield from _left(file)
 
     def close(self) -> None:
         """Leave what is not recorded to the next process."""
         with self._lock:
-            file, self._own = self._own, None
-        if file is None:
-            return
-        with file.lock:
-            if file.waiting == 0:
-                file.path.unlink(missing_ok=True)
-            os.close(file.descriptor)
+            self._own = None
+        for file in list(self._open):
+            with file.lock:
+                file.sealed = True
+                if not file.closed:
+                    file.remove_if_done()
+                file.close()
+
+    def after_fork(self) -> None:
+        """In the child: the files are the parent's, which must not stay locked when that one dies."""
+        self._lock, self._own = threading.Lock(), None
+        for file in list(self._open):
+            file.lock = threading.Lock()
+            file.close()
+
+    def _abandon(self, file: _JournalFile, size: int) -> None:
+        """What could not be written was let through by nobody; later events get another file."""
+        with contextlib.suppress(OSError):
+            os.ftruncate(file.descriptor, size)
+        file.sealed = True
+        file.remove_if_done()
+        with self._lock:
+            self._own = None
 
     def _new(self) -> _JournalFile:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -117,6 +144,7 @@ class OfflineJournal:
         file = _locked(path, _APPEND | os.O_EXCL)
         if file is None:
             raise OSError(f"the new journal {path} is locked by somebody else")
+        self._open.add(file)
         _sync_folder(self._folder)
         return file
 
@@ -136,18 +164,12 @@ def _left(file: _JournalFile) -> Iterator[tuple[ClientEvent, Settled]]:
             log.error("a line of %s is no event (%s); it is kept in %s", file.path, error, REFUSED)
             _write_to(file.path.parent / REFUSED, _refusal(line.decode(errors="replace"), str(error)))
     file.waiting = len(events)
-    if not events:
-        file.path.unlink(missing_ok=True)
-        os.close(file.descriptor)
+    file.remove_if_done()
     yield from ((event, _telling(file, event)) for event in events)
 
 
 def _telling(file: _JournalFile, event: ClientEvent) -> Settled:
     return lambda status, why: file.settled(event, status, why)
-
-
-def _line(event: ClientEvent) -> bytes:
-    return event.content + b"\n"
 
 
 def _event(line: bytes) -> ClientEvent:
