@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Final
 
-from governance_client.deciding import Deciding
+from governance_client.deciding import AWAY_SECONDS, Deciding
 from governance_client.drivers import ClientDriver
 from governance_client.events import ClientEvent
 from governance_client.exchange import Flow, NoAnswer, backoff
@@ -48,7 +48,7 @@ class ClientCore:
             self.journal(agent_id)
 
     def _begin(self) -> None:
-        self.queue = ReportQueue()
+        self.queue = ReportQueue(self._start)
         self.driver = ClientDriver(self.settings)
         self.deciding = Deciding(self.settings, self.queue)
         self._journals: dict[str, OfflineJournal] = {}
@@ -76,12 +76,13 @@ class ClientCore:
                 self.queue.add(event)
         else:
             self.queue.add(event)
-        self._start()
 
     def flushing(self, line: Sequence[str] | None = None) -> Flow[None]:
         """Send what is queued, for these runs or for all, as far as somebody takes it in time."""
+        longest = AWAY_SECONDS if self.deciding.is_away else CLOSE_SECONDS
+        seconds = min(longest, self.settings.decide_seconds)
         try:
-            yield from self.deciding.flush(line, time.monotonic() + CLOSE_SECONDS)
+            yield from self.deciding.flush(line, time.monotonic() + seconds)
         except NoAnswer as error:
             log.warning("reports are not sent yet: %s", error)
 
@@ -102,8 +103,6 @@ class ClientCore:
                 self.queue.add(event, settled)
         except OSError as error:
             log.error("the journal cannot be read: %s", error)
-        if not self.queue.is_empty:
-            self._start()
 
     # In the background ----------------------------------------------------------------------------
 

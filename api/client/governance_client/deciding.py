@@ -1,7 +1,7 @@
 """How a call is decided: ask, wait for people, and what holds while the service is away.
 
-Reports of the run that are not sent yet go ahead of the question, in the same request, so that policies see
-what the run has read before they decide.
+Reports of the run that are not sent yet go ahead of the question, and are taken before it is asked: policies
+see what the run has read before they decide, and no report that cannot be read gets around that.
 
 INVARIANT: a call is allowed by an answer of the service about this very call, or, in the fail mode `open`, by
 an entry of the journal that is on disk - and that only where nobody was there to ask, and nothing known of
@@ -46,6 +46,7 @@ SLACK_SECONDS: Final = 15.0
 """Which an answer may come later than its long poll was to last."""
 OPEN_SECONDS: Final = 3.0
 """In which a service must answer that calls need not wait for, in the fail mode `open`."""
+OPEN_TRIES: Final = 3
 AWAY_SECONDS: Final = 0.5
 """The same of one that was away."""
 
@@ -55,6 +56,7 @@ class Deciding:
 
     def __init__(self, settings: ClientSettings, queue: ReportQueue) -> None:
         self._settings = settings
+        self._tries = OPEN_TRIES if settings.fail_mode == "open" else math.inf
         self._queue = queue
         self.is_away = False
         """Whether nobody answered the last time that somebody was asked."""
@@ -68,34 +70,22 @@ class Deciding:
         if opened:
             seconds = min(seconds, AWAY_SECONDS if self.is_away else OPEN_SECONDS)
         try:
-            result = yield from self._asked(call.event, time.monotonic() + seconds)
+            response = yield from self._asked(call.event, time.monotonic() + seconds)
         except NoAnswer as error:
             if opened and error.away:
                 return self._offline(call, str(error))
-            return question.without_answer("unavailable", str(error))
-        decision = _decision(call, result)
+            return question.without_answer(_refusal(error.status), str(error))
+        decision = _decision(call, response)
         call.memory.learn(question, decision)
         if decision.waiting and wait != 0:
             decision = yield from self.wait(decision, wait)
             call.memory.learn(question, decision)
         return decision
 
-    def _asked(self, called: ClientEvent, deadline: float) -> Flow[BatchResult]:
-        """What is said of this call; what is queued of its run goes ahead of it."""
-        while True:
-            taken = self._queue.take(called.line)
-            if isinstance(taken, Future):
-                yield from self._joined(taken, deadline)
-            elif not taken.reports:
-                request = ClientRequest("POST", "/v1/events", called.content)
-                response = yield from self._ask(request, deadline)
-                return BatchResult(response.status, _content(response))
-            elif taken.more:
-                yield from self._sent(taken, (), deadline)
-            else:
-                results = yield from self._sent(taken, (called,), deadline)
-                if results is not None and results[-1].status not in RETRIED:
-                    return results[-1]
+    def _asked(self, called: ClientEvent, deadline: float) -> Flow[ClientResponse]:
+        """The response about this call, once all is taken that is queued of its run."""
+        yield from self.flush(called.line, deadline)
+        return (yield from self._ask(ClientRequest("POST", "/v1/events", called.content), deadline))
 
     def _joined(self, future: Future[None], deadline: float) -> Flow[None]:
         left = deadline - time.monotonic()
@@ -106,7 +96,7 @@ class Deciding:
 
     def _ask(self, request: ClientRequest, deadline: float) -> Flow[ClientResponse]:
         try:
-            response = yield from ask(request, deadline)
+            response = yield from ask(request, deadline, self._tries)
         except NoAnswer as error:
             self.is_away = error.away
             raise
@@ -121,17 +111,16 @@ class Deciding:
             taken = self._queue.take_any() if line is None else self._queue.take(line)
             if isinstance(taken, Future):
                 yield from self._joined(taken, deadline)
-            elif taken.reports:
-                yield from self._sent(taken, (), deadline)
-            else:
+            elif not taken.reports:
                 return
+            elif not (yield from self._sent(taken, deadline)):
+                if time.monotonic() >= deadline:
+                    raise NoAnswer("the service does not take all reports of the run", away=False)
+                yield Pause(backoff(1))
 
-    def _sent(
-        self, flight: Flight, further: Sequence[ClientEvent], deadline: float
-    ) -> Flow[list[BatchResult] | None]:
-        """The results of a flight and of what goes with it; None when some of it must go again."""
-        events = [*(report.event for report in flight.reports), *further]
-        count = len(flight.reports)
+    def _sent(self, flight: Flight, deadline: float) -> Flow[bool]:
+        """Whether the service has taken or refused each report of a flight for good."""
+        events = [report.event for report in flight.reports]
         try:
             request = ClientRequest("POST", "/v1/events/batch", batch(events))
             response = yield from self._ask(request, deadline)
@@ -139,25 +128,15 @@ class Deciding:
             self._queue.put_back(flight)
             raise
         results = _results(response, len(events))
+        if results is None and response.status in UNREADABLE and len(events) == 1:
+            results = [BatchResult(response.status, _content(response))]
         if results is not None:
-            again = not self._queue.settle(flight, results[:count])
-        elif response.status not in UNREADABLE:
-            self._queue.put_back(flight)
-            if response.status == 200 or not further:
-                raise NoAnswer(f"reports cannot be sent: {response.problem()}", away=False)
-            # The key does not hold for the call either, and the answer says why.
-            return [BatchResult(response.status, _content(response))]
-        elif len(events) > 1:
-            self._queue.put_back(flight, smaller=True)
-            return None
-        else:
-            again = not self._queue.settle(flight, [BatchResult(response.status, _content(response))])
-        again = again or (results is not None and any(each.status in RETRIED for each in results[count:]))
-        if again:
-            if time.monotonic() >= deadline:
-                raise NoAnswer("the service does not take all reports of the run", away=False)
-            yield Pause(backoff(1))
-        return results
+            return self._queue.settle(flight, results)
+        self._queue.put_back(flight, smaller=response.status in UNREADABLE)
+        if response.status in UNREADABLE:
+            return True
+        why = f"reports of the run cannot be sent: {response.problem()}"
+        raise NoAnswer(why, away=False, status=response.status)
 
     # People ---------------------------------------------------------------------------------------
 
@@ -208,14 +187,14 @@ class Deciding:
         return question.offline(f"allowed without a decision, since {reason}")
 
 
-def _decision(call: AskedCall, result: BatchResult) -> ToolDecision:
+def _decision(call: AskedCall, response: ClientResponse) -> ToolDecision:
     question = call.question
-    if result.status == 200:
+    if response.status == 200:
         try:
-            return question.answered(call.event.event_id, result.content)
+            return question.answered(call.event.event_id, _content(response))
         except MalformedAnswer as error:
             return question.without_answer("unavailable", f"the answer cannot be understood: {error}")
-    return question.without_answer(_refusal(result.status), result.problem())
+    return question.without_answer(_refusal(response.status), response.problem())
 
 
 def _resolution(decision: ToolDecision, response: ClientResponse) -> ToolDecision:

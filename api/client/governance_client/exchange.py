@@ -8,6 +8,7 @@ closed, and cleans up.
 from __future__ import annotations
 
 import json
+import math
 import random
 import time
 from collections.abc import Generator
@@ -89,16 +90,16 @@ class Unreachable(Exception):
 
 class NoAnswer(Exception):
     """Nothing was decided in time. `away`: nobody was there to decide it, as opposed to a service that is
-    there and does not answer this."""
+    there and does not answer this. `status` is that of its answer, if there was one."""
 
-    def __init__(self, reason: str, *, away: bool) -> None:
+    def __init__(self, reason: str, *, away: bool, status: int = 0) -> None:
         super().__init__(reason)
-        self.away = away
+        self.away, self.status = away, status
 
 
-def ask(request: ClientRequest, deadline: float) -> Flow[ClientResponse]:
+def ask(request: ClientRequest, deadline: float, tries: float = math.inf) -> Flow[ClientResponse]:
     """The answer to a request that may be sent again: retried with jitter until the deadline (of the
-    monotonic clock), as the service says where it does. Raises NoAnswer."""
+    monotonic clock) or so many tries, as the service says where it does. Raises NoAnswer."""
     attempt = 0
     while True:
         left = max(deadline - time.monotonic(), 0.05)
@@ -114,7 +115,7 @@ def ask(request: ClientRequest, deadline: float) -> Flow[ClientResponse]:
             least = seconds_of(response.retry_after)
         pause = max(least, backoff(attempt))
         attempt += 1
-        if time.monotonic() + pause >= deadline:
+        if attempt >= tries or time.monotonic() + pause >= deadline:
             raise NoAnswer(reason, away=away)
         yield Pause(pause)
 

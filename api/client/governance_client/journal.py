@@ -17,7 +17,6 @@ import logging
 import os
 import sys
 import threading
-import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +33,7 @@ _READ: Final = os.O_RDWR | getattr(os, "O_BINARY", 0)
 _APPEND: Final = _READ | os.O_APPEND | os.O_CREAT
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
+@dataclass(slots=True, eq=False)
 class _JournalFile:
     """One open and locked file. `waiting` counts its events that are not recorded yet."""
 
@@ -79,7 +78,7 @@ class OfflineJournal:
         self._prefix = f"{whose}-"
         self._lock = threading.Lock()
         self._own: _JournalFile | None = None
-        self._open: weakref.WeakSet[_JournalFile] = weakref.WeakSet()
+        self._open: list[_JournalFile] = []
 
     def append(self, events: Sequence[ClientEvent]) -> list[Settled]:
         """Put events on disk, in order; for each of them, whom to tell what became of it. Raises OSError."""
@@ -108,14 +107,14 @@ class OfflineJournal:
                 log.error("the journal %s cannot be read: %s", path, error)
                 continue
             if file is not None:
-                self._open.add(file)
+                self._remember(file)
                 yield from _left(file)
 
     def close(self) -> None:
         """Leave what is not recorded to the next process."""
         with self._lock:
             self._own = None
-        for file in list(self._open):
+        for file in self._open:
             with file.lock:
                 file.sealed = True
                 if not file.closed:
@@ -125,7 +124,7 @@ class OfflineJournal:
     def after_fork(self) -> None:
         """In the child: the files are the parent's, which must not stay locked when that one dies."""
         self._lock, self._own = threading.Lock(), None
-        for file in list(self._open):
+        for file in self._open:
             file.lock = threading.Lock()
             file.close()
 
@@ -138,13 +137,16 @@ class OfflineJournal:
         with self._lock:
             self._own = None
 
+    def _remember(self, file: _JournalFile) -> None:
+        self._open = [*(each for each in self._open if not each.closed), file]
+
     def _new(self) -> _JournalFile:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._folder / f"{self._prefix}{os.getpid()}-{new_id()}.jsonl"
         file = _locked(path, _APPEND | os.O_EXCL)
         if file is None:
             raise OSError(f"the new journal {path} is locked by somebody else")
-        self._open.add(file)
+        self._remember(file)
         _sync_folder(self._folder)
         return file
 

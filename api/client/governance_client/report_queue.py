@@ -73,9 +73,10 @@ class Flight:
 
 
 class ReportQueue:
-    """See the module; used from any thread."""
+    """See the module; used from any thread. `on_added` is called whenever there is something to send."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_added: Callable[[], None]) -> None:
+        self._on_added = on_added
         self._lock = threading.Lock()
         self._added = threading.Condition(self._lock)
         self._pending: dict[str, deque[QueuedReport]] = {}
@@ -87,6 +88,7 @@ class ReportQueue:
     def add(self, event: ClientEvent, settled: Settled | None = None) -> None:
         with self._lock:
             self._append(event, settled)
+        self._on_added()
 
     def take(self, line: Collection[str]) -> Flight | Future[None]:
         """What is queued for these runs, to be sent next; while that is being sent, what to wait for."""
@@ -160,6 +162,7 @@ class ReportQueue:
             for report, settled in zip(fresh, told, strict=False):
                 report.settled = settled
             self._append(event, told[-1])
+        self._on_added()
 
     # With the lock --------------------------------------------------------------------------------
 

@@ -43,6 +43,9 @@ class RunCore:
     """What runs of threads and of tasks have in common. `run_id` is the run's own; give the same one again to
     go on with a run, also after a restart: calls with a `tool_call_id` find their decisions and approvals."""
 
+    core: ClientCore
+    memory: ClientRunMemory
+
     def __init__(
         self,
         core: ClientCore,
@@ -55,15 +58,18 @@ class RunCore:
         context: Mapping[str, Any] | None = None,
         parent: RunCore | str | Literal[False] | None = None,
     ) -> None:
-        if parent is None:
-            parent = current_run()
-        above: ClientRunMemory | None = parent.memory if isinstance(parent, RunCore) else None
+        current = current_run()
+        if parent is None and current is not None and current.core is core and current.run_id != run_id:
+            parent = current
+        above = parent.memory if isinstance(parent, RunCore) else None
+        if above is not None and run_id in above.line:
+            raise ValueError(f"the run `{run_id}` cannot have started itself; give another `parent`")
         agent = agent_id or core.settings.agent_id or (above.agent_id if above else None)
         if agent is None:
             raise ValueError("no agent is named; set `GOVERNANCE_AGENT_ID`, or give `agent_id`")
         line = (*(above.line if above else ()), run_id or f"run-{new_id()}")
         self.core = core
-        self.memory: ClientRunMemory = ClientRunMemory(line, agent, core.journal(agent), above)
+        self.memory = ClientRunMemory(line, agent, core.journal(agent), above)
         self._metadata = {
             "task": task,
             "model": model,

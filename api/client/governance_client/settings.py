@@ -48,6 +48,8 @@ class ClientSettings:
             raise ValueError(f"`GOVERNANCE_FAIL_MODE` is `{self.fail_mode}`; write `closed` or `open`")
         if self.agent_id is not None and not 0 < len(self.agent_id) <= 200:
             raise ValueError("`GOVERNANCE_AGENT_ID` must have 1 to 200 characters")
+        if self.journal.exists() and not self.journal.is_dir():
+            raise ValueError(f"`GOVERNANCE_JOURNAL` is the file {self.journal}; name a folder")
         if not self.decide_seconds > 0:
             raise ValueError(f"`decide_seconds` is {self.decide_seconds}; a decision needs more than none")
 

@@ -1,0 +1,181 @@
+"""What becomes of a call, asked by a thread and by a task, against a running service."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from governance_client import ClientSettings, Governance, Refused
+from tests.api.client.conftest import Ask, Told, pending, run_of
+from tests.harness.running_service import Served
+
+
+def test_an_allowed_call(ask: Ask, told: Told) -> None:
+    decision = ask(told(), "list", {"month": "January"})
+    assert (decision.allowed, decision.status, decision.approval_id) == (True, "allowed", None)
+
+
+def test_a_blocked_call_says_why(ask: Ask, told: Told) -> None:
+    decision = ask(told(), "delete", {})
+    assert (decision.allowed, decision.status) == (False, "blocked")
+    assert [each.name for each in decision.matched] == ["No deleting"]
+    assert "No deleting" in decision.reason
+    assert decision.agent_message
+
+
+@pytest.mark.parametrize("resolution, status", [("approve", "allowed"), ("reject", "rejected")])
+def test_a_held_call_waits_for_a_person(
+    ask: Ask, told: Told, service: Served, resolution: str, status: str
+) -> None:
+    run_id = service.ids("run")
+    with ThreadPoolExecutor(1) as agents:
+        asked = agents.submit(ask, told(), "pay", {"amount": 9}, run_id=run_id)
+        approval = pending(service, run_id)
+        assert not asked.done()
+        body = {"reason": "so be it"}
+        service.call("reviewer", "POST", f"/v1/approvals/{approval['approvalId']}/{resolution}", body)
+        decision = asked.result(60)
+    assert (decision.status, decision.approval_id) == (status, approval["approvalId"])
+    assert decision.allowed is (resolution == "approve")
+    assert "so be it" in decision.reason
+
+
+def test_an_approval_that_nobody_gives_expires(ask: Ask, told: Told) -> None:
+    decision = ask(told(), "hurry", {})
+    assert (decision.status, decision.allowed) == ("expired", False)
+
+
+def test_a_call_that_is_not_waited_for_is_not_allowed(ask: Ask, told: Told) -> None:
+    for wait in (False, 0, 0.2):
+        decision = ask(told(), "pay", {}, wait=wait)
+        assert (decision.status, decision.allowed, decision.waiting) == ("awaiting_approval", False, True)
+        assert decision.approval_url is not None
+
+
+def test_a_restarted_agent_finds_its_approval(ask: Ask, told: Told, service: Served) -> None:
+    """Another process would know no more than the run's id and the call's."""
+    run_id, same = service.ids("run"), {"tool_call_id": "call-7"}
+    before = ask(told(), "pay", {"amount": 7}, run_id=run_id, wait=False, **same)
+    assert before.waiting
+    service.call("reviewer", "POST", f"/v1/approvals/{before.approval_id}/approve", {})
+    after = ask(told(), "pay", {"amount": 7}, run_id=run_id, **same)
+    assert (after.allowed, after.approval_id) == (True, before.approval_id)
+    changed = ask(told(), "pay", {"amount": 8}, run_id=run_id, **same)
+    assert (changed.status, changed.allowed) == ("invalid", False)
+    assert len(run_of(service, run_id)["toolCalls"]) == 1
+
+
+def test_a_halt_stops_asking_and_waiting(ask: Ask, told: Told, service: Served) -> None:
+    run_id = service.ids("run")
+    with ThreadPoolExecutor(1) as agents:
+        asked = agents.submit(ask, told(), "pay", {}, run_id=run_id)
+        approval = pending(service, run_id)
+        service.call("admin", "POST", "/v1/halt", {"runId": run_id, "reason": "fire drill"})
+        service.call("reviewer", "POST", f"/v1/approvals/{approval['approvalId']}/reject", {})
+        assert not asked.result(60).allowed
+    decision = ask(told(), "list", {}, run_id=run_id)
+    assert (decision.status, decision.allowed) == ("halted", False)
+    assert "fire drill" in decision.reason
+
+
+def test_a_key_that_is_wrong_or_revoked(ask: Ask, told: Told, service: Served) -> None:
+    wrong = ask(told(api_key="agk_nobody_has_this"), "list", {})
+    assert (wrong.status, wrong.allowed) == ("unauthorized", False)
+    key = service.key()
+    run_id = service.ids("run")
+    with ThreadPoolExecutor(1) as agents:
+        asked = agents.submit(ask, told(api_key=key["key"]), "pay", {}, run_id=run_id)
+        approval = pending(service, run_id)
+        service.call("admin", "DELETE", f"/v1/api-keys/{key['keyId']}")
+        service.call("reviewer", "POST", f"/v1/approvals/{approval['approvalId']}/approve", {})
+        decision = asked.result(60)
+    assert (decision.status, decision.allowed) == ("unauthorized", False)
+
+
+def test_a_key_of_another_agent(ask: Ask, told: Told, service: Served) -> None:
+    key = service.key(agent_id="mailer")["key"]
+    decision = ask(told(api_key=key, agent_id="payer"), "list", {})
+    assert (decision.status, decision.allowed) == ("unauthorized", False)
+    assert "mailer" in decision.reason
+
+
+def test_arguments_that_cannot_be_told(ask: Ask, told: Told) -> None:
+    deep: list[object] = []
+    for _ in range(5_000):
+        deep = [deep]
+    for arguments in ({"text": "\ud800"}, {1: "a", "1": "b"}, {"deep": deep}):
+        decision = ask(told(), "list", arguments)
+        assert (decision.status, decision.allowed) == ("invalid", False), arguments.keys()
+
+
+def test_arguments_that_change_while_a_person_looks_at_them(told: Told, service: Served) -> None:
+    """A person approved what was shown, not what the list holds by then."""
+    arguments = {"amounts": [9]}
+    with Governance(told()) as governance, governance.run("a task") as run, ThreadPoolExecutor(1) as agents:
+        asked = agents.submit(run.check, "pay", arguments)
+        approval = pending(service, run.run_id)
+        arguments["amounts"].append(9_000)
+        service.call("reviewer", "POST", f"/v1/approvals/{approval['approvalId']}/approve", {})
+        decision = asked.result(60)
+    assert (decision.status, decision.allowed) == ("invalid", False)
+
+
+def test_settings_of_the_environment(service: Served) -> None:
+    said = {"GOVERNANCE_API_KEY": service.api_key, "GOVERNANCE_AGENT_ID": "payer"}
+    address = f"http://127.0.0.1:{service.port}"
+    with Governance.from_env({**said, "GOVERNANCE_URL": address}) as governance:
+        assert governance.run("a task").check("list", {}).allowed
+        assert service.api_key not in repr(governance.settings)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("GOVERNANCE_API_KEY", ""),
+        ("GOVERNANCE_API_KEY", "two\nlines"),
+        ("GOVERNANCE_URL", "127.0.0.1:8700"),
+        ("GOVERNANCE_FAIL_MODE", "ajar"),
+        ("GOVERNANCE_AGENT_ID", "a" * 201),
+        ("GOVERNANCE_JOURNAL", __file__),
+    ],
+)
+def test_a_wrong_setting_is_named(name: str, value: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        ClientSettings.from_env({"GOVERNANCE_API_KEY": "agk", name: value})
+
+
+def test_a_run_needs_an_agent(told: Told) -> None:
+    with Governance(told(agent_id=None)) as governance:
+        with pytest.raises(ValueError, match="GOVERNANCE_AGENT_ID"):
+            governance.run("a task")
+        assert governance.run("a task", agent_id="payer").check("list", {}).allowed
+
+
+def test_threads_share_a_client(told: Told) -> None:
+    """Each call of many threads, in runs of their own and in one, has its own answer."""
+    barrier = threading.Barrier(8)
+    with Governance(told()) as governance, governance.run("a task") as shared:
+
+        def agent(number: int) -> list[str]:
+            barrier.wait(60)
+            with governance.run("a task", parent=False) as own:
+                runs = (own, shared)
+                asked = [run.check(tool, {"number": number}) for run in runs for tool in ("list", "delete")]
+                for decision in asked:
+                    shared.report("custom.note", {"about": decision.tool_call_id})
+                return [decision.status for decision in asked]
+
+        with ThreadPoolExecutor(8) as agents:
+            found = list(agents.map(agent, range(8)))
+    assert found == [["allowed", "blocked"] * 2] * 8
+
+
+def test_refused_carries_the_decision(told: Told) -> None:
+    with Governance(told()) as governance, governance.run("a task") as run:
+        guarded = run.guard(lambda: None, tool="delete")
+        with pytest.raises(Refused) as refused:
+            guarded()
+    assert refused.value.decision.status == "blocked"
+    assert str(refused.value) == refused.value.decision.agent_message

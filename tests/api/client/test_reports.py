@@ -1,0 +1,173 @@
+"""What a run reports of itself, behind its decisions and known before the next one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from governance_client import AsyncGovernance, Governance
+from tests.api.client import stub
+from tests.api.client.conftest import Told, run_of, until
+from tests.harness.nodes import CLEAN
+from tests.harness.receiver import Answer, Received, Receiver
+from tests.harness.running_service import Served
+
+
+def test_a_run_from_start_to_end(told: Told, service: Served) -> None:
+    details = {"model": "large-2", "reason": "monthly", "context": {"goal": "no debts"}}
+    with Governance(told()) as governance, governance.run("pay the bills", **details) as run:
+        run.completed(run.check("fetch", {"url": "https://a.example"}), "a page")
+        run.failed(run.check("list", {}), ValueError("no list"))
+        run.said("and the rent")
+    found = run_of(service, run.run_id)
+    assert (found["status"], found["task"], found["model"]) == ("completed", "pay the bills", "large-2")
+    assert found["asserted"]["agentContext"] == {"goal": "no debts"}
+    assert [each["outputPayload"] for each in found["toolCalls"]] == [
+        "a page",
+        {"error": "ValueError: no list"},
+    ]
+
+
+def test_a_run_that_ends_with_an_exception_has_failed(told: Told, service: Served) -> None:
+    governance = Governance(told())
+    run = governance.run("a task")
+    with pytest.raises(ZeroDivisionError), run:
+        _ = 1 / 0
+    governance.close()
+    assert run_of(service, run.run_id)["status"] == "failed"
+
+
+def test_an_output_is_known_before_the_next_call_is_decided(told: Told) -> None:
+    """However fast the next call comes: the label of what was read decides it."""
+
+    async def tasks() -> list[str]:
+        async with AsyncGovernance(told()) as governance, governance.run("a task") as run:
+            before = await run.check("send", {})
+            run.completed(await run.check("fetch", {}), "a page")
+            return [before.status, (await run.check("send", {})).status]
+
+    def threads() -> list[str]:
+        with Governance(told()) as governance, governance.run("a task") as run:
+            before = run.check("send", {})
+            run.completed(run.check("fetch", {}), "a page")
+            return [before.status, run.check("send", {}).status]
+
+    for _ in range(5):
+        assert threads() == asyncio.run(tasks()) == ["allowed", "blocked"]
+
+
+def test_a_sub_run_inherits_what_its_parent_has_read(told: Told, service: Served) -> None:
+    with Governance(told()) as governance, governance.run("a task") as run:
+        run.completed(run.check("fetch", {}), "a page")
+        with governance.run("a part of it") as part:
+            assert part.check("send", {}).status == "blocked"
+        with governance.run("something else", parent=False) as other:
+            assert other.check("send", {}).status == "allowed"
+        named = governance.run("another part", parent=run.run_id, agent_id="second")
+        assert named.begin().check("send", {}).status == "blocked"
+        named.end()
+    parents = [run_of(service, each.run_id)["parentRunId"] for each in (part, other, named)]
+    assert parents == [run.run_id, None, run.run_id]
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        pytest.param("x" * 3_000_000, id="long"),
+        pytest.param("€" * 900_000, id="long in bytes"),
+        pytest.param(json.loads("[" * 300 + "]" * 300), id="deep"),
+        pytest.param([1] * 150_000, id="many values"),
+        pytest.param("a \0 b", id="a NUL"),
+        pytest.param("a \ud800 b", id="half a character"),
+        pytest.param({"n": 10**400}, id="a number beyond a double"),
+        pytest.param({1: "a", "1": "b"}, id="a key twice"),
+        pytest.param({"a": {1, "b"}}, id="a mixed set"),
+    ],
+)
+def test_no_output_gets_around_its_label(told: Told, service: Served, output: Any) -> None:
+    """What the service cannot record as it is, it is told in another form: the call has read something."""
+    with Governance(told()) as governance, governance.run("a task") as run:
+        run.completed(run.check("fetch", {}), output)
+        assert run.check("send", {}).status == "blocked"
+    call = run_of(service, run.run_id)["toolCalls"][0]
+    assert call["completedAt"] is not None
+    assert call["outputPayload"]
+
+
+def test_many_reports_go_in_order(told: Told, service: Served) -> None:
+    with Governance(told()) as governance, governance.run("a task") as run:
+        decisions = [run.check("list", {"number": number}) for number in range(5)]
+        for number in range(700):
+            run.report("custom.note", {"number": number, "text": "x" * 2_000})
+        for decision in decisions:
+            run.completed(decision, "done")
+    found = service.context.store.read_here(
+        service.context.store.rows,
+        "SELECT body FROM events WHERE run_no = (SELECT run_no FROM runs WHERE run_id = ?) ORDER BY event_no",
+        (run.run_id,),
+    )
+    events = [json.loads(row[0]) for row in found]
+    numbers = [each["metadata"]["number"] for each in events if each["eventType"] == "custom.note"]
+    assert numbers == list(range(700))
+    kinds = [each["eventType"] for each in events]
+    assert (kinds[0], kinds[-1]) == ("run.started", "run.completed")
+    assert len({each["eventId"] for each in events}) == len(events)
+
+
+def test_reports_arrive_without_a_further_question(told: Told, service: Served) -> None:
+    governance = Governance(told())
+    run = governance.run("a task").begin()
+    run.completed(run.check("list", {}), "done")
+    until(lambda: run_of(service, run.run_id)["toolCalls"][0]["completedAt"])
+    run.end()
+    governance.close()
+
+
+def test_the_end_of_the_process_sends_what_is_queued(told: Told, service: Served) -> None:
+    """Nothing is closed there, and the run goes on."""
+    settings = told()
+    program = """
+import os, sys
+from governance_client import Governance
+run = Governance.from_env().run("a task", run_id=sys.argv[1]).begin()
+run.completed(run.check("list", {}), "done")
+"""
+    run_id = service.ids("run")
+    said = {
+        "GOVERNANCE_API_KEY": settings.api_key,
+        "GOVERNANCE_URL": settings.url,
+        "GOVERNANCE_AGENT_ID": "payer",
+        "GOVERNANCE_JOURNAL": str(settings.journal),
+    }
+    subprocess.run([sys.executable, "-c", program, run_id], env=CLEAN | said, check=True, timeout=120)
+    found = run_of(service, run_id)
+    assert (found["status"], found["toolCalls"][0]["outputPayload"]) == ("running", "done")
+
+
+def test_a_lost_answer_is_asked_for_again_by_the_same_event(told: Told) -> None:
+    """Busy, broken and limited, each once: the same bytes come again, as late as was asked for."""
+    tries = [Answer(503), Answer(500, b"oops"), Answer(429, b"{}", {"Retry-After": "1"})]
+
+    def plan(request: Received) -> Answer:
+        return tries.pop(0) if tries else stub.plain_service(request)
+
+    with Receiver(plan) as service, Governance(told(service.port)) as governance:
+        run = governance.run("a task")
+        assert run.check("list", {}).allowed
+        assert len({request.body for request in service.requests}) == 1
+        assert len(service.requests) == 4
+        assert service.requests[3].at - service.requests[2].at >= 1
+
+
+def test_reports_that_are_refused_are_left_out(told: Told, service: Served) -> None:
+    """One that nobody takes holds up no other."""
+    with Governance(told()) as governance, governance.run("a task") as run:
+        run.report("no.such.type", {})
+        run.report("custom.deep", {"value": json.loads("[" * 200 + "]" * 200)})
+        assert run.check("list", {}).allowed
+    assert run_of(service, run.run_id)["status"] == "completed"
