@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-
 from governance_client import AsyncGovernance, ClientSettings, Governance, ToolDecision
+
 from tests.harness.running_service import Served
 
 

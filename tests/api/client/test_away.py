@@ -15,8 +15,8 @@ from typing import Any
 from unittest import mock
 
 import pytest
-
 from governance_client import AsyncGovernance, Governance
+
 from tests.api.client.conftest import Ask, Told, pending, until
 from tests.harness.gate import Gate
 from tests.harness.running_service import Served

@@ -6,8 +6,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-
 from governance_client import ClientSettings, Governance, Refused
+
 from tests.api.client.conftest import Ask, Told, pending, run_of
 from tests.harness.running_service import Served
 

@@ -16,8 +16,8 @@ from enum import Enum
 from typing import Any
 
 import pytest
-
 from governance_client import AsyncGovernance, Governance, NoCurrentRun, Refused, current_run
+
 from tests.api.client.conftest import Told, run_of
 from tests.harness.running_service import Served
 

@@ -7,8 +7,8 @@ import time
 from typing import Any
 
 import pytest
-
 from governance_client.settings import FailMode
+
 from tests.api.client import stub
 from tests.api.client.conftest import Ask, Told
 from tests.harness.receiver import Answer, Received, Receiver

@@ -9,8 +9,8 @@ import sys
 from typing import Any
 
 import pytest
-
 from governance_client import AsyncGovernance, Governance
+
 from tests.api.client import stub
 from tests.api.client.conftest import Told, run_of, until
 from tests.harness.nodes import CLEAN
