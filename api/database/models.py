@@ -233,6 +233,8 @@ class Approval(Table):
     reason = TextField()
     requested_at = TextField()
     expires_at = TextField(null=True)
+    about = TextField(null=True)
+    """What the call is about, as `derived.summary` says it; null for those of before."""
     resolved_at = TextField(null=True)
     resolved_by = TextField(null=True)
     actor = TextField(null=True)

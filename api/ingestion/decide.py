@@ -12,6 +12,7 @@ import msgspec
 
 from api.ingestion.batch import Batch
 from api.ingestion.event import Evaluated
+from engine.derived.summary import summary_of
 from engine.flow.memory import RunMemory
 from engine.matching import decision as engine_decision
 from engine.matching.rate_limit import bucket
@@ -46,7 +47,11 @@ def evaluate(
         call = ToolCall({**call.document, "run": run_facts})
     if memory is not None:
         call = ToolCall({**call.document, BEFORE: memory})
-    return Evaluated(ruleset, run_facts, call, ruleset.evaluate(call), memory)
+    found = ruleset.evaluate(call)
+    asks = any(match.policy.action == "require_approval" for match in found.matches)
+    return Evaluated(
+        ruleset, run_facts, call, found, memory, summary_of(call, ruleset.tools) if asks else None
+    )
 
 
 def decide(

@@ -66,6 +66,8 @@ class Evaluated(msgspec.Struct, frozen=True):
     evaluation: Evaluation
     memory: RunMemory | None = None
     """The same of what the run went through, if the policies ask for that."""
+    about: dict[str, Any] | None = None
+    """What the call is about, if a person may have to decide on it; see `derived.summary`."""
 
 
 class Incoming(msgspec.Struct):

@@ -192,7 +192,8 @@ def _ask(batch: Batch, run: KnownRun, call: CallRow, approval_id: str, outcome: 
         for policy in asking
         if policy.approval_expires_after_seconds is not None
     ]
-    first = asking[0]
+    first, about = asking[0], outcome.evaluated.about
+    assert about is not None
     expires_at = iso(transaction.now + min(limits)) if limits else None
     batch.approval_rows.append(
         ApprovalRow(
@@ -210,6 +211,7 @@ def _ask(batch: Batch, run: KnownRun, call: CallRow, approval_id: str, outcome: 
             call.reason,
             transaction.at,
             expires_at,
+            _encode(about).decode(),
         )
     )
     transaction.notify(
@@ -222,6 +224,7 @@ def _ask(batch: Batch, run: KnownRun, call: CallRow, approval_id: str, outcome: 
             "toolName": call.tool_name,
             "policyName": first.name,
             "agentId": run.agent_id,
+            "summary": about["sentence"],
         }
         | ({} if expires_at is None else {"expiresAt": expires_at}),
     )

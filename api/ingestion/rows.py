@@ -90,6 +90,7 @@ class ApprovalRow(TableRow):
     reason: str
     requested_at: str
     expires_at: str | None
+    about: str
 
 
 class RunRow(TableRow):

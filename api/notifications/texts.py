@@ -83,7 +83,8 @@ def _said(event: str, data: Mapping[str, Any], timestamp: str, frontend: str) ->
         end = f" It expires at {_minute(data['expiresAt'])}." if data.get("expiresAt") else ""
         about = f": {reason}" if reason else ""
         about += "" if about.endswith((".", "!", "?", "…")) else "."
-        text = f"{name('agentId')} wants to call {name('toolName')}{about} Waiting since {asked}.{end}"
+        what = harmless(str(data.get("summary", "")), MOST_REASON) or f"call {name('toolName')}"
+        text = f"{name('agentId')} wants to {what}{about} Waiting since {asked}.{end}"
         link = f"{frontend}/approvals?approvalId={quote(str(data['approvalId']), safe='')}"
         return f"{title}: {name('toolName')}", text, link
     if event == "agent.halted":

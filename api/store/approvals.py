@@ -71,6 +71,7 @@ def _approval(row: Approval) -> dict[str, Any]:
         "policyName": row.policy_name,
         "actor": row.actor,
         "expiresAt": row.expires_at,
+        "about": None if row.about is None else msgspec.json.decode(row.about),
         "seenAt": row.seen_at,
         "seenBy": row.seen_by,
     }

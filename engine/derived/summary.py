@@ -1,0 +1,151 @@
+"""What a call is about, in a line and in its parts, for people who have to decide on it.
+
+    sentence      "send mail to bob@acme.example and 2 more", "run `rm -rf /srv`", "pay 640 EUR to PL61..."
+    kind, effect  of the tool
+    recipients, amount, currency, commands, hosts, deletes, writes, statements   as far as the call has them
+    targets       the arguments that matter: `path`, `value`, and `source` where the run's values are at hand
+
+Decides what of a call says most; it is worked out when a call is held, once, and kept with the approval.
+Lists and texts are bounded, `more` says how many of each were left out. Knows nothing of policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from engine.derived.derivation import Derivation
+from engine.derived.tools import Tools, of_tool
+from engine.fields.computed import DERIVED, UNREADABLE
+from engine.fields.scalars import shorten, text_of
+from engine.flow.memory import RunMemory
+from engine.model import BEFORE, Json, ToolCall
+
+MOST_LISTED: Final = 20
+LONGEST_PART: Final = 300
+LONGEST_SENTENCE: Final = 240
+_TITLES: Final = ("subject", "title", "summary", "name", "query", "text", "message", "content")
+"""Arguments that say best what a call is about whose targets do not."""
+_LISTS: Final = ("recipients", "hosts", "deletes", "writes")
+
+
+def summary_of(call: ToolCall, tools: Tools) -> dict[str, Any]:
+    """The parts that the module names; never raises."""
+    derivation = Derivation(call.document, tools)
+    more: dict[str, int] = {}
+
+    def listed(name: str, texts: Sequence[Json]) -> list[str]:
+        found = [_one_line(text_of(text)) for text in texts if text != UNREADABLE]
+        if len(found) > MOST_LISTED:
+            more[name] = len(found) - MOST_LISTED
+        return found[:MOST_LISTED]
+
+    def of(member: str) -> Any:
+        return derivation.value(DERIVED, member)[0] or []
+
+    parts: dict[str, Any] = {name: listed(name, of(name)) for name in _LISTS}
+    kind = of_tool(tools, call.document, "kind")
+    parts["commands"] = listed("commands", of("shellCommands")) if kind in ("shell", "code") else []
+    parts["statements"] = listed("statements", [_statement(each) for each in of("sql")])
+    amount, currency = derivation.money
+    if amount is not None:
+        parts |= {"amount": amount, "currency": currency and _one_line(currency)}
+    parts["targets"] = _targets(derivation, more)
+    parts = {name: part for name, part in parts.items() if part not in ([], None)}
+    parts |= {"kind": kind, "effect": of_tool(tools, call.document, "effect")}
+    if more:
+        parts["more"] = more
+    return {"sentence": shorten(_sentence(call, parts), LONGEST_SENTENCE), **parts}
+
+
+def _targets(derivation: Derivation, more: dict[str, int]) -> list[dict[str, str]]:
+    memory = derivation.document.get(BEFORE)
+    known = isinstance(memory, RunMemory) and memory.loaded is not None
+    arguments, _ = derivation.arguments
+    if len(arguments) > MOST_LISTED:
+        more["targets"] = len(arguments) - MOST_LISTED
+    if not known:
+        return [_target(path, value) for path, value in arguments[:MOST_LISTED]]
+    return [
+        _target(each.path, each.value) | {"source": each.source} for each in derivation.targets[:MOST_LISTED]
+    ]
+
+
+def _target(path: Sequence[str], value: Json) -> dict[str, str]:
+    return {"path": _one_line(".".join(path)), "value": _one_line(text_of(value))}
+
+
+def _statement(entry: Json) -> str:
+    assert isinstance(entry, dict)
+    tables = entry.get("tables") or []
+    names = ", ".join(text_of(each) for each in tables) if isinstance(tables, list) else ""
+    verb = text_of(entry.get("verb", "")).upper()
+    everything = verb in ("DELETE", "UPDATE") and entry.get("where") is False
+    return f"{verb} {names}".strip() + (" without WHERE" if everything else "")
+
+
+# The sentence -------------------------------------------------------------------------------------
+
+
+def _sentence(call: ToolCall, parts: dict[str, Any]) -> str:
+    for says in (_runs, _asks_a_database, _deletes):  # which say it all
+        if (sentence := says(parts)) is not None:
+            return sentence
+    for says in (_pays, _sends, _writes, _goes):
+        if (sentence := says(parts)) is not None:
+            return sentence + _titled(call, sentence)
+    targets = [target["value"] for target in parts.get("targets", ())]
+    sentence = f"use {call.tool_name}" + (f" on {_some(targets)}" if targets else "")
+    return sentence + _titled(call, sentence)
+
+
+def _pays(parts: dict[str, Any]) -> str | None:
+    if "amount" not in parts:
+        return None
+    amount = parts["amount"]
+    money = "an amount that cannot be read" if amount == UNREADABLE else f"{amount:,}"
+    if parts.get("currency"):
+        money += f" {parts['currency']}"
+    said = (text_of(amount), parts.get("currency"))
+    targets = [target["value"] for target in parts.get("targets", ()) if target["value"] not in said]
+    return f"pay {money}" + (f" to {_some(targets)}" if targets else "")
+
+
+def _sends(parts: dict[str, Any]) -> str | None:
+    if "recipients" not in parts:
+        return None
+    verbs = {"mail": "send mail to", "chat": "write to", "calendar": "invite", "files": "share with"}
+    return f"{verbs.get(parts['kind'], 'send to')} {_some(parts['recipients'])}"
+
+
+def _runs(parts: dict[str, Any]) -> str | None:
+    return f"run `{parts['commands'][0]}`" if "commands" in parts else None
+
+
+def _of_a_list(member: str, verb: str) -> Callable[[dict[str, Any]], str | None]:
+    return lambda parts: f"{verb} {_some(parts[member])}" if member in parts else None
+
+
+_asks_a_database = _of_a_list("statements", "run SQL:")
+_deletes = _of_a_list("deletes", "delete")
+_writes = _of_a_list("writes", "write")
+_goes = _of_a_list("hosts", "call")
+
+
+def _titled(call: ToolCall, sentence: str) -> str:
+    """What the call says it is about, unless the sentence has it."""
+    payload = call.input_payload
+    for name in _TITLES:
+        text = payload.get(name)
+        if isinstance(text, str) and text.strip() and _one_line(text) not in sentence:
+            return f": “{shorten(_one_line(text), 80)}”"
+    return ""
+
+
+def _some(texts: Sequence[str]) -> str:
+    shown = ", ".join(texts[:2])
+    return shown if len(texts) <= 2 else f"{shown} and {len(texts) - 2} more"
+
+
+def _one_line(text: str) -> str:
+    return shorten(" ".join(text[: 2 * LONGEST_PART].split()), LONGEST_PART)
