@@ -1,7 +1,8 @@
 """Server-sent events for people: approvals, decisions, policy changes and halts, as they are committed.
 
 A stream tells that something changed, not the whole of it: a reader that was cut off reads the lists again
-and goes on. It ends when the credential that opened it would no longer be accepted.
+and goes on. It ends when the credential that opened it would no longer be accepted, and when its connection
+is wanted (`updates/waits.py`).
 """
 
 from __future__ import annotations
@@ -50,30 +51,37 @@ async def _messages(
     caller: Caller, topics: frozenset[str], authorization: str, context: Context
 ) -> AsyncIterator[bytes]:
     loop = asyncio.get_running_loop()
-    async with contextlib.aclosing(context.hub.stream(caller.organisation_id, topics)) as changes:
-        coming = asyncio.ensure_future(anext(changes))
-        try:
-            await asyncio.sleep(0)  # the hub knows us now, so nothing after the first line is missed
-            yield b"retry: 2000\n: connected\n\n"
-            next_look = loop.time() + KEEP_ALIVE
-            while True:
-                await asyncio.wait([coming], timeout=max(0.0, next_look - loop.time()))
-                if loop.time() >= next_look:
-                    if not await _still_accepted(caller, authorization, context):
+    with context.waits.place(caller, KEEP_ALIVE) as ended:
+        async with contextlib.aclosing(context.hub.stream(caller.organisation_id, topics)) as changes:
+            coming = asyncio.ensure_future(anext(changes))
+            try:
+                await asyncio.sleep(0)  # the hub knows us now, so nothing after the first line is missed
+                yield b"retry: 2000\n: connected\n\n"
+                next_look = loop.time() + KEEP_ALIVE
+                while True:
+                    await asyncio.wait(
+                        [coming, ended],
+                        timeout=max(0.0, next_look - loop.time()),
+                        return_when=asyncio.FIRST_COMPLETED,
+                    )
+                    if ended.done():
                         return
-                    next_look = loop.time() + KEEP_ALIVE
-                    yield b": keep-alive\n\n"
-                if not coming.done():
-                    continue
-                try:
-                    change = coming.result()
-                except StopAsyncIteration:
-                    return
-                coming = asyncio.ensure_future(anext(changes))
-                yield message(change)
-        finally:
-            coming.cancel()
-            await asyncio.gather(coming, return_exceptions=True)
+                    if loop.time() >= next_look:
+                        if not await _still_accepted(caller, authorization, context):
+                            return
+                        next_look = loop.time() + KEEP_ALIVE
+                        yield b": keep-alive\n\n"
+                    if not coming.done():
+                        continue
+                    try:
+                        change = coming.result()
+                    except StopAsyncIteration:
+                        return
+                    coming = asyncio.ensure_future(anext(changes))
+                    yield message(change)
+            finally:
+                coming.cancel()
+                await asyncio.gather(coming, return_exceptions=True)
 
 
 def message(change: Change) -> bytes:
@@ -109,6 +117,7 @@ ROUTES = (
             ),
         ),
         description="Events `approval` (for reviewers and admins), `decision`, `policy`, `halt`, each with "
-        "JSON data; a comment every 4 seconds. Ends when the token is not accepted any more.",
+        "JSON data; a comment every 4 seconds. Ends when the token is not accepted any more, or its connection "
+        "is wanted; then connect again.",
     ),
 )

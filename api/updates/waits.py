@@ -1,8 +1,8 @@
 """Who waits for news, and who is answered early: requests that wait must not take every connection.
 
-Each caller may have so many waits at once; one more ends the oldest of them, which is answered with the
-present state, as after its time. The same happens to the caller with the most waits when a connection is
-wanted and none is idle (`server/wire.py`).
+Each caller may have so many waits at once, event streams among them; one more ends the oldest of them, which
+is answered with the present state, as after its time. The same happens to the caller with the most waits when
+a connection is wanted and none is idle (`server/wire.py`).
 """
 
 from __future__ import annotations

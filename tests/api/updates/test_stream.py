@@ -116,6 +116,21 @@ def test_a_stream_tells_what_happens_in_its_organisation(tmp_path: Path) -> None
     played(tmp_path, scene)
 
 
+def test_a_stream_gives_way_like_any_wait(tmp_path: Path) -> None:
+    async def scene(service: Service) -> None:
+        async with streaming(service, "reviewer") as first, streaming(service, "admin") as another:
+            assert await first.block() == await another.block() == "retry: 2000\n: connected"
+            async with streaming(service, "reviewer") as second:  # one more than the reviewer may have
+                assert await second.block() == "retry: 2000\n: connected"
+                assert await first.block() is None
+                assert service.context.waits.make_room() and service.context.waits.make_room()
+                assert [await second.block(), await another.block()] == [None, None]
+                assert not service.context.waits.make_room()
+        assert not service.context.hub._streams
+
+    played(tmp_path, scene, GOVERNANCE_CONNECTIONS="2")
+
+
 def test_a_stream_may_be_of_some_events_only(tmp_path: Path) -> None:
     async def scene(service: Service) -> None:
         async with streaming(service, "reviewer", "events=approval,halt") as stream:
