@@ -1,7 +1,8 @@
-"""How API keys read: in turns, on threads of their own, within their quota, and no more than they take in.
+"""How callers read what may be long: in turns, on threads of their own, and no more than they take in; API
+keys within their quota. What people try out, simulations and backtests, is done in turns as well.
 
-What people read, and whatever logging in, tokens and health ask of the database, has other threads
-(`Database.read`), so no key stands before them.
+Keys and people have different threads, so no key stands before a person; and whatever logging in, tokens and
+health ask of the database has others still (`Database.read`), so nobody stands before those.
 """
 
 from __future__ import annotations
@@ -21,16 +22,18 @@ from api.ingestion.turns import Turns
 T = TypeVar("T")
 
 THREADS: Final = 2
-"""Of which one key has one at a time."""
-MOST_OF_A_KEY: Final = 1_000
-"""Reads of one key that wait, where there are connections enough."""
+"""For each kind of work, of which one caller has one at a time."""
+MOST_OF_ONE: Final = 1_000
+"""Reads of one caller that wait, where there are connections enough."""
 SHARE: Final = 0.25
-"""Of the connections that one key's reads may keep waiting."""
+"""Of the connections that one caller's reads may keep waiting."""
+MOST_TRIED: Final = 8
+"""Simulations of one person that wait, and as many backtests."""
 LARGE_ANSWER: Final = 256 * 2**10
 """Bytes from which an answer is sent piece by piece, as the client reads it."""
 PIECE: Final = 64 * 2**10
 MOST_UNREAD: Final = 64 * 2**20
-"""Bytes of large answers that one key has not taken in; beyond, it is told to read them first."""
+"""Bytes of large answers that one caller has not taken in; beyond, it is told to read them first."""
 
 
 class Reads:
@@ -41,8 +44,11 @@ class Reads:
     ) -> None:
         self._store = store
         self._quotas = quotas
-        most = max(1, min(MOST_OF_A_KEY, int(most_connections * SHARE)))
+        most = max(1, min(MOST_OF_ONE, int(most_connections * SHARE)))
         self.turns = Turns("reads", THREADS, processor_time, most)
+        self.people = Turns("people", THREADS, processor_time, most)
+        self.simulations = Turns("simulations", THREADS, processor_time, MOST_TRIED)
+        self.backtests = Turns("backtests", THREADS, processor_time, MOST_TRIED)
         self._unread: Counter[str] = Counter()
 
     def count(self, caller: Caller) -> None:
@@ -53,33 +59,38 @@ class Reads:
     async def read(
         self, caller: Caller, function: Callable[..., T], *arguments: Any, name: Hashable = None
     ) -> T:
-        """The result of a reading function. What one key asks for by the same name is read once for all who
-        wait for it."""
-        if caller.kind != "key":
-            return await self._store.read(function, *arguments)
+        """The result of a reading function. What one caller asks for by the same name is read once for all
+        who wait for it."""
+        turns = self.turns if caller.kind == "key" else self.people
         work = partial(self._store.read_here, function, *arguments)
-        return await self.turns.run(caller.key_id, work, name=name)
+        return await turns.run(_who(caller), work, name=name)
 
     def bounded(self, caller: Caller, reply: Reply) -> Reply:
-        """The reply, a large one of a key as a stream. Raises OverQuota when the key has too many unread."""
-        content = reply.body
-        if caller.kind != "key" or not isinstance(content, bytes) or len(content) <= LARGE_ANSWER:
+        """The reply, a large one as a stream. Raises OverQuota when the caller has too many unread."""
+        content, who = reply.body, _who(caller)
+        if not who or not isinstance(content, bytes) or len(content) <= LARGE_ANSWER:
             return reply
-        unread = self._unread[caller.key_id]
+        unread = self._unread[who]
         if unread and unread + len(content) > MOST_UNREAD:
-            raise OverQuota("this API key has not read the large answers that it asked for before", 1.0)
+            raise OverQuota("the large answers that you asked for before are not read yet", 1.0)
         headers = {**reply.headers, "Content-Length": str(len(content))}
-        return replace(reply, body=None, headers=headers, stream=self._pieces(caller.key_id, content))
+        return replace(reply, body=None, headers=headers, stream=self._pieces(who, content))
 
-    async def _pieces(self, key_id: str, content: bytes) -> AsyncGenerator[bytes, None]:
-        self._unread[key_id] += len(content)
+    async def _pieces(self, who: str, content: bytes) -> AsyncGenerator[bytes, None]:
+        self._unread[who] += len(content)
         try:
             for start in range(0, len(content), PIECE):
                 yield content[start : start + PIECE]
         finally:
-            self._unread[key_id] -= len(content)
-            if not self._unread[key_id]:
-                del self._unread[key_id]
+            self._unread[who] -= len(content)
+            if not self._unread[who]:
+                del self._unread[who]
 
     def close(self) -> None:
-        self.turns.close()
+        for turns in (self.turns, self.people, self.simulations, self.backtests):
+            turns.close()
+
+
+def _who(caller: Caller) -> str:
+    """Whose turn it is; empty for whoever is not known."""
+    return caller.key_id or caller.user_id or ""

@@ -1,16 +1,21 @@
-"""What would happen: simulate one call, or replay recorded calls. Nothing is written, nothing is counted."""
+"""What would happen: simulate one call, or replay recorded calls. Nothing is written, nothing is counted.
+
+Both may take long, so people take turns (`api/reads.py`), and a backtest ends after a while.
+"""
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from time import thread_time
+from typing import Any, Final
 
 from api import clock
 from api.caller import Caller
 from api.context import Context
 from api.http.exchange import Reply, Values
-from api.http.problems import invalid, not_found
+from api.http.problems import ApiError, invalid, not_found
 from api.http.route import REVIEWER, Route
 from api.store import recorded_calls
 from engine.analysis import backtest, simulation
@@ -21,10 +26,14 @@ from engine.errors import DocumentError, Problem
 from engine.matching.ruleset import Ruleset
 from engine.model import BEFORE, ROOTS, Policy, ToolCall
 
+MOST_SECONDS: Final = 60.0
+"""Of the processor's time, for one backtest."""
+
 
 async def simulate(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/policies/simulate."""
-    return Reply(await asyncio.to_thread(_simulate, caller, values.body, context))
+    work = partial(_simulate, caller, values.body, context)
+    return Reply(await context.reads.simulations.run(caller.user_id or "", work))
 
 
 def _simulate(caller: Caller, body: dict[str, Any], context: Context) -> dict[str, Any]:
@@ -76,7 +85,8 @@ def _as_of(organisation_id: str, moment: int | str, context: Context) -> Ruleset
 
 async def run_backtest(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/policies/backtest."""
-    return Reply(await asyncio.to_thread(_backtest, caller, values.body, context))
+    work = partial(_backtest, caller, values.body, context)
+    return Reply(await context.reads.backtests.run(caller.user_id or "", work))
 
 
 def _backtest(caller: Caller, body: dict[str, Any], context: Context) -> dict[str, Any]:
@@ -100,8 +110,23 @@ def _backtest(caller: Caller, body: dict[str, Any], context: Context) -> dict[st
     times = {name: _time(body, name) for name in ("since", "until")}
     limit = body.get("limit", 10_000)
     history = recorded_calls.each_recorded(context.store, organisation_id, limit=limit, **times)
-    report = backtest.compare(old, new, history)
+    report = backtest.compare(old, new, _bounded(history, context))
     return report.as_json(clock.iso)
+
+
+def _bounded(history: Iterable[backtest.Recorded], context: Context) -> Iterator[backtest.Recorded]:
+    """The calls as long as there is time to decide on them."""
+    begun = thread_time()
+    for number, call in enumerate(history):
+        if context.hub.closed:
+            raise ApiError("unavailable", "the service is stopping; try again")
+        if thread_time() - begun > MOST_SECONDS:
+            raise invalid(
+                "/limit",
+                f"{number} of the calls took {MOST_SECONDS:g} seconds, and a backtest gets no more; write a"
+                " smaller `limit`, or `since` and `until`, or use `governance backtest`",
+            )
+        yield call
 
 
 def _time(body: dict[str, Any], name: str) -> str | None:
@@ -123,6 +148,7 @@ ROUTES = (
         "policies",
         body="simulation",
         reply="simulation-answer",
+        errors=("rate_limited",),
         description="Writes nothing, creates no approval, counts no rate limit.",
     ),
     Route(
@@ -134,6 +160,6 @@ ROUTES = (
         "policies",
         body="backtest",
         reply="backtest-answer",
-        errors=("not_found",),
+        errors=("not_found", "rate_limited"),
     ),
 )

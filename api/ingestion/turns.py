@@ -83,7 +83,7 @@ class Turns:
     def _refuse_too_much(self, waiting: deque[_Work], size: int) -> None:
         bytes_waiting = sum(work.size for work in waiting) + size
         if waiting and (len(waiting) >= self._most_of_a_key or bytes_waiting > MOST_BYTES_OF_A_KEY):
-            raise OverQuota("too many requests of this API key wait for their turn already", 1.0)
+            raise OverQuota("too many of your requests wait for their turn already", 1.0)
 
     def _start_thread(self) -> None:
         if len(self._threads) < self._most_threads and not self._closed:

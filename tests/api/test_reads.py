@@ -62,6 +62,32 @@ def test_reads_of_a_key_hold_up_nobody_else(tmp_path: Path, monkeypatch: pytest.
     played(tmp_path, steps)
 
 
+def test_reads_of_a_person_hold_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = threading.Event()
+    find = runs.find_run
+
+    def slowly(*arguments: Any) -> Any:
+        if threading.current_thread().name.startswith("people"):
+            go.wait(60)
+        return find(*arguments)
+
+    monkeypatch.setattr(runs, "find_run", slowly)
+
+    async def steps(service: Service) -> None:
+        held = [asyncio.create_task(service.call("viewer", "GET", "/v1/runs/r")) for _ in range(40)]
+        await asyncio.sleep(0.1)
+        try:
+            for who, path in (("viewer", "/v1/me"), ("admin", "/v1/runs"), ("agent", "/v1/runs/r")):
+                assert (await service.call(who, "GET", path)).status_code == 200
+            assert (await service.call("nobody", "GET", "/health")).status_code == 200
+            assert not any(task.done() for task in held)
+        finally:
+            go.set()
+        assert {answer.status_code for answer in await asyncio.gather(*held)} == {200}
+
+    played(tmp_path, steps)
+
+
 def test_a_change_that_many_wait_for_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[str] = []
     find = runs.find_run
@@ -85,8 +111,9 @@ def test_a_change_that_many_wait_for_is_read_once(tmp_path: Path, monkeypatch: p
     played(tmp_path, steps)
 
 
-def test_a_key_that_reads_nothing_of_its_answers_gets_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("caller", [KEY, Caller("user", "default", user_id="u")])
+def test_who_reads_nothing_of_its_answers_gets_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caller: Caller
 ) -> None:
     monkeypatch.setattr(reads, "LARGE_ANSWER", 100)
     monkeypatch.setattr(reads, "PIECE", 64)
@@ -95,16 +122,16 @@ def test_a_key_that_reads_nothing_of_its_answers_gets_no_more(
     async def steps(service: Service) -> None:
         bounded = service.context.reads.bounded
         small = Reply(b"x" * 100)
-        assert bounded(KEY, small) is small
-        streams = [bounded(KEY, Reply(b"x" * 600)).stream for _ in range(2)]
+        assert bounded(caller, small) is small
+        streams = [bounded(caller, Reply(b"x" * 600)).stream for _ in range(2)]
         first, second = streams
         assert first is not None and second is not None
         assert len(await anext(first)) == 64
         with pytest.raises(OverQuota):
-            bounded(KEY, Reply(b"x" * 600))
+            bounded(caller, Reply(b"x" * 600))
         assert bounded(Caller("key", "default", key_id="other"), Reply(b"x" * 600)).stream is not None
         assert len([piece async for piece in first]) == 9
-        assert bounded(KEY, Reply(b"x" * 600)).stream is not None
+        assert bounded(caller, Reply(b"x" * 600)).stream is not None
         assert len(b"".join([piece async for piece in second])) == 600
         assert not service.context.reads._unread
         answer = await service.call("agent", "GET", "/v1/runs/r")
