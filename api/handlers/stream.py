@@ -117,7 +117,7 @@ ROUTES = (
             ),
         ),
         description="Events `approval` (for reviewers and admins), `decision`, `policy`, `halt`, each with "
-        "JSON data; a comment every 4 seconds. Ends when the token is not accepted any more, or its connection "
-        "is wanted; then connect again.",
+        "JSON data; a comment every 4 seconds. Ends when the token is not accepted any more, or its "
+        "connection is wanted; then connect again.",
     ),
 )
