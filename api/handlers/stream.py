@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 
@@ -59,11 +60,9 @@ async def _messages(
                 yield b"retry: 2000\n: connected\n\n"
                 next_look = loop.time() + KEEP_ALIVE
                 while True:
-                    await asyncio.wait(
-                        [coming, ended],
-                        timeout=max(0.0, next_look - loop.time()),
-                        return_when=asyncio.FIRST_COMPLETED,
-                    )
+                    either: list[asyncio.Future[Any]] = [coming, ended]
+                    left = max(0.0, next_look - loop.time())
+                    await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
                     if ended.done():
                         return
                     if loop.time() >= next_look:
