@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 
@@ -30,6 +32,7 @@ from api.store import hook_calls
 from engine.canonical_json import canonical_json
 
 OUTCOME: Final = "Governance-Outcome"
+AGENT_HEADER: Final = "Governance-Agent"
 ALLOWED, BLOCKED, WAITING, UNDECIDED, RECORDED = "allowed", "blocked", "waiting", "undecided", "recorded"
 HANDED_OUT: Final = "custom.approval_handed_out"
 ASKED_TWICE: Final = "custom.call_asked_twice"
@@ -111,7 +114,7 @@ async def answer_hook(caller: Caller, values: Values, context: Context) -> Reply
     if report.kind == OTHER:
         return _reply(found, report.event, Verdict(RECORDED))
     if report.tool == PROBE:
-        return _reply(found, report.event, Verdict(BLOCKED, wording.PROBED))
+        return _probed(found, report, caller, values.query.get("agentId"))
     name = values.query.get("callId") or context.ids("hook")
     asked = Asked(
         caller,
@@ -142,6 +145,16 @@ def _reply(found: Host, event: str, verdict: Verdict) -> Reply:
     goes_ahead = verdict.outcome in (ALLOWED, RECORDED)
     body = found.allow(event) if goes_ahead else found.deny(event, verdict.text)
     return Reply(body, headers={OUTCOME: verdict.outcome})
+
+
+def _probed(found: Host, report: Report, caller: Caller, agent_id: str | None) -> Reply:
+    """A probe is denied without a record; it learns whether calls of this agent would be taken."""
+    text = wording.PROBED
+    if caller.agent_id is not None and agent_id not in (None, caller.agent_id):
+        why = f"the API key is bound to the agent `{caller.agent_id}`, and the hook speaks for `{agent_id}`"
+        text = wording.not_taken(why)
+    reply = _reply(found, report.event, Verdict(BLOCKED, text))
+    return replace(reply, headers={**reply.headers, AGENT_HEADER: quote(caller.agent_id or "")})
 
 
 def _not_decided(error: ApiError) -> Verdict:
@@ -288,7 +301,7 @@ ROUTES = (
         " are what that host sends its hooks and expects of them. A denial is a 200, also when nothing could"
         " be decided: the header `Governance-Outcome` tells them apart. A call that waits for a person is"
         " found again by its run, tool and payload until its outcome was handed out once.",
-        headers=(OUTCOME,),
+        headers=(OUTCOME, AGENT_HEADER),
         errors=("event_id_conflict", "tool_call_conflict", "run_conflict"),
         query=(
             WAIT,

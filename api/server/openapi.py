@@ -67,6 +67,10 @@ HEADERS: Mapping[str, Mapping[str, Any]] = {
         "description": "What was decided, whatever the host makes of it.",
         "schema": {"enum": ["allowed", "blocked", "waiting", "undecided", "recorded"]},
     },
+    "Governance-Agent": {
+        "description": "To a probe: the agent that the API key is bound to, or nothing.",
+        "schema": {"type": "string"},
+    },
     "WWW-Authenticate": {"description": "What credential to send.", "schema": {"type": "string"}},
     "Location": {"description": "Where the new resource is.", "schema": {"type": "string"}},
 }

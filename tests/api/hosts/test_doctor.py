@@ -1,0 +1,134 @@
+"""`governance doctor`: what it finds when all is well, and with each thing that is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api import cli
+from api.cli.commands import doctor
+from api.hosts.table import NAMES, host
+from tests.harness.receiver import Receiver
+from tests.harness.running_service import Served
+
+
+@pytest.fixture
+def home(service: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("GOVERNANCE_AGENT_ID", "XDG_CONFIG_HOME", *(host(n).entries.home for n in NAMES)):
+        monkeypatch.delenv(name or "GOVERNANCE_AGENT_ID", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("GOVERNANCE_URL", f"http://127.0.0.1:{service.port}")
+    monkeypatch.setenv("GOVERNANCE_API_KEY", service.api_key)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "home"
+
+
+def found(capsys: Any, *words: str) -> tuple[int, dict[str, tuple[str, str]]]:
+    capsys.readouterr()
+    code = cli.main(["doctor", "--format", "json", *words])
+    rows = json.loads(capsys.readouterr().out)
+    return code, {row["what"]: (row["verdict"], row["text"]) for row in rows}
+
+
+def test_all_is_well(home: Path, service: Served, capsys: Any) -> None:
+    for name in NAMES:
+        assert cli.main(["hook", "install", name]) == 0
+    code, rows = found(capsys)
+    assert code == 0, rows
+    assert {what: verdict for what, (verdict, _) in rows.items()} == {
+        "service": "ok",
+        "policies": "ok",
+        "clock": "ok",
+        "API key": "note",
+        **dict.fromkeys(NAMES, "ok"),
+    }
+    assert "bound to no agent" in rows["API key"][1]
+    assert all("the gate is live" in rows[name][1] for name in NAMES)
+    assert cli.main(["doctor", "codex"]) == 0
+    assert "the gate is live" in capsys.readouterr().out
+    assert service.call("agent", "GET", "/v1/runs/governance-doctor").status_code == 404
+
+
+def test_a_key_for_another_agent_is_found(home: Path, service: Served, capsys: Any, monkeypatch: Any) -> None:
+    bound = service.credentials["bound agent"]["X-API-Key"]
+    monkeypatch.setenv("GOVERNANCE_API_KEY", bound)
+    assert cli.main(["hook", "install", "codex", "--agent-id", "mailer"]) == 0
+    code, rows = found(capsys)
+    assert code == 0, rows
+    assert rows["API key"] == ("ok", "valid, bound to agent `mailer`")
+    assert cli.main(["hook", "install", "codex", "--agent-id", "other"]) == 0
+    code, rows = found(capsys)
+    assert code == 1
+    assert "bound to the agent `mailer`, and the hook speaks for `other`" in rows["codex"][1]
+
+
+def test_a_revoked_key_and_no_hook_are_found(home: Path, capsys: Any, monkeypatch: Any) -> None:
+    code, rows = found(capsys)
+    assert code == 1
+    assert rows["hooks"][0] == "BAD"
+    assert "governance hook install" in rows["hooks"][1]
+    code, rows = found(capsys, "cursor")
+    assert "no hook is installed" in rows["cursor"][1]
+    monkeypatch.setenv("GOVERNANCE_API_KEY", "agk_revoked")
+    code, rows = found(capsys)
+    assert rows["API key"][0] == "BAD"
+    monkeypatch.delenv("GOVERNANCE_API_KEY")
+    assert found(capsys)[1]["API key"][0] == "BAD"
+
+
+def test_a_hook_that_was_changed_is_found(home: Path, capsys: Any) -> None:
+    cases = (
+        ("claude-code", '"block"', '"continue"', "`onFailure` must be"),
+        ("cursor", "true", "false", "`failClosed` must be"),
+        ("gemini-cli", "300000", "60000", "waits longer than it does"),
+        ("copilot", "hook.py", "hooks.py", "was not denied by the service"),
+        ("codex", "-I -S", "-c 0 -I", "was not denied by the service"),
+    )
+    for name, old, new, text in cases:
+        assert cli.main(["hook", "install", name]) == 0
+        file = home / host(name).entries.user
+        if name == "copilot":  # not to be known as ours any more would be no hook at all
+            old, new = "hook.py copilot", "hook.py nonsense"
+        file.write_text(file.read_text().replace(old, new))
+        code, rows = found(capsys, name)
+        assert code == 1
+        assert text in rows[name][1], rows
+        assert cli.main(["hook", "uninstall", name]) == 0
+
+
+def test_a_hook_without_its_interpreter_is_found(home: Path, capsys: Any) -> None:
+    assert cli.main(["hook", "install", "codex"]) == 0
+    file = home / host("codex").entries.user
+    text = file.read_text()
+    file.write_text(text.replace('"command": "/', '"command": "/nowhere/'))
+    code, rows = found(capsys, "codex")
+    assert code == 1
+    assert "no program that is there" in rows["codex"][1]
+
+
+def test_a_service_that_is_away_or_another_one_is_found(home: Path, capsys: Any, monkeypatch: Any) -> None:
+    assert "does not answer" in found(capsys, "--url", "http://127.0.0.1:9")[1]["service"][1]
+    with Receiver() as other:
+        assert found(capsys, "--url", f"http://{other.place}")[1]["service"][0] == "BAD"
+
+
+def test_http_hooks_are_probed_too(home: Path, capsys: Any, monkeypatch: Any) -> None:
+    assert cli.main(["hook", "install", "claude-code", "--http"]) == 0
+    code, rows = found(capsys)
+    assert code == 0, rows
+    assert rows["claude-code"][0] == "ok"
+
+
+def test_clocks_and_stale_policies() -> None:
+    began = 1_769_851_800.0
+    assert doctor._clock({"date": "Sat, 31 Jan 2026 09:30:05 GMT"}, began).verdict == "ok"
+    assert doctor._clock({"date": "Sat, 31 Jan 2026 09:31:00 GMT"}, began).verdict == "BAD"
+    assert doctor._clock({}, began).verdict == "note"
+    stale = doctor._policies({"stale": True, "count": 3, "errors": ["wires.yaml: line 3: no"]})
+    assert (stale.verdict, "line 3" in stale.text) == ("BAD", True)
+    assert doctor._policies({"stale": False, "count": 0}).verdict == "note"
