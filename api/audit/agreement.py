@@ -53,7 +53,13 @@ _BLOBS: Final = (
 )
 _USERS: Final = "SELECT user_id, email, role, enabled FROM users WHERE organisation_id = ?"
 _KEYS: Final = "SELECT key_id, agent_id, scopes, revoked_at FROM api_keys WHERE organisation_id = ?"
-_WEBHOOKS: Final = "SELECT webhook_id, url, events, enabled FROM webhooks WHERE organisation_id = ?"
+_WEBHOOKS: Final = (
+    "SELECT webhook_id, url, events, enabled FROM webhooks WHERE organisation_id = ? AND kind = 'webhook'"
+)
+_CHANNELS: Final = (
+    "SELECT webhook_id, name, events, enabled, config FROM webhooks"
+    " WHERE organisation_id = ? AND kind <> 'webhook'"
+)
 _HALTS: Final = "SELECT halt_id, kind, target, ended_at FROM halts WHERE organisation_id = ?"
 
 _OF_EVENTS: Final = frozenset(("decision", "event", "decision.repeated", "decision.doubtful"))
@@ -61,6 +67,7 @@ _TELLING: Final = _OF_EVENTS | {
     *("approval.resolved", "policy.changed", "user.created", "user.updated"),
     *("key.created", "key.revoked", "agent.halted", "agent.resumed"),
     *("webhook.created", "webhook.updated", "webhook.disabled", "webhook.deleted"),
+    "channel.changed",
 }
 """Types of records that say how something in the tables is."""
 _BEGINNING: Final = frozenset(("user.created", "key.created", "agent.halted", "webhook.created"))
@@ -131,6 +138,9 @@ class Agreement:
             found[("request for approval", approval_id)] = (*row[5:9], row[9][:LONGEST_REASON])
         for webhook_id, url, events, enabled in rows(_WEBHOOKS, own):
             found[("webhook", webhook_id)] = (receiver(url), tuple(_decode(events)), bool(enabled))
+        for channel_id, name, events, enabled, config in rows(_CHANNELS, own):
+            content = (name, tuple(_decode(events)), bool(enabled), body_digest(config.encode()))
+            found[("channel", channel_id)] = content
         for policy_id, version, digest in rows(_VERSIONS, own):
             found[("policy version", f"{policy_id} {version}")] = (digest,)
         for user_id, email, role, enabled in rows(_USERS, own):
@@ -214,6 +224,12 @@ class Agreement:
             case "webhook.deleted":
                 self._say(("webhook", details["webhookId"]), (), record)
                 del self._said["webhook", details["webhookId"]]
+            case "channel.changed" if details["change"] == "deleted":
+                self._say(("channel", details["channelId"]), (), record)
+                del self._said["channel", details["channelId"]]
+            case "channel.changed":
+                said = (details["name"], tuple(details["events"]), True, details["digest"])
+                self._say(("channel", details["channelId"]), said, record)
             case "agent.halted" | "agent.resumed":
                 target = record.get("agentId") or record.get("runId") or ""
                 said = (details["scope"], target, record["type"] == "agent.resumed")

@@ -171,7 +171,9 @@ class SqlRecords:
         """Who is told of what goes by the settings that this very transaction records."""
         after = change.after
         content = {} if after is None else read(self.blob(after.digest)).root.value["settings"]
-        channels.sync(transaction, change.subject.organisation_id, content.get("notifications", {}))
+        channels.sync(
+            transaction, change.subject.organisation_id, content.get("notifications", {}), change.author
+        )
 
     def _put_blobs(self, blobs: Mapping[str, bytes]) -> None:
         known: set[str] = set()

@@ -52,7 +52,7 @@ class Bench:
         """Have exactly these channels in `default`, and these secrets."""
 
         def job(transaction: Transaction) -> None:
-            channels.sync(transaction, "default", wanted)
+            channels.sync(transaction, "default", wanted, "admin@localhost")
             for name, value in (secrets or {}).items():
                 channels.put_secret(transaction, "default", name, value, "admin@localhost")
 

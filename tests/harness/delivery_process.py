@@ -1,7 +1,9 @@
-"""A process that owes and delivers webhook events, to be killed: `python -m tests.harness.delivery_process`.
+"""A process that owes and delivers webhook events and notices, to be killed: `python -m
+tests.harness.delivery_process`.
 
 Arguments: database address, receiver `host:port`, first number. It prints each number once its transaction is
-committed; what it has printed must arrive, whatever becomes of it. With a negative first number it owes
+committed, with a webhook event and an approval of that number; what it has printed must arrive, whatever
+becomes of it. With a negative first number it owes
 nothing and only delivers, until nothing is pending.
 """
 
@@ -13,7 +15,7 @@ import sys
 from api.database.models import Delivery
 from api.database.transaction import Transaction
 from api.webhooks.worker import Limits
-from tests.harness.deliveries import bench
+from tests.harness.deliveries import asked, bench
 
 LEASE = 1.0
 
@@ -32,6 +34,7 @@ async def main(url: str, place: str, first: int) -> None:
             def job(transaction: Transaction, several: list[int] = several) -> None:
                 for each in several:
                     transaction.notify("default", "tool.blocked", {"number": each})
+                    asked(transaction, f"apr_{each}")
 
             await b.writer.write(job)
             print(*several, flush=True)

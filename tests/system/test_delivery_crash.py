@@ -18,6 +18,8 @@ from tests.harness.places import ROOT
 from tests.harness.postgres import Postgres
 from tests.harness.receiver import Answer, Received, Receiver
 
+CHAT = "http://{}/chat"
+
 
 def started(url: str, receiver: Receiver, first: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
@@ -51,6 +53,8 @@ def test_everything_owed_arrives_although_processes_are_killed(database_url: str
         async def register() -> None:
             async with bench(database_url, start=False) as b:
                 await b.add(receiver.url)
+                chat = {"type": "slack", "secret": "chat", "events": ["approval.requested"]}
+                await b.channels({"chat": CHAT.format(receiver.place)}, ops=chat | {"groupSeconds": 0})
 
         run(register())
         acknowledged: set[int] = set()
@@ -73,11 +77,27 @@ def test_everything_owed_arrives_although_processes_are_killed(database_url: str
         arrived: dict[int, set[str]] = {}
         bodies: dict[str, set[bytes]] = {}
         for request in receiver.requests:
+            if request.path == "/chat":
+                continue
             arrived.setdefault(request.json["data"]["number"], set()).add(request.id)
             bodies.setdefault(request.id, set()).add(request.body)
         assert acknowledged - arrived.keys() == set(), "acknowledged, but never delivered"
         assert all(len(ids) == 1 for ids in arrived.values()), "an event came under two ids"
         assert all(len(found) == 1 for found in bodies.values()), "an id came with two bodies"
+        told = run(delivered_notices(database_url))
+        assert {f"apr_{number}" for number in acknowledged} - told == set(), "asked, but nobody was told"
+        said = [request.json["text"] for request in receiver.requests if request.path == "/chat"]
+        assert sum(int(text.split()[0]) if text[0].isdigit() else 1 for text in said) >= len(told)
+
+
+async def delivered_notices(url: str) -> set[str]:
+    """The approvals that the channel has told of; every notice has ended well."""
+    async with bench(url, start=False) as b:
+        rows = await b.store.read(
+            b.store.rows, "SELECT subject, status FROM deliveries WHERE subject IS NOT NULL"
+        )
+    assert {status for _, status in rows} == {"delivered"}
+    return {subject for subject, _ in rows}
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
@@ -49,14 +50,13 @@ def complete(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {"port": 465 if values["security"] == "tls" else 587, **values}
 
 
-def sync(transaction: Transaction, organisation_id: str, wanted: Mapping[str, Any]) -> None:
+def sync(transaction: Transaction, organisation_id: str, wanted: Mapping[str, Any], actor: str) -> None:
     """Have exactly these channels, by name. Those that go end what they still had to send."""
-    rows = {row.name: row for row in Webhook.select().where(_channels(organisation_id))}
-    changed = False
-    for name in rows.keys() - wanted.keys():
-        changed = True
+    rows = {row.name or "": row for row in Webhook.select().where(_channels(organisation_id))}
+    for name in sorted(rows.keys() - wanted.keys()):
         rows[name].delete_instance()
         webhooks.end_pending(rows[name].webhook_id)
+        _changed(transaction, rows[name], "deleted", actor)
     for name, settings in wanted.items():
         config = complete(settings)
         values = {
@@ -64,25 +64,29 @@ def sync(transaction: Transaction, organisation_id: str, wanted: Mapping[str, An
             "events": msgspec.json.encode(config["events"]).decode(),
             "config": msgspec.json.encode(config, order="sorted").decode(),
         }
-        row = rows.get(name)
-        if row is None:
-            changed = True
-            Webhook.create(
-                webhook_id=transaction.ids("chn"),
-                organisation_id=organisation_id,
-                name=name,
-                url="",
-                secret="",
-                created_at=transaction.at,
-                **values,
-            )
-        elif any(getattr(row, key) != value for key, value in values.items()):
-            changed = True
-            Webhook.update(failing_since=None, quiet_until=0.0, **values).where(
-                Webhook.webhook_id == row.webhook_id
-            ).execute()
-    if changed:
-        transaction.bump(webhooks.COUNTER)
+        row = rows.get(name) or Webhook(
+            webhook_id=transaction.ids("chn"),
+            organisation_id=organisation_id,
+            name=name,
+            url="",
+            secret="",
+            created_at=transaction.at,
+        )
+        if any(getattr(row, key) != value for key, value in values.items()):
+            row.__data__.update(values, failing_since=None, quiet_until=0.0)
+            row.save(force_insert=name not in rows)
+            _changed(transaction, row, "updated" if name in rows else "created", actor)
+
+
+def _changed(transaction: Transaction, row: Webhook, change: str, actor: str) -> None:
+    """One record, by the digest of its settings; subscriptions are read anew."""
+    transaction.bump(webhooks.COUNTER)
+    details = {"channelId": row.webhook_id, "name": row.name, "change": change}
+    if change != "deleted":
+        config = row.config or ""
+        details |= {"type": row.kind, "events": msgspec.json.decode(row.events)}
+        details |= {"digest": sha256(config.encode()).hexdigest()}
+    transaction.audit(row.organisation_id, "channel.changed", actor=actor, details=details)
 
 
 def _channels(organisation_id: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from api.bootstrap import prepare
 from api.database import audit_chain
 from api.database.transaction import Transaction
 from api.settings import SettingsError, load
+from api.store.notifications import channels
 from tests.harness.application import Service, settings_for
 
 AT = "2026-01-31T09:30:00Z"
@@ -62,10 +64,17 @@ def played(folder: Path, steps: Callable[[Service], Awaitable[None]], live: bool
                 body = {"url": f"https://hooks.example/{number}", "events": events, "enabled": number == 0}
                 hook = (await service.call("admin", "POST", "/v1/webhooks", body)).json()
             await service.call("admin", "DELETE", f"/v1/webhooks/{hook['webhookId']}")
+            chat = {"type": "slack", "secret": "hook", "events": ["agent.halted"]}
+            for wanted in ({"ops": chat, "gone": chat}, {"ops": chat | {"groupSeconds": 5}}):
+                await service.context.writer.write(partial(channels.sync, **_wanted(wanted)))
             await signed(service)
             await steps(service)
 
     asyncio.run(play())
+
+
+def _wanted(wanted: dict[str, Any]) -> dict[str, Any]:
+    return {"organisation_id": "default", "wanted": wanted, "actor": "admin@acme.example"}
 
 
 async def signed(service: Service) -> None:
@@ -129,6 +138,8 @@ def test_what_is_untouched_is_valid_and_what_is_newer_is_unsigned(tmp_path: Path
         ("UPDATE webhooks SET url = 'https://evil.example/x'", "`https://evil.example`"),
         ("UPDATE webhooks SET events = '[]'", "webhook"),
         ("UPDATE webhooks SET enabled = 0", "the log says `https://hooks.example`"),
+        ("UPDATE webhooks SET config = '{}' WHERE kind <> 'webhook'", "the channel `chn_"),
+        ("DELETE FROM webhooks WHERE kind <> 'webhook'", "the channel `chn_"),
         ("DELETE FROM webhooks", "is in the log, but gone from the database"),
         ("UPDATE approvals SET actor = 'boss@example.com'", "`boss@example.com`"),
         ("UPDATE approvals SET decision_reason = 'yes'", "the log says `rejected`"),

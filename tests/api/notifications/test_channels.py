@@ -210,7 +210,9 @@ def test_channels_tell_nothing_of_other_organisations(database_url: str) -> None
         async with bench(database_url, allow=[receiver.place], limits=QUICK) as b:
             secret = {"hook": receiver.url}
             await b.channels(secret, ops=chat())
-            await b.writer.write(lambda transaction: channels.sync(transaction, "other", {"ops": chat()}))
+            await b.writer.write(
+                lambda transaction: channels.sync(transaction, "other", {"ops": chat()}, "test")
+            )
             await b.ask("apr_1", organisation="other")
             await b.ask("apr_2")
             (record,) = await b.notices("ops", all_are("delivered"))
