@@ -76,7 +76,8 @@ async def get_approval(caller: Caller, values: Values, context: Context) -> Repl
             raise ApiError(
                 "conflict", f"{why}; do not act on it: an admin must run `governance audit verify`"
             )
-    if caller.kind == "user" and approval["status"] == "pending" and approval["seenAt"] is None:
+    unseen = approval["status"] == "pending" and approval["seenAt"] is None
+    if caller.kind == "user" and unseen and values.query["seen"]:
         await _see(caller, approval_id, context)
     name = ("described", approval_id)
     return Reply(await read(caller, _described, caller, approval_id, context.store, name=name))
@@ -200,7 +201,14 @@ ROUTES = (
         "approvals",
         reply="approval-detail",
         errors=("conflict",),
-        query=(WAIT,),
+        query=(
+            WAIT,
+            Query(
+                "seen",
+                {"type": "boolean", "default": True},
+                "`false`: a program reads it, and nobody looks.",
+            ),
+        ),
         description="A reviewer who reads a pending one has seen it (`seenAt`). With `wait`, answers as soon "
         "as it is not pending any more. An API key sees the approvals of its own runs and of the agent that "
         "it is bound to; an approved one reads `rejected`, with the halt as `decisionReason`, while a halt "

@@ -116,7 +116,7 @@ def test_what_is_decided_is_what_is_in_view(console: Console) -> None:
     page = console.reviewer(first)
     expect(pane(page)).to_contain_text("run-of-first")
     held: list[Route] = []
-    page.route(f"**/v1/approvals/{second}", lambda route: held.append(route))
+    page.route(f"**/v1/approvals/{second}*", lambda route: held.append(route))
     page.keyboard.press("j")  # the next is chosen, but its answer is still on its way
     page.get_by_role("button", name="Approve", exact=True).click(force=True)
     page.keyboard.press("a")
@@ -293,3 +293,16 @@ def test_a_halted_call_can_be_rejected_but_not_approved(console: Console) -> Non
     page.get_by_role("button", name="Reject", exact=True).click()
     expect(page.get_by_role("heading", name="All clear")).to_be_visible()
     assert console.approval(approval)["status"] == "rejected"
+
+
+def test_an_approval_that_reached_nobody_is_marked_until_somebody_opens_it(console: Console) -> None:
+    console.hold(agent="first")
+    console.hold(agent="second")
+    page = console.reviewer()
+    expect_agents(page, "first", "second")
+    expect(page.locator(".items li").nth(1)).to_contain_text("reached nobody")
+    page.locator(".items button").nth(1).click()
+    expect(pane(page)).to_contain_text("First seen")
+    page.reload()
+    expect_agents(page, "second", "first")
+    expect(page.locator(".items")).not_to_contain_text("reached nobody")

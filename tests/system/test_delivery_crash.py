@@ -90,6 +90,28 @@ def test_everything_owed_arrives_although_processes_are_killed(database_url: str
         assert sum(int(text.split()[0]) if text[0].isdigit() else 1 for text in said) >= len(told)
 
 
+@pytest.mark.slow
+def test_two_processes_tell_of_an_approval_once(database_url: str) -> None:
+    with Receiver() as receiver:
+
+        async def ask() -> None:
+            async with bench(database_url, start=False) as b:
+                chat = {"type": "slack", "secret": "chat", "events": ["approval.requested"]}
+                chats = {name: chat | {"groupSeconds": 0} for name in ("ops", "boss", "night")}
+                await b.channels({"chat": CHAT.format(receiver.place)}, **chats)
+                for number in range(30):
+                    await b.ask(f"apr_{number}")
+
+        run(ask())
+        for process in [started(database_url, receiver, -1), started(database_url, receiver, -1)]:
+            assert process.wait(60) == 0
+            assert process.stdout is not None
+            process.stdout.close()
+        said = [request.json["text"] for request in receiver.requests]
+        assert sum(int(text.split()[0]) if text[0].isdigit() else 1 for text in said) == 90
+        assert len(run(delivered_notices(database_url))) == 30
+
+
 async def delivered_notices(url: str) -> set[str]:
     """The approvals that the channel has told of; every notice has ended well."""
     async with bench(url, start=False) as b:

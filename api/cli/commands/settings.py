@@ -67,6 +67,15 @@ def _list(arguments: argparse.Namespace) -> int:
         }
         for name, setting in SETTINGS.items()
     ]
+    rows += [
+        {
+            "name": f"notifications.{name}",
+            "value": [channel["type"], *channel["events"]],
+            "from": "set",
+            "description": "A channel by which people are told.",
+        }
+        for name, channel in sorted(settings.values.get("notifications", {}).items())
+    ]
     if arguments.format == "text":
         rows = [row | {"value": _shown(row["value"])} for row in rows]
     show(rows, COLUMNS, arguments.format)
@@ -92,6 +101,8 @@ def _known(name: str) -> Parameter:
     from engine.conditions.settings import SETTINGS
     from schemas.suggestion import suggestion
 
+    if name == "notifications":
+        raise CommandError("channels are written in the file, `settings/<organisationId>.yaml`", USAGE)
     if name not in SETTINGS:
         near = suggestion(name, SETTINGS) or "; see `governance settings list`"
         raise CommandError(f"there is no setting `{name}`{near}", USAGE)

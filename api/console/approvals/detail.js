@@ -4,7 +4,7 @@
 import { el, when } from "../dom.js";
 import * as exact from "../exact.js";
 import { said } from "../text.js";
-import { STATUS, outcome } from "./words.js";
+import { STATUS, outcome, told } from "./words.js";
 
 const ACTIONS = { block: "blocks", require_approval: "asks for approval", warn: "warns", allow: "allows" };
 const LABELS = { goal: "Goal", reasoning: "Reasoning", conversationId: "Conversation" };
@@ -94,6 +94,8 @@ function facts(approval) {
       row("Asked", when(approval.requestedAt)),
       row(approval.status === "pending" ? "Expires" : "Would have expired",
         approval.expiresAt && (approval.status === "pending" || approval.status === "cancelled") && when(approval.expiresAt)),
+      row("First seen", approval.seenAt && [when(approval.seenAt), " by ", said(approval.seenBy)]),
+      row("Notices", approval.notified?.length && told(approval)),
       row("Approval", said(approval.approvalId))));
 }
 

@@ -3,7 +3,7 @@
 
 import { arrange, el, when } from "../dom.js";
 import { said } from "../text.js";
-import { STATUS } from "./words.js";
+import { STATUS, isUnreached } from "./words.js";
 
 /** `onchoose(approvalId)` when one is clicked or entered; `onmore()` when the rest is asked for. */
 export function makeList(onchoose, onmore) {
@@ -14,7 +14,7 @@ export function makeList(onchoose, onmore) {
   const node = el("div.list", {}, items, foot);
 
   function row(approval, focusedId, showStatus) {
-    const mark = `${approval.status}|${showStatus}|${approval.approvalId === focusedId}`;
+    const mark = `${approval.status}|${showStatus}|${approval.approvalId === focusedId}|${isUnreached(approval)}`;
     const known = kept.get(approval.approvalId);
     if (known?.mark === mark) return known;
     const button = el("button", { type: "button", onclick: () => onchoose(approval.approvalId) },
@@ -22,7 +22,8 @@ export function makeList(onchoose, onmore) {
       el("span.time", {}, when(approval.requestedAt)),
       el("span.agent", {}, said(approval.agentId)),
       showStatus ? el(`span.status.${approval.status}`, {}, STATUS[approval.status])
-        : approval.approvalId === focusedId && el("span.linked", {}, "from your link"),
+        : approval.approvalId === focusedId ? el("span.linked", {}, "from your link")
+          : isUnreached(approval) && el("span.linked", { title: "No channel has told anybody, and nobody has opened it." }, "reached nobody"),
       el("span.policy", {}, said(approval.policyName ?? "")));
     const made = { mark, button, li: el("li", {}, button) };
     if (known) {

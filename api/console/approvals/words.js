@@ -1,6 +1,6 @@
 // How the approvals room says things: statuses, and who ended an approval.
 
-import { when } from "../dom.js";
+import { el, when } from "../dom.js";
 import { said } from "../text.js";
 
 export const STATUS = {
@@ -10,6 +10,17 @@ export const STATUS = {
   expired: "Expired",
   cancelled: "Cancelled",
 };
+
+/** True: it waits, no channel has delivered a notice of it, and no reviewer has opened it. */
+export const isUnreached = (approval) => approval.status === "pending" && !approval.seenAt
+  && !(approval.notified ?? []).some((each) => each.state === "delivered");
+
+const STATE = { pending: "to be told", delivered: "told", failed: "could not be told", dropped: "need not be told" };
+
+/** "ops: told 2 minutes ago", as nodes, a line for each channel. */
+export function told(approval) {
+  return (approval.notified ?? []).map((each) => el("div", {}, `${each.channel}: ${STATE[each.state]} `, when(each.at)));
+}
 
 /** "Approved by rita@acme.example 2 minutes ago", as nodes. `me` is the e-mail of the one who reads it. */
 export function outcome(approval, me) {

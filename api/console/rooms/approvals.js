@@ -79,7 +79,7 @@ export function open(root, { service, user, notice, announce, keepFresh, setTitl
   /** The approval as `{approvalId, text, approval}`; `approval` null when there is none of this id. */
   async function find(approvalId) {
     try {
-      const { text, value } = await service.request("GET", `/v1/approvals/${encodeURIComponent(approvalId)}`, undefined, stop.signal);
+      const { text, value } = await service.request("GET", `/v1/approvals/${encodeURIComponent(approvalId)}?seen=${document.hasFocus()}`, undefined, stop.signal);
       return { approvalId, text, approval: value };
     } catch (error) {
       if (error.status === 404) return { approvalId, text: "", approval: null };

@@ -59,3 +59,41 @@ def test_lint_names_the_setting_that_a_policy_waits_for(shell: Shell) -> None:
     assert shell.run("settings", "set", "--dir", shell.folder, "companyDomains", "mine.com")[0] == 0
     assert "needs-setting" not in shell.run("lint", shell.folder)[1]
     assert shell.run("test", shell.folder)[0] == 0, "examples go by samples"
+
+
+CHANNELS = """apiVersion: governance/v1
+kind: OrganisationSettings
+organisationId: default
+settings:
+  notifications:
+    reviewers:                      # who are there all day
+      type: slack
+      secret: reviewers-chat
+      events: [approval.requested]
+"""
+
+
+def test_channels_are_shown_and_kept(shell: Shell) -> None:
+    path = shell.folder / FILE
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(CHANNELS)
+    assert shell.run("settings", "set", "paymentLimit", "7", "--dir", shell.folder)[0] == 0
+    assert "# who are there all day" in path.read_text()
+    output = json.loads(shell.run("settings", "list", "--dir", shell.folder, "--format", "json")[1])
+    (channel,) = [each for each in output if each["name"].startswith("notifications.")]
+    assert channel["name"] == "notifications.reviewers"
+    assert channel["value"] == ["slack", "approval.requested"]
+    assert "slack, approval.requested" in shell.run("settings", "list", "--dir", shell.folder)[1]
+    code, _, error = shell.run("settings", "set", "notifications", "x", "--dir", shell.folder)
+    assert code == 2 and "are written in the file" in error
+
+
+def test_lint_names_the_line_of_what_is_wrong_with_a_channel(shell: Shell) -> None:
+    path = shell.folder / FILE
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(CHANNELS.replace("approval.requested", "approval.request").replace("secret:", "secrets:"))
+    code, output, error = shell.run("lint", shell.folder)
+    assert code != 0
+    said = output + error
+    assert "settings/default.yaml:8:7" in said and "did you mean `secret`?" in said
+    assert "settings/default.yaml:9:16" in said and "did you mean `approval.requested`?" in said
