@@ -17,7 +17,7 @@ from api.database.transaction import Transaction
 from api.database.writer import Writer
 from api.store.notifications import channels
 from engine.documents.yaml import read
-from engine.repository.archive import DocumentVersion, FileChange, FileRecord, VersionRecord
+from engine.repository.archive import DocumentVersion, FileChange, FileRecord, Source, VersionRecord
 from engine.worktree.paths import Kind
 
 T = TypeVar("T")
@@ -46,6 +46,10 @@ class SqlRecords:
         self._transaction = transaction
 
     # ---- reading ---------------------------------------------------------------------------------------
+
+    @property
+    def shared(self) -> bool:
+        return not self._store.is_sqlite  # whose processes all have the one folder beside it
 
     def head(self) -> tuple[int, str]:
         rows = self._store.rows("SELECT revision, at FROM policy_changes ORDER BY revision DESC LIMIT 1")
@@ -85,6 +89,11 @@ class SqlRecords:
             "SELECT revision, digest FROM policy_changes WHERE path = ? ORDER BY revision", (path,)
         )
         return [(int(revision), digest) for revision, digest in rows]
+
+    def source(self, path: str) -> Source | None:
+        newest = "SELECT source FROM policy_changes WHERE path = ? ORDER BY revision DESC LIMIT 1"
+        rows = self._store.rows(newest, (path,))
+        return rows[0][0] if rows else None
 
     def preset_history(self, preset_id: str) -> list[tuple[int, str]]:
         rows = self._store.rows(

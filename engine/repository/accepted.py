@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from engine.repository.archive import FileChange
+from engine.worktree.disk import shown
+from engine.worktree.markers import FOLDER
 from engine.worktree.paths import Kind
 
 log = logging.getLogger("governance.policies")
@@ -42,6 +44,21 @@ def tell(changes: Sequence[FileChange], revision: int) -> None:
             "revision %s: the files of policies that were enforced are gone, and with them the policies: %s",
             revision,
             ", ".join(ended[:MOST_ENDED]) + more,
+        )
+
+
+def tell_overwritten(paths: Sequence[str], revision: int) -> None:
+    """A warning for files that were brought up to what is in force, although somebody may have meant them."""
+    if paths:
+        more = f" and {len(paths) - MOST_NAMES} more" if len(paths) > MOST_NAMES else ""
+        log.warning(
+            "nothing is known of the past of this policies folder (it came without `%s`), so what revision "
+            "%s says took the place of files that are older, missing or deleted by it: %s%s; if you mean "
+            "what you had put there, put it there again now",
+            FOLDER,
+            revision,
+            ", ".join(f"`{shown(path)}`" for path in paths[:MOST_NAMES]),
+            more,
         )
 
 

@@ -100,6 +100,10 @@ class DocumentVersion:
 class Records(Protocol):
     """The archive from inside a transaction, or from inside a consistent view (then without `record`)."""
 
+    @property
+    def shared(self) -> bool:
+        """Whether there may be other folders that follow this history."""
+
     def head(self) -> tuple[int, str]:
         """The newest revision and when it was recorded; `(0, "")` before the first."""
 
@@ -121,6 +125,9 @@ class Records(Protocol):
 
     def history(self, path: str) -> list[tuple[int, str | None]]:
         """Every (revision, digest) of a path, oldest first; None: removed at that revision."""
+
+    def source(self, path: str) -> Source | None:
+        """Which writer changed or removed this path last; None: neither."""
 
     def preset_history(self, preset_id: str) -> list[tuple[int, str]]:
         """Every (revision, digest) that a preset had, oldest first, wherever its file was; no removals."""

@@ -53,6 +53,7 @@ class Current:
                 self.problems = tuple(plan.problems)
             self._mark()
         accepted.tell(plan.changes, plan.head.revision)
+        accepted.tell_overwritten(plan.overwritten, plan.head.revision)
 
     def follow(self, head: Snapshot) -> Snapshot:
         """Take over what other processes and nodes have committed."""

@@ -50,6 +50,8 @@ class Plan:
     """Paths whose file is what is in force once this is done, and its digest."""
     changes: list[FileChange] = field(default_factory=list)
     undo: list[Undo] = field(default_factory=list)
+    overwritten: list[str] = field(default_factory=list)
+    """Paths whose file got what is in force although nothing is known of the folder's past."""
     overtaken: bool = False
     """Others have committed as well meanwhile."""
 
@@ -151,12 +153,13 @@ class Planner:
                 return "stale"
             if now == base:
                 return "edit"
-        elif (
-            state.digest is not None
-            and state.digest not in past
-            and (current is None or current.source == "file")
+        elif state.digest is not None and (
+            not records.shared and records.source(path) == "file"
+            if state.digest in past
+            else current is None or current.source == "file"
         ):
-            # Nothing is known of the past of this folder: what files said, files may say anew.
+            # Nothing is known of the past of this folder: what files said, files may say anew, also what they
+            # said before, as when a deployment is put back - unless the folder of another node is the newer.
             return "edit"
         if state.digest is None or state.digest in past:
             return "stale"

@@ -212,6 +212,8 @@ class Sync:
                 plan.problems.append(Problem(str(error), "", "not_written", shown(path)))
             else:
                 plan.level[path] = None if record is None else record.digest
+                if not self._baseline.known:
+                    plan.overwritten.append(path)
 
     # ---- the API's side --------------------------------------------------------------------------------
 

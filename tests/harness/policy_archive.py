@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from engine.repository.archive import DocumentVersion, FileChange, FileRecord, VersionRecord
+from engine.repository.archive import DocumentVersion, FileChange, FileRecord, Source, VersionRecord
 from engine.worktree.paths import Kind
 
 T = TypeVar("T")
@@ -25,16 +25,22 @@ class State:
     versions: dict[tuple[str, str], list[VersionRecord]] = field(default_factory=dict)
     blobs: dict[str, bytes] = field(default_factory=dict)
     authors: dict[tuple[int, str], str] = field(default_factory=dict)
+    sources: dict[str, Source] = field(default_factory=dict)
+    shared: bool = True
 
     def copy(self) -> State:
         versions = {key: list(each) for key, each in self.versions.items()}
-        rest = (dict(self.blobs), dict(self.authors))
-        return State(list(self.revisions), dict(self.files), list(self.log), versions, *rest)
+        rest = (dict(self.blobs), dict(self.authors), dict(self.sources))
+        return State(list(self.revisions), dict(self.files), list(self.log), versions, *rest, self.shared)
 
 
 class MemoryRecords:
     def __init__(self, state: State) -> None:
         self.state = state
+
+    @property
+    def shared(self) -> bool:
+        return self.state.shared
 
     def head(self) -> tuple[int, str]:
         return len(self.state.revisions), self.state.revisions[-1] if self.state.revisions else ""
@@ -60,6 +66,9 @@ class MemoryRecords:
     def history(self, path: str) -> list[tuple[int, str | None]]:
         path.encode()  # a database keeps texts only
         return [(at, record and record.digest) for at, each, record in self.state.log if each == path]
+
+    def source(self, path: str) -> Source | None:
+        return self.state.sources.get(path)
 
     def preset_history(self, preset_id: str) -> list[tuple[int, str]]:
         return [
@@ -112,6 +121,7 @@ class MemoryRecords:
     def _record(self, revision: int, at: str, change: FileChange) -> None:
         self.state.log.append((revision, change.path, change.after))
         self.state.authors[revision, change.path] = change.author
+        self.state.sources[change.path] = change.source
         subject = change.subject
         versions = self.state.versions.setdefault((subject.organisation_id, subject.document_id), [])
         if change.after is None:

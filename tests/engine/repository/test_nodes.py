@@ -132,3 +132,42 @@ def test_a_database_that_was_replaced_is_not_mistaken_for_the_old_one(folder: Fo
     folder.archive = MemoryArchive()
     fresh = folder.started()
     assert fresh.snapshot.revision == 1 and fresh.snapshot.of("default")["a"].policy.name == "New"
+
+
+def test_a_deployment_without_memory_that_is_put_back_is_an_edit(folder: Folder) -> None:
+    """Its folder comes with it, each time anew; what it says now is what it said two deployments ago."""
+    folder.archive.state.shared = False
+    folder.write("policies/a.yaml", document("a"))
+    folder.write("policies/b.yaml", document("b"))
+    folder.started()
+    before = {name: folder.read(name) for name in ("policies/a.yaml", "policies/b.yaml")}
+    folder.write("policies/a.yaml", document("a", name="Weaker"))
+    (folder.root / "policies/b.yaml").unlink()
+    folder.started()
+    shutil.rmtree(folder.root / ".governance")
+    for name, text in before.items():
+        folder.write(name, text)
+    policies = folder.started().snapshot.of("default")
+    assert policies["a"].policy.name != "Weaker" and "b" in policies
+    assert {name: folder.read(name) for name in before} == before
+
+
+def test_what_the_api_changed_outlives_a_deployment_without_memory_and_is_told(
+    folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder.archive.state.shared = False
+    folder.write("policies/a.yaml", document("a"))
+    folder.write("policies/b.yaml", document("b"))
+    one = folder.started()
+    before = {name: folder.read(name) for name in ("policies/a.yaml", "policies/b.yaml")}
+    one.update("default", "a", {"name": "One"}, author=ADMIN)
+    one.delete("default", "b", author=ADMIN)
+    shutil.rmtree(folder.root / ".governance")
+    for name, text in before.items():
+        folder.write(name, text)
+    caplog.clear()
+    policies = folder.started().snapshot.of("default")
+    assert policies["a"].policy.name == "One" and "b" not in policies
+    (told,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert "what revision 3 says took the place of files" in told
+    assert ": `policies/a.yaml`, `policies/b.yaml`; if you mean" in told
