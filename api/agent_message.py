@@ -103,6 +103,11 @@ def refused_message(
     )
 
 
+def resolved_reason(status: str, who: str, reason: str | None) -> str:
+    """The reason of a call that a person has resolved (`approved`, `rejected`), with their own."""
+    return f"{status} by {who}" + (f": {reason}" if reason else "")
+
+
 def approved_message(tool_name: str) -> str:
     """What an agent reads that has waited for the approval of its call."""
     return _APPROVED.format(tool=_quoted(tool_name, MOST_OF_A_NAME))

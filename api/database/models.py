@@ -31,6 +31,8 @@ from api.database.tables import policies as policies
 from api.database.tables.deliveries import Delivery as Delivery
 from api.database.tables.deliveries import NotificationSecret as NotificationSecret
 from api.database.tables.deliveries import Webhook as Webhook
+from api.database.tables.tools import ToolDefinition as ToolDefinition
+from api.database.tables.tools import ToolProposal as ToolProposal
 
 LANE_BITS = 44
 """Of a number of a run, an event or a call: those below say which one of its lane, those above which lane."""

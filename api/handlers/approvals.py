@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from api.agent_message import approved_message, refused_message
+from api.agent_message import approved_message, refused_message, resolved_reason
 from api.audit import stored_decision
 from api.caller import Caller
 from api.context import Context
@@ -121,7 +121,7 @@ def _message(approval: dict[str, Any]) -> str:
             asked = approval["reason"]
             return refused_message(tool, "awaiting_approval", asked, approval_id=approval["approvalId"])
         case "rejected" if "halted" not in approval:
-            reason = approvals.resolved_text("rejected", approval["resolvedBy"], reason)
+            reason = resolved_reason("rejected", approval["resolvedBy"], reason)
     return refused_message(tool, "blocked", reason)
 
 

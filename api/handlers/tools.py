@@ -108,6 +108,11 @@ def _reply(stored: StoredTools, status: int = 200) -> Reply:
     return Reply(_shape(stored.tool_set, stored.file), status, headers)
 
 
+def shape_of(stored: StoredTools) -> dict[str, Any]:
+    """A set as it is answered."""
+    return _shape(stored.tool_set, stored.file)
+
+
 def _shape(tool_set: ToolSet, file: FileRecord) -> dict[str, Any]:
     return tool_set_as_json(tool_set) | {
         "organisationId": tool_set.organisation_id,

@@ -23,6 +23,7 @@ from api.handlers import (
     settings,
     simulation,
     stream,
+    tool_proposals,
     tools,
     users,
     webhooks,
@@ -48,6 +49,7 @@ _RESOURCES = (
     *simulation.ROUTES,
     *presets.ROUTES,
     *tools.ROUTES,
+    *tool_proposals.ROUTES,
     *webhooks.ROUTES,
     *notifications.ROUTES,
 )

@@ -21,6 +21,7 @@ import msgspec
 from peewee import JOIN, SQL
 
 from api import metrics
+from api.agent_message import resolved_reason
 from api.caller import Caller
 from api.database.id_index import IdIndex
 from api.database.models import Approval, CallTable, Event, Organisation, Run
@@ -219,11 +220,6 @@ def anything_due(at: str) -> bool:
     )
 
 
-def resolved_text(status: str, who: str, reason: str | None) -> str:
-    """What a person has made of it, as the reason of its call."""
-    return f"{status} by {who}" + (f": {reason}" if reason else "")
-
-
 # Changing -----------------------------------------------------------------------------------------
 
 
@@ -263,7 +259,7 @@ def resolve(
         if halt is not None:
             return Resolution("halted", _approval(row), halt)
     who = resolved_by or caller.actor
-    text = resolved_text(status, who, reason)
+    text = resolved_reason(status, who, reason)
     won = _finish(
         transaction,
         row,

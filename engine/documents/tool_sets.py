@@ -54,12 +54,12 @@ def tool_set_as_json(tool_set: ToolSet) -> dict[str, Json]:
         "version": tool_set.version or None,
         "name": tool_set.name,
         "description": tool_set.description,
-        "tools": [_as_json(tool) for tool in tool_set.tools],
+        "tools": [tool_as_json(tool) for tool in tool_set.tools],
     }
     return {key: value for key, value in shape.items() if value is not None}
 
 
-def _as_json(tool: ToolDeclaration) -> dict[str, Json]:
+def tool_as_json(tool: ToolDeclaration) -> dict[str, Json]:
     targets = {"where": list(tool.where), "which": list(tool.which)}
     named = {key: value for key, value in targets.items() if value}
     output = {OTHERS: tool.output, **tool.output_fields} if tool.output_fields else tool.output

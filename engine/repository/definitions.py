@@ -116,7 +116,7 @@ def create_tools(
     refuse_surrogates(dict(members))
 
     def operation(plan: Plan) -> StoredTools:
-        path, file = _tools_file(repository, plan, organisation_id, tool_set_id)
+        path, file = tools_file(repository, plan, organisation_id, tool_set_id)
         if file is not None:
             raise ToolSetExists(
                 f"there is a set of tools `{tool_set_id}` already; choose another `toolSetId`"
@@ -143,7 +143,7 @@ def change_tools(
     refuse_surrogates(dict(changes))
 
     def operation(plan: Plan) -> StoredTools:
-        path, _ = _tools_file(repository, plan, organisation_id, tool_set_id)
+        path, _ = tools_file(repository, plan, organisation_id, tool_set_id)
         current = stored_tools(plan.head, organisation_id, tool_set_id)
         _match(if_match, current.file, f"`{tool_set_id}`")
         sent = {key: value for key, value in changes.items() if value is not None}
@@ -170,7 +170,7 @@ def delete_tools(
     DocumentError where examples of policies do not hold without it."""
 
     def operation(plan: Plan) -> None:
-        path, file = _tools_file(repository, plan, organisation_id, tool_set_id)
+        path, file = tools_file(repository, plan, organisation_id, tool_set_id)
         stored_tools(plan.head, organisation_id, tool_set_id)
         _match(if_match, file, f"`{tool_set_id}`")
         repository.sync.remove(plan, path)
@@ -178,7 +178,7 @@ def delete_tools(
     return repository.write(author, operation)
 
 
-def _tools_file(
+def tools_file(
     repository: Repository, plan: Plan, organisation_id: str, tool_set_id: str
 ) -> tuple[str, FileRecord | None]:
     """The file of a set of tools, after the edit on disk was loaded."""

@@ -59,6 +59,8 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
         "tool_use_id": "call-1",
     },
     "login": {"email": "nobody@acme.example", "password": "not the password"},
+    "tool-proposal-admit": {"digest": "0" * 64},
+    "tool-proposal-create": {"server": "files", "tools": [{"name": "read", "definition": "0" * 64}]},
     "tool-set-create": {
         "toolSetId": "ours",
         "name": "Ours",

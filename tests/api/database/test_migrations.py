@@ -117,6 +117,17 @@ def test_runs_of_before_have_no_labels(store: Database) -> None:
     store.migrate()
 
 
+def test_proposed_tools_of_before_are_none(store: Database) -> None:
+    with store.transaction():
+        store.rows_changed("DROP TABLE tool_proposals")
+        store.rows_changed("DROP TABLE tool_definitions")
+        store.rows_changed("DELETE FROM schema_migration WHERE name >= ?", ("0013",))
+    store.migrate()
+    assert store.rows("SELECT proposal_id FROM tool_proposals") == []
+    assert store.rows("SELECT definition FROM tool_definitions") == []
+    store.migrate()
+
+
 def test_a_process_of_before_cannot_write(store: Database) -> None:
     with pytest.raises((DatabaseUnavailable, peewee.ProgrammingError)), store.transaction():
         store.insert_many("events", ("event_no", "event_hash"), [(1, 1)])

@@ -1,0 +1,209 @@
+"""Proposed tools: agents tell what the tools of a server are, an admin admits or dismisses it.
+
+A proposal decides nothing. It answers, tool by tool, whether its definition is the one that was admitted, so
+that whoever stands before the server can hold what has changed. Admitting writes a tool set, as an admin's
+edit, and then the definitions; should the second fail, it is done again by admitting again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from api.caller import Caller
+from api.context import Context
+from api.handlers.tools import shape_of
+from api.http import bodies
+from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
+from api.http.problems import invalid, not_found
+from api.http.route import ADMIN, AGENT, PAGE_HEADERS, Query, Route, page_query
+from api.store.tools import proposals
+from api.store.tools.admitted import SHOWN, Proposed
+from engine.derived.tools import Tools, of_tool
+from engine.documents.tool_proposals import ServerTool
+from engine.repository.admission import admit_tools
+
+_Cursor: Any = tuple[
+    Annotated[str, Meta(pattern=r"^[0-9][0-9TZ:.-]{9,39}\Z")],
+    Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,100}\Z")],
+]
+HINTS = ("title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+"""Of MCP's annotations, those that are kept."""
+
+
+async def propose_tools(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /v1/tool-proposals"""
+    server, tools = values.body["server"], [_kept(tool) for tool in values.body["tools"]]
+    _refuse_twice(tool["name"] for tool in tools)
+    proposal_id = await context.writer.write(
+        lambda transaction: proposals.propose(transaction, caller, server, tools)
+    )
+    return await _reply(caller, proposal_id, context)
+
+
+async def list_tool_proposals(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /v1/tool-proposals"""
+    items, total, position = await context.reads.read(
+        caller,
+        proposals.list_proposals,
+        caller,
+        values.query.get("server"),
+        values.query.get("status"),
+        values.query["limit"],
+        decode_cursor(values.query.get("cursor"), _Cursor),
+    )
+    return page(items, total, encode_cursor(position) if position else None, values)
+
+
+async def get_tool_proposal(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /v1/tool-proposals/:id"""
+    return await _reply(caller, values.path["id"], context)
+
+
+async def admit_tool_proposal(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /v1/tool-proposals/:id/admit"""
+    proposal_id, body = values.path["id"], values.body
+    found = await context.store.read(proposals.read_proposal, caller, proposal_id, body["digest"])
+    if found is None:
+        raise not_found("proposal", proposal_id)
+    server, tools = found
+    chosen = body.get("declare", {})
+    names = body.get("tools", [tool["name"] for tool in tools])
+    _refuse_unknown("/tools", names, tools)
+    _refuse_unknown("/declare", chosen, tools)
+    told = [ServerTool(tool["name"], _destroys(tool)) for tool in tools if tool["name"] in names]
+    stored = await context.write_policies(
+        lambda policies: admit_tools(
+            policies, caller.organisation_id, server, told, chosen, author=caller.actor
+        )
+    )
+    admitted = await context.writer.write(
+        lambda transaction: proposals.admit_proposal(transaction, caller, proposal_id, body["digest"], names)
+    )
+    if not admitted:
+        raise not_found("proposal", proposal_id)
+    reply = await _reply(caller, proposal_id, context)
+    if stored is not None:
+        reply.body["toolSet"] = shape_of(stored)
+    return reply
+
+
+async def dismiss_tool_proposal(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /v1/tool-proposals/:id/dismiss"""
+    proposal_id = values.path["id"]
+    if not await context.writer.write(
+        lambda transaction: proposals.dismiss_proposal(transaction, caller, proposal_id)
+    ):
+        raise not_found("proposal", proposal_id)
+    return await _reply(caller, proposal_id, context)
+
+
+async def _reply(caller: Caller, proposal_id: str, context: Context) -> Reply:
+    """The proposal, each tool with what is declared of it now."""
+    found = await context.reads.read(caller, proposals.find_proposal, caller, proposal_id)
+    if found is None:
+        raise not_found("proposal", proposal_id)
+    snapshot = await context.newest()
+    tools = Tools(snapshot.tools_of(caller.organisation_id))
+    for tool in found["tools"]:
+        said = {"toolName": tool["name"], "toolAnnotations": tool.get("annotations")}
+        tool |= {"kind": of_tool(tools, said, "kind"), "effect": of_tool(tools, said, "effect")}
+    return Reply(found)
+
+
+def _kept(tool: dict[str, Any]) -> Proposed:
+    kept: Proposed = {name: tool[name] for name in ("name", "definition", *SHOWN) if name in tool}
+    if "annotations" in kept:
+        kept["annotations"] = {
+            name: kept["annotations"][name] for name in HINTS if name in kept["annotations"]
+        }
+    return kept
+
+
+def _destroys(tool: Proposed) -> bool:
+    return tool.get("annotations", {}).get("destructiveHint") is True
+
+
+def _refuse_twice(names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for number, name in enumerate(names):
+        if name in seen:
+            raise invalid(f"/tools/{number}/name", f"`{name[:60]}` stands here twice; a server has it once")
+        seen.add(name)
+
+
+def _refuse_unknown(pointer: str, names: Iterable[str], tools: list[Proposed]) -> None:
+    known = {tool["name"] for tool in tools}
+    for number, name in enumerate(names):
+        if name not in known:
+            place = number if pointer == "/tools" else bodies.escape(name[:60])
+            raise invalid(f"{pointer}/{place}", f"the proposal has no tool `{name[:60]}`")
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/tool-proposals",
+        AGENT,
+        propose_tools,
+        "Tell what the tools of a server are",
+        "tools",
+        body="tool-proposal-create",
+        reply="tool-proposal",
+        errors=("conflict",),
+        description="Decides nothing: an admin admits or dismisses it. A key has one proposal for each"
+        " server; telling the same again changes nothing. `state` says of each tool whether its definition"
+        " is the one that was admitted.",
+    ),
+    Route(
+        "GET",
+        "/v1/tool-proposals",
+        ADMIN | AGENT,
+        list_tool_proposals,
+        "List proposed tools, newest first",
+        "tools",
+        reply="tool-proposal-summary",
+        reply_is_array=True,
+        query=(
+            Query("server", {"type": "string", "minLength": 1, "maxLength": 150}, "Only of this server."),
+            Query("status", {"type": "string", "enum": list(proposals.STATUSES)}, "Only those."),
+            *page_query(100, 1_000),
+        ),
+        headers=PAGE_HEADERS,
+        description="An API key sees those that it made.",
+    ),
+    Route(
+        "GET",
+        "/v1/tool-proposals/:id",
+        ADMIN | AGENT,
+        get_tool_proposal,
+        "Read proposed tools, and how they differ from what was admitted",
+        "tools",
+        reply="tool-proposal",
+    ),
+    Route(
+        "POST",
+        "/v1/tool-proposals/:id/admit",
+        ADMIN,
+        admit_tool_proposal,
+        "Admit proposed tools",
+        "tools",
+        body="tool-proposal-admit",
+        reply="tool-proposal-admitted",
+        errors=("precondition_failed", "policy_file_invalid", "conflict"),
+        description="Declares, in one revision, those that nobody has declared: with the effect `delete`"
+        " where the server says that they destroy, else `write`; or as `declare` says. What is declared"
+        " already stays. `digest` is that of the proposal as it was read: another one is a 412.",
+    ),
+    Route(
+        "POST",
+        "/v1/tool-proposals/:id/dismiss",
+        ADMIN,
+        dismiss_tool_proposal,
+        "Dismiss proposed tools, until they change",
+        "tools",
+        reply="tool-proposal",
+    ),
+)
