@@ -15,8 +15,7 @@ from governance_client import AsyncGovernance
 
 from tests.api.client.adapters.driver import DONE, MODEL, TASK, Driver, Outcome, OutOfOrder, Script, Tools
 from tests.api.client.adapters.drivers import DRIVERS
-from tests.api.client.adapters.place import GARBAGE, POLICIES, Answering, Door, Place
-from tests.harness.running_service import Served
+from tests.api.client.adapters.place import GARBAGE, Answering, Door, Place
 
 LOOK: Script = [[("look", {"at": "the invoices"})]]
 WIRE: Script = [[("wire", {"to": "mallory"})]]
@@ -24,12 +23,6 @@ PAY: Script = [[("pay", {"to": "bob", "amount": 7})]]
 RENT: Script = [[("rent", {"to": "bob", "amount": 7})]]
 PAID = ("pay", {"to": "bob", "amount": 7})
 SEEN = ("look", {"at": "the invoices"})
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with Served(tmp_path_factory.mktemp("adapters"), POLICIES) as served:
-        yield served
 
 
 @pytest.fixture(params=DRIVERS, ids=lambda driver: driver.name)
@@ -43,16 +36,6 @@ def pausing(request: pytest.FixtureRequest) -> Driver:
     """An SDK that can interrupt a run."""
     found: Driver = request.param
     return found
-
-
-@pytest.fixture
-def tools() -> Tools:
-    return Tools()
-
-
-@pytest.fixture
-def place(service: Served) -> Place:
-    return Place(service)
 
 
 async def closing(governance: AsyncGovernance, outcome: Awaitable[Outcome]) -> Outcome:
