@@ -11,6 +11,7 @@ tool - its annotations - goes along; the service takes it as a hint that can onl
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from mcp import ClientSession
@@ -37,8 +38,8 @@ class _Calls:
         self._call_tool, self._list_tools = session.call_tool, session.list_tools
         self._given, self._prefix = run, prefix
         self._annotations: dict[str, dict[str, Any]] = {}
-        self._begun: dict[str, tuple[RunCore, ToolDecision, str, Any]] = {}
-        """Calls that the server has answered with a question, by the state that it wants to see again."""
+        self._begun: dict[str, tuple[RunCore, ToolDecision]] = {}
+        """Calls that the server has answered with a question: the call with the answer goes on with them."""
 
     async def list_tools(self, *given: Any, **named: Any) -> Any:
         result = await self._list_tools(*given, **named)
@@ -51,7 +52,9 @@ class _Calls:
     async def call_tool(
         self, name: str, arguments: dict[str, Any] | None = None, *given: Any, **named: Any
     ) -> Any:
-        run, decision = await self._decision(name, arguments, named.get("request_state"))
+        state, answers = named.get("request_state"), named.get("input_responses")
+        begun = None if state is answers is None else self._begun.pop(_round(name, arguments, state), None)
+        run, decision = begun or await self._decision(name, arguments)
         if not decision.allowed:
             return CallToolResult(
                 content=[TextContent(type="text", text=decision.agent_message)], is_error=True
@@ -62,21 +65,14 @@ class _Calls:
             run.failed(decision, error)
             raise
         if isinstance(result, InputRequiredResult):
-            if result.request_state is not None:
-                self._begun[result.request_state] = (run, decision, name, arguments)
+            self._begun[_round(name, arguments, result.request_state)] = (run, decision)
         elif isinstance(result, CallToolResult) and result.is_error:
             run.failed(decision, _text(result))
         else:
             run.completed(decision, _output(result))
         return result
 
-    async def _decision(
-        self, name: str, arguments: dict[str, Any] | None, state: str | None
-    ) -> tuple[RunCore, ToolDecision]:
-        """On a call, or on the one that it goes on with."""
-        begun = None if state is None else self._begun.pop(state, None)
-        if begun is not None and begun[2:] == (name, arguments):
-            return begun[:2]
+    async def _decision(self, name: str, arguments: dict[str, Any] | None) -> tuple[RunCore, ToolDecision]:
         run = self._given or current_run()
         if run is None:
             raise NoCurrentRun
@@ -85,6 +81,11 @@ class _Calls:
             details["annotations"] = self._annotations[name]
         asking = run.asking(self._prefix + name, arguments or {}, details)
         return run, await run.driver.run_async(asking)
+
+
+def _round(name: str, arguments: dict[str, Any] | None, state: str | None) -> str:
+    """What a call and the state that its server wants to see again are known by."""
+    return json.dumps([name, arguments, state], sort_keys=True, default=repr)
 
 
 def _text(result: CallToolResult) -> str:

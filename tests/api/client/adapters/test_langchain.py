@@ -1,0 +1,150 @@
+"""What LangChain has besides plain agents: agents in tools, graphs of one's own, other middleware."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from governance_client import AsyncGovernance, NoCurrentRun
+from governance_client.adapters.langchain import GovernanceMiddleware
+from langchain.agents import create_agent
+from langchain.agents.middleware import ToolRetryMiddleware
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Command
+
+from tests.api.client.adapters.driver import DONE, MODEL, TASK, Script, Tools
+from tests.api.client.adapters.langchain_driver import CONFIG, INPUT, ScriptedChatModel
+from tests.api.client.adapters.place import Place
+
+WIRE: Script = [[("wire", {"to": "mallory"})]]
+PAY: Script = [[("pay", {"to": "bob", "amount": 7})]]
+
+
+def within(place: Place, job: Callable[[AsyncGovernance], Awaitable[Any]]) -> Any:
+    async def whole() -> Any:
+        async with place.governance() as governance:
+            return await job(governance)
+
+    return asyncio.run(whole())
+
+
+def test_an_agent_in_a_tool_has_a_run_of_its_own_below_the_other(place: Place, tools: Tools) -> None:
+    async def job(governance: AsyncGovernance) -> Any:
+        middleware = GovernanceMiddleware(governance)
+        clerk = create_agent(ScriptedChatModel(script=WIRE), tools.functions, middleware=[middleware])
+
+        async def delegate(what: str) -> str:
+            """Have the clerk do something."""
+            result = await clerk.ainvoke({"messages": [HumanMessage(what)]})
+            return str(result["messages"][-1].content)
+
+        model = ScriptedChatModel(script=[[("delegate", {"what": "wire it"})]])
+        return await create_agent(model, [delegate], middleware=[middleware]).ainvoke(INPUT)
+
+    assert within(place, job)["messages"][-1].content == DONE
+    below, above = sorted(place.runs(), key=lambda run: run["task"] == TASK)
+    assert (above["task"], above["parentRunId"], above["status"]) == (TASK, None, "completed")
+    assert (below["task"], below["parentRunId"], below["status"]) == ("wire it", above["runId"], "completed")
+    assert below["model"] == MODEL and tools.ran == []
+
+
+def test_a_run_that_an_exception_ends_ends_the_one_above_it(place: Place, tools: Tools) -> None:
+    async def job(governance: AsyncGovernance) -> Any:
+        middleware = GovernanceMiddleware(governance)
+        stumbling = ScriptedChatModel(script=[[("stumble", {"at": "the stairs"})]])
+        clerk = create_agent(stumbling, tools.functions, middleware=[middleware])
+
+        def delegate(what: str) -> str:
+            """Have the clerk do something."""
+            return str(clerk.invoke({"messages": [HumanMessage(what)]}))
+
+        model = ScriptedChatModel(script=[[("delegate", {"what": "stumble"})]])
+        agent = create_agent(model, [delegate], middleware=[middleware])
+        return await agent.with_config(callbacks=[middleware.callback]).ainvoke(INPUT)
+
+    with pytest.raises(ValueError, match="stumbled"):
+        within(place, job)
+    assert [run["status"] for run in place.runs()] == ["failed", "failed"]
+
+
+def test_a_tool_node_of_ones_own_graph_is_governed_within_a_run(place: Place, tools: Tools) -> None:
+    def graph(governance: AsyncGovernance) -> Any:
+        middleware = GovernanceMiddleware(governance)
+        node = ToolNode(
+            tools.functions,
+            wrap_tool_call=middleware.wrap_tool_call,
+            awrap_tool_call=middleware.awrap_tool_call,
+        )
+        built = StateGraph(MessagesState)
+        built.add_node("tools", node)
+        built.add_edge(START, "tools")
+        built.add_edge("tools", END)
+        return built.compile()
+
+    asked = {"name": "wire", "args": {"to": "mallory"}, "id": "call-1"}
+    given = {"messages": [AIMessage("", tool_calls=[asked])]}
+
+    async def job(governance: AsyncGovernance) -> Any:
+        async with governance.run(task=TASK):
+            return await graph(governance).ainvoke(given)
+
+    assert "No wires" in within(place, job)["messages"][-1].content
+    assert place.run()["task"] == TASK and tools.ran == []
+    with pytest.raises(NoCurrentRun):
+        within(place, lambda governance: graph(governance).ainvoke(given))
+
+
+def test_a_yes_of_langgraph_is_none_of_the_service(place: Place, tools: Tools) -> None:
+    async def job(governance: AsyncGovernance) -> Any:
+        middleware = GovernanceMiddleware(governance, approvals="interrupt")
+        agent = create_agent(
+            ScriptedChatModel(script=PAY),
+            tools.functions,
+            middleware=[middleware],
+            checkpointer=InMemorySaver(),
+        )
+        await agent.ainvoke(INPUT, CONFIG)
+        again = await agent.ainvoke(Command(resume={"type": "approve"}), CONFIG)
+        assert tools.ran == [] and again["__interrupt__"][0].value["name"] == "pay"
+        going = middleware.aoutcomes(again["__interrupt__"])
+        outcomes, _ = await asyncio.gather(going, place.person("approve"))
+        return await agent.ainvoke(outcomes, CONFIG)
+
+    assert within(place, job)["messages"][-1].content == DONE
+    assert tools.ran == [("pay", {"to": "bob", "amount": 7})]
+
+
+def test_a_tool_that_is_tried_again_is_one_call_that_has_failed(place: Place, tools: Tools) -> None:
+    async def job(governance: AsyncGovernance) -> Any:
+        middleware = [
+            ToolRetryMiddleware(max_retries=1, initial_delay=0, jitter=False),
+            GovernanceMiddleware(governance),
+        ]
+        model = ScriptedChatModel(script=[[("stumble", {"at": "the stairs"})]])
+        return await create_agent(model, tools.functions, middleware=middleware).ainvoke(INPUT)
+
+    assert within(place, job)["messages"][-1].content == DONE
+    run = place.run()
+    assert run["status"] == "completed"
+    assert [call["completion"] for call in run["toolCalls"]] == ["failed"]
+
+
+def test_what_runs_on_the_side_of_the_provider_is_refused_unless_it_is_named(
+    place: Place, tools: Tools
+) -> None:
+    def job(*ungoverned: str) -> Any:
+        def ask(governance: AsyncGovernance) -> Any:
+            middleware = GovernanceMiddleware(governance, ungoverned=ungoverned)
+            model = ScriptedChatModel(script=[])
+            return create_agent(model, [{"type": "web_search"}], middleware=[middleware]).ainvoke(INPUT)
+
+        return ask
+
+    with pytest.raises(ValueError, match=r"nobody can ask before these tools run: \['web_search'\]"):
+        within(place, job())
+    assert within(place, job("web_search"))["messages"][-1].content == DONE

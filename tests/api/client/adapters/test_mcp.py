@@ -1,0 +1,90 @@
+"""What an MCP session has besides plain calls: rounds of questions, annotations, names of servers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from governance_client import NoCurrentRun
+from governance_client.adapters.mcp import govern
+from mcp import Client
+from mcp.client.session import ClientRequestContext
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from mcp.types import (
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitRequestParams,
+    ElicitResult,
+    InputRequiredResult,
+    ToolAnnotations,
+)
+
+from tests.api.client.adapters.driver import TASK
+from tests.api.client.adapters.place import Place
+
+
+def called(place: Place, server: MCPServer, *tools: str, prefix: str = "", **options: Any) -> list[str]:
+    """The texts that these tools answer, or that stand in their place."""
+
+    async def whole() -> list[str]:
+        governance = place.governance()
+        async with governance, governance.run(task=TASK), Client(server, **options) as client:
+            govern(client.session, prefix=prefix)
+            await client.list_tools()
+            results = [await client.call_tool(tool, {"at": "noon"}) for tool in tools]
+            return [result.content[0].text for result in results]  # type: ignore[union-attr]
+
+    return asyncio.run(whole())
+
+
+def test_annotations_and_the_name_of_the_server_go_along(place: Place) -> None:
+    server = MCPServer("bank")
+
+    @server.tool(annotations=ToolAnnotations(destructive_hint=True))
+    def close_account(at: str) -> str:
+        return "closed"
+
+    assert called(place, server, "close_account", prefix="mcp__bank__") == ["closed"]
+    (call,) = place.run()["toolCalls"]
+    assert call["toolName"] == "mcp__bank__close_account"
+    assert call["outputPayload"] == {"result": "closed"}
+    (asked,) = [each for each in place.service.audit("decision") if each["runId"] == place.run()["runId"]]
+    assert asked["asserted"]["toolAnnotations"] == {"destructiveHint": True}
+
+
+@pytest.mark.parametrize("state", ["round-1", None])
+def test_a_call_that_its_server_asks_back_about_is_one_call(place: Place, state: str | None) -> None:
+    server = MCPServer("bank")
+    rounds: list[str] = []
+
+    @server.tool()
+    def look(at: str, ctx: Context[Any]) -> str | InputRequiredResult:
+        rounds.append(at)
+        if ctx.input_responses is None:
+            form = ElicitRequestFormParams(
+                message="which one?", requested_schema={"type": "object", "properties": {}}
+            )
+            return InputRequiredResult(
+                input_requests={"which": ElicitRequest(params=form)}, request_state=state
+            )
+        return "seen"
+
+    async def answer(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        return ElicitResult(action="accept", content={})
+
+    assert called(place, server, "look", "look", elicitation_callback=answer) == ["seen", "seen"]
+    assert rounds == ["noon"] * 4
+    calls = place.run()["toolCalls"]
+    assert [(call["status"], call["completion"]) for call in calls] == [("allowed", "completed")] * 2
+
+
+def test_without_a_run_nothing_is_called() -> None:
+    async def whole() -> None:
+        async with Client(MCPServer("bank")) as client:
+            govern(client.session)
+            with pytest.raises(NoCurrentRun):
+                await client.call_tool("look", {})
+
+    asyncio.run(whole())

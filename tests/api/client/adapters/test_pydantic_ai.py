@@ -1,0 +1,167 @@
+"""What Pydantic AI has besides plain tools: its own approvals, agents in tools, tools that run elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from governance_client import AsyncGovernance
+from governance_client.adapters.pydantic_ai import Governed
+from pydantic import BaseModel
+from pydantic_ai import Agent, DeferredToolRequests, RunContext
+from pydantic_ai.capabilities import WebSearch
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import ExternalToolset
+
+from tests.api.client.adapters.driver import DONE, TASK, Tools
+from tests.api.client.adapters.place import Place
+
+
+def within(place: Place, job: Callable[[AsyncGovernance], Awaitable[Any]]) -> Any:
+    async def whole() -> Any:
+        async with place.governance() as governance:
+            return await job(governance)
+
+    return asyncio.run(whole())
+
+
+def asking(*calls: tuple[str, dict[str, Any]]) -> FunctionModel:
+    """A model that asks for these tools, one after another, and then says `DONE`."""
+
+    def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        step = sum(isinstance(message, ModelResponse) for message in messages)
+        if step < len(calls):
+            return ModelResponse([ToolCallPart(*calls[step], tool_call_id=f"call-{step}")])
+        return ModelResponse([TextPart(DONE)])
+
+    return FunctionModel(model)
+
+
+WIRE = ("wire", {"to": "mallory"})
+PAY = ("pay", {"to": "bob", "amount": 7})
+
+
+def test_an_agent_in_a_tool_has_a_run_of_its_own_below_the_other(place: Place, tools: Tools) -> None:
+    async def job(governance: AsyncGovernance) -> Any:
+        governed = Governed(governance)
+        clerk = Agent(asking(WIRE), tools=tools.functions, capabilities=[governed])
+        chief = Agent(asking(("delegate", {"what": "wire it"})), capabilities=[governed])
+
+        @chief.tool_plain
+        async def delegate(what: str) -> str:
+            return (await clerk.run(what)).output
+
+        return (await chief.run(TASK)).output
+
+    assert within(place, job) == DONE
+    below, above = sorted(place.runs(), key=lambda run: run["task"] == TASK)
+    assert (above["task"], above["parentRunId"], above["status"]) == (TASK, None, "completed")
+    assert (below["task"], below["parentRunId"], below["status"]) == ("wire it", above["runId"], "completed")
+    assert tools.ran == []
+
+
+def test_two_runs_one_after_the_other_have_nothing_to_do_with_each_other(place: Place, tools: Tools) -> None:
+    async def job(governance: AsyncGovernance) -> None:
+        agent = Agent(asking(WIRE), tools=tools.functions, capabilities=[Governed(governance)])
+        first = await agent.run(TASK)
+        await agent.run("go on", message_history=first.all_messages())
+
+    within(place, job)
+    assert [run["parentRunId"] for run in place.runs()] == [None, None]
+    assert sorted(run["task"] for run in place.runs()) == ["go on", TASK]
+
+
+def test_a_yes_of_pydantic_ai_is_none_of_the_service(place: Place, tools: Tools) -> None:
+    async def job(governance: AsyncGovernance) -> Any:
+        governed = Governed(governance, approvals="interrupt")
+        agent = Agent(
+            asking(PAY),
+            tools=tools.functions,
+            capabilities=[governed],
+            output_type=[str, DeferredToolRequests],
+        )
+        first = await agent.run(TASK)
+        assert isinstance(first.output, DeferredToolRequests)
+        again = await agent.run(
+            message_history=first.all_messages(),
+            deferred_tool_results=first.output.build_results(approve_all=True),
+        )
+        assert tools.ran == [] and isinstance(again.output, DeferredToolRequests)
+        results, _ = await asyncio.gather(governed.outcomes(again.output), place.person("approve"))
+        return await agent.run(message_history=again.all_messages(), deferred_tool_results=results)
+
+    assert within(place, job).output == DONE
+    assert tools.ran == [PAY] and place.run()["status"] == "completed"
+
+
+def test_an_approval_that_a_tool_asks_for_itself_is_left_to_its_asker(place: Place, tools: Tools) -> None:
+    async def job(governance: AsyncGovernance) -> Any:
+        governed = Governed(governance, approvals="interrupt")
+        agent = Agent(asking(("tidy", {})), capabilities=[governed], output_type=[str, DeferredToolRequests])
+
+        @agent.tool_plain(requires_approval=True)
+        def tidy() -> str:
+            tools.ran.append(("tidy", {}))
+            return "tidy"
+
+        first = await agent.run(TASK)
+        assert isinstance(first.output, DeferredToolRequests)
+        assert not (await governed.outcomes(first.output)).approvals
+        results = first.output.build_results(approve_all=True)
+        return await agent.run(message_history=first.all_messages(), deferred_tool_results=results)
+
+    assert within(place, job).output == DONE
+    (call,) = place.run()["toolCalls"]
+    assert (call["toolName"], call["completion"]) == ("tidy", "completed") and len(tools.ran) == 1
+
+
+class Address(BaseModel):
+    street: str
+    city: str = "Hamburg"
+
+
+def test_arguments_are_asked_about_as_the_tool_gets_them(place: Place) -> None:
+    async def job(governance: AsyncGovernance) -> Any:
+        agent = Agent(asking(("visit", {"at": {"street": "Elm"}})), capabilities=[Governed(governance)])
+
+        @agent.tool
+        def visit(ctx: RunContext[None], at: Address, days: int = 2) -> str:
+            return at.city
+
+        return (await agent.run(TASK)).output
+
+    assert within(place, job) == DONE
+    (call,) = place.run()["toolCalls"]
+    assert call["inputPayload"] == {"at": {"street": "Elm", "city": "Hamburg"}, "days": 2}
+    assert call["outputPayload"] == "Hamburg"
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "name"),
+    [
+        ({"capabilities": [WebSearch(local=False)]}, "web_search"),
+        ({"toolsets": [ExternalToolset([ToolDefinition(name="fetch")])]}, "fetch"),
+    ],
+)
+def test_what_runs_elsewhere_is_refused_unless_it_is_named(
+    place: Place, elsewhere: dict[str, Any], name: str
+) -> None:
+    async def job(governance: AsyncGovernance, *ungoverned: str) -> Any:
+        own = [*elsewhere.get("capabilities", ()), Governed(governance, ungoverned=ungoverned)]
+        agent = Agent(
+            asking(),
+            output_type=[str, DeferredToolRequests],
+            capabilities=own,
+            toolsets=elsewhere.get("toolsets"),
+        )
+        return (await agent.run(TASK)).output
+
+    with pytest.raises(UserError, match=rf"nobody can ask before these tools run: \['{name}'\]"):
+        within(place, job)
+    if name == "fetch":  # the scripted model has no provider that searches
+        assert within(place, lambda governance: job(governance, name)) == DONE
