@@ -10,28 +10,85 @@ import asyncio
 import threading
 import time
 import weakref
+from collections.abc import Callable, Iterator
 from concurrent.futures import wait as wait_for
-from typing import Any, Final
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
 
 import httpx
 
 from governance_client.exchange import MOST_BYTES, ClientRequest, ClientResponse, Flow, Pause, T, Unreachable
 from governance_client.settings import ClientSettings
 
-LIMITS: Final = httpx.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=4.0)
+LIMITS: Final = httpx.Limits(max_connections=None, keepalive_expiry=4.0)
 """As many connections as calls wait for people; idle ones end before the service ends them."""
+MOST_IN_A_POOL: Final = 16
+"""Requests; a pool looks at each of its connections for each of them, so that many share several pools."""
 CONNECT_SECONDS: Final = 5.0
 _FAILURES: Final = (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, OSError)
+
+
+C = TypeVar("C", httpx.Client, httpx.AsyncClient)
+
+
+@dataclass(slots=True)
+class _Pool(Generic[C]):
+    client: C
+    requests: int = 0
+
+
+class _Pools(Generic[C]):
+    """Connection pools, as many as are needed at once; the first ones are used first."""
+
+    def __init__(self, make: Callable[[], C]) -> None:
+        self._make: Callable[[], C] = make
+        self._lock = threading.Lock()
+        self._pools: list[_Pool[C]] = []
+
+    @contextmanager
+    def lease(self) -> Iterator[C]:
+        """A pool for one request."""
+        with self._lock:
+            pool = next((each for each in self._pools if each.requests < MOST_IN_A_POOL), None)
+            if pool is None:
+                pool = _Pool(self._make())
+                self._pools.append(pool)
+            pool.requests += 1
+        try:
+            yield pool.client
+        finally:
+            with self._lock:
+                pool.requests -= 1
+
+    def emptied(self) -> list[C]:
+        """All of them, to be closed; the next request makes a new one."""
+        with self._lock:
+            pools, self._pools = self._pools, []
+        return [pool.client for pool in pools]
 
 
 class ClientDriver:
     """See the module; one for a client, used from any thread and any event loop."""
 
     def __init__(self, settings: ClientSettings) -> None:
-        self._settings = settings
-        self._lock = threading.Lock()
-        self._client: httpx.Client | None = None
-        self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = (
+        options: dict[str, Any] = {
+            "base_url": settings.url,
+            "headers": {
+                "X-API-Key": settings.api_key,
+                "Content-Type": "application/json",
+                "Accept-Encoding": "identity",
+            },
+            "limits": LIMITS,
+            "trust_env": not settings.is_local,
+            "follow_redirects": False,
+            # Without TLS no certificates are read, which takes longer than all else here.
+            "verify": httpx.create_ssl_context() if settings.url.startswith("https:") else False,
+        }
+        self._make_async = partial(httpx.AsyncClient, **options)
+        self._pools = _Pools(partial(httpx.Client, **options))
+        self._of_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Pools[httpx.AsyncClient]] = (
             weakref.WeakKeyDictionary()
         )
 
@@ -63,11 +120,8 @@ class ClientDriver:
         return None
 
     def _request(self, request: ClientRequest) -> ClientResponse:
-        with self._lock:
-            if self._client is None:
-                self._client = httpx.Client(**self._options())
         try:
-            with self._client.stream(**_told(request)) as response:
+            with self._pools.lease() as client, client.stream(**_told(request)) as response:
                 body = _Body(response, request.seconds)
                 for chunk in response.iter_raw():
                     body.add(chunk)
@@ -104,42 +158,30 @@ class ClientDriver:
 
     async def _request_async(self, request: ClientRequest) -> ClientResponse:
         loop = asyncio.get_running_loop()
-        client = self._clients.get(loop)
-        if client is None:
-            client = self._clients[loop] = httpx.AsyncClient(**self._options())
+        pools = self._of_loops.get(loop)
+        if pools is None:
+            pools = self._of_loops[loop] = _Pools(self._make_async)
         try:
-            async with client.stream(**_told(request)) as response:
-                body = _Body(response, request.seconds)
-                async for chunk in response.aiter_raw():
-                    body.add(chunk)
+            with pools.lease() as client:
+                async with client.stream(**_told(request)) as response:
+                    body = _Body(response, request.seconds)
+                    async for chunk in response.aiter_raw():
+                        body.add(chunk)
         except _FAILURES as error:
             raise _unreachable(error) from None
         return body.whole()
 
     # Both -----------------------------------------------------------------------------------------
 
-    def _options(self) -> dict[str, Any]:
-        return {
-            "base_url": self._settings.url,
-            "headers": {
-                "X-API-Key": self._settings.api_key,
-                "Content-Type": "application/json",
-                "Accept-Encoding": "identity",
-            },
-            "limits": LIMITS,
-            "trust_env": not self._settings.is_local,
-            "follow_redirects": False,
-        }
-
     def close(self) -> None:
-        with self._lock:
-            client, self._client = self._client, None
-        if client is not None:
+        """End the connections of threads."""
+        for client in self._pools.emptied():
             client.close()
 
     async def close_async(self) -> None:
-        client = self._clients.pop(asyncio.get_running_loop(), None)
-        if client is not None:
+        """End those of this event loop, too."""
+        pools = self._of_loops.get(asyncio.get_running_loop())
+        for client in pools.emptied() if pools is not None else ():
             await client.aclose()
         self.close()
 
