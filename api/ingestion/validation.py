@@ -50,6 +50,12 @@ _MEANT_AS_PAYLOAD: Final = frozenset(
     ("input", "inputs", "args", "arguments", "parameters", "params", "payload", "toolinput", "toolargs")
 )
 """What others call the payload; by any of these names it would go ungoverned."""
+_MEANT_AS_OUTPUT: Final = frozenset(
+    ("output", "outputs", "result", "results", "response", "tooloutput", "toolresult", "toolresponse")
+)
+"""The same of what a tool gave back."""
+_SPELT: Final = {as_compared(name): name for name in _METADATA}
+_KNOWN: Final = frozenset(_METADATA)
 
 _encode = msgspec.json.encode
 _decode = msgspec.json.Decoder(EventBody).decode
@@ -143,6 +149,8 @@ def _well_formed(body: EventBody, metadata: dict[str, Any]) -> bool:
         return False
     if body.eventType in _TOOL_EVENTS and not tool_call_id:
         return False
+    if not _KNOWN.issuperset(metadata) and any(_misspelt(body.eventType, metadata)):
+        return False
     return body.eventType != "tool.called" or (tool_name != "" and metadata.get("inputPayload") is not None)
 
 
@@ -159,14 +167,35 @@ def _also_wrong(value: Any) -> Iterator[Problem]:
                 f"`timestamp` is `{timestamp[:64]}`; write an ISO 8601 time such as `2026-01-31T09:30:00Z`"
             )
             yield Problem(message, "/timestamp", "wrong_form")
-    if value.get("eventType") != "tool.called" or not isinstance(metadata, dict):
-        return
-    for name in metadata.keys() - _METADATA.keys():
-        if "inputPayload" not in metadata and (
-            as_compared(name) in _MEANT_AS_PAYLOAD or closest(name, ("inputPayload",))
-        ):
+    if isinstance(metadata, dict):
+        for name, meant in _misspelt(value.get("eventType"), metadata):
             pointer = f"/metadata/{bodies.escape(name[:60])}"
-            yield Problem(f"`{name[:60]}` is not looked at; did you mean `inputPayload`?", pointer, "unknown")
+            yield Problem(f"`{name[:60]}` is not looked at; did you mean `{meant}`?", pointer, "unknown")
+
+
+def _misspelt(event_type: Any, metadata: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Names that nothing reads, each with the one that was meant: what they hold would go ungoverned. Events
+    of one's own hold what they like."""
+    if event_type not in EVENT_TYPES:
+        return
+    for name in metadata.keys() - _KNOWN:
+        meant = _SPELT.get(as_compared(name[:_MOST_OF_ID])) or _alias(event_type, name, metadata)
+        if meant is not None and meant not in metadata:
+            yield name, meant
+
+
+def _alias(event_type: str, name: str, metadata: dict[str, Any]) -> str | None:
+    """What others call by such a name."""
+    word = as_compared(name[:_MOST_OF_ID])
+    if event_type == "tool.called":
+        if word == "annotations" and isinstance(metadata[name], dict):
+            return "toolAnnotations"
+        if "inputPayload" not in metadata:
+            named = word in _MEANT_AS_PAYLOAD or closest(name, ("inputPayload",))
+            return "inputPayload" if named else None
+    elif event_type in _TOOL_EVENTS and word in _MEANT_AS_OUTPUT:
+        return "outputPayload"
+    return None
 
 
 def admitted(caller: Caller, raw: bytes, *, worded: bool = True) -> tuple[EventBody, dict[str, Any]]:
