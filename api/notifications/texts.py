@@ -17,6 +17,7 @@ import msgspec
 
 MOST_PARAGRAPHS: Final = 10
 MOST_NAME: Final = 80
+MOST_SUMMARY: Final = 160
 MOST_REASON: Final = 400
 MOST_TITLE: Final = 140
 
@@ -83,7 +84,7 @@ def _said(event: str, data: Mapping[str, Any], timestamp: str, frontend: str) ->
         end = f" It expires at {_minute(data['expiresAt'])}." if data.get("expiresAt") else ""
         about = f": {reason}" if reason else ""
         about += "" if about.endswith((".", "!", "?", "…")) else "."
-        what = harmless(str(data.get("summary", "")), MOST_REASON) or f"call {name('toolName')}"
+        what = harmless(str(data.get("summary", "")), MOST_SUMMARY) or f"call {name('toolName')}"
         text = f"{name('agentId')} wants to {what}{about} Waiting since {asked}.{end}"
         link = f"{frontend}/approvals?approvalId={quote(str(data['approvalId']), safe='')}"
         return f"{title}: {name('toolName')}", text, link

@@ -8,12 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from engine.documents.policy import load_policy, load_policy_test
+from engine.documents.settings import load_settings
 from engine.documents.tool_sets import load_tool_set
 from tests.harness.guide import GUIDE, KNOWN, PAGES, RUN, Block, Shell, blocks, same
 from tests.harness.nodes import Node, free_port
@@ -117,11 +118,13 @@ def test_every_command_does_what_the_page_says(page: Path, place: Place) -> None
 
 
 def load_document(text: str) -> None:
-    """A policy, a tool set or a policy test, its examples among it."""
-    read = load_policy_test if "kind: PolicyTest" in text else load_policy
+    """A policy, a tool set, settings or a policy test, its examples among it."""
+    read: Callable[[bytes, str], object] = load_policy_test if "kind: PolicyTest" in text else load_policy
     if "kind: ToolSet" in text:
         read = load_tool_set
-    stem = re.search(r"^(?:policyId|toolSetId): ([\w.-]+)", text, re.M)
+    if "kind: OrganisationSettings" in text:
+        read = load_settings
+    stem = re.search(r"^(?:policyId|toolSetId|organisationId): ([\w.-]+)", text, re.M)
     read(text.encode(), f"{stem[1] if stem else 'all_test'}.yaml")
 
 

@@ -18,7 +18,7 @@ def payload(event: str, **data: Any) -> str:
 
 
 def approval(approval_id: str = "apr_1", event: str = "approval.requested", **more: Any) -> str:
-    facts = {"agentId": "mailer", "toolName": "pay", "reason": "pays 7 EUR to Acme"}
+    facts = {"agentId": "mailer", "toolName": "pay", "reason": "above 5 EUR", "summary": "pay 7 EUR to Acme"}
     times = {"requestedAt": "2026-01-31T09:30:07.000000Z", "expiresAt": "2026-01-31T10:30:07.000000Z"}
     return payload(event, approvalId=approval_id, **(facts | times | more))
 
@@ -27,11 +27,16 @@ def test_an_approval_says_who_wants_what_since_when_and_until_when() -> None:
     assert compose([approval()], FRONTEND) == Message(
         "Approval needed: pay",
         (
-            "mailer wants to call pay: pays 7 EUR to Acme. Waiting since 2026-01-31 09:30 UTC. "
+            "mailer wants to pay 7 EUR to Acme: above 5 EUR. Waiting since 2026-01-31 09:30 UTC. "
             "It expires at 2026-01-31 10:30 UTC.",
         ),
         f"{FRONTEND}/approvals?approvalId=apr_1",
     )
+
+
+def test_an_approval_without_a_summary_names_its_tool() -> None:
+    (text,) = compose([approval(summary="", reason="")], FRONTEND).paragraphs
+    assert text.startswith("mailer wants to call pay. Waiting since")
 
 
 def test_an_approval_that_waits_for_ever_has_no_end() -> None:
@@ -106,6 +111,7 @@ def test_what_agents_chose_is_made_harmless(text: str, read: str) -> None:
 HOSTILE = approval(
     agentId="<!channel> @channel @here <@U1>",
     toolName="[click](https://evil.example) **x** `y`",
+    summary="",
     reason="<https://evil.example|ok> ~town-square <at>all</at> # h\n> q",
 )
 
@@ -148,7 +154,9 @@ def test_mattermost_mentions_nobody_and_escapes_markdown() -> None:
 def test_messages_stay_below_the_limits_of_chats() -> None:
     """Slack: 3000 characters a text, 150 a header, 50 blocks; Teams: 28 KB; Mattermost: 16383 characters."""
     worst = [
-        approval(f"apr_{number}", agentId="*&" * 500, toolName="<>" * 500, reason="_<" * 5000)
+        approval(
+            f"apr_{number}", agentId="*&" * 500, toolName="<>" * 500, reason="_<" * 5000, summary="*<" * 500
+        )
         for number in range(200)
     ]
     message = compose(worst, FRONTEND)
