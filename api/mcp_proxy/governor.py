@@ -16,16 +16,17 @@ import contextlib
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 from governance_client import ToolDecision
 
-from api.mcp_proxy.definitions import Catalogue
 from api.mcp_proxy.message import RpcMessage
 from api.mcp_proxy.outputs import failure, reported
 from api.mcp_proxy.tool_call import APPROVAL, ProxiedCall
+from api.mcp_proxy.tools.definitions import Catalogue, Definition, Standing
+from api.mcp_proxy.tools.proposal import proposal
 
 STATE: Final = "governance."
 """What the proxy's own request states begin with."""
@@ -47,6 +48,9 @@ class ServiceRun(Protocol):
 
     async def wait(self, decision: ToolDecision, seconds: float) -> ToolDecision:
         """The decision of a person, or as it is after so long."""
+
+    async def propose(self, body: bytes) -> Mapping[str, Standing]:
+        """What the service says of the definitions in a proposal, by their digests."""
 
     def completed(self, decision: ToolDecision, output: Any) -> None: ...
 
@@ -97,8 +101,7 @@ class Governor:
 
     run: ServiceRun
     catalogue: Catalogue
-    tool_name: Callable[[str], str]
-    """From the name at the server to the one the service and its policies know."""
+    server_name: str
     wait_seconds: float
     strict: bool = False
     _open: dict[str, _OpenCall] = field(default_factory=dict)
@@ -106,6 +109,10 @@ class Governor:
     _passed: dict[tuple[str, str], str] = field(default_factory=dict)
     """`toolCallId` of calls that the server wants continued, by the digest and its own request state."""
     _gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def tool_name(self, name: str) -> str:
+        """From the name at the server to the one that the service and its policies know."""
+        return f"mcp__{self.server_name}__{name}"
 
     async def decide(self, call: ProxiedCall, person: PersonAtClient) -> PassOn | AnswerItself:
         standing = self.catalogue.standing(call.name)
@@ -156,6 +163,11 @@ class Governor:
             self.run.failed(decision, failure(body))
         else:
             self.run.completed(decision, reported(body))
+
+    async def learn(self, definitions: Sequence[Definition], whole_at: int) -> None:
+        """Takes the whole list of the server's tools, of which the service is told too."""
+        body = proposal(self.server_name, definitions, self.tool_name)
+        self.catalogue.learn(definitions, await self.run.propose(body) if definitions else {}, whole_at)
 
     # ---- which call it is ------------------------------------------------------------------------------
 

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import httpx
 
-from api.mcp_proxy.definitions import Definition, header_parameters
 from api.mcp_proxy.event_stream import events
 from api.mcp_proxy.message import INTERNAL_ERROR, RpcMessage, UnreadableMessage, error, made, read
 from api.mcp_proxy.pipes import PATIENCE, LineTooLong
+from api.mcp_proxy.tools.definitions import Definition, header_parameters
 
 _SESSION: Final = "Mcp-Session-Id"
 _VERSION: Final = "MCP-Protocol-Version"

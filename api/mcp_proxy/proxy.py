@@ -12,15 +12,15 @@ from pathlib import Path
 import httpx
 from governance_client import AsyncGovernance, ClientSettings
 
-from api.mcp_proxy.definitions import Catalogue
 from api.mcp_proxy.governor import Governor
 from api.mcp_proxy.http_server import McpEndpoint
-from api.mcp_proxy.pin_file import PinFile
 from api.mcp_proxy.pipes import ByteInput, ByteOutput, McpProcess
 from api.mcp_proxy.relay import Relay
 from api.mcp_proxy.server_name import checked_name
 from api.mcp_proxy.service_run import SessionRun
 from api.mcp_proxy.session import hold
+from api.mcp_proxy.tools.definitions import Catalogue
+from api.mcp_proxy.tools.pin_file import PinFile
 
 AGENT_ID = "mcp-client"
 """Who acts, where nobody says."""
@@ -52,11 +52,9 @@ async def serve(settings: ProxySettings, warn: Callable[[str], None]) -> int:
     catalogue = Catalogue(PinFile(settings.pins, name, first_sight=not settings.strict))
     async with _server(settings, catalogue, warn) as server:
         run = SessionRun(
-            AsyncGovernance(settings.service), settings.service.agent_id or AGENT_ID, settings.task
+            AsyncGovernance(settings.service), settings.service.agent_id or AGENT_ID, settings.task, warn
         )
-        governor = Governor(
-            run, catalogue, lambda tool: f"mcp__{name}__{tool}", settings.wait_seconds, settings.strict
-        )
+        governor = Governor(run, catalogue, name, settings.wait_seconds, settings.strict)
         relay = Relay(ByteOutput(sys.stdout.fileno()), server, catalogue, governor, warn)
         try:
             return await hold(relay, ByteInput(sys.stdin.fileno()).lines(), server)

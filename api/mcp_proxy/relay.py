@@ -19,9 +19,7 @@ from typing import Any, Protocol
 
 from governance_client import ToolDecision
 
-from api.mcp_proxy.definitions import Catalogue
 from api.mcp_proxy.governor import AnswerItself, Governor, PassOn, refusal
-from api.mcp_proxy.listing import ListFailed, definitions_of, whole_list
 from api.mcp_proxy.message import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -32,8 +30,10 @@ from api.mcp_proxy.message import (
     read,
     result,
 )
-from api.mcp_proxy.pin_file import PinError
 from api.mcp_proxy.tool_call import ProxiedCall
+from api.mcp_proxy.tools.definitions import Catalogue
+from api.mcp_proxy.tools.listing import ListFailed, definitions_of, whole_list
+from api.mcp_proxy.tools.pin_file import PinError
 
 FETCH_SECONDS = 60.0
 """How long the server may take to answer the proxy's own `tools/list`."""
@@ -75,6 +75,8 @@ class Relay:
     _own: str = field(default_factory=lambda: f"governance-{secrets.token_hex(8)}-")
     _number: int = 0
     _listing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _shown: set[asyncio.Task[None]] = field(default_factory=set)
+    """Lists of tools on their way to the client."""
 
     # ---- from the client -------------------------------------------------------------------------------
 
@@ -164,13 +166,14 @@ class Relay:
             return refusal(call, f"The call of `{call.name}` was refused, because it could not be governed.")
 
     async def _know(self, call: ProxiedCall) -> None:
-        """No call is decided before the server has said what its tools are."""
-        if self.catalogue.complete:
-            return
+        """No call is decided before the server has said what its tools are. What does not stand as admitted
+        may have been admitted at the service since."""
         async with self._listing:
-            if not self.catalogue.complete:
-                found = await whole_list(self._ask_server, call.message)
-                self.catalogue.learn(found, whole=True)
+            changes = self.catalogue.changes
+            if not self.catalogue.is_complete:
+                await self.governor.learn(await whole_list(self._ask_server, call.message), changes)
+            elif self.catalogue.standing(call.name) != "admitted":
+                await self.governor.learn(self.catalogue.all(), changes)
 
     async def _ask_server(self, method: str, params: dict[str, Any]) -> RpcMessage:
         try:
@@ -233,6 +236,7 @@ class Relay:
                 continue
             if (passed := await self._from_server(message)) is not None:
                 await self.client.write(passed)
+        await asyncio.gather(*self._shown)
         for pending in self._pending.values():
             if pending.passed is not None:
                 self.governor.run.failed(pending.passed[1], "the server ended without an answer")
@@ -241,7 +245,7 @@ class Relay:
         """The line that goes to the client, if any does."""
         if not message.is_response:
             if message.method == "notifications/tools/list_changed":
-                self.catalogue.complete = False
+                self.catalogue.changes += 1
             return message.line
         if (asked := self._asked.get(message.key)) is not None:
             _settle(asked, message)
@@ -258,7 +262,10 @@ class Relay:
         if pending.passed is not None:
             self._report(*pending.passed, message)
         elif pending.message.method == "tools/list":
-            return self._listed(pending.message, message)
+            task = asyncio.create_task(self._show(pending.message, message))
+            self._shown.add(task)
+            task.add_done_callback(self._shown.discard)
+            return None
         return message.line
 
     def _report(self, call: ProxiedCall, decision: ToolDecision, answer: RpcMessage) -> None:
@@ -268,15 +275,22 @@ class Relay:
         except Exception as problem:
             self.warn(f"the outcome of `{call.name}` was not reported: {type(problem).__name__}: {problem}")
 
-    def _listed(self, asked: RpcMessage, answer: RpcMessage) -> bytes:
+    async def _show(self, asked: RpcMessage, answer: RpcMessage) -> None:
+        line = await self._listed(asked, answer)
+        with contextlib.suppress(OSError):
+            await self.client.write(line)
+
+    async def _listed(self, asked: RpcMessage, answer: RpcMessage) -> bytes:
         """The list as it came where all of it was admitted; else as it was admitted."""
         body = answer.body.get("result")
         if not isinstance(body, dict):
             return answer.line
         try:
             found = definitions_of(answer)
-            whole = "cursor" not in asked.params and "nextCursor" not in body
-            self.catalogue.learn(found, whole=whole)
+            if "cursor" not in asked.params and "nextCursor" not in body:
+                await self.governor.learn(found, self.catalogue.changes)
+            else:
+                self.catalogue.learn(found, {})
             shown = self.catalogue.shown(found)
         except (ListFailed, PinError) as problem:
             self.warn(str(problem))

@@ -7,17 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Any, Final
 
 from governance_client import AsyncGovernance, ToolDecision
+from governance_client.exchange import ClientRequest, ClientResponse, Flow, Unreachable
+
+from api.mcp_proxy.tools.definitions import Standing
+from api.mcp_proxy.tools.proposal import standings
 
 END_SECONDS: Final = 3.0
+PROPOSE_SECONDS: Final = 5.0
 
 
 class SessionRun:
     """See the module; all that is told of the session is its task and who acts in it."""
 
-    def __init__(self, governance: AsyncGovernance, agent_id: str, task: str | None) -> None:
+    def __init__(
+        self, governance: AsyncGovernance, agent_id: str, task: str | None, warn: Callable[[str], None]
+    ) -> None:
+        self._warn = warn
         self._governance = governance
         self._run = governance.run(task=task, agent_id=agent_id)
         self._begun = False
@@ -35,6 +44,20 @@ class SessionRun:
     async def wait(self, decision: ToolDecision, seconds: float) -> ToolDecision:
         return await self._run.wait(decision, seconds)
 
+    async def propose(self, body: bytes) -> dict[str, Standing]:
+        """Tells the service what the tools of the server are; what it says of each definition, by its digest.
+        Nothing, where it does not answer or knows no proposals: calls are asked about all the same."""
+        request = ClientRequest("POST", "/v1/tool-proposals", body, PROPOSE_SECONDS)
+        try:
+            answer = await self._governance.core.driver.run_async(_once(request))
+            if answer.status == 200:
+                return standings(answer.json())
+            if answer.status != 404:
+                self._warn(f"the service does not take the tools of this server: {answer.problem()}")
+        except (Unreachable, ValueError) as problem:
+            self._warn(f"the service was not told of the tools of this server: {problem}")
+        return {}
+
     def completed(self, decision: ToolDecision, output: Any) -> None:
         self._run.completed(decision, output)
 
@@ -48,3 +71,8 @@ class SessionRun:
                 if self._begun:
                     await self._run.end()
                 await self._governance.close()
+
+
+def _once(request: ClientRequest) -> Flow[ClientResponse]:
+    response: ClientResponse = yield request
+    return response

@@ -20,11 +20,11 @@ from typing import Any
 
 from governance_client import ToolDecision
 
-from api.mcp_proxy.definitions import Catalogue, Definition
 from api.mcp_proxy.governor import Governor, ServiceRun
 from api.mcp_proxy.message import RpcMessage
-from api.mcp_proxy.pin_file import PinFile
 from api.mcp_proxy.relay import Relay
+from api.mcp_proxy.tools.definitions import Catalogue, Definition
+from api.mcp_proxy.tools.pin_file import PinFile
 
 SECONDS = 60
 MODERN = {
@@ -67,6 +67,9 @@ class ScriptedRun:
         self.later: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.asked: list[tuple[str, dict[str, Any], str, dict[str, Any] | None]] = []
         self.outcomes: list[tuple[str, Any]] = []
+        self.proposed: list[dict[str, Any]] = []
+        self.said: dict[str, Any] = {}
+        """What the service says of definitions, by their digests."""
 
     async def check(
         self, tool: str, arguments: dict[str, Any], tool_call_id: str, annotations: dict[str, Any] | None
@@ -78,6 +81,10 @@ class ScriptedRun:
         done, _ = await asyncio.wait((self.later,), timeout=seconds)
         status = self.later.result() if done else "awaiting_approval"
         return self._decision(status, decision.tool, decision.tool_call_id)
+
+    async def propose(self, body: bytes) -> dict[str, Any]:
+        self.proposed.append(json.loads(body))
+        return self.said
 
     def completed(self, decision: ToolDecision, output: Any) -> None:
         self.outcomes.append((decision.tool_call_id, output))
@@ -115,7 +122,7 @@ class Proxy:
         self.warnings: list[str] = []
         self.pins = PinFile(pins, "fixture", first_sight=not strict)
         catalogue = Catalogue(self.pins)
-        self.governor = Governor(run, catalogue, lambda name: f"mcp__fixture__{name}", wait, strict)
+        self.governor = Governor(run, catalogue, "fixture", wait, strict)
         self._from_client: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._from_server: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._to_client: asyncio.Queue[bytes] = asyncio.Queue()

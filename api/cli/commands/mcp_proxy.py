@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, filled, say_error
 
 if TYPE_CHECKING:
-    from api.mcp_proxy.pin_file import PinFile
+    from api.mcp_proxy.tools.pin_file import PinFile
 
 ADMIT = "admit"
 WAIT_SECONDS = 50.0
@@ -89,7 +89,7 @@ def register(commands: Subparsers) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from api.mcp_proxy.pin_file import PinError
+    from api.mcp_proxy.tools.pin_file import PinError
 
     try:
         if arguments.words[:1] == [ADMIT]:
@@ -136,7 +136,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 def _admit(arguments: argparse.Namespace) -> int:
     if len(arguments.words) != 2:
         raise CommandError("say of which server: governance mcp-proxy admit SERVER", USAGE)
-    from api.mcp_proxy.differences import told
+    from api.mcp_proxy.tools.differences import told
 
     pins = _pins(arguments)
     held = pins.held()
@@ -153,8 +153,8 @@ def _admit(arguments: argparse.Namespace) -> int:
 
 
 def _pins(arguments: argparse.Namespace) -> PinFile:
-    from api.mcp_proxy.pin_file import PinFile
     from api.mcp_proxy.server_name import checked_name
+    from api.mcp_proxy.tools.pin_file import PinFile
 
     name = arguments.words[1]
     pins = PinFile(_folder(arguments), checked_name(name))

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from api.mcp_proxy.definitions import digest, header_parameters
-from api.mcp_proxy.pin_file import PinError, PinFile
+from api.mcp_proxy.tools.definitions import digest, header_parameters
+from api.mcp_proxy.tools.pin_file import PinError, PinFile
+from api.mcp_proxy.tools.proposal import MOST_TOOLS, proposal, standings
+from schemas.validation import violations
 from tests.harness.command_line import run_command
 from tests.harness.mcp_proxy import Proxy, ScriptedRun, call, in_loop, tool
 
@@ -88,6 +90,50 @@ async def test_strict_pins_admit_nothing_by_themselves(tmp_path: Path) -> None:
         assert await listed(proxy, 2) == ["Says it back."]
         await proxy.say(call(3, "echo"))
         assert (await proxy.to_server())["id"] == 3
+
+
+@in_loop
+async def test_what_the_service_knows_otherwise_is_held_also_at_first_sight(tmp_path: Path) -> None:
+    run = ScriptedRun()
+    run.said = {digest(POISON): "changed"}
+    async with Proxy(run, [POISON, tool("other")], pins=tmp_path) as proxy:
+        assert await listed(proxy, 1) == [""]
+        await proxy.say(call(2, "echo"))
+        assert "its description changed" in await proxy.refusal()
+        run.said = {digest(POISON): "admitted"}
+        await proxy.say(call(3, "echo"))
+        assert (await proxy.to_server())["id"] == 3, "an admin has admitted it meanwhile"
+    told = run.proposed[0]
+    assert told["server"] == "fixture"
+    assert [each["name"] for each in told["tools"]] == ["mcp__fixture__echo", "mcp__fixture__other"]
+
+
+@in_loop
+async def test_what_an_admin_admitted_is_admitted_here(tmp_path: Path) -> None:
+    async with Proxy(ScriptedRun(), [ECHO], pins=tmp_path) as proxy:
+        assert await listed(proxy, 1) == ["Says it back."]
+    for strict in (False, True):
+        run = ScriptedRun()
+        run.said = {digest(POISON): "admitted"}
+        async with Proxy(run, [POISON], pins=tmp_path, strict=strict) as proxy:
+            assert await listed(proxy, 1) == [POISON["description"]]
+    async with Proxy(ScriptedRun(), [POISON], pins=tmp_path) as proxy:
+        await proxy.say(call(1, "echo"))
+        assert (await proxy.to_server())["id"] == 1, "also when the service says nothing of it"
+
+
+def test_a_proposal_has_room_for_whatever_a_server_says() -> None:
+    hints = {"readOnlyHint": "yes", "destructiveHint": True, "other": 1}
+    many = [tool(f"t{number}", "d" * 20_000, title=7, annotations=hints) for number in range(600)]
+    told = json.loads(proposal("s", [tool("n" * 300), ECHO, POISON, *many], lambda name: f"mcp__s__{name}"))
+    assert not list(violations("bodies/tool-proposal-create", told))
+    assert len(told["tools"]) == MOST_TOOLS and told["tools"][0]["description"] == "Says it back."
+
+
+@pytest.mark.parametrize("answer", [None, [], {"tools": {}}, {"tools": [{"definition": 1}]}])
+def test_what_the_service_does_not_say_clearly_is_nothing(answer: object) -> None:
+    assert standings(answer) == {}
+    assert standings({"tools": [{"definition": "d", "state": "Admitted"}]}) == {}
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,8 @@ async def proxied(
     settings = ClientSettings(
         key, f"http://127.0.0.1:{port}", None, mode, folder / "journal", decide_seconds=2.0
     )
-    run = SessionRun(AsyncGovernance(settings), "mcp-client", task)
+    warnings: list[str] = []
+    run = SessionRun(AsyncGovernance(settings), "mcp-client", task, warnings.append)
     try:
         async with Proxy(run, TOOLS, pins=folder / "pins", wait=wait) as proxy:
             yield proxy

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 
-from api.mcp_proxy.definitions import Definition
+from api.mcp_proxy.tools.definitions import Definition
 
 
 def told(name: str, before: Definition | None, now: Definition) -> str:

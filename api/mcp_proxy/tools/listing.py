@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from api.mcp_proxy.definitions import Definition
 from api.mcp_proxy.message import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION, RpcMessage, near_miss
+from api.mcp_proxy.tools.definitions import Definition
 
 _METHOD_NOT_FOUND: Final = -32601
 _MOST_PAGES: Final = 1000

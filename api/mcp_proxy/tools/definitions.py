@@ -26,14 +26,16 @@ def read_by_models(definition: Mapping[str, Any]) -> Definition:
 def digest(definition: Mapping[str, Any]) -> str:
     """Of one definition, whatever the order of its keys."""
     text = json.dumps(read_by_models(definition), sort_keys=True, separators=(",", ":"))
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Pins(Protocol):
     """The definitions of one server that were admitted, wherever they are kept."""
 
-    def look(self, definitions: Sequence[Definition]) -> None:
-        """Takes what the server says now; what may be admitted at first sight is, the rest is noted."""
+    def look(self, definitions: Sequence[Definition], said: Mapping[str, Standing]) -> None:
+        """Takes what the server says now, and what the service says of it by digest, whose word counts: what
+        it admitted is admitted, what it knows otherwise is held. Of the rest, what may be admitted at first
+        sight is, and what changed is noted."""
 
     def standing(self, definition: Definition) -> Standing: ...
 
@@ -46,21 +48,34 @@ class Catalogue:
     """The tools of the server as it last told of them."""
 
     pins: Pins
-    complete: bool = False
-    """Whether every tool was seen since the server last said that the list changed."""
+    changes: int = 0
+    """How often the server said that its list changed."""
+    _learned: int = -1
+    """How often it had said so when the whole list was last asked for."""
     _tools: dict[str, list[Definition]] = field(default_factory=dict)
 
-    def learn(self, definitions: Sequence[Definition], *, whole: bool) -> None:
-        """From a page of a list, or from the whole list. A name may stand twice: each of them must hold."""
-        if whole:
+    @property
+    def is_complete(self) -> bool:
+        """Whether every tool was seen since the server last said that the list changed."""
+        return self._learned == self.changes
+
+    def learn(
+        self, definitions: Sequence[Definition], said: Mapping[str, Standing], whole_at: int | None = None
+    ) -> None:
+        """From a page of a list, or from the whole list as it was after so many changes. A name may stand
+        twice: each of them must hold."""
+        if whole_at is not None:
             self._tools = {}
-            self.complete = True
+            self._learned = whole_at
         else:
             for each in definitions:
                 self._tools.pop(str(each.get("name")), None)
         for each in definitions:
             self._tools.setdefault(str(each.get("name")), []).append(each)
-        self.pins.look(definitions)
+        self.pins.look(definitions, said)
+
+    def all(self) -> list[Definition]:
+        return [each for found in self._tools.values() for each in found]
 
     def get(self, name: str) -> Definition:
         """What is said of a tool; nothing of one that the server does not list."""

@@ -13,11 +13,13 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
-from api.mcp_proxy.definitions import Definition, Standing, digest, read_by_models
+from api.mcp_proxy.tools.definitions import Definition, Standing, digest, read_by_models
 
 _FORMAT: Final = 1
+_NOTHING: Final[Mapping[str, Standing]] = MappingProxyType({})
 
 
 class PinError(Exception):
@@ -38,25 +40,32 @@ class PinFile:
 
     # ---- what the proxy asks ---------------------------------------------------------------------------
 
-    def look(self, definitions: Sequence[Definition]) -> None:
+    def look(self, definitions: Sequence[Definition], said: Mapping[str, Standing] = _NOTHING) -> None:
         self._read()
-        if all(self._known(each) for each in definitions):
+        if all(self._known(each, said) for each in definitions):
             return
         with self._changing():
             for each in definitions:
-                name, plain = str(each.get("name")), read_by_models(each)
-                if self._is_admitted(each):
-                    self._held.pop(name, None)
-                elif self.first_sight and name not in self._admitted:
-                    self._admitted[name] = plain
-                else:
-                    self._held[name] = plain
+                self._take(each, said.get(digest(each)))
+
+    def _take(self, definition: Definition, said: Standing | None) -> None:
+        name, plain = str(definition.get("name")), read_by_models(definition)
+        if said == "changed" and self._is_admitted(definition):
+            del self._admitted[name]
+        at_first_sight = self.first_sight and name not in self._admitted and name not in self._held
+        if said != "changed" and (said == "admitted" or at_first_sight or self._is_admitted(definition)):
+            self._admitted[name] = plain
+            self._held.pop(name, None)
+        else:
+            self._held[name] = plain
 
     def standing(self, definition: Definition) -> Standing:
         self._read()
         if self._is_admitted(definition):
             return "admitted"
-        return "changed" if str(definition.get("name")) in self._admitted else "new"
+        if str(definition.get("name")) in self._admitted or self.first_sight:
+            return "changed"
+        return "new"
 
     def admitted(self, name: str) -> Definition | None:
         return self._admitted.get(name)
@@ -75,12 +84,13 @@ class PinFile:
 
     # ---- the file --------------------------------------------------------------------------------------
 
-    def _known(self, definition: Definition) -> bool:
-        name = str(definition.get("name"))
-        held = self._held.get(name)
+    def _known(self, definition: Definition, said: Mapping[str, Standing]) -> bool:
+        """Whether there is nothing to be written of it."""
+        held = self._held.get(str(definition.get("name")))
+        word = said.get(digest(definition))
         if self._is_admitted(definition):
-            return held is None
-        return held is not None and digest(held) == digest(definition)
+            return held is None and word != "changed"
+        return held is not None and word != "admitted" and digest(held) == digest(definition)
 
     def _is_admitted(self, definition: Definition) -> bool:
         before = self._admitted.get(str(definition.get("name")))
