@@ -95,7 +95,7 @@ def _refuse_lost_database(settings: Settings) -> None:
     if not settings.database.startswith("sqlite:///"):
         return
     path = Path(settings.database.removeprefix("sqlite:///"))
-    signs = [each for each in (key_file(settings), settings.data_dir / SECRET_FILE) if each.exists()]
+    signs = [each for each in (key_file(settings), settings.data_dir / SECRET_FILE) if each.is_file()]
     mark = AuditMark(settings)
     signs += [mark.path] if mark.names_this else []
     if signs and (not path.exists() or path.stat().st_size == 0):

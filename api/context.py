@@ -46,7 +46,10 @@ class Context:
     credentials: Credentials
     clock: Clock
     ids: Ids
+    steady: Callable[[], float]
+    """Seconds, whatever the clock is set to."""
     started_at: float
+    """By the steady clock."""
     audit_key: InstallationKey
     checkpointer: Checkpointer
     readiness: Readiness

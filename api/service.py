@@ -80,7 +80,8 @@ async def open_service(
             stack.push_async_callback(asyncio.to_thread, opening.__exit__, None, None, None)
             processor_time = ProcessorTime()
             # A clock that tests move is its own measure.
-            leaps = Leaps(clock, boot_seconds if clock is system_clock else clock)
+            steady = boot_seconds if clock is system_clock else clock
+            leaps = Leaps(clock, steady)
             ingestion = writer.ingest = Ingestion(
                 store,
                 id_index,
@@ -120,7 +121,8 @@ async def open_service(
                 credentials,
                 clock,
                 ids,
-                clock(),
+                steady,
+                steady(),
                 audit_key,
                 checkpointer,
                 readiness,

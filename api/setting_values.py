@@ -41,8 +41,20 @@ def switch(value: str) -> bool:
     return one_of("on", "off")(value) == "on"
 
 
+def plain(value: str) -> str:
+    """Raises SettingsError for what a file of settings left behind: it would be the name of another place."""
+    if value != value.strip() or any(each < " " or each == "\x7f" for each in value):
+        raise SettingsError(
+            "has blanks at its ends or characters that cannot be seen, such as the carriage return of a file "
+            "from Windows; remove them"
+        )
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+        raise SettingsError("has quotes around it, which only a shell takes away; remove them")
+    return value
+
+
 def path_of(value: str) -> Path:
-    return Path(value).expanduser()
+    return Path(plain(value)).expanduser()
 
 
 def maybe_path(value: str) -> Path | None:
@@ -66,7 +78,7 @@ def database(value: str) -> str:
     if not value:
         return value
     try:
-        parts = urlsplit(value)
+        parts = urlsplit(plain(value))
         sound = parts.scheme in ("postgresql", "postgres") or _names_file(value)
     except ValueError:
         sound = False

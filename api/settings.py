@@ -299,7 +299,7 @@ def load(environment: Mapping[str, str] | None = None, **flags: str | None) -> S
         try:
             values[setting.field] = setting.parse(text)
         except SettingsError as error:
-            shown = "" if setting.secret else f" is `{text}`"
+            shown = "" if setting.secret else f" is `{_visible(text)}`"
             name = setting.name if flag is None else setting.flag
             problems.append(f"{name}{shown}: {error}")
     secret = values.get("jwt_secret", "")
@@ -318,6 +318,8 @@ def load(environment: Mapping[str, str] | None = None, **flags: str | None) -> S
             "make one with: python3 -c 'import secrets; print(secrets.token_urlsafe(48))'"
         )
     key = values.get("api_key", "")
+    if key and key[0] == key[-1] and key[0] in "'\"":
+        problems.append("GOVERNANCE_API_KEY: has quotes around it, which are no part of it; remove them")
     if key and (len(key) < 16 or not all("!" <= character <= "~" for character in key)):
         problems.append(
             "GOVERNANCE_API_KEY: must be 16 ASCII characters or more without blanks, so that it cannot be "
@@ -332,3 +334,7 @@ def load(environment: Mapping[str, str] | None = None, **flags: str | None) -> S
     if problems:
         raise SettingsError("\n".join(problems))
     return Settings(**values)
+
+
+def _visible(text: str) -> str:
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

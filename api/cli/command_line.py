@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from api.cli import commands as command_files
-from api.cli.terminal import FAILED, INTERRUPTED, USAGE, CommandError, say_error
+from api.cli.terminal import FAILED, INTERRUPTED, USAGE, CommandError, drop_output, say_error
 from api.version import VERSION
 from schemas.suggestion import suggestion
 
@@ -79,6 +79,9 @@ class _Parser(argparse.ArgumentParser):
 
 def run(words: Sequence[str]) -> int:
     """Run one command; returns its exit code. Wrong usage ends in SystemExit(2), as argparse does it."""
+    if sys.stderr is None:  # closed by the caller (`2>&-`); nothing else may get its descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        sys.stderr = os.fdopen(2, "w")
     if sys.stdout is None:  # closed by the caller (`>&-`)
         say_error("there is no standard output; direct it to a file, or to /dev/null")
         return USAGE
@@ -93,11 +96,11 @@ def run(words: Sequence[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         # The reader (`head`) has seen enough; what is still buffered goes nowhere.
-        _drop_output()
+        drop_output()
         return 0
     except Exception as error:
         if isinstance(error, OSError) and error.filename is None and error.errno in UNWRITTEN:
-            _drop_output()
+            drop_output()
             say_error(f"the output cannot be written: {error.strerror}")
             return USAGE
         said = _said(error)
@@ -106,11 +109,6 @@ def run(words: Sequence[str]) -> int:
         say_error(said)
         return USAGE
     return code
-
-
-def _drop_output() -> None:
-    """Whatever is still buffered goes nowhere, so that the end of the process does not fail at it again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _said(error: Exception) -> str | None:

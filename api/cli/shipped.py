@@ -26,11 +26,12 @@ def shipped() -> Path | None:
 def lay_out(settings: Settings) -> bool:
     """Make the default folder of the shipped one, if nothing was ever here; whether it was made."""
     source, target = shipped(), settings.policies_dir
-    first = (
-        settings.database.startswith("sqlite:///")
-        and not Path(settings.database.removeprefix("sqlite:///")).exists()
-    )
-    if source is None or target != Path(FOLDER) or target.exists() or not first:
+    if source is None or target != Path(FOLDER) or target.exists():
+        return False
+    if (
+        not settings.database.startswith("sqlite:///")
+        or Path(settings.database.removeprefix("sqlite:///")).exists()
+    ):
         return False
     # Beside it and then renamed, so that a start that is cut off leaves no half of it.
     aside = Path(tempfile.mkdtemp(prefix=".policies-", dir=target.absolute().parent))

@@ -103,7 +103,7 @@ def _unindexed(live: LivePolicies) -> int:
 
 
 def _uptime(context: Context) -> float:
-    return max(0.0, context.clock() - context.started_at)
+    return context.steady() - context.started_at
 
 
 async def _policies(context: Context) -> dict[str, Any]:

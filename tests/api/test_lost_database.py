@@ -55,6 +55,13 @@ def test_a_key_that_lies_elsewhere_is_a_sign_too(tmp_path: Path) -> None:
     assert not (settings.data_dir / "governance.sqlite").exists()
 
 
+def test_a_folder_in_the_place_of_the_key_is_called_so(tmp_path: Path) -> None:
+    settings = load({}, data_dir=str(tmp_path / "data"), audit_key_file=str(tmp_path))
+    with pytest.raises(SettingsError, match=r"the key of the audit log .* cannot be used"):
+        bootstrap.prepare(settings)
+        installation_key(settings)
+
+
 def test_a_first_start_that_fails_is_no_lost_database(tmp_path: Path) -> None:
     """Nothing that would be a sign is made before the database."""
     settings = load({}, data_dir=str(tmp_path / "data"))

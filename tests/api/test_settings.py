@@ -139,6 +139,13 @@ def test_a_wrong_secret_is_refused_without_repeating_it(name: str, value: str) -
         ("WEBHOOK_RETRY", ",", "separated by commas"),
         ("TRUSTED_PROXIES", "0.0.0.0/0", "is everybody"),
         ("TRUSTED_PROXIES", "::/0", "is everybody"),
+        ("ENV", "production\r", "is `production\\r`"),
+        ("DATA_DIR", "./data\r", "is `./data\\r`: has blanks"),
+        ("POLICIES_DIR", "policies.d ", "has blanks at its ends"),
+        ("DATA_DIR", '"/srv/data"', "has quotes around it"),
+        ("AUDIT_KEY_FILE", "'/srv/key'", "has quotes around it"),
+        ("DATABASE_URL", "sqlite:///x.sqlite\r", "has blanks at its ends"),
+        ("API_KEY", '"agk_for_the_first_hour"', "has quotes around it"),
     ],
 )
 def test_what_a_careless_hand_writes_is_refused(name: str, value: str, said: str) -> None:

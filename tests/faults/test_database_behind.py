@@ -111,3 +111,7 @@ def test_a_backup_is_restored_in_one_step_more(left: Killed, tmp_path: Path) -> 
     assert governance(here.folder, "audit", "verify").returncode == 0
     assert '"audit.restored"' in governance(here.folder, "audit", "export").stdout
     assert "nothing to accept" in governance(here.folder, "audit", "accept-restored").stdout
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    mistaken = governance(elsewhere, "audit", "accept-restored")
+    assert mistaken.returncode == 2 and "there is no database" in mistaken.stderr

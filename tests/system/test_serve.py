@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -18,7 +21,7 @@ import pytest
 
 from api.cli.commands.serve import GRACE
 from tests.harness.application import PASSWORD, event
-from tests.harness.nodes import CLEAN, KEY, called, printed, serve
+from tests.harness.nodes import CLEAN, KEY, called, free_port, printed, serve
 
 ADMIN = {"GOVERNANCE_ADMIN_PASSWORD": PASSWORD}
 AT = "2026-01-31T09:30:00Z"
@@ -237,3 +240,25 @@ def test_serve_refuses_broken_policies_naming_every_place(tmp_path: Path, worker
         later.url()
         assert later.stop() == 0
         assert "Traceback" not in later.errors
+
+
+def test_whoever_reads_the_first_lines_may_go(tmp_path: Path) -> None:
+    """`governance serve | head -1`, or a terminal's pager; and `2>&-`, whose number nobody else may get."""
+    url = f"http://127.0.0.1:{free_port()}"
+    line = f"{shlex.join([sys.executable, '-m', 'api.cli', 'serve', '--port', url.rpartition(':')[2]])} 2>&-"
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = subprocess.Popen(["sh", "-c", f"exec {line}"], cwd=tmp_path, env=CLEAN, stdout=writer)
+    os.close(writer)
+    try:
+        deadline, ready = time.monotonic() + 60, 0
+        while ready != 200 and time.monotonic() < deadline:
+            assert process.poll() is None, process.returncode
+            with contextlib.suppress(httpx.HTTPError):
+                ready = httpx.get(f"{url}/health/ready", trust_env=False).status_code
+            time.sleep(0.05)
+        assert ready == 200
+        assert Path(f"/proc/{process.pid}/fd/2").readlink() == Path(os.devnull)
+    finally:
+        process.terminate()
+    assert process.wait(60) == 0

@@ -207,6 +207,8 @@ def _accept(arguments: argparse.Namespace) -> int:
     mark = AuditMark(settings_of(arguments))
     lacks = mark.lacks()
     if not lacks:
+        with opened(arguments):  # or it is not there at all
+            pass
         print("the database holds all that was signed; there is nothing to accept")
         return 0
     with opened(arguments, behind=True) as store:

@@ -20,7 +20,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from api.cli.server_log import LOGGING
-from api.cli.terminal import USAGE, CommandError, Subparsers, program
+from api.cli.terminal import USAGE, CommandError, Subparsers, drop_output, program
 
 if TYPE_CHECKING:
     from api.bootstrap import FirstStart
@@ -81,10 +81,18 @@ def _serve(arguments: argparse.Namespace) -> int:
         os.environ["GOVERNANCE_PORT"] = str(listener.getsockname()[1])
         settings = load()
         made = _prepared(settings)
-        print(banner(settings, made), flush=True)
+        _tell(banner(settings, made))
         return _run(settings, listener)
     finally:
         listener.close()
+
+
+def _tell(text: str) -> None:
+    """Serving goes on when whoever read this (`head`) is gone."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        drop_output()
 
 
 def _prepared(settings: Settings) -> FirstStart:
@@ -152,7 +160,7 @@ def _check_policies_folder(settings: Settings) -> None:
     folder = settings.policies_dir
     try:
         if lay_out(settings):
-            print(f"`{folder}` is made of the shipped policies, presets and tool sets", flush=True)
+            _tell(f"`{folder}` is made of the shipped policies, presets and tool sets")
     except OSError as error:
         raise CommandError(f"`{folder}` cannot be made: {error}", USAGE) from None
     if not folder.is_dir():
