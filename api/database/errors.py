@@ -5,6 +5,7 @@ Callers of the API learn that it cannot be used now; the operator learns which d
 
 from __future__ import annotations
 
+import os
 from urllib.parse import urlsplit
 
 from engine.errors import ArchiveUnavailable
@@ -87,12 +88,26 @@ def operator_message(made: DatabaseUnavailable, error: BaseException, url: str) 
                 f"; if `{path}-shm` was removed or replaced while the service ran, stop the service, leave "
                 f"`{path}-wal` where it is, and start it again; else look at the disk"
             )
+        if "locked" in reason.lower():
+            reason += (
+                "; another program writes to it and does not go on, such as `sqlite3` in a transaction that "
+                "was left open: end that"
+            )
+        if "unable to open" in reason.lower() and (closed := _closed(path)):
+            reason += f"; this user may not read and write {closed}: give it to the user of the service"
         return f"the database `{path}` cannot be used: {reason}"
     place, secrets = _postgres_place(url)
     reason = _first_line(error)
     for secret in secrets:
         reason = reason.replace(secret, "***")
     return f"the database {place} cannot be used: {reason}"
+
+
+def _closed(path: str) -> str:
+    """Which of the files of a database this user may not use."""
+    files = (path, f"{path}-wal", f"{path}-shm")
+    closed = (each for each in files if os.access(each, os.F_OK) and not os.access(each, os.R_OK | os.W_OK))
+    return ", ".join(f"`{each}`" for each in closed)
 
 
 def _first_line(error: BaseException) -> str:

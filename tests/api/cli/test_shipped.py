@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 from typing import Any
@@ -81,3 +82,20 @@ def test_a_start_that_is_cut_off_leaves_no_half(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(OSError, match="full"):
         shipped.lay_out(settings.load({}))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_there_needs_no_look_at_the_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which may belong to another user; the start says so, and not that the policies cannot be made."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "policies.d").mkdir()
+    exists = Path.exists
+
+    def refused(path: Path) -> bool:
+        if path.name == "governance.sqlite":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return exists(path)
+
+    monkeypatch.setattr(Path, "exists", refused)
+    assert not shipped.lay_out(settings.load({}))

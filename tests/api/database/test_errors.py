@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+from pathlib import Path
 
 import peewee
+import pytest
 
 from api.database.errors import translated
 
@@ -16,3 +19,25 @@ def test_a_failed_write_is_told_with_what_sqlite_calls_it() -> None:
     for error in (first, peewee.OperationalError(first, *first.args)):
         told = translated(error, "sqlite:///g.sqlite").operator_message
         assert "cannot be used: disk I/O error (SQLITE_IOERR_WRITE)" in told
+
+
+def test_a_lock_of_another_program_is_told_with_what_to_do() -> None:
+    told = translated(sqlite3.OperationalError("database is locked"), "sqlite:///g.sqlite").operator_message
+    assert "database is locked; another program writes to it" in told
+
+
+def test_a_file_beside_the_database_that_others_own_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a command that was run as root; SQLite does not say which of its files it cannot open."""
+    path, access = tmp_path / "g.sqlite", os.access
+    for each in (path, path.with_name("g.sqlite-shm")):
+        each.touch()
+
+    def allowed(each: str, how: int) -> bool:
+        return access(each, how) and (how == os.F_OK or each == str(path))
+
+    monkeypatch.setattr(os, "access", allowed)
+    error = sqlite3.OperationalError("unable to open database file")
+    told = translated(error, f"sqlite:///{path}").operator_message
+    assert told.endswith(f"read and write `{path}-shm`: give it to the user of the service")
