@@ -61,7 +61,7 @@ test-long: $(VENV)/.dev  ## all tests, those that draw their inputs with many ti
 
 test-faults: $(VENV)/.dev  ## fifty kill -9 under load of service and database; a disk failing at every step (an hour)
 	KILL_ROUNDS=50 EVERY_STEP=1 $(BIN)/pytest -s tests/faults/test_kill_events.py tests/faults/test_disk_faults.py \
-	  tests/faults/test_disk_recovery.py $(ARGS)
+	  tests/faults/test_disk_recovery.py tests/faults/test_kill_client.py $(ARGS)
 
 bench-match: $(VENV)/.bench  ## matching speed against the plain scan and other engines
 	$(BIN)/python -m tests.bench.match $(ARGS)
