@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-long test-faults lint format guide pictures demo bench-match bench-http bench-rivals bench-scale bench-growth mcp-packages clean
+.PHONY: help serve test test-long test-faults lint format guide pictures demo bench-match bench-http bench-rivals bench-scale bench-growth bench-client mcp-packages clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -74,6 +74,9 @@ bench-rivals: $(VENV)/.bench  ## the service beside other servers, which it inst
 
 bench-scale: $(VENV)/.bench  ## one, two and four nodes on one PostgreSQL some milliseconds away
 	$(BIN)/python -m tests.bench.scale $(ARGS)
+
+bench-client: $(VENV)/.dev  ## what the Python client costs beside bare httpx
+	$(BIN)/python -m tests.bench.client $(ARGS)
 
 bench-growth: $(VENV)/.bench  ## what history costs on PostgreSQL (ARGS="--events 10000000" for a long run)
 	$(BIN)/python -m tests.bench.growth $(ARGS)
