@@ -11,12 +11,11 @@ from api.caller import Caller
 from api.context import Context
 from api.database.transaction import Transaction
 from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
-from api.http.problems import ApiError, not_found
+from api.http.problems import not_found
 from api.http.route import ADMIN, PAGE_HEADERS, Route, page_query
 from api.notifications.notifier import problem_of
 from api.store.notifications import channels, notices
 from api.webhooks.address import places
-from schemas.validation import violations
 
 MOST_POSITION = 2**62
 """A forged cursor must not be a number that no database can hold."""
@@ -63,17 +62,13 @@ async def list_secrets(caller: Caller, values: Values, context: Context) -> Repl
     return Reply(await context.store.read(channels.secrets, caller.organisation_id))
 
 
-async def put_secret(caller: Caller, values: Values, context: Context) -> Reply:
-    """PUT /v1/notifications/secrets/:name"""
-    name = values.path["name"]
-    wrong = violations("documents/organisation_settings", name, "/$defs/name")
-    if wrong:
-        message = wrong[0].message.replace("this", "the name of a secret", 1)
-        raise ApiError("validation_failed", message, errors=[{"pointer": "", "message": message}])
+async def set_secret(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /v1/notifications/secrets"""
+    body = values.body
 
     def job(transaction: Transaction) -> dict[str, Any]:
-        return channels.put_secret(
-            transaction, caller.organisation_id, name, values.body["value"], caller.actor
+        return channels.set_secret(
+            transaction, caller.organisation_id, body["name"], body["value"], caller.actor
         )
 
     return Reply(await context.writer.write(job))
@@ -137,13 +132,13 @@ ROUTES = (
         reply_is_array=True,
     ),
     Route(
-        "PUT",
-        "/v1/notifications/secrets/:name",
+        "POST",
+        "/v1/notifications/secrets",
         ADMIN,
-        put_secret,
-        "Keep a secret for channels",
+        set_secret,
+        "Keep a secret for channels, in place of one of that name",
         "notifications",
-        body="notification-secret-put",
+        body="notification-secret-set",
         reply="notification-secret",
         description="The address of a chat's webhook, or the password of mail. It is encrypted in the "
         "database and shown to nobody.",

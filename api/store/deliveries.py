@@ -204,7 +204,9 @@ def _claim_notices(
     if not rows:
         return [], _next_due(transaction, channel_id)
     channel = channels.opened(organisation_id, name, kind, config)
-    quiet_until = transaction.now + msgspec.json.decode(config)["groupSeconds"]
+    # A backlog is not spread over many such times.
+    is_all = len(rows) < notices.MOST_AT_ONCE
+    quiet_until = transaction.now + (msgspec.json.decode(config)["groupSeconds"] if is_all else 0)
     notices.rest(transaction, channel_id, quiet_until)
     payloads = notices.completed(transaction.store, [(row[2], row[4]) for row in rows])
     claimed = [
@@ -347,7 +349,7 @@ def _judge(outcome: Outcome, failing: dict[str, str | None], disable_after: floa
     """Why the outcome ends its webhook, or None; keeps since when it has been failing."""
     webhook_id = outcome.claimed.webhook_id
     since = failing[webhook_id]
-    if outcome.gone:
+    if outcome.gone and outcome.claimed.channel is None:
         hook = Webhook.get_or_none(Webhook.webhook_id == webhook_id)
         if hook is not None and hook.url == outcome.claimed.url:
             return "the receiver answered 410: it is gone"

@@ -54,7 +54,7 @@ class Bench:
         def job(transaction: Transaction) -> None:
             channels.sync(transaction, "default", wanted, "admin@localhost")
             for name, value in (secrets or {}).items():
-                channels.put_secret(transaction, "default", name, value, "admin@localhost")
+                channels.set_secret(transaction, "default", name, value, "admin@localhost")
 
         await self.writer.write(job)
 

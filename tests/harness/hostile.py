@@ -69,7 +69,7 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
     "tool-set-put": {"name": "Ours", "tools": [{"names": ["frob"], "kind": "other", "effect": "write"}]},
     "tool-set-update": {"name": "Ours"},
     "organisation-settings-update": {"settings": {"companyDomains": ["acme.example"]}},
-    "notification-secret-put": {"value": "https://hooks.example.com/x"},
+    "notification-secret-set": {"name": "chat", "value": "https://hooks.example.com/x"},
     "organisation-update": {"name": "Acme", "userToken": None},
     "pack-activation": {"parameters": {}},
     "password-change": {"currentPassword": "not the password", "newPassword": PASSWORD},

@@ -143,7 +143,7 @@ def secrets(organisation_id: str) -> list[dict[str, Any]]:
     return [_shown(row) for row in rows.order_by(NotificationSecret.name)]
 
 
-def put_secret(
+def set_secret(
     transaction: Transaction, organisation_id: str, name: str, value: str, actor: str
 ) -> dict[str, Any]:
     """Keep it, in place of one of that name."""

@@ -19,7 +19,7 @@ from api.database.transaction import Transaction
 from api.store import webhooks
 from api.store.notifications import channels
 
-MOST_AT_ONCE: Final = 200
+MOST_AT_ONCE: Final = 500
 """Notices that go out in one message."""
 
 _DROP: Final = (

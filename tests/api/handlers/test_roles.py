@@ -68,7 +68,7 @@ OURS = {
     ("GET", "/v1/notifications/channels/:name/notices"): ADMINS,
     ("POST", "/v1/notifications/channels/:name/test"): ADMINS,
     ("GET", "/v1/notifications/secrets"): ADMINS,
-    ("PUT", "/v1/notifications/secrets/:name"): ADMINS,
+    ("POST", "/v1/notifications/secrets"): ADMINS,
     ("DELETE", "/v1/notifications/secrets/:name"): ADMINS,
     ("GET", "/v1/organisation/settings"): ADMINS,
     ("PUT", "/v1/organisation/settings"): ADMINS,

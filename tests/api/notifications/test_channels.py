@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import Any
 
+from api.database.transaction import Transaction
 from api.store import approvals
 from api.store.notifications import channels, notices
 from api.webhooks.worker import Limits
@@ -74,6 +75,26 @@ def test_what_comes_soon_after_a_message_goes_out_together(database_url: str) ->
             "Approval needed: pay",
             "4 approvals wait",
         ]
+
+    with Receiver() as receiver:
+        run(work(receiver))
+
+
+def test_a_flood_is_told_in_few_messages(database_url: str) -> None:
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place], limits=QUICK, start=False) as b:
+            await b.channels({"hook": receiver.url}, ops=chat("agent.halted", groupSeconds=3600))
+            halt = {"scope": "all", "createdBy": "admin@localhost", "createdAt": "2026-01-31T09:30:00Z"}
+
+            def flood(transaction: Transaction) -> None:
+                for _ in range(notices.MOST_AT_ONCE + 20):
+                    transaction.notify("default", "agent.halted", halt)
+
+            await b.writer.write(flood)
+            b.worker.start()
+            await asyncio.to_thread(receiver.wait_for, 2)
+        texts = [request.json["text"] for request in receiver.requests]
+        assert texts == [f"{notices.MOST_AT_ONCE} notices", "20 notices"]
 
     with Receiver() as receiver:
         run(work(receiver))
@@ -164,6 +185,8 @@ def test_a_channel_that_fails_is_told_as_such_and_never_switched_off(database_ur
             await b.ask("apr_1")
             (record,) = await b.notices("ops", all_are("failed"))
             assert record["attempts"][0]["responseStatus"] == 410
+            ((record, _), _) = reversed(await b.store.read(channels.listed, "default"))
+            assert record["name"] == "ops" and record["failingSince"]
             (record,) = await b.notices("dumb", all_are("failed"))
             assert record["attempts"][0]["error"] == "the secret `none` is not set"
             assert await b.store.read(notices.count_unreached, b.store) == 1

@@ -24,6 +24,7 @@ from tests.harness.command_line import run_command
 
 OLD, NEW = "the old signing secret, 32 bytes long", "the new signing secret, 32 bytes long"
 HOOK = {"url": "https://example.com/hook", "events": ["tool.blocked"]}
+CHAT = {"name": "chat", "value": "https://chat.example.com/hooks/nobody-may-read-this"}
 RULE = {"algorithm": "HS256", "key": "a secret of the organisation, quite long enough"}
 
 
@@ -33,6 +34,7 @@ def made(folder: Path) -> str:
     async def play() -> str:
         async with Service(folder, environment={"GOVERNANCE_JWT_SECRET": OLD}) as service:
             hook = await service.call("admin", "POST", "/v1/webhooks", HOOK)
+            await service.call("admin", "POST", "/v1/notifications/secrets", CHAT)
             body = {"name": "Default", "userToken": RULE}
             assert (await service.call("admin", "PUT", "/v1/organisation", body)).status_code == 200
             return str(hook.json()["secret"])
@@ -69,6 +71,7 @@ def test_no_secret_lies_in_the_files_and_a_new_signing_secret_takes_them_along(t
     found = everything(tmp_path)
     assert b"example.com/hook" in found
     assert secret.encode() not in found and RULE["key"].encode() not in found
+    assert CHAT["value"].encode() not in found
     with pytest.raises(SettingsError, match="GOVERNANCE_JWT_SECRET_BEFORE"):
         unlocked(tmp_path, NEW)
     with pytest.raises(SettingsError, match="another signing secret"):
@@ -127,6 +130,7 @@ def test_what_is_lost_is_given_up_only_when_told_so(
     assert (code, output) == (0, "forgotten: secrets of 1 webhooks, keys of 1 organisations\n")
     with sqlite3.connect(database_of(tmp_path)) as database:
         assert database.execute("SELECT enabled, secret FROM webhooks").fetchall() == [(0, "")]
+        assert database.execute("SELECT * FROM notification_secrets").fetchall() == []
     database.close()
 
 
