@@ -133,6 +133,8 @@ def _template(status: str, reason: str, matched: bytes | str) -> tuple[str, str]
 
 def _quoted(text: str, most: int) -> str:
     """A text of others as one: on one line, bounded, with no quotation mark and nothing invisible in it."""
-    shown = "".join(each if each.isprintable() else " " for each in text[: 2 * most])
+    shown = text[: 2 * most]
+    if not shown.isprintable():
+        shown = "".join(each if each.isprintable() else " " for each in shown)
     shown = " ".join(shown.replace('"', "'").split())
     return f'"{shown if len(shown) <= most else shown[: most - 1] + "…"}"'

@@ -81,6 +81,9 @@ def _furnished(node: Node) -> Target:
     delivery = call("POST", f"/v1/webhooks/{ids['/v1/webhooks']}/test")["deliveryId"]
     held = called("held", "hold_me", "run-held")
     ids["/v1/approvals"] = call("POST", "/v1/events", held, {"X-API-Key": KEY})["approvalId"]
+    ids["/access/v1/requests"] = ids["/v1/approvals"]
+    tools = {"server": "files", "tools": [{"name": "frob", "definition": "0" * 64}]}
+    ids["/v1/tool-proposals"] = call("POST", "/v1/tool-proposals", tools, {"X-API-Key": KEY})["proposalId"]
     ids["/v1/runs"] = "run-held"
     for path in openapi.document(ROUTES)["paths"]:
         for start, identifier in ids.items():
@@ -97,15 +100,17 @@ def _furnished(node: Node) -> Target:
 
 
 AGENTS = [
-    name for route in ROUTES if "agent" in route.who for name in ("--include-path", openapi.path(route))
+    name
+    for path in sorted({openapi.path(route) for route in ROUTES if "agent" in route.who})
+    for name in ("--include-path", path)
 ]
 RUNS = {
     "admin, every case of the schemas": ("admin", ["--phases", "coverage"], 300),
     "admin, random values": ("admin", ["--phases", "fuzzing", "-n", "25" if LONG else "4"], 300),
     "admin, sequences": ("admin", ["--phases", "stateful", "-n", "40" if LONG else "3"], 300),
-    "agent, every case of the schemas": ("agent", ["--phases", "coverage", *AGENTS], 100),
-    "agent, random values": ("agent", ["--phases", "fuzzing", "-n", "100" if LONG else "20", *AGENTS], 100),
-    "nobody": ("nobody", ["--phases", "coverage", *([] if LONG else ["--mode", "positive"])], 100),
+    "agent, every case of the schemas": ("agent", ["--phases", "coverage", *AGENTS], 300),
+    "agent, random values": ("agent", ["--phases", "fuzzing", "-n", "100" if LONG else "20", *AGENTS], 300),
+    "nobody": ("nobody", ["--phases", "coverage", *([] if LONG else ["--mode", "positive"])], 300),
 }
 
 
