@@ -131,7 +131,8 @@ async def answer_hook(caller: Caller, values: Values, context: Context) -> Reply
         await (_prompt(asked) if report.kind == PROMPT else _result(asked))
         return _reply(found, report.event, Verdict(RECORDED))
     try:
-        verdict = await _decide(asked, asyncio.get_running_loop().time() + values.query["wait"])
+        deadline = asyncio.get_running_loop().time() + values.query["wait"]
+        verdict = await (_decide if values.query["handOut"] else _wait)(asked, deadline)
     except Exception as error:
         known = as_api_error(error)
         if known is None:
@@ -227,6 +228,21 @@ async def _decide(asked: Asked, deadline: float) -> Verdict:
     return _final(receipt["toolCallStatus"], receipt)
 
 
+async def _wait(asked: Asked, deadline: float) -> Verdict:
+    """Until there is news of a call like it that waits; the outcome is for who asks next."""
+    digest = payload_digest(asked.report.tool, asked.report.payload)
+    alike: list[hook_calls.HostCall] = await asked.look(
+        hook_calls.calls_like, asked.context.id_index, asked.caller, asked.report.run_id, digest
+    )
+    for call in alike:
+        if call.status == "awaiting_approval" and call.approval_id is not None:
+            left = max(0, int(deadline - asyncio.get_running_loop().time()))
+            values = Values(path={"id": call.approval_id}, query={"wait": left})
+            await approvals.get_approval(asked.caller, values, asked.context)
+            break
+    return Verdict(WAITING, wording.WAITED)
+
+
 def _called(asked: Asked, call_id: str) -> bytes:
     report = asked.report
     metadata = {"toolCallId": call_id, "toolName": report.tool, "inputPayload": report.payload}
@@ -315,6 +331,12 @@ ROUTES = (
                 {"type": "string", "minLength": 1, "maxLength": 200},
                 "A new name for what is told, which names the call where the host does not; the same when"
                 " the request is repeated.",
+            ),
+            Query(
+                "handOut",
+                {"type": "boolean", "default": True},
+                "`false`: only wait for news, and take no outcome; ask again without it. So nothing is lost"
+                " when nobody is there any more to hear the answer.",
             ),
             Query("at", {"type": "string", "maxLength": 64}, "When it happened, if not just now (ISO 8601)."),
             Query(

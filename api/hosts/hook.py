@@ -38,6 +38,7 @@ WAIT_SECONDS: Final = 50
 """For a person, in one request; there are as many as the host's time allows."""
 PAUSES: Final = (0.1, 0.3, 1.0)
 """Between tries while the service is away; what is longer away is away."""
+BREATH: Final = 0.2
 REPLAY_SHARE: Final = 0.3
 """Of a hook's time, for what earlier ones could not tell."""
 LONG_TEXT: Final = 20_000
@@ -82,10 +83,13 @@ class Hook:
             answer = self._asked(raw)
         except Away as away:
             return self._without_service(raw, str(away))
+        # Who waits takes no outcome, as nobody might be there any more to hear it; who asks does.
         while answer.outcome == "waiting" and self.left() > 2:
             wait = max(1, min(WAIT_SECONDS, int(self.left()) - 1))
             try:
-                answer = self._post(raw, self.left(), wait=str(wait))
+                self._post(raw, self.left(), wait=str(wait), handOut="false")
+                answer = self._post(raw, min(self.left(), ASK_SECONDS))
+                self.sleep(BREATH if answer.outcome == "waiting" else 0)
             except Away as away:
                 if self.left() < 5:
                     return self._deny(raw, wording.unreachable(self.setup.url, str(away)))

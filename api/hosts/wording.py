@@ -10,6 +10,7 @@ from typing import Final
 
 ASK_AGAIN: Final = "call the same tool again with exactly the same arguments"
 PROBED: Final = "Refused: this was a probe of `governance doctor`, which is always denied; the gate is live."
+WAITED: Final = f"Not run yet: there is news of this call; {ASK_AGAIN} to go on."
 
 
 def waiting(approval_id: str, agent_message: str) -> str:
