@@ -11,13 +11,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from api.notifications.texts import Message
+from api.notifications.texts import NoticeText
 
 OPEN: Final = "Open in the console"
 _MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]()#+.!|~<>&:-])")
 
 
-def slack(message: Message) -> dict[str, Any]:
+def slack(message: NoticeText) -> dict[str, Any]:
     """Block Kit: `plain_text` objects have no markup; the notification's `text` is escaped."""
     title = {"type": "plain_text", "text": message.title[:150], "emoji": False}
     blocks: list[dict[str, Any]] = [{"type": "header", "text": title}]
@@ -34,7 +34,7 @@ def _entities(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def teams(message: Message) -> dict[str, Any]:
+def teams(message: NoticeText) -> dict[str, Any]:
     """An Adaptive Card. Markdown counts in a `TextBlock` and a `Fact`, not in a `TextRun`."""
 
     def block(text: str, **look: Any) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def teams(message: Message) -> dict[str, Any]:
     return {"type": "message", "attachments": [attachment]}
 
 
-def mattermost(message: Message) -> dict[str, Any]:
+def mattermost(message: NoticeText) -> dict[str, Any]:
     """Markdown, escaped; a mention counts wherever an `@` stands, so there is none."""
     parts = [f"**{_neutral(message.title)}**", *map(_neutral, message.paragraphs)]
     if message.link is not None:
@@ -71,7 +71,7 @@ def _neutral(text: str) -> str:
     return _MARKDOWN.sub(r"\\\1", text.replace("@", "＠"))
 
 
-SHAPES: Final[Mapping[str, Callable[[Message], dict[str, Any]]]] = {
+SHAPES: Final[Mapping[str, Callable[[NoticeText], dict[str, Any]]]] = {
     "slack": slack,
     "teams": teams,
     "mattermost": mattermost,

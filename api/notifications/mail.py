@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import aiosmtplib
 
-from api.notifications.texts import Message
+from api.notifications.texts import NoticeText
 from api.webhooks.sender import SECONDS, Addresses, AddressRefused, PostResult
 
 MOST_SAID: Final = 500
@@ -33,7 +33,12 @@ class Mailer:
         self._addresses, self._tls, self._seconds = addresses, tls, seconds
 
     async def send(
-        self, settings: Mapping[str, Any], password: str | None, message: Message, message_id: str, now: float
+        self,
+        settings: Mapping[str, Any],
+        password: str | None,
+        message: NoticeText,
+        message_id: str,
+        now: float,
     ) -> PostResult:
         """One attempt; never raises for what a server or the network does. `status` is the server's code."""
         started = time.monotonic()
@@ -123,7 +128,7 @@ class Mailer:
         return "the attempt failed"
 
 
-def _mail(settings: Mapping[str, Any], message: Message, message_id: str, now: float) -> EmailMessage:
+def _mail(settings: Mapping[str, Any], message: NoticeText, message_id: str, now: float) -> EmailMessage:
     mail = EmailMessage(policy=WIRE)
     mail["From"] = settings["from"]
     mail["To"] = ", ".join(settings["to"])

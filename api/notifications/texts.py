@@ -27,7 +27,7 @@ _SHOWN_OF_KEY: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class NoticeText:
     """`link` leads into the console; None where there is nothing to open."""
 
     title: str
@@ -49,7 +49,7 @@ def _shortened(found: re.Match[str]) -> str:
     return f"{text[:_SHOWN_OF_KEY]}…" if is_key else text
 
 
-def compose(payloads: Iterable[str], frontend: str) -> Message:
+def compose(payloads: Iterable[str], frontend: str) -> NoticeText:
     """One message of notices, oldest first; several of one approval are one paragraph."""
     said: dict[str, tuple[str, str, str | None]] = {}
     for number, payload in enumerate(payloads):
@@ -59,13 +59,13 @@ def compose(payloads: Iterable[str], frontend: str) -> Message:
         said[subject or f"#{number}"] = _said(event, data, content["timestamp"], frontend)
     titles, paragraphs, links = zip(*said.values(), strict=True)
     if len(said) == 1:
-        return Message(titles[0][:MOST_TITLE], paragraphs, links[0])
+        return NoticeText(titles[0][:MOST_TITLE], paragraphs, links[0])
     shown = list(paragraphs[:MOST_PARAGRAPHS])
     if len(paragraphs) > len(shown):
         shown.append(f"… and {len(paragraphs) - len(shown)} more.")
     waiting = sum(not subject.startswith("#") for subject in said)
     title = f"{waiting} approvals wait" if waiting == len(said) else f"{len(said)} notices"
-    return Message(title, tuple(shown), f"{frontend}/approvals" if waiting else frontend)
+    return NoticeText(title, tuple(shown), f"{frontend}/approvals" if waiting else frontend)
 
 
 def _said(event: str, data: Mapping[str, Any], timestamp: str, frontend: str) -> tuple[str, str, str | None]:

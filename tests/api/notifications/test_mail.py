@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from api.notifications.mail import Mailer
-from api.notifications.texts import Message
+from api.notifications.texts import NoticeText
 from api.webhooks.sender import Addresses, PostResult, trusted
 from tests.harness.deliveries import bench, run
 from tests.harness.mail_server import MailServer
 from tests.harness.receiver import Certificate
 
-MESSAGE = Message(
+MESSAGE = NoticeText(
     "Approval needed: ünpay", ("mailer wants to call pay.",), "https://console.example/approvals"
 )
 NOW = 1_769_851_807.0
@@ -51,6 +51,7 @@ def certificate() -> Certificate:
     return Certificate("mail.example")
 
 
+@pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")
 @pytest.mark.parametrize("implicit", [False, True])
 def test_mail_is_encrypted_and_signed_in(certificate: Certificate, implicit: bool) -> None:
     with MailServer(tls=certificate, implicit=implicit, password="secret") as server:

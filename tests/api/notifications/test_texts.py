@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from api.notifications import chats
-from api.notifications.texts import MOST_PARAGRAPHS, MOST_TITLE, Message, compose, harmless
+from api.notifications.texts import MOST_PARAGRAPHS, MOST_TITLE, NoticeText, compose, harmless
 
 FRONTEND = "https://console.example"
 
@@ -24,7 +24,7 @@ def approval(approval_id: str = "apr_1", event: str = "approval.requested", **mo
 
 
 def test_an_approval_says_who_wants_what_since_when_and_until_when() -> None:
-    assert compose([approval()], FRONTEND) == Message(
+    assert compose([approval()], FRONTEND) == NoticeText(
         "Approval needed: pay",
         (
             "mailer wants to pay 7 EUR to Acme: above 5 EUR. Waiting since 2026-01-31 09:30 UTC. "
@@ -79,7 +79,7 @@ def test_other_events() -> None:
     )
     assert compose([failed], FRONTEND).paragraphs[0].endswith("policies/a.yaml:3: wrong")
     test = payload("notification.test", channel="ops")
-    assert compose([test], FRONTEND) == Message(
+    assert compose([test], FRONTEND) == NoticeText(
         "Test", ("This is a test of the channel ops; it works.",), FRONTEND
     )
     assert compose([test, approval()], FRONTEND).title == "2 notices"
