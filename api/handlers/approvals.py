@@ -121,7 +121,8 @@ def _message(approval: dict[str, Any]) -> str:
             asked = approval["reason"]
             return refused_message(tool, "awaiting_approval", asked, approval_id=approval["approvalId"])
         case "rejected" if "halted" not in approval:
-            reason = resolved_reason("rejected", approval["resolvedBy"], reason)
+            who = approvals.named(approval["actor"], approval["resolvedBy"])
+            reason = resolved_reason("rejected", who, reason)
     return refused_message(tool, "blocked", reason)
 
 
@@ -147,7 +148,7 @@ async def _resolve(caller: Caller, values: Values, context: Context, status: str
         raise not_found("approval", approval_id)
     approval = resolution.approval
     if resolution.outcome == "not_pending":
-        who = approval["resolvedBy"] or approval["actor"]
+        who = approvals.named(approval["actor"], approval["resolvedBy"])
         how = {
             "approved": f"approved by {who}",
             "rejected": f"rejected by {who}",

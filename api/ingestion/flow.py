@@ -56,10 +56,11 @@ def inherit(batch: Batch, run: KnownRun, event: Incoming, ruleset: Ruleset) -> l
     run.parent_run_id = name
     run.changed()
     parent = batch.runs.get((run.organisation_id, name))
-    if parent is None or parent.key_id != run.key_id:
+    if parent is None:
         return []
+    # Labels make stricter, so another key's count as well; what its run has seen may make looser.
     add_labels(run, _decode(parent.labels))
-    if not ruleset.needs.values:
+    if parent.key_id != run.key_id or not ruleset.needs.values:
         return []
     batch.load_values(parent)
     assert parent.values is not None

@@ -259,7 +259,7 @@ def resolve(
         if halt is not None:
             return Resolution("halted", _approval(row), halt)
     who = resolved_by or caller.actor
-    text = resolved_reason(status, who, reason)
+    text = resolved_reason(status, named(caller.actor, who), reason)
     won = _finish(
         transaction,
         row,
@@ -271,6 +271,11 @@ def resolve(
         blocked_reason=(reason or text) if status == "rejected" else None,
     )
     return Resolution("resolved" if won else "not_pending", _approval(row))
+
+
+def named(actor: str, resolved_by: str | None) -> str:
+    """Who resolved an approval, in a sentence: nobody speaks in another's name alone."""
+    return actor if resolved_by in (None, actor) else f"{actor} as `{resolved_by}`"
 
 
 def expire_due(transaction: Transaction) -> int:

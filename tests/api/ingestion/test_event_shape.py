@@ -29,7 +29,7 @@ def test_what_is_derived_from_the_schema() -> None:
     assert validation._MOST_OF_ID == 200
     assert set(validation._KINDS) == set(SCHEMA["properties"]["metadata"]["properties"]) - {"outputPayload"}
     assert {name for name, kind in validation._KINDS.items() if kind is not str} == {
-        *("inputPayload", "agentContext", "cancelApprovals", "toolAnnotations")
+        *("inputPayload", "agentContext", "cancelApprovals", "toolAnnotations", "decidedOffline")
     }
 
 
