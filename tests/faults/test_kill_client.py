@@ -80,7 +80,8 @@ class Agents:
 
         enough, deadline = matching() + count, time.monotonic() + PATIENCE
         while matching() < enough:
-            assert time.monotonic() < deadline, f"no {count} lines of {wanted} in time"
+            said = f"{self.lines[-5:]}\n{(self.folder / 'errors').read_text()[-5_000:]}"
+            assert time.monotonic() < deadline, f"no {count} lines of {wanted} in time:\n{said}"
             time.sleep(0.05)
 
 

@@ -48,7 +48,7 @@ OPEN_SECONDS: Final = 3.0
 """In which a service must answer that calls need not wait for, in the fail mode `open`."""
 OPEN_TRIES: Final = 3
 AWAY_SECONDS: Final = 0.5
-"""The same of one that was away."""
+"""In which one that was away must be reached again; its answer may take longer."""
 
 
 class Deciding:
@@ -68,7 +68,7 @@ class Deciding:
         question, opened = call.question, self._settings.fail_mode == "open"
         seconds = self._settings.decide_seconds
         if opened:
-            seconds = min(seconds, AWAY_SECONDS if self.is_away else OPEN_SECONDS)
+            seconds = min(seconds, OPEN_SECONDS)
         try:
             response = yield from self._asked(call.event, time.monotonic() + seconds)
         except NoAnswer as error:
@@ -96,7 +96,10 @@ class Deciding:
 
     def _ask(self, request: ClientRequest, deadline: float) -> Flow[ClientResponse]:
         try:
-            response = yield from ask(request, deadline, self._tries)
+            if self.is_away and self._settings.fail_mode == "open":
+                response = yield from ask(replace(request, connect=AWAY_SECONDS), deadline, 1)
+            else:
+                response = yield from ask(request, deadline, self._tries)
         except NoAnswer as error:
             self.is_away = error.away
             raise

@@ -26,7 +26,6 @@ LIMITS: Final = httpx.Limits(max_connections=None, keepalive_expiry=4.0)
 """As many connections as calls wait for people; idle ones end before the service ends them."""
 MOST_IN_A_POOL: Final = 16
 """Requests; a pool looks at each of its connections for each of them, so that many share several pools."""
-CONNECT_SECONDS: Final = 5.0
 _FAILURES: Final = (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, OSError)
 
 
@@ -208,7 +207,7 @@ class _Body:
 
 def _told(request: ClientRequest) -> dict[str, Any]:
     seconds = request.seconds
-    timeout = httpx.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds))
+    timeout = httpx.Timeout(seconds, connect=min(request.connect, seconds))
     return {"method": request.method, "url": request.path, "content": request.content, "timeout": timeout}
 
 

@@ -23,6 +23,7 @@ RETRIED: Final = frozenset((408, 429, 500, 502, 503, 504, 507))
 AWAY: Final = frozenset((502, 503, 504, 507))
 """Answers that say that the service cannot decide just now, whatever it is asked."""
 ATTEMPT_SECONDS: Final = 10.0
+CONNECT_SECONDS: Final = 5.0
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 3.0
 MOST_BYTES: Final = 16 << 20
@@ -31,12 +32,13 @@ MOST_BYTES: Final = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
-    """One request to the service; `seconds` is how long its answer may take."""
+    """One request to the service; `seconds` is how long its answer may take, `connect` to reach anybody."""
 
     method: str
     path: str
     content: bytes | None = None
     seconds: float = ATTEMPT_SECONDS
+    connect: float = CONNECT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

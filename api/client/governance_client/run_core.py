@@ -6,6 +6,7 @@ a thread of one's own when it is started by `copy_context().run`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
@@ -79,6 +80,7 @@ class RunCore:
         }
         self._tokens: list[Token[RunCore | None]] = []
         self._begun = self._ended = False
+        self._lock = threading.Lock()
 
     @property
     def run_id(self) -> str:
@@ -109,6 +111,7 @@ class RunCore:
 
     def report(self, event_type: str, metadata: Mapping[str, Any]) -> None:
         """Report any other event, such as `custom.*`. Returns at once."""
+        self.report_start()
         made = event(event_type, self.memory.line, self.agent_id, metadata)
         self.core.report(made, self.memory.journal)
 
@@ -120,6 +123,7 @@ class RunCore:
         def plainer() -> Any:
             return event(event_type, line, agent_id, about, {"outputPayload": payloads.plainer(output)})
 
+        self.report_start()
         made = event(event_type, line, agent_id, about, {"outputPayload": output}, plainer)
         self.core.report(made, self.memory.journal)
 
@@ -130,6 +134,7 @@ class RunCore:
         tool_call_id = details.get("tool_call_id") or f"call-{new_id()}"
         question = Question(self.run_id, tool, tool_call_id, "{}")
         try:
+            self.report_start()
             question = replace(question, payload=payloads.arguments_json(arguments))
             call = AskedCall.of(self.memory, question, _metadata(details))
         except (ValueError, TypeError, RecursionError) as error:
@@ -157,10 +162,13 @@ class RunCore:
         return self
 
     def report_start(self) -> None:
-        """Report the start, once, without being the current run. Returns at once."""
-        if not self._begun:
-            self._begun = True
-            self.report("run.started", self._metadata)
+        """Report the start, once, without being the current run. Returns at once. INVARIANT: what a run is,
+        and which one it is part of, is told before all else of it."""
+        with self._lock:
+            if not self._begun:
+                made = event("run.started", self.memory.line, self.agent_id, self._metadata)
+                self.core.report(made, self.memory.journal)
+                self._begun = True
 
     def report_end(self, error: BaseException | None = None) -> None:
         """Report the end, once. Returns at once."""
