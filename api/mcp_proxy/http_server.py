@@ -19,7 +19,7 @@ import httpx
 
 from api.mcp_proxy.event_stream import events
 from api.mcp_proxy.message import INTERNAL_ERROR, RpcMessage, UnreadableMessage, error, made, read
-from api.mcp_proxy.pipes import PATIENCE, LineTooLong
+from api.mcp_proxy.pipes import LONGEST_LINE, PATIENCE, LineTooLong
 from api.mcp_proxy.tools.definitions import Definition, header_parameters
 
 _SESSION: Final = "Mcp-Session-Id"
@@ -130,7 +130,7 @@ class McpEndpoint:
             self._session = answer.headers.get(_SESSION)
         if kind == "text/event-stream" and answer.is_success:
             return await self._follow(message, answer)
-        body = await answer.aread()
+        body = await _whole(answer)
         if kind == "application/json":
             if answer.is_success:
                 self._pass(message, body)
@@ -164,7 +164,7 @@ class McpEndpoint:
         for _ in range(_RESUMPTIONS):
             try:
                 async for event in events(answer.aiter_bytes()):
-                    last, wait = event.id or last, event.retry or wait
+                    last, wait = event.id or last, _bounded(event.retry, wait)
                     if event.data and self._pass(message, event.data):
                         return None
             except httpx.HTTPError:
@@ -191,7 +191,7 @@ class McpEndpoint:
                         return  # it has none to offer
                     answer.raise_for_status()
                     async for event in events(answer.aiter_bytes()):
-                        last, wait, failures = event.id or last, event.retry or wait, 0
+                        last, wait, failures = event.id or last, _bounded(event.retry, wait), 0
                         if event.data:
                             self._lines.put_nowait(_one_line(event.data))
                 finally:
@@ -252,6 +252,20 @@ def _header_value(text: str) -> str:
     if _PLAIN.fullmatch(text) and not _WRAPPED.fullmatch(text):
         return text
     return f"=?base64?{base64.b64encode(text.encode(errors='replace')).decode()}?="
+
+
+async def _whole(answer: httpx.Response) -> bytes:
+    found = bytearray()
+    async for chunk in answer.aiter_bytes():
+        found += chunk
+        if len(found) > LONGEST_LINE:
+            raise LineTooLong(f"an answer is longer than {LONGEST_LINE} bytes")
+    return bytes(found)
+
+
+def _bounded(retry: float | None, otherwise: float) -> float:
+    """Seconds as the server wishes, where that neither hurries nor forgets."""
+    return otherwise if retry is None else min(max(retry, 0.1), 60.0)
 
 
 def _one_line(data: bytes) -> bytes:

@@ -27,7 +27,7 @@ _STARTERS: Final = frozenset(
         "dlx",
         "tool",
     }
-    | {"npm", "pnpm", "yarn", "x"}
+    | {"npm", "pnpm", "yarn", "x", "docker", "podman"}
 )
 """Words of a command that start something else, which is the server."""
 _WITHOUT: Final = re.compile(r"(?<=.)@[^@/]*\Z|\.(?:[cm]?js|ts|py|exe)\Z")

@@ -1,0 +1,192 @@
+"""An MCP server over HTTP that behaves as few do: broken streams, refusals, what headers must carry."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import httpx
+import pytest
+
+from api.mcp_proxy.event_stream import events
+from api.mcp_proxy.http_server import McpEndpoint
+from api.mcp_proxy.message import made, read
+from tests.harness.mcp_proxy import MODERN, SECONDS, call, tool
+
+URL = "http://mcp.test/mcp"
+Answer = Callable[[httpx.Request], httpx.Response]
+
+
+def served(
+    answer: Answer, test: Callable[[McpEndpoint, AsyncIterator[bytes]], Coroutine[Any, Any, None]]
+) -> None:
+    """Runs a test with an endpoint that answers so."""
+
+    async def told() -> None:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
+            endpoint = McpEndpoint(URL, http, lambda name: DEFINITION, warned.append)
+            async with asyncio.timeout(SECONDS):
+                await test(endpoint, endpoint.lines())
+                assert await endpoint.end() == 0
+
+    warned: list[str] = []
+    asyncio.run(told())
+
+
+DEFINITION = tool(
+    "deploy", inputSchema={"properties": {"zone": {"x-mcp-header": "Zone"}, "dry": {"x-mcp-header": "Dry"}}}
+)
+
+
+def stream(*parts: bytes) -> httpx.Response:
+    async def content() -> AsyncIterator[bytes]:
+        for part in parts:
+            yield part
+
+    return httpx.Response(200, headers={"Content-Type": "text/event-stream"}, content=content())
+
+
+def ok(request: httpx.Request, **result: Any) -> httpx.Response:
+    return httpx.Response(
+        200, json={"jsonrpc": "2.0", "id": json.loads(request.content)["id"], "result": result}
+    )
+
+
+def test_headers_of_both_generations() -> None:
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        if request.method != "POST":
+            return httpx.Response(405)
+        if "id" not in json.loads(request.content):
+            return httpx.Response(202)
+        found = ok(request, protocolVersion="2025-11-25")
+        if json.loads(request.content)["method"] == "initialize":
+            found.headers["Mcp-Session-Id"] = "s1"
+        return found
+
+    async def test(endpoint: McpEndpoint, lines: AsyncIterator[bytes]) -> None:
+        for message in (
+            {"id": 1, "method": "initialize", "params": {}},
+            {"method": "notifications/initialized"},
+            call(2, "deploy"),
+            call(3, "dé ploy", MODERN, zone="eu", dry=True, other=1),
+        ):
+            await endpoint.send(made(message))
+            if "id" in message:
+                await anext(lines)
+
+    served(answer, test)
+    first, initialized, old, new = (each for each in seen if each.method == "POST")
+    assert "Mcp-Session-Id" not in first.headers and "MCP-Protocol-Version" not in first.headers
+    for request in (initialized, old):
+        assert request.headers["Mcp-Session-Id"] == "s1"
+        assert request.headers["MCP-Protocol-Version"] == "2025-11-25"
+        assert "Mcp-Method" not in request.headers
+    named = {
+        name: new.headers[name] for name in ("Mcp-Method", "Mcp-Name", "Mcp-Param-Zone", "Mcp-Param-Dry")
+    }
+    assert named == {
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": "=?base64?ZMOpIHBsb3k=?=",
+        "Mcp-Param-Zone": "eu",
+        "Mcp-Param-Dry": "true",
+    }
+    assert new.headers["MCP-Protocol-Version"] == "2026-07-28" and "Mcp-Session-Id" not in new.headers
+    assert seen[-1].method == "DELETE", "the session is ended"
+
+
+def test_a_stream_that_breaks_is_gone_on_with_where_it_ended() -> None:
+    asked: list[str | None] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            return stream(b'id: 7\nretry: 100\ndata: {"jsonrpc":"2.0","method":"notifications/x"}\n\n')
+        asked.append(request.headers.get("Last-Event-ID"))
+        return stream(b'data: {"jsonrpc":"2.0",\ndata: "id":1,"result":{}}\n\n')
+
+    async def test(endpoint: McpEndpoint, lines: AsyncIterator[bytes]) -> None:
+        await endpoint.send(made(call(1, "deploy")))
+        assert json.loads(await anext(lines))["method"] == "notifications/x"
+        assert await anext(lines) == b'{"jsonrpc":"2.0", "id":1,"result":{}}'
+
+    served(answer, test)
+    assert asked == ["7"]
+
+
+def down(request: httpx.Request) -> httpx.Response:
+    raise httpx.ConnectError("refused")
+
+
+REFUSALS: dict[str, tuple[Answer, str]] = {
+    "down": (down, "cannot be reached: refused"),
+    "redirect": (
+        lambda _: httpx.Response(307, headers={"Location": "http://evil.test/"}),
+        "answers with 307",
+    ),
+    "no message": (lambda _: httpx.Response(401, text="who are you?"), "answers with 401"),
+    "no answer": (lambda _: httpx.Response(202), "answers with 202"),
+    "a page": (lambda _: httpx.Response(200, html="<p>"), "answers with 200"),
+    "an end": (lambda _: stream(b": nothing\n\n"), "ended the stream without an answer"),
+    "an error": (
+        lambda _: httpx.Response(
+            400, json={"jsonrpc": "2.0", "id": None, "error": {"code": -1, "message": "its own"}}
+        ),
+        "its own",
+    ),
+}
+
+
+@pytest.mark.parametrize(("answer", "text"), REFUSALS.values(), ids=REFUSALS)
+def test_what_goes_wrong_is_the_answer_to_the_request(answer: Answer, text: str) -> None:
+    async def test(endpoint: McpEndpoint, lines: AsyncIterator[bytes]) -> None:
+        for number in (1, 2):
+            await endpoint.send(made(call(number, "deploy")))
+            found = read(await anext(lines))
+            assert found.id == number and text in found.body["error"]["message"]
+
+    served(answer, test)
+
+
+def test_cancelling_closes_the_stream_where_there_is_no_session() -> None:
+    seen: list[str] = []
+    closed = asyncio.Event()
+
+    async def content() -> AsyncIterator[bytes]:
+        try:
+            yield b": wait\n\n"
+            await asyncio.sleep(SECONDS)
+        finally:
+            closed.set()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(json.loads(request.content)["method"])
+        return httpx.Response(200, headers={"Content-Type": "text/event-stream"}, content=content())
+
+    async def test(endpoint: McpEndpoint, lines: AsyncIterator[bytes]) -> None:
+        await endpoint.send(made(call(1, "deploy", MODERN)))
+        while not seen:
+            await asyncio.sleep(0)
+        await endpoint.send(made({"method": "notifications/cancelled", "params": {"requestId": 1}}))
+        await closed.wait()
+
+    served(answer, test)
+    assert seen == ["tools/call"], "it is no message there"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+def test_events_are_read_wherever_the_chunks_part_them(size: int) -> None:
+    text = "data: a\r\ndata:b\u2028\r\n\r\n: comment\nid: 1\rdata: c\r\revent: message\ndata:  d\n\ndata: cut"
+
+    async def chunks() -> AsyncIterator[bytes]:
+        raw = text.encode()
+        for start in range(0, len(raw), size):
+            yield raw[start : start + size]
+
+    async def found() -> list[tuple[bytes, str | None]]:
+        return [(each.data, each.id) async for each in events(chunks())]
+
+    assert asyncio.run(found()) == [("a\nb\u2028".encode(), None), (b"c", "1"), (b" d", None)]
