@@ -37,11 +37,12 @@ function show({ moveFocus = false, why = "" } = {}) {
   // Timers beyond 24.8 days fire at once; the service refuses an old token anyway.
   expiry = setTimeout(service.lost, Math.min(current.until - Date.now(), 2 ** 31 - 1));
   const allowed = ROOMS.filter((room) => room.roles.includes(current.user.role));
-  const room = allowed.find((each) => `${location.pathname}/`.startsWith(`${each.path}/`)) ?? allowed[0];
+  const asked = ROOMS.find((each) => `${location.pathname}/`.startsWith(`${each.path}/`)) ?? allowed[0];
+  const room = allowed.includes(asked) ? asked : null;
   bar.querySelector(".who").textContent = `${current.user.email} · ${current.user.role}`;
   bar.querySelector("nav").replaceChildren(...allowed.map((each) =>
     el("a", { href: each.path, "aria-current": each === room ? "page" : null, onclick: follow }, each.title)));
-  if (!room) return showNothing(current.user, moveFocus);
+  if (!room) return showNothing(asked, current.user, moveFocus);
   setTitle(room.title);
   open(room, current.user, moveFocus);
   return undefined;
@@ -128,12 +129,12 @@ function go(address) {
   scrollTo(0, 0);
 }
 
-function showNothing(user, moveFocus) {
+function showNothing(room, user, moveFocus) {
   setTitle("No access");
   const heading = el("h1", { tabIndex: -1 }, "This needs another role");
   root.append(el("section.card.narrow", {}, heading,
     el("p", {}, "You are logged in as ", el("strong", {}, user.email), ", with the role ", el("strong", {}, user.role), "."),
-    el("p", {}, "Reviewing what agents ask for needs the role reviewer or admin. An admin can change yours; after that, reload this page."),
+    el("p", {}, `${room.title}: this room is for the ${room.roles.length > 1 ? "roles" : "role"} ${room.roles.join(" and ")}. An admin can change yours; after that, reload this page.`),
     el("button.primary", { type: "button", onclick: logOut }, "Log in as somebody else")));
   if (moveFocus) heading.focus();
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import selectors
 import shutil
 import socket
@@ -37,6 +38,8 @@ ARGUMENTS = [
 PATIENCE = 30_000
 """Milliseconds that anything on a page may take before a test fails."""
 expect.set_options(timeout=PATIENCE)
+LATELY = re.compile(r"(?:just now|\d+ (?:second|minute)s? ago)")
+"""How the page says when something happened a moment ago; a busy machine takes its time."""
 
 POLICIES = (
     {

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-from tests.browser.support import Console, link, row
+from tests.browser.support import LATELY, Console, link, row
 from tests.harness.application import PEOPLE
 
 pytestmark = pytest.mark.browser
@@ -62,7 +63,7 @@ def test_everything_that_helps_to_judge_is_there(console: Console) -> None:
         shown.evaluate("(node) => JSON.parse(node.textContent)") == console.approval(approval)["inputPayload"]
     )
     facts = page.get_by_role("region", name="Who and when")
-    for text in ("clerk", "run-may", "just now", approval):
+    for text in ("clerk", "run-may", LATELY, approval):
         expect(facts).to_contain_text(text)
     policies = page.get_by_role("region", name="Policies that matched").get_by_role("listitem")
     expect(policies).to_have_count(2)
@@ -202,7 +203,9 @@ def test_a_link_to_a_resolved_approval_tells_how_it_ended(console: Console, verb
     page = console.reviewer(approval)
     word = {"approve": "Approved", "reject": "Rejected"}[verb]
     ending = page.locator("#ending")
-    expect(ending).to_contain_text(f"{word} by {console.approval(approval)['actor']} just now")
+    expect(ending).to_contain_text(
+        re.compile(rf"{word} by {re.escape(console.approval(approval)['actor'])} {LATELY.pattern}")
+    )
     expect(ending).to_contain_text("I know them")
     expect(page.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
     expect_agents(page, "other")
@@ -274,7 +277,7 @@ def test_deciding_among_all_shows_how_it_ended(console: Console) -> None:
     expect(pane(page)).to_contain_text("run-of-first")
     page.get_by_label("Reason").fill("fine")
     page.get_by_role("button", name="Approve", exact=True).click()
-    expect(page.locator("#ending")).to_contain_text("Approved by you just now")
+    expect(page.locator("#ending")).to_contain_text(re.compile(rf"Approved by you {LATELY.pattern}"))
     expect(page.locator("#ending")).to_be_focused()
     expect(page.locator(".items .status")).to_have_text(["Waiting", "Approved"])
     expect(page.get_by_role("button", name="Waiting 1")).to_be_visible()

@@ -181,7 +181,7 @@ def test_the_tab_key_reaches_everything_in_a_sensible_order(console: Console) ->
     page.reload()
     expect(page.locator("#subject")).to_be_visible()
     visited = []
-    for _ in range(15):
+    for _ in range(16):
         page.keyboard.press("Tab")
         visited.append(
             page.evaluate(
@@ -194,6 +194,7 @@ def test_the_tab_key_reaches_everything_in_a_sensible_order(console: Console) ->
     assert visited == [
         "skip",
         "Approvals",
+        "Runs",
         "help",
         "logout",
         "Waiting",

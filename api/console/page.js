@@ -1,0 +1,134 @@
+// What most rooms are made of: a page with a heading, lists that filter, page and keep themselves fresh, forms whose
+// problems stand at their fields. Knows no room.
+
+import { arrange, el } from "./dom.js";
+
+const PAGE = 100;
+const MOST = 1000;
+
+/** A page with its heading, which gets the focus when the room was entered by hand. */
+export function page(root, { title, moveFocus, back }, ...content) {
+  const heading = el("h1", { tabIndex: -1 }, title);
+  root.append(el("div.page", {}, back, heading, ...content));
+  if (moveFocus) heading.focus();
+  return heading;
+}
+
+/** A link to a place of the console. */
+export function place(context, address, ...text) {
+  return el("a", { href: address, onclick: context.follow }, ...text);
+}
+
+/** `/runs/<id>` and the like, whatever the id is. */
+export function address(room, id, query = "") {
+  return `/${room}/${encodeURIComponent(id)}${query}`;
+}
+
+/**
+ * A list of what GET `path` answers, fresh by `topics`. `filters` are `{name, label, options}` or `{name, label}` for a
+ * text; they stand in the address. `row(item)` gives `{key, mark, node}`: a node is made anew only when `mark` differs.
+ */
+export function listing(context, { path, filters = [], row, empty, topics, signal, pause = 1000, label }) {
+  const asked = new URLSearchParams(location.search);
+  const chosen = Object.fromEntries(filters.map(({ name }) => [name, asked.get(name) ?? ""]));
+  const kept = new Map();
+  let limit = PAGE;
+  const rows = el("ul.rows", { "aria-label": label });
+  const count = el("span.count", { role: "status" });
+  const more = el("button.quiet", { type: "button", hidden: true, onclick: () => { limit = Math.min(limit + PAGE, MOST); refresh(); } });
+  const none = el("p.empty", { hidden: true }, empty);
+  const problem = el("p.problem", { role: "alert" });
+
+  async function load() {
+    const query = new URLSearchParams({ limit: String(limit) });
+    for (const [name, value] of Object.entries(chosen)) if (value) query.set(name, value);
+    try {
+      const { value, total } = await context.service.request("GET", `${path}?${query}`, undefined, signal);
+      problem.textContent = "";
+      draw(value, Number.isFinite(total) ? total : value.length);
+    } catch (error) {
+      if (!context.service.isAway(error)) problem.textContent = error.message;
+      throw error;
+    }
+  }
+
+  function draw(items, total) {
+    const made = items.map((item) => {
+      const { key, mark, node } = row(item);
+      const known = kept.get(key);
+      if (known?.mark === mark) return [key, known];
+      const li = known?.li ?? el("li");
+      li.replaceChildren(node());
+      return [key, { mark, li }];
+    });
+    kept.clear();
+    for (const [key, each] of made) kept.set(key, each);
+    arrange(rows, made.map(([, each]) => each.li));
+    rows.hidden = !made.length;
+    none.hidden = made.length > 0;
+    const text = total > items.length ? `${items.length.toLocaleString("en")} of ${total.toLocaleString("en")}` : total.toLocaleString("en");
+    if (count.textContent !== text) count.textContent = text;
+    more.hidden = total <= items.length || limit >= MOST;
+    more.textContent = `Show more (${text})`;
+  }
+
+  function choose(name, value) {
+    chosen[name] = value.trim();
+    limit = PAGE;
+    const query = new URLSearchParams(Object.entries(chosen).filter(([, each]) => each));
+    history.replaceState(null, "", `${location.pathname}${query.size ? `?${query}` : ""}`);
+    refresh();
+  }
+
+  let typing = null;
+  const fields = filters.map(({ name, label: text, options }) => field(text, options
+    ? el("select", { id: `filter-${name}`, onchange: (event) => choose(name, event.target.value) },
+      options.map(([value, title]) => el("option", { value, selected: value === chosen[name] }, title)))
+    : el("input", {
+      id: `filter-${name}`, type: "search", value: chosen[name], spellcheck: false, maxLength: 200,
+      oninput(event) {
+        clearTimeout(typing);
+        typing = setTimeout(() => choose(name, event.target.value), 250);
+      },
+    })));
+  signal.addEventListener("abort", () => clearTimeout(typing));
+  const refresh = context.keepFresh(load, topics, signal, pause);
+  return {
+    node: el("section.listing", {},
+      el("div.filters", { role: "search" }, fields, count), problem, rows, none, el("div.foot", {}, more)),
+    refresh,
+  };
+}
+
+/** A labelled control; `pointer` is where the service names it in its problems. */
+export function field(label, control, { hint, pointer } = {}) {
+  const hintId = hint && `${control.id}-hint`;
+  if (hint) control.setAttribute("aria-describedby", hintId);
+  if (pointer) control.dataset.pointer = pointer;
+  return el("div.field", {}, el("label", { htmlFor: control.id }, label), control, hint && el("p.hint", { id: hintId }, hint));
+}
+
+/** Shows what the service refused: at the field that it is about, else above them all. */
+export function tell(form, error, away = "No answer came, so it is not known whether this was done. Look before you try again.") {
+  clear(form);
+  const general = form.querySelector(".problem");
+  const rest = [];
+  if (error.status) {
+    const errors = error.body?.errors?.length ? error.body.errors : [{ pointer: "", detail: error.message }];
+    for (const { pointer, detail } of errors) {
+      const control = [...form.querySelectorAll("[data-pointer]")].find((each) => pointer && pointer.startsWith(each.dataset.pointer));
+      if (control) {
+        control.setAttribute("aria-invalid", "true");
+        control.closest(".field").append(el("p.wrong", {}, detail));
+      } else rest.push(pointer ? `${pointer}: ${detail}` : detail);
+    }
+  } else rest.push(away);
+  general.textContent = rest.join("; ");
+  form.querySelector("[aria-invalid]")?.focus();
+}
+
+export function clear(form) {
+  form.querySelector(".problem").textContent = "";
+  for (const each of form.querySelectorAll(".wrong")) each.remove();
+  for (const each of form.querySelectorAll("[aria-invalid]")) each.removeAttribute("aria-invalid");
+}

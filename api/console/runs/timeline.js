@@ -1,0 +1,97 @@
+// One run as it went: what is known of it, and its calls in order, each with what was decided, why, and what came of it.
+// What the agent merely says is marked as its own words.
+
+import { el, when } from "../dom.js";
+import * as exact from "../exact.js";
+import { address, place } from "../page.js";
+import { said } from "../text.js";
+import { payloadOf } from "./payload.js";
+
+const STATUS = { allowed: "Allowed", blocked: "Blocked", awaiting_approval: "Waiting" };
+const TONE = { allowed: "allow", blocked: "block", awaiting_approval: "warn" };
+const FLAGS = {
+  enforcement_gap: "Ran against the decision",
+  after_run_ended: "Asked after the run had ended",
+  decided_offline: "Made while the service was away",
+  repeated_after_completion: "Asked again after it was done",
+  completed_during_halt: "Done during a halt",
+};
+
+/** How many calls a run has in all. */
+export const callsOf = (run) => Object.values(run.toolCallCounts).reduce((sum, count) => sum + count, 0);
+
+/** Fills `content`; returns `{draw(text)}` for the answer of GET /v1/runs/:id as it is spelled, which gives
+ * its revision. Calls that are open stay open when the run goes on. */
+export function timeline(content, context) {
+  const head = el("dl.known");
+  const warning = el("p.missing", { hidden: true });
+  const calls = el("ol.calls", { "aria-label": "Tool calls" });
+  const kept = new Map();
+  content.append(head, warning, calls);
+
+  function draw(text) {
+    const run = JSON.parse(text);
+    const trees = exact.member(exact.read(text), "toolCalls").items;
+    const total = callsOf(run);
+    head.replaceChildren(...facts(run));
+    const unreported = run.toolCalls.filter((call) => call.status === "allowed" && call.completedAt && call.outputPayload === undefined).length;
+    const told = [
+      !run.task && "The run has no task: nothing tells what it was asked to do.",
+      unreported > 0 && `${unreported} ${unreported === 1 ? "call has" : "calls have"} reported no output, so what they read is not known.`,
+    ].filter(Boolean);
+    warning.hidden = !told.length;
+    warning.textContent = told.join(" ");
+    const nodes = run.toolCalls.map((call, number) => {
+      const mark = JSON.stringify(call);
+      const known = kept.get(call.toolCallId);
+      if (known?.mark === mark) return known.li;
+      const li = known?.li ?? el("li.call");
+      const open = li.querySelector("details")?.open ?? false;
+      li.replaceChildren(...one(call, trees[number], open));
+      kept.set(call.toolCallId, { mark, li });
+      return li;
+    });
+    if (total > nodes.length) nodes.unshift(el("li.hint", {}, `The first ${total - nodes.length} calls are not shown.`));
+    calls.replaceChildren(...nodes);
+    return run.revision;
+  }
+
+  function facts(run) {
+    const row = (name, value) => (value ? [el("dt", {}, name), el("dd", {}, value)] : []);
+    return [
+      row("Task", run.task && [said(run.task), " ", el("span.note", {}, "not verified")]),
+      row("Agent", place(context, `/runs?agentId=${encodeURIComponent(run.agentId)}`, said(run.agentId))),
+      row("Model", run.model && said(run.model)),
+      row("Status", el(`span.status.${run.status}`, {}, run.status)),
+      row("Began", when(run.startedAt)),
+      row("Ended", run.endedAt && when(run.endedAt)),
+      row("Labels", run.labels.length > 0 && run.labels.map((label) => el("span.note", {}, said(label)))),
+      row("Started by", run.parentRunId && place(context, address("runs", run.parentRunId), said(run.parentRunId))),
+    ].flat();
+  }
+
+  function one(call, tree, open) {
+    const came = call.completion === "failed" ? "failed" : call.completedAt ? "done" : call.status === "allowed" ? "not reported yet" : "";
+    return [
+      el("p.line", {},
+        el(`span.note.${TONE[call.status]}`, {}, STATUS[call.status]), " ",
+        el("strong", {}, said(call.toolName)), " ",
+        el("span.time", {}, when(call.decidedAt)), came && el("span.came", {}, came),
+        call.flags.map((flag) => el("span.note.block", {}, FLAGS[flag] ?? flag))),
+      call.status !== "allowed" || call.matchedPolicies.length > 0
+        ? el("p.reason", {}, said(call.blockedReason ?? call.reason)) : null,
+      call.halted && el("p.reason", {}, said(call.halted)),
+      el("details", { open },
+        el("summary", {}, "Details"),
+        payloadOf("Called with", exact.member(tree, "inputPayload"), "The payload is no longer kept here."),
+        call.outputPayload !== undefined && payloadOf("What came of it", exact.member(tree, "outputPayload")),
+        Object.keys(call.asserted).length > 0 && payloadOf("In the agent’s own words, not verified", exact.member(tree, "asserted")),
+        el("p.links", {},
+          call.approvalId && place(context, `/approvals?status=all&approvalId=${encodeURIComponent(call.approvalId)}`, "Its approval"),
+          context.user.role === "admin" && place(context, `/audit?toolCallId=${encodeURIComponent(call.toolCallId)}`, "Its record"),
+          call.matchedPolicies.map((policy) => place(context, address("policies", policy.policyId), said(policy.policyName))))),
+    ].filter(Boolean);
+  }
+
+  return { draw };
+}
