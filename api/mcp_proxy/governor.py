@@ -22,10 +22,10 @@ from typing import Any, Final, Protocol, TypeVar
 
 from governance_client import ToolDecision
 
-from api.mcp_proxy.message import RpcMessage
+from api.mcp_proxy.message import RpcMessage, near_miss
 from api.mcp_proxy.outputs import failure, reported
 from api.mcp_proxy.tool_call import APPROVAL, ProxiedCall
-from api.mcp_proxy.tools.definitions import Catalogue, Definition, Standing
+from api.mcp_proxy.tools.definitions import Catalogue, Definition, Standing, declared_arguments
 from api.mcp_proxy.tools.proposal import proposal
 
 STATE: Final = "governance."
@@ -118,6 +118,8 @@ class Governor:
         standing = self.catalogue.standing(call.name)
         if standing == "changed" or (self.strict and standing == "new"):
             return refusal(call, _HELD_BACK.format(name=call.name, why=_WHY[standing]))
+        if near := near_miss(call.arguments, declared_arguments(self.catalogue.get(call.name))):
+            return refusal(call, _MISWRITTEN.format(name=call.name, wrong=near[0], right=near[1]))
         answers_us = (call.request_state or "").startswith(STATE)
         tool_call_id = self._answered_call(call) if answers_us else self._call_id(call)
         if tool_call_id is None:
@@ -264,6 +266,10 @@ GIVEN_UP: Final = (
 NOT_OF_THIS_CALL: Final = (
     "The call was not made: its request state is not of this call, was used or has lapsed. Call again without"
     " one."
+)
+_MISWRITTEN: Final = (
+    "The call of `{name}` was not made: it has no argument `{wrong}`, which some servers would take for"
+    " `{right}`. Call again with `{right}` alone."
 )
 _HELD_BACK: Final = (
     "The call of `{name}` was refused: {why}. Neither waiting nor changing the call helps; ask the person who"

@@ -120,9 +120,9 @@ def _checked(line: bytes, body: dict[str, Any]) -> RpcMessage:
 
 def near_miss(found: Iterable[str], known: frozenset[str]) -> tuple[str, str] | None:
     """A key that only readers who do not mind case would take for a known one, and that one."""
-    return next(
-        ((key, key.casefold()) for key in found if key not in known and key.casefold() in known), None
-    )
+    folded = {name.casefold(): name for name in known}
+    unknown = (key for key in found if key not in known)
+    return next(((key, folded[key.casefold()]) for key in unknown if key.casefold() in folded), None)
 
 
 def encode(body: dict[str, Any]) -> bytes:

@@ -99,6 +99,13 @@ class Catalogue:
         return found
 
 
+def declared_arguments(definition: Mapping[str, Any]) -> frozenset[str]:
+    """The names of the arguments that a tool says it takes."""
+    schema = definition.get("inputSchema")
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return frozenset(properties) if isinstance(properties, dict) else frozenset()
+
+
 def header_parameters(definition: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
     """The arguments that a tool wants mirrored in `Mcp-Param-*` headers: their path, and the header's name.
 

@@ -71,6 +71,7 @@ SMUGGLED = (
     b'{"jsonrpc":"2.0","id":true,"method":"tools/call","params":{"name":"wire"}}',
     b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","Name":"wire"}}',
     b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","argument\xc5\xbf":{}}}',
+    b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","requeststate":"s"}}',
     b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":[]}}',
     b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":["echo"]}}',
     b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":["echo"]}',
@@ -93,6 +94,19 @@ def test_what_could_be_read_in_two_ways_reaches_nobody(line: bytes, tmp_path: Pa
         assert not run.asked
 
     asyncio.run(told())
+
+
+@in_loop
+async def test_an_argument_that_a_server_might_take_for_another_is_refused(tmp_path: Path) -> None:
+    """Servers that read keys in any case would take the second path, which no policy on `path` has seen."""
+    run = ScriptedRun()
+    schema = {"type": "object", "properties": {"path": {}, "Mode": {}, "mode": {}}}
+    async with Proxy(run, [tool("read", inputSchema=schema)], pins=tmp_path) as proxy:
+        await proxy.say(call(1, "read", path="list.txt", Path="/etc/shadow"))
+        assert "no argument `Path`, which some servers would take for `path`" in await proxy.refusal()
+        await proxy.say(call(2, "read", path="list.txt", mode=1, Mode=2, other=3))
+        assert (await proxy.to_server())["id"] == 2
+    assert len(run.asked) == 1
 
 
 LIES = (
