@@ -11,7 +11,6 @@ reviewers exactly one wins. One whose time is over is never approved, also befor
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -27,7 +26,7 @@ from api.database.id_index import IdIndex
 from api.database.models import Approval, CallTable, Event, Organisation, Run
 from api.database.transaction import Transaction
 from api.store import halts, run_values
-from api.store.call_facts import ASSERTED, facts_of_run, whole
+from api.store.call_facts import asserted, facts_of_run, input_payload, whole
 
 log = logging.getLogger("governance")
 
@@ -176,31 +175,6 @@ def describe_approval(caller: Caller, approval_id: str) -> dict[str, Any] | None
     if delegation := facts.get("delegation"):
         approval["delegationChain"] = delegation["chain"]
     return approval
-
-
-def asserted(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Of what a decision saw, the agent's own words."""
-    return {name: facts[name] for name in ASSERTED if name in facts}
-
-
-class _Metadata(msgspec.Struct):
-    inputPayload: msgspec.Raw = msgspec.Raw(b"{}")  # noqa: N815
-
-
-class _Body(msgspec.Struct):
-    metadata: _Metadata | None = None
-
-
-def input_payload(body: bytes | None) -> msgspec.Raw | None:
-    """The payload of a stored `tool.called` event; None when the event was removed by retention.
-
-    It is as the agent spelled it, so that a reviewer sees every digit of a number. Nothing else of the body
-    may leave: its metadata can hold a user's token.
-    """
-    if body is None:
-        return None
-    metadata = msgspec.json.decode(bytes(body), type=_Body).metadata or _Metadata()
-    return msgspec.Raw(b"{}") if bytes(metadata.inputPayload) == b"null" else metadata.inputPayload
 
 
 def count_pending() -> int:

@@ -9,6 +9,7 @@ their run themselves.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -53,3 +54,28 @@ def whole(facts: dict[str, Any], run: dict[str, Any] | None) -> dict[str, Any]:
 
 def refers(facts: dict[str, Any]) -> bool:
     return facts.get("run") is OF_THE_RUN
+
+
+def asserted(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Of what a decision saw, the agent's own words."""
+    return {name: facts[name] for name in ASSERTED if name in facts}
+
+
+class _Metadata(msgspec.Struct):
+    inputPayload: msgspec.Raw = msgspec.Raw(b"{}")  # noqa: N815
+
+
+class _Body(msgspec.Struct):
+    metadata: _Metadata | None = None
+
+
+def input_payload(body: bytes | None) -> msgspec.Raw | None:
+    """The payload of a stored `tool.called` event; None when the event was removed by retention.
+
+    It is as the agent spelled it, so that a reviewer sees every digit of a number. Nothing else of the body
+    may leave: its metadata can hold a user's token.
+    """
+    if body is None:
+        return None
+    metadata = msgspec.json.decode(bytes(body), type=_Body).metadata or _Metadata()
+    return msgspec.Raw(b"{}") if bytes(metadata.inputPayload) == b"null" else metadata.inputPayload

@@ -14,7 +14,8 @@ from peewee import JOIN
 from api.caller import Caller
 from api.database.id_index import IdIndex
 from api.database.models import CallTable, Event, Run
-from api.store.approvals import input_payload, is_own
+from api.store.approvals import is_own
+from api.store.call_facts import input_payload
 
 MOST: Final = 5
 """The newest of them that are looked at."""

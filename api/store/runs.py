@@ -16,8 +16,8 @@ from api.caller import Caller
 from api.database.id_index import IdIndex
 from api.database.models import CallTable, Event, Run
 from api.database.table import is_sqlite
-from api.store.approvals import input_payload, is_own
-from api.store.call_facts import ASSERTED
+from api.store.approvals import is_own
+from api.store.call_facts import ASSERTED, input_payload
 
 STATUSES = ("running", "completed", "failed")
 GAP = "enforcement_gap"

@@ -171,8 +171,7 @@ class _OfDerived(_OfField):
         self.hints = () if by_number else tuple(map(_or_unreadable, self.hints))
 
     def evaluate(self, facts: Facts) -> Verdict:
-        view = facts.at(self.path)
-        verdict = self._test(view, self._wanted)
+        verdict = self._test(view := facts.at(self.path), self._wanted)
         if verdict is self.operator.negated and view.partial:
             return Fault(_PARTIAL.get(self.path.segments[0], _PARTIAL["shellCommands"]))
         return verdict

@@ -13,9 +13,9 @@ from itertools import pairwise
 from typing import Final, Literal
 
 from engine.derived.commands import Command, started_by
-from engine.derived.options import Given, given
 from engine.derived.path_text import within
 from engine.fields.words import word_set
+from engine.shell.options import Given, given
 
 Use = Literal["reads", "writes", "deletes", "names"]
 """`names`: the path is looked at, not into."""

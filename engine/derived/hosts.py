@@ -15,13 +15,13 @@ from typing import Final
 from urllib.parse import unquote
 
 from engine.derived.commands import Command
-from engine.derived.options import TABLE, Given, given
 from engine.derived.payload import DistinctTexts, Leaf
 from engine.derived.recipients import LONGEST_DOMAIN, domain_of
 from engine.fields.computed import UNREADABLE
 from engine.fields.visible import composed
 from engine.fields.words import word_set
 from engine.model import ToolDeclaration
+from engine.shell.options import TABLE, Given, given
 
 _CARRIERS: Final = word_set("mail chat calendar files memory sql tickets crm contacts")
 """Kinds of tools that carry text to people or stores."""
