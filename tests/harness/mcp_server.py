@@ -27,8 +27,9 @@ def wire(amount: float) -> str:
     return f"moved {amount}"
 
 
-@server.tool(description="Runs until it is cancelled.")
-async def hang() -> str:
+@server.tool(description="Tells that it runs, until it is cancelled.")
+async def hang(ctx: Context) -> str:
+    await ctx.report_progress(1)
     await anyio.sleep_forever()
     return ""
 

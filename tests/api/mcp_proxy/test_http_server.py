@@ -153,10 +153,11 @@ def test_what_goes_wrong_is_the_answer_to_the_request(answer: Answer, text: str)
 
 def test_cancelling_closes_the_stream_where_there_is_no_session() -> None:
     seen: list[str] = []
-    closed = asyncio.Event()
+    begun, closed = asyncio.Event(), asyncio.Event()
 
     async def content() -> AsyncIterator[bytes]:
         try:
+            begun.set()
             yield b": wait\n\n"
             await asyncio.sleep(SECONDS)
         finally:
@@ -168,8 +169,7 @@ def test_cancelling_closes_the_stream_where_there_is_no_session() -> None:
 
     async def test(endpoint: McpEndpoint, lines: AsyncIterator[bytes]) -> None:
         await endpoint.send(made(call(1, "deploy", MODERN)))
-        while not seen:
-            await asyncio.sleep(0)
+        await begun.wait()
         await endpoint.send(made({"method": "notifications/cancelled", "params": {"requestId": 1}}))
         await closed.wait()
 

@@ -13,9 +13,8 @@ import mcp_types
 import pytest
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
-from mcp.shared.exceptions import MCPError
 
-from tests.harness.mcp_processes import SERVER, RawProxy, environment, http_server, proxy_words
+from tests.harness.mcp_processes import SECONDS, SERVER, RawProxy, environment, http_server, proxy_words
 from tests.harness.places import ROOT
 from tests.harness.running_service import Served
 
@@ -91,9 +90,17 @@ def test_a_session(mode: str, transport: str, service: Served, endpoint: str, tm
                 *(client.call_tool("echo", {"text": str(number)}) for number in range(20))
             )
             assert [text(each) for each in answers] == [str(number) for number in range(20)]
-            hanging = asyncio.create_task(client.call_tool("hang", {}, read_timeout_seconds=0.5))
-            with pytest.raises(MCPError):
+            runs = asyncio.Event()
+
+            async def running(done: float, total: float | None, message: str | None) -> None:
+                runs.set()
+
+            hanging = asyncio.create_task(client.call_tool("hang", {}, progress_callback=running))
+            await asyncio.wait_for(runs.wait(), SECONDS)
+            hanging.cancel()
+            with pytest.raises(asyncio.CancelledError):
                 await hanging
+            assert text(await client.call_tool("echo", {"text": "still here"})) == "still here"
             if transport == "stdio":
                 seen = await client.call_tool("variables", {})
                 assert seen.structured_content == {"result": []}, "the server does not see the key"
