@@ -117,7 +117,7 @@ class Governor:
     async def decide(self, call: ProxiedCall, person: PersonAtClient) -> PassOn | AnswerItself:
         standing = self.catalogue.standing(call.name)
         if standing == "changed" or (self.strict and standing == "new"):
-            return refusal(call, _HELD_BACK.format(name=call.name, why=_WHY[standing]))
+            return refusal(call, self._held_back(call.name, _WHY[standing]))
         if near := near_miss(call.arguments, declared_arguments(self.catalogue.get(call.name))):
             return refusal(call, _MISWRITTEN.format(name=call.name, wrong=near[0], right=near[1]))
         answers_us = (call.request_state or "").startswith(STATE)
@@ -191,6 +191,9 @@ class Governor:
         if not hmac.compare_digest(found.state.encode(), (call.request_state or "").encode(errors="replace")):
             return None
         return self._open.pop(call.digest).tool_call_id
+
+    def _held_back(self, name: str, why: str) -> str:
+        return _HELD_BACK.format(name=name, why=why, server=self.server_name)
 
     # ---- asking ----------------------------------------------------------------------------------------
 
@@ -273,7 +276,7 @@ _MISWRITTEN: Final = (
 )
 _HELD_BACK: Final = (
     "The call of `{name}` was refused: {why}. Neither waiting nor changing the call helps; ask the person who"
-    " runs this client to look at the tool and to admit it (`governance mcp-proxy admit`)."
+    " runs this client to look at the tool and to admit it (`governance mcp-proxy admit {server}`)."
 )
 _WHY: Final = {"changed": "its description changed since it was admitted", "new": "it was never admitted"}
 

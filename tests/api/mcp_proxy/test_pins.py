@@ -33,7 +33,9 @@ async def test_a_rug_pull_reaches_neither_the_model_nor_the_server(tmp_path: Pat
         await proxy.server_says({"method": "notifications/tools/list_changed"})
         assert (await proxy.to_client())["method"] == "notifications/tools/list_changed"
         await proxy.say(call(2, "echo"))
-        assert "its description changed since it was admitted" in await proxy.refusal()
+        refused = await proxy.refusal()
+        assert "its description changed since it was admitted" in refused
+        assert "`governance mcp-proxy admit fixture`" in refused
         assert await listed(proxy, 3) == ["Says it back.", ""], "the model reads what was admitted"
         await proxy.say(call(4, "other"))
         assert (await proxy.to_server())["params"]["name"] == "other"
