@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-long test-faults lint format guide pictures demo bench-match bench-http bench-rivals bench-scale bench-growth bench-client mcp-packages clean
+.PHONY: help serve test test-long test-faults lint format guide pictures demo bench-match bench-http bench-rivals bench-scale bench-growth bench-client mcp-packages host-packages clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,6 +29,11 @@ MCP_PACKAGES := @modelcontextprotocol/sdk@1.32.2 @modelcontextprotocol/server-ev
 
 $(MCP)/server-everything/package.json: | $(BIN)/governance
 	npm install --no-audit --no-fund --silent --prefix $(VENV)/mcp $(MCP_PACKAGES)
+
+HOST_PACKAGES := @anthropic-ai/claude-code@2.1.330 @openai/codex@0.169.0 @google/gemini-cli@0.61.0 @github/copilot@1.0.102
+
+host-packages: | $(BIN)/governance  ## the agent hosts from npm that tests run with their hooks (800 MB)
+	npm install --no-audit --no-fund --silent --prefix $(VENV)/hosts $(HOST_PACKAGES)
 
 mcp-packages: $(MCP)/server-everything/package.json  ## the client and server of MCP from npm that tests use
 

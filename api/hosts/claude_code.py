@@ -1,8 +1,8 @@
 """Claude Code: command and http hooks in its `settings.json`.
 
-Seen in the package `@anthropic-ai/claude-code` 2.1.330 and in its documentation of hooks. A hook that fails,
-is killed at its time-out or answers nonsense lets the call through, except with `onFailure: "block"`, which
-versions before 2.1.295 do not know.
+Run as a whole with `@anthropic-ai/claude-code` 2.1.330, and read in its documentation of hooks. A hook that
+fails or is killed at its time-out lets the call through, except with `onFailure: "block"`, which versions
+before 2.1.295 do not know. No output is no verdict, also then.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Codex: command hooks in its `hooks.json`.
 
-Seen in `@openai/codex` 0.169.0, whose binary holds the JSON Schemas of input and output, and in the source of
-its `codex-rs/hooks`: an explicit `allow` is an error there, a denial needs a reason, exit code 2 needs a text
-on the error stream, unknown members of an answer make it void; whatever fails lets the call through.
+Run as a whole with `@openai/codex` 0.169.0, whose binary holds the JSON Schemas of input and output; read in
+the source of its `codex-rs/hooks`: an explicit `allow` is an error there, a denial needs a reason, exit code 2
+needs a text on the error stream, unknown members of an answer make it void; whatever fails lets the call
+through.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """GitHub Copilot, its CLI and its cloud agent: command and http hooks in files of their own.
 
-From GitHub's reference of hooks; `@github/copilot` 1.0.102 holds no readable source of it. The events are
+From GitHub's reference of hooks, and run as a whole with `@github/copilot` 1.0.102. The events are
 named in camelCase here, which get `toolName` and `toolArgs`; those named like Claude's get Claude's members,
 which are read as well. A command that fails denies, one that is too late lets through, and so does an
 http hook that fails. Calls have no id of their own.

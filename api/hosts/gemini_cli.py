@@ -1,8 +1,8 @@
 """Gemini CLI: command hooks in its `settings.json`.
 
-Seen in the package `@google/gemini-cli` 0.61.0: its documentation of hooks and the runner itself. Time-outs
-are milliseconds and let the call through. JSON on the output counts whatever the exit code; exit code 2
-without a word lets the call through, so a text is always written. Calls have no id of their own. The
+Run as a whole with `@google/gemini-cli` 0.61.0, whose package has its documentation of hooks and the runner.
+Time-outs are milliseconds and let the call through. JSON on the output counts whatever the exit code; exit
+code 2 without a word lets the call through, so a text is always written. Calls have no id of their own. The
 environment is cleansed of what looks like a secret, so the key comes from a file.
 """
 
