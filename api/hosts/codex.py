@@ -1,8 +1,8 @@
 """Codex: command hooks in its `hooks.json`.
 
 Run as a whole with `@openai/codex` 0.169.0, whose binary holds the JSON Schemas of input and output; read in
-the source of its `codex-rs/hooks`: an explicit `allow` is an error there, a denial needs a reason, exit code 2
-needs a text on the error stream, unknown members of an answer make it void; whatever fails lets the call
+the source of its `codex-rs/hooks`: an explicit `allow` is an error there, a denial needs a reason, exit code
+2 needs a text on the error stream, unknown members of an answer make it void; whatever fails lets the call
 through.
 """
 
