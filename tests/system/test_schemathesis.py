@@ -95,6 +95,7 @@ def _furnished(node: Node) -> Target:
     presets = call("GET", "/v1/policy-presets")
     free = next(one["presetId"] for group in presets for one in group["presets"] if not one["activated"])
     made.known["/v1/policy-presets/{presetId}/activate"] = {"presetId": free}
+    made.known["/v1/hooks/{host}"] = {"host": "claude-code"}
     made.known["/api/docs/{asset}"] = {"asset": "start.js"}
     return made
 
