@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from api.hosts import journal, wording
-from api.hosts.link import Answer, Away, Nonsense, Refused, post
+from api.hosts.link import Away, HookAnswer, HookRefused, Nonsense, post
 from api.hosts.report import CALL, Report, Unreadable
 from api.hosts.setup import Setup, SetupError, setup, timeout_of
 from api.hosts.table import NAMES, host
@@ -44,7 +44,7 @@ REPLAY_SHARE: Final = 0.3
 LONG_TEXT: Final = 20_000
 
 
-class Said(NamedTuple):
+class HookEnd(NamedTuple):
     """What the hook ends with."""
 
     output: bytes
@@ -77,7 +77,7 @@ class Hook:
     def left(self) -> float:
         return self.deadline - self.clock()
 
-    def run(self, raw: bytes) -> Said:
+    def run(self, raw: bytes) -> HookEnd:
         self._replay()
         try:
             answer = self._asked(raw)
@@ -94,9 +94,9 @@ class Hook:
                 if self.left() < 5:
                     return self._deny(raw, wording.unreachable(self.setup.url, str(away)))
                 self.sleep(1.0)
-        return Said(answer.body)
+        return HookEnd(answer.body)
 
-    def _asked(self, raw: bytes) -> Answer:
+    def _asked(self, raw: bytes) -> HookAnswer:
         """The first answer, which is not waited for; what is too large is told shorter."""
         for pause in (*PAUSES, None):
             try:
@@ -105,18 +105,18 @@ class Hook:
                 if pause is None or self.left() < pause + 1:
                     raise
                 self.sleep(pause)
-            except Refused as refused:
+            except HookRefused as refused:
                 if refused.code != "payload_too_large" or self._report(raw).kind == CALL:
                     raise
                 return self._post(shortened(raw), min(self.left(), ASK_SECONDS))
         raise AssertionError("not reached")
 
-    def _post(self, raw: bytes, seconds: float, **query: str) -> Answer:
+    def _post(self, raw: bytes, seconds: float, **query: str) -> HookAnswer:
         return post(self.setup, self.name, raw, max(seconds, 0.5), callId=self.call_id, at=self.at, **query)
 
     # While the service is away -----------------------------------------------------------------------
 
-    def _without_service(self, raw: bytes, why: str) -> Said:
+    def _without_service(self, raw: bytes, why: str) -> HookEnd:
         """A call is denied, or goes ahead on record; what became of one is told later."""
         report = self._report(raw)
         text = wording.unreachable(self.setup.url, why)
@@ -135,8 +135,8 @@ class Hook:
         except OSError as error:
             if report.kind == CALL:
                 return self._deny(raw, f"{text} Its journal cannot be written either: {error}.")
-            return Said(self._shaped(host(self.name).allow(report.event)), error=f"not told: {error}")
-        return Said(self._shaped(host(self.name).allow(report.event)))
+            return HookEnd(self._shaped(host(self.name).allow(report.event)), error=f"not told: {error}")
+        return HookEnd(self._shaped(host(self.name).allow(report.event)))
 
     def _replay(self) -> None:
         """Tell what could not be told, before the next decision, which may depend on it."""
@@ -159,7 +159,7 @@ class Hook:
         whose = self.setup._replace(agent_id=entry["agentId"])
         try:
             post(whose, entry["host"], entry["input"].encode(), min(seconds, ASK_SECONDS), **query)
-        except Refused as refused:
+        except HookRefused as refused:
             if refused.key:
                 raise Away(str(refused)) from None
             return "" if refused.code == "event_id_conflict" else str(refused)
@@ -172,7 +172,7 @@ class Hook:
     def _report(self, raw: bytes) -> Report:
         return host(self.name).read(decoded(raw))
 
-    def _deny(self, raw: bytes, text: str) -> Said:
+    def _deny(self, raw: bytes, text: str) -> HookEnd:
         return denied(self.name, raw, text)
 
     def _shaped(self, value: Mapping[str, Any]) -> bytes:
@@ -208,21 +208,21 @@ def shortened(raw: bytes) -> bytes:
     return json.dumps(cut(decoded(raw))).encode()
 
 
-def denied(name: str, raw: bytes, text: str) -> Said:
+def denied(name: str, raw: bytes, text: str) -> HookEnd:
     """A denial in the host's shape. Where it is not even known what the host asks, also by the exit code."""
     found = host(name)
     try:
         report = found.read(decoded(raw))
     except Unreadable:
-        return Said(json.dumps(found.deny("", text)).encode(), BLOCK, text)
+        return HookEnd(json.dumps(found.deny("", text)).encode(), BLOCK, text)
     if report.kind != CALL:
-        return Said(json.dumps(found.allow(report.event)).encode(), 0, text)
-    return Said(json.dumps(found.deny(report.event, text)).encode())
+        return HookEnd(json.dumps(found.allow(report.event)).encode(), 0, text)
+    return HookEnd(json.dumps(found.deny(report.event, text)).encode())
 
 
 def answered(
     name: str, words: Sequence[str], environment: Mapping[str, str], raw: bytes, begun: float, **how: Any
-) -> Said:
+) -> HookEnd:
     """What a hook with these words ends with, whatever happens."""
     raw = raw.removeprefix(BYTE_ORDER_MARK)
     try:
@@ -233,7 +233,7 @@ def answered(
         return denied(name, raw, wording.broken(str(error)))
     except Unreadable as unreadable:
         return denied(name, raw, wording.unreadable(str(unreadable)))
-    except Refused as refused:
+    except HookRefused as refused:
         text = wording.key_refused if refused.key else wording.not_taken
         return denied(name, raw, text(str(refused)))
     except Nonsense as nonsense:

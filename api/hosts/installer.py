@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from api.hosts import hook
-from api.hosts.jsonc import Document, Node, NotUnderstood
+from api.hosts.jsonc import Document, JsonNode, NotUnderstood
 from api.hosts.report import Host
 from api.hosts.setup import DEFAULT_URL
 
@@ -188,7 +188,7 @@ def _document(file: Path, text: str) -> Document:
     return document
 
 
-def _ours(document: Document) -> Iterator[tuple[str, dict[str, Any], tuple[Node, int]]]:
+def _ours(document: Document) -> Iterator[tuple[str, dict[str, Any], tuple[JsonNode, int]]]:
     """Our entries: event, entry, and the list in which it stands with its place there."""
     hooks = document.root.member("hooks")
     for event, entries in zip(hooks.names, hooks.inner, strict=True) if hooks else ():
@@ -218,7 +218,7 @@ def _without(file: Path, text: str, wanted: Mapping[str, Any], present: set[str]
             return text
 
 
-def _emptied(document: Document, place: Node, number: int) -> str:
+def _emptied(document: Document, place: JsonNode, number: int) -> str:
     """The text without an entry, and without the group, the event and `hooks` where it was all in them."""
     parents = _parents(document.root, place)
     while len(place.inner) == 1 and parents:
@@ -228,9 +228,9 @@ def _emptied(document: Document, place: Node, number: int) -> str:
     return document.removed(place, number)
 
 
-def _parents(root: Node, wanted: Node) -> list[tuple[Node, int]]:
+def _parents(root: JsonNode, wanted: JsonNode) -> list[tuple[JsonNode, int]]:
     """From the root to a node: each container, and the place in it that leads on."""
-    found: list[tuple[Node, int]] = []
+    found: list[tuple[JsonNode, int]] = []
     node = root
     while node is not wanted:
         index = next(

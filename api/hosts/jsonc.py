@@ -21,18 +21,18 @@ class NotUnderstood(Exception):
     """The text is no JSON; says in which line, and what is wrong there."""
 
 
-class Node(NamedTuple):
+class JsonNode(NamedTuple):
     """A value and where it stands: `start` to `end`. Of an object, `names` are the keys of `inner`, and
     `begins` where its members begin; of a list there are no names."""
 
     value: Any
     start: int
     end: int
-    inner: tuple[Node, ...] = ()
+    inner: tuple[JsonNode, ...] = ()
     names: tuple[str, ...] = ()
     begins: tuple[int, ...] = ()
 
-    def member(self, name: str) -> Node | None:
+    def member(self, name: str) -> JsonNode | None:
         return self.inner[self.names.index(name)] if name in self.names else None
 
 
@@ -50,7 +50,7 @@ class Document:
 
     # Editing -----------------------------------------------------------------------------------------
 
-    def added(self, place: Node, value: Any, name: str | None = None) -> str:
+    def added(self, place: JsonNode, value: Any, name: str | None = None) -> str:
         """The text with one more item, or member of that name, at the end of a list or an object."""
         depth = self._depth(place) + 1
         shown = json.dumps(value, indent=self._unit, ensure_ascii=False)
@@ -65,7 +65,7 @@ class Document:
             f"{self._unit * (depth - 1)}{self.text[close:]}"
         )
 
-    def removed(self, place: Node, index: int) -> str:
+    def removed(self, place: JsonNode, index: int) -> str:
         """The text without one item or member."""
         start = place.begins[index] if place.names else place.inner[index].start
         end = place.inner[index].end
@@ -81,8 +81,8 @@ class Document:
         before = len(self.text[:start].rstrip(_BLANKS))
         return self.text[:before] + self.text[end:]
 
-    def _depth(self, wanted: Node) -> int:
-        def depth(node: Node, level: int) -> Iterator[int]:
+    def _depth(self, wanted: JsonNode) -> int:
+        def depth(node: JsonNode, level: int) -> Iterator[int]:
             if node is wanted:
                 yield level
             for each in node.inner:
@@ -98,7 +98,7 @@ class Document:
             at += 1
         return at
 
-    def _value(self, at: int) -> tuple[Node, int]:
+    def _value(self, at: int) -> tuple[JsonNode, int]:
         character = self._bare[at : at + 1]
         if character == "{":
             return self._object(at)
@@ -106,12 +106,12 @@ class Document:
             return self._list(at)
         if character == '"':
             text, end = self._string(at)
-            return Node(text, at, end), end
+            return JsonNode(text, at, end), end
         found = _SCALAR.match(self._bare, at)
         if found is None:
             raise self._wrong(at, "a value is missing")
         try:
-            return Node(json.loads(found[0]), at, found.end()), found.end()
+            return JsonNode(json.loads(found[0]), at, found.end()), found.end()
         except ValueError:
             raise self._wrong(at, f"`{found[0][:40]}` is no value") from None
 
@@ -124,17 +124,17 @@ class Document:
             raise self._wrong(at, str(error).partition(":")[0]) from None
         return text, end
 
-    def _list(self, at: int) -> tuple[Node, int]:
-        inner: list[Node] = []
+    def _list(self, at: int) -> tuple[JsonNode, int]:
+        inner: list[JsonNode] = []
         place = self._blanks(at + 1)
         while self._bare[place : place + 1] != "]":
             node, place = self._value(place)
             inner.append(node)
             place = self._next(place, "]")
-        return Node([each.value for each in inner], at, place + 1, tuple(inner)), place + 1
+        return JsonNode([each.value for each in inner], at, place + 1, tuple(inner)), place + 1
 
-    def _object(self, at: int) -> tuple[Node, int]:
-        inner: list[Node] = []
+    def _object(self, at: int) -> tuple[JsonNode, int]:
+        inner: list[JsonNode] = []
         names: list[str] = []
         begins: list[int] = []
         place = self._blanks(at + 1)
@@ -151,7 +151,7 @@ class Document:
             inner.append(node)
             place = self._next(place, "}")
         value = dict(zip(names, (each.value for each in inner), strict=True))
-        return Node(value, at, place + 1, tuple(inner), tuple(names), tuple(begins)), place + 1
+        return JsonNode(value, at, place + 1, tuple(inner), tuple(names), tuple(begins)), place + 1
 
     def _next(self, at: int, close: str) -> int:
         """Where the next item begins, or the end stands."""

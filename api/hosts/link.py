@@ -18,7 +18,7 @@ class Away(OSError):
     """The service cannot be reached, or says itself that it cannot work now."""
 
 
-class Refused(Exception):
+class HookRefused(Exception):
     """The service does not take the request; `key` when it is the API key that it does not accept."""
 
     def __init__(self, why: str, code: str = "", *, key: bool = False) -> None:
@@ -30,12 +30,12 @@ class Nonsense(Exception):
     """What answered is not the service."""
 
 
-class Answer(NamedTuple):
+class HookAnswer(NamedTuple):
     outcome: str
     body: bytes
 
 
-def post(setup: Setup, host: str, body: bytes, seconds: float, **query: str) -> Answer:
+def post(setup: Setup, host: str, body: bytes, seconds: float, **query: str) -> HookAnswer:
     """What the service says to an input of a host, within so many seconds."""
     if setup.agent_id:
         query["agentId"] = setup.agent_id
@@ -45,14 +45,14 @@ def post(setup: Setup, host: str, body: bytes, seconds: float, **query: str) -> 
     if status == 200:
         if outcome not in OUTCOMES or not (found.startswith(b"{") and found.endswith(b"}")):
             raise Nonsense("its answer is not one of the service")
-        return Answer(outcome, found)
+        return HookAnswer(outcome, found)
     problem = _problem(found)
     why, code = str(problem.get("detail") or f"status {status}"), str(problem.get("code") or "")
     if status in (502, 503, 504, 507) or status == 500:
         raise Away(f"it answers {status}: {why}")
     if not code:
         raise Nonsense(f"it answers {status}, not as the service does")
-    raise Refused(why, code, key=status in (401, 403))
+    raise HookRefused(why, code, key=status in (401, 403))
 
 
 def request(

@@ -30,7 +30,7 @@ PROBE_SECONDS: Final = 60.0
 GOOD, BAD, NOTE = "ok", "BAD", "note"
 
 
-class Found(NamedTuple):
+class Diagnosis(NamedTuple):
     verdict: str
     what: str
     text: str
@@ -63,7 +63,7 @@ def _run(arguments: argparse.Namespace) -> int:
 # The service ----------------------------------------------------------------------------------------
 
 
-class Hook(NamedTuple):
+class InstalledHook(NamedTuple):
     """One entry of settings that decides calls."""
 
     host: Host
@@ -81,7 +81,7 @@ class Hook(NamedTuple):
         return words[words.index(name) + 1] if name in words[:-1] else ""
 
 
-def _place(arguments: argparse.Namespace, hooks: list[Hook]) -> tuple[str, str]:
+def _place(arguments: argparse.Namespace, hooks: list[InstalledHook]) -> tuple[str, str]:
     """Address and key: of the command line, else of the first hook, else of the environment."""
     first = hooks[0] if hooks else None
     url = arguments.url or (first.option("--url") if first else "") or os.environ.get("GOVERNANCE_URL")
@@ -93,7 +93,7 @@ def _place(arguments: argparse.Namespace, hooks: list[Hook]) -> tuple[str, str]:
     return (url or DEFAULT_URL).rstrip("/"), key
 
 
-def _service(url: str, key: str) -> Iterator[Found]:
+def _service(url: str, key: str) -> Iterator[Diagnosis]:
     import httpx
 
     try:
@@ -104,65 +104,67 @@ def _service(url: str, key: str) -> Iterator[Found]:
             yield _clock(health.headers, began)
             yield _key(client, key)
     except httpx.HTTPError as error:
-        yield Found(BAD, "service", f"{url} does not answer ({error}); start it with `governance serve`")
+        yield Diagnosis(BAD, "service", f"{url} does not answer ({error}); start it with `governance serve`")
 
 
-def _health(url: str, answer: Any) -> Iterator[Found]:
+def _health(url: str, answer: Any) -> Iterator[Diagnosis]:
     try:
         body = answer.json()
         status, policies = body["status"], body["policies"]
     except (ValueError, KeyError, TypeError):
-        yield Found(BAD, "service", f"{url} is not this service; give the right --url")
+        yield Diagnosis(BAD, "service", f"{url} is not this service; give the right --url")
         return
     if answer.status_code == 200:
-        yield Found(GOOD, "service", f"{url}, version {body.get('version')}")
+        yield Diagnosis(GOOD, "service", f"{url}, version {body.get('version')}")
     else:
-        yield Found(BAD, "service", f"{url} says it is `{status}`; see its log")
+        yield Diagnosis(BAD, "service", f"{url} says it is `{status}`; see its log")
     yield _policies(policies)
 
 
-def _policies(said: Mapping[str, Any]) -> Found:
+def _policies(said: Mapping[str, Any]) -> Diagnosis:
     if said.get("stale"):
         first = next(iter(said.get("errors") or ()), "")
         text = first if isinstance(first, str) else first.get("message", "")
-        return Found(BAD, "policies", f"files do not load, older ones stay in force; mend them: {text}")
+        return Diagnosis(BAD, "policies", f"files do not load, older ones stay in force; mend them: {text}")
     if not said.get("count"):
-        return Found(NOTE, "policies", "there are none, so every call is allowed; activate a pack")
-    return Found(GOOD, "policies", f"{said['count']} at revision {said.get('revision')}")
+        return Diagnosis(NOTE, "policies", "there are none, so every call is allowed; activate a pack")
+    return Diagnosis(GOOD, "policies", f"{said['count']} at revision {said.get('revision')}")
 
 
-def _clock(headers: Mapping[str, str], began: float) -> Found:
+def _clock(headers: Mapping[str, str], began: float) -> Diagnosis:
     try:
         there = parsedate_to_datetime(headers["date"]).timestamp()
     except (KeyError, ValueError, TypeError):
-        return Found(NOTE, "clock", "the service does not tell its time")
+        return Diagnosis(NOTE, "clock", "the service does not tell its time")
     skew = there - began
     if abs(skew) > MOST_SKEW:
-        return Found(BAD, "clock", f"the service is {skew:+.0f} s away from this machine; set both by NTP")
-    return Found(GOOD, "clock", "that of the service and this one agree")
+        return Diagnosis(
+            BAD, "clock", f"the service is {skew:+.0f} s away from this machine; set both by NTP"
+        )
+    return Diagnosis(GOOD, "clock", "that of the service and this one agree")
 
 
-def _key(client: Any, key: str) -> Found:
+def _key(client: Any, key: str) -> Diagnosis:
     if not key:
-        return Found(
+        return Diagnosis(
             BAD, "API key", "there is none; run `governance hook install`, or set GOVERNANCE_API_KEY"
         )
     answer = client.post(f"/v1/hooks/{NAMES[0]}", json=host(NAMES[0]).probe, headers={"X-API-Key": key})
     if answer.status_code == 200:
         agent_id = unquote(answer.headers.get("governance-agent", ""))
         if not agent_id:
-            return Found(
+            return Diagnosis(
                 NOTE, "API key", "valid, bound to no agent; `governance keys add NAME --agent ID` binds one"
             )
-        return Found(GOOD, "API key", f"valid, bound to agent `{agent_id}`")
+        return Diagnosis(GOOD, "API key", f"valid, bound to agent `{agent_id}`")
     detail = answer.json().get("detail") if "json" in answer.headers.get("content-type", "") else ""
-    return Found(BAD, "API key", f"refused ({detail or answer.status_code}); ask an admin for a new one")
+    return Diagnosis(BAD, "API key", f"refused ({detail or answer.status_code}); ask an admin for a new one")
 
 
 # The hooks ------------------------------------------------------------------------------------------
 
 
-def _hooks(names: Any) -> Iterator[Hook]:
+def _hooks(names: Any) -> Iterator[InstalledHook]:
     from api.hosts import installer
 
     for name in names:
@@ -176,42 +178,42 @@ def _hooks(names: Any) -> Iterator[Hook]:
             except installer.InstallError:
                 continue
             decides = known.entries.decides
-            yield from (Hook(known, file, entry) for event, entry in entries if event in decides)
+            yield from (InstalledHook(known, file, entry) for event, entry in entries if event in decides)
 
 
-def _installed(wanted: str | None, hooks: list[Hook]) -> Iterator[Found]:
+def _installed(wanted: str | None, hooks: list[InstalledHook]) -> Iterator[Diagnosis]:
     for name in NAMES if wanted is None else (wanted,):
         own = [hook for hook in hooks if hook.host.name == name]
         if not own and wanted is not None:
-            yield Found(BAD, name, f"no hook is installed; run `governance hook install {name}`")
+            yield Diagnosis(BAD, name, f"no hook is installed; run `governance hook install {name}`")
         for hook in own:
             yield _checked(hook)
     if not hooks and wanted is None:
-        yield Found(
+        yield Diagnosis(
             BAD, "hooks", f"none is installed; run `governance hook install HOST` ({', '.join(NAMES)})"
         )
 
 
-def _checked(hook: Hook) -> Found:
+def _checked(hook: InstalledHook) -> Diagnosis:
     name, again = hook.host.name, f"run `governance hook install {hook.host.name}` again"
     for switch, value in next(iter(hook.host.entries.decides.values())).items():
         if switch != "type" and hook.entry.get(switch) != value:
-            return Found(BAD, name, f"{hook.file}: `{switch}` must be `{json.dumps(value)}`; {again}")
+            return Diagnosis(BAD, name, f"{hook.file}: `{switch}` must be `{json.dumps(value)}`; {again}")
     seconds = float(hook.entry.get(hook.host.entries.timeout) or 0) / hook.host.entries.timeout_unit
     if hook.entry.get("type") == "http":
         return _probed_over_http(hook, again)
     told = hook.option("--timeout")
     if not told or float(told) > (seconds or hook.host.default_timeout):
-        return Found(
+        return Diagnosis(
             BAD, name, f"{hook.file}: the hook thinks that the host waits longer than it does; {again}"
         )
     return _probed(hook, again)
 
 
-def _probed(hook: Hook, again: str) -> Found:
+def _probed(hook: InstalledHook, again: str) -> Diagnosis:
     name, command = hook.host.name, hook.entry.get(hook.host.entries.command, "")
     if not Path(hook.words[0] if hook.words else "").is_file():
-        return Found(BAD, name, f"{hook.file}: its command starts with no program that is there; {again}")
+        return Diagnosis(BAD, name, f"{hook.file}: its command starts with no program that is there; {again}")
     try:
         done = subprocess.run(
             command,
@@ -221,17 +223,17 @@ def _probed(hook: Hook, again: str) -> Found:
             timeout=PROBE_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        return Found(BAD, name, f"{hook.file}: the hook did not answer a probe in {PROBE_SECONDS:.0f} s")
+        return Diagnosis(BAD, name, f"{hook.file}: the hook did not answer a probe in {PROBE_SECONDS:.0f} s")
     return _judged(hook, done.stdout, done.stderr, again)
 
 
-def _probed_over_http(hook: Hook, again: str) -> Found:
+def _probed_over_http(hook: InstalledHook, again: str) -> Diagnosis:
     import httpx
 
     key = os.environ.get("GOVERNANCE_API_KEY", "")
     if not key:
         text = f"{hook.file}: set GOVERNANCE_API_KEY where the host is started; without it each call fails"
-        return Found(BAD, hook.host.name, text)
+        return Diagnosis(BAD, hook.host.name, text)
     try:
         answer = httpx.post(
             hook.entry["url"],
@@ -241,11 +243,11 @@ def _probed_over_http(hook: Hook, again: str) -> Found:
             trust_env=False,
         )
     except httpx.HTTPError as error:
-        return Found(BAD, hook.host.name, f"{hook.entry['url']} does not answer ({error})")
+        return Diagnosis(BAD, hook.host.name, f"{hook.entry['url']} does not answer ({error})")
     return _judged(hook, answer.content, b"", again)
 
 
-def _judged(hook: Hook, output: bytes, error: bytes, again: str) -> Found:
+def _judged(hook: InstalledHook, output: bytes, error: bytes, again: str) -> Diagnosis:
     """Only the service's own answer to a probe will do."""
     event = hook.host.read(hook.host.probe).event
     try:
@@ -253,6 +255,8 @@ def _judged(hook: Hook, output: bytes, error: bytes, again: str) -> Found:
     except ValueError:
         said = None
     if said == hook.host.deny(event, PROBED):
-        return Found(GOOD, hook.host.name, f"{hook.file}: a probe was denied, the gate is live")
+        return Diagnosis(GOOD, hook.host.name, f"{hook.file}: a probe was denied, the gate is live")
     text = (output + error).decode(errors="replace").strip()[:500]
-    return Found(BAD, hook.host.name, f"{hook.file}: a probe was not denied by the service ({text}); {again}")
+    return Diagnosis(
+        BAD, hook.host.name, f"{hook.file}: a probe was not denied by the service ({text}); {again}"
+    )

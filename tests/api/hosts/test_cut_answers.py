@@ -1,4 +1,4 @@
-"""A service that dies at any byte of its answer: nothing runs in `closed`, and nothing unrecorded in `open`."""
+"""A service that dies within its answer: nothing runs in `closed`, and nothing unrecorded in `open`."""
 
 from __future__ import annotations
 
