@@ -212,8 +212,8 @@ async def _decide(asked: Asked, deadline: float) -> Verdict:
         event.digest,
     )
     for call in alike:
-        if call.approval_id is None:
-            continue
+        if call.approval_id is None or call.is_completed:
+            continue  # what ran has spent its approval, also for whoever took it
         verdict = await _approval(asked, call.approval_id, deadline)
         if verdict is not None:
             return verdict
