@@ -1,6 +1,7 @@
 // What is halted, told to everybody while it lasts, and the switch by which an admin halts and resumes.
 
 import { el, notice, when } from "./dom.js";
+import { dialog } from "./page.js";
 import { said } from "./text.js";
 
 /** What a halt covers, in words. */
@@ -36,15 +37,6 @@ export function watchHalts({ banner, place, service, user, keep, signal }) {
         ": ", said(first.reason), halts.length > 1 && ` (and ${halts.length - 1} more)`),
       el("button.quiet", { type: "button", onclick: () => openList(halts) }, isAdmin ? "Resume…" : "Details"));
     return undefined;
-  }
-
-  function dialog(title, ...content) {
-    const box = el("dialog.card", { "aria-label": title, onclose: () => box.remove() },
-      el("h2", {}, title), ...content,
-      el("form", { method: "dialog" }, el("button.quiet", {}, "Close")));
-    document.body.append(box);
-    box.showModal();
-    return box;
   }
 
   async function send(box, path, body, done) {

@@ -114,13 +114,13 @@ export function tell(form, error, away = "No answer came, so it is not known whe
   const general = form.querySelector(".problem");
   const rest = [];
   if (error.status) {
-    const errors = error.body?.errors?.length ? error.body.errors : [{ pointer: "", detail: error.message }];
-    for (const { pointer, detail } of errors) {
-      const control = [...form.querySelectorAll("[data-pointer]")].find((each) => pointer && pointer.startsWith(each.dataset.pointer));
+    const errors = error.body?.errors?.length ? error.body.errors : [{ pointer: "", message: error.message }];
+    for (const { pointer, message } of errors) {
+      const control = [...form.querySelectorAll("[data-pointer]")].find((each) => `${pointer}/`.startsWith(`${each.dataset.pointer}/`));
       if (control) {
         control.setAttribute("aria-invalid", "true");
-        control.closest(".field").append(el("p.wrong", {}, detail));
-      } else rest.push(pointer ? `${pointer}: ${detail}` : detail);
+        control.closest(".field").append(el("p.wrong", {}, message));
+      } else rest.push(pointer ? `${pointer}: ${message}` : message);
     }
   } else rest.push(away);
   general.textContent = rest.join("; ");
@@ -131,4 +131,14 @@ export function clear(form) {
   form.querySelector(".problem").textContent = "";
   for (const each of form.querySelectorAll(".wrong")) each.remove();
   for (const each of form.querySelectorAll("[aria-invalid]")) each.removeAttribute("aria-invalid");
+}
+
+/** A dialog over the page, which its buttons close; `content` comes before "Close". */
+export function dialog(title, ...content) {
+  const box = el("dialog.card", { "aria-label": title, onclose: () => box.remove() },
+    el("h2", {}, title), ...content,
+    el("p.closing", {}, el("button.quiet", { type: "button", onclick: () => box.close() }, "Close")));
+  document.body.append(box);
+  box.showModal();
+  return box;
 }

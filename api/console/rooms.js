@@ -5,4 +5,5 @@
 export const ROOMS = [
   { path: "/approvals", title: "Approvals", roles: ["reviewer", "admin"], load: () => import("./rooms/approvals.js") },
   { path: "/runs", title: "Runs", roles: ["viewer", "reviewer", "admin"], load: () => import("./rooms/runs.js") },
+  { path: "/policies", title: "Policies", roles: ["viewer", "reviewer", "admin"], load: () => import("./rooms/policies.js") },
 ];

@@ -55,16 +55,17 @@ export function headers(extra = {}) {
 }
 
 /**
- * One request: `{value, text, total}`, the JSON of the answer, its exact text, and X-Total-Count of a list. Throws
- * Problem for an error answer, and another error when the service is away or does not answer in time.
+ * One request: `{value, text, total, etag}`, the JSON of the answer, its exact text, X-Total-Count of a list, and which
+ * state of a thing it is. A `body` that is text is sent as it is; `ifMatch` is the state that is meant. Throws Problem for
+ * an error answer, and another error when the service is away or does not answer in time.
  */
-export async function request(method, path, body, signal) {
+export async function request(method, path, body, signal, ifMatch) {
   const sent = session.value?.token;
   const answer = await fetch(path, {
     method,
     signal: AbortSignal.any([AbortSignal.timeout(LONGEST), ...(signal ? [signal] : [])]),
-    headers: headers(body === undefined ? {} : { "Content-Type": "application/json" }),
-    body: body === undefined ? undefined : JSON.stringify(body),
+    headers: headers({ ...(body !== undefined && { "Content-Type": "application/json" }), ...(ifMatch && { "If-Match": ifMatch }) }),
+    body: body === undefined || typeof body === "string" ? body : JSON.stringify(body),
     cache: "no-store",
     credentials: "omit",
   });
@@ -80,7 +81,10 @@ export async function request(method, path, body, signal) {
     if (answer.status === 401 && path !== "/auth/login" && session.value?.token === sent) lost();
     throw new Problem(answer.status, value ?? {});
   }
-  return { value, text, total: Number(answer.headers.get("X-Total-Count") ?? Number.NaN) };
+  return {
+    value, text, etag: answer.headers.get("ETag"),
+    total: Number(answer.headers.get("X-Total-Count") ?? Number.NaN),
+  };
 }
 
 /** True when an error says that the service is away or unwell, rather than that it refused. */

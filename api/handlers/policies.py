@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +15,10 @@ from api.context import Context
 from api.http import bodies
 from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import ApiError, not_found, problem_json
-from api.http.route import ADMIN, PAGE_HEADERS, VIEWER, Route, page_query
+from api.http.route import ADMIN, PAGE_HEADERS, VIEWER, Query, Route, page_query
 from engine.conditions.settings import missing, reads
 from engine.documents.policy import body_problems, policy_as_json
+from engine.model import STRENGTH, OrganisationSettings, Policy
 from engine.repository.snapshot import Snapshot, Stored
 
 _ID = re.compile(r"[a-z0-9]([a-z0-9._-]{0,98}[a-z0-9])?")
@@ -79,7 +81,9 @@ async def list_policies(caller: Caller, values: Values, context: Context) -> Rep
 
 
 def _page(snapshot: Snapshot, organisation_id: str, values: Values) -> Reply:
-    query, found = values.query, snapshot.of(organisation_id).values()
+    query = values.query
+    settings = snapshot.settings_of(organisation_id)
+    found = (each for each in snapshot.of(organisation_id).values() if _asked_for(each, query, settings))
     ordered = sorted(found, key=lambda stored: (stored.policy.name, stored.policy.policy_id))
     after = decode_cursor(query.get("cursor"), tuple[str, str])
     rest = [s for s in ordered if after is None or (s.policy.name, s.policy.policy_id) > after]
@@ -89,6 +93,27 @@ def _page(snapshot: Snapshot, organisation_id: str, values: Values) -> Reply:
     cursor = encode_cursor((last.name, last.policy_id)) if last else None
     reply = page([policy_json(stored, snapshot) for stored in shown], len(ordered), cursor, values)
     return replace(reply, body=msgspec.json.encode(reply.body))
+
+
+def _asked_for(stored: Stored, query: Mapping[str, Any], settings: OrganisationSettings) -> bool:
+    """Whether a policy is one of those that the query is about."""
+    policy = stored.policy
+    sought = query.get("search", "").casefold()
+    texts = (policy.name, policy.policy_id, policy.description or "")
+    return (
+        query.get("action", policy.action) == policy.action
+        and query.get("presetId", policy.preset_id) == policy.preset_id
+        and any(sought in text.casefold() for text in texts)
+        and ("status" not in query or query["status"] == _status(policy, settings))
+    )
+
+
+def _status(policy: Policy, settings: OrganisationSettings) -> str:
+    if not policy.enabled:
+        return "disabled"
+    if missing(reads(policy), settings):
+        return "waiting"
+    return "shadow" if policy.mode == "shadow" else "enforced"
 
 
 async def get_policy(caller: Caller, values: Values, context: Context) -> Reply:
@@ -206,7 +231,21 @@ ROUTES = (
         "policies",
         reply="policy",
         reply_is_array=True,
-        query=page_query(1000, 10000),
+        query=(
+            Query(
+                "search",
+                {"type": "string", "minLength": 1, "maxLength": 200},
+                "Only those that have the text in `name`, `policyId` or `description`, in either case.",
+            ),
+            Query("presetId", {"type": "string", "minLength": 1, "maxLength": 100}, "Those made from it."),
+            Query("action", {"type": "string", "enum": list(STRENGTH)}, "Only those that do this."),
+            Query(
+                "status",
+                {"type": "string", "enum": ["enforced", "shadow", "disabled", "waiting"]},
+                "Only those; `waiting` are those with `missingSettings`.",
+            ),
+            *page_query(1000, 10000),
+        ),
         headers=PAGE_HEADERS,
     ),
     Route(

@@ -181,7 +181,7 @@ def test_the_tab_key_reaches_everything_in_a_sensible_order(console: Console) ->
     page.reload()
     expect(page.locator("#subject")).to_be_visible()
     visited = []
-    for _ in range(16):
+    for _ in range(17):
         page.keyboard.press("Tab")
         visited.append(
             page.evaluate(
@@ -195,6 +195,7 @@ def test_the_tab_key_reaches_everything_in_a_sensible_order(console: Console) ->
         "skip",
         "Approvals",
         "Runs",
+        "Policies",
         "help",
         "logout",
         "Waiting",

@@ -1,0 +1,96 @@
+// The policies room: a list, and below `/policies/<policyId>` one policy: what it does in words, its examples, its history.
+
+import { el, when } from "../dom.js";
+import * as exact from "../exact.js";
+import { address, listing, page, place } from "../page.js";
+import { written } from "../policies/diff.js";
+import { history } from "../policies/history.js";
+import { ACTIONS, conditions, effect, examples, extras, idle, marks } from "../policies/words.js";
+import { payloadOf } from "../runs/payload.js";
+import { said } from "../text.js";
+
+const STATUSES = [["", "All"], ["enforced", "In force"], ["shadow", "Shadow"], ["disabled", "Switched off"], ["waiting", "Waits for settings"]];
+
+export function open(root, context) {
+  const stop = new AbortController();
+  if (context.place) openOne(root, context, stop.signal);
+  else openList(root, context, stop.signal);
+  return () => stop.abort();
+}
+
+function openList(root, context, signal) {
+  const policies = listing(context, {
+    path: "/v1/policies", topics: ["policy"], signal, label: "Policies",
+    filters: [
+      { name: "search", label: "Search" },
+      { name: "action", label: "What it does", options: [["", "All"], ...Object.entries(ACTIONS)] },
+      { name: "status", label: "Status", options: STATUSES },
+    ],
+    empty: "No policy is like that.",
+    row: (policy) => ({ key: policy.policyId, mark: JSON.stringify(policy), node: () => row(context, policy) }),
+  });
+  page(root, { title: "Policies", moveFocus: context.moveFocus },
+    el("p.hint", {}, "What is blocked, held for a person, warned of or allowed. Of all that match, the strongest decides."), policies.node);
+}
+
+function row(context, policy) {
+  return place(context, address("policies", policy.policyId),
+    el("strong.subject", {}, said(policy.name)),
+    el("span.time", {}, when(policy.updatedAt)),
+    el("span.about", {}, said(policy.description?.trim() || policy.policyId)),
+    el("span.marks", {}, marks(policy)));
+}
+
+function openOne(root, context, signal) {
+  const { service, place: policyId } = context;
+  const path = `/v1/policies/${encodeURIComponent(policyId)}`;
+  const content = el("div.one");
+  const heading = page(root, { title: said(policyId), moveFocus: context.moveFocus, back: place(context, "/policies", "← All policies") }, content);
+  let known = null;
+
+  async function load() {
+    const [now, past] = await Promise.all([
+      read(service, path, signal),
+      read(service, `${path}/versions`, signal),
+    ]);
+    const mark = `${now?.text} ${past?.text}`;
+    if (mark === known) return;
+    known = mark;
+    draw(now && { value: now.value, etag: now.etag, tree: exact.read(now.text) }, past);
+  }
+
+  function draw(current, past) {
+    if (current) heading.replaceChildren(said(current.value.name));
+    const versions = past && history(context, { current, text: past.text, done: refresh });
+    if (!current) {
+      content.replaceChildren(el("p", {}, past ? "This policy was deleted. Its versions stay." : "There is no such policy."), versions ?? "");
+      return;
+    }
+    content.replaceChildren(el("p.line", {}, marks(current.value), el("code", {}, policyId),
+      el("span.time", {}, `version ${current.value.version}, `, when(current.value.updatedAt))),
+    ...body(context, current), versions ?? "");
+  }
+
+  const refresh = context.keepFresh(load, ["policy"], signal);
+}
+
+function body(context, { value: policy, tree }) {
+  const held = idle(policy);
+  return [
+    held && el("p.missing", {}, held),
+    policy.description && el("p.description", {}, said(policy.description.trim())),
+    el("section", {}, el("h2", {}, "What it does"), el("p", {}, effect(policy)), conditions(policy.matchConditions), extras(policy, context)),
+    el("section", {}, el("h2", {}, "Examples"), examples(tree)),
+    el("section", {}, el("details", {}, el("summary", {}, "As JSON"), payloadOf("Policy", written(tree)))),
+  ].filter(Boolean);
+}
+
+/** What GET answers, or null when there is no such thing. */
+async function read(service, path, signal) {
+  try {
+    return await service.request("GET", path, undefined, signal);
+  } catch (error) {
+    if (error.status === 404) return null;
+    throw error;
+  }
+}
