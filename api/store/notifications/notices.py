@@ -125,6 +125,10 @@ def test(transaction: Transaction, organisation_id: str, name: str) -> dict[str,
     }
 
 
+def are_tests(payloads: Iterable[str]) -> bool:
+    return all(msgspec.json.decode(each)["event"] == channels.TEST for each in payloads)
+
+
 _NOTIFIED: Final = (
     "SELECT d.subject, w.name, d.event, d.status, d.attempts, d.next_attempt_at, d.created_at"
     " FROM deliveries d JOIN webhooks w ON w.webhook_id = d.webhook_id WHERE d.subject IN ({})"

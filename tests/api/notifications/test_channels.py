@@ -212,6 +212,19 @@ def test_a_test_goes_out_at_once(database_url: str) -> None:
         run(work(receiver))
 
 
+def test_a_test_delays_no_notice(database_url: str) -> None:
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place]) as b:
+            await b.channels({"hook": receiver.url}, reviewers=chat(groupSeconds=3600))
+            await b.writer.write(lambda transaction: notices.test(transaction, "default", "reviewers"))
+            await b.notices("reviewers", all_are("delivered"))
+            await b.ask("apr_1")
+            await b.notices("reviewers", lambda found: len(found) == 2 and all_are("delivered")(found))
+
+    with Receiver() as receiver:
+        run(work(receiver))
+
+
 def test_a_channel_that_goes_ends_what_it_had_to_send(database_url: str) -> None:
     async def work() -> None:
         async with bench(database_url, start=False) as b:
