@@ -63,6 +63,12 @@ def register(commands: Subparsers) -> None:
         help="what policies and pins call the server, as in `mcp__NAME__tool`; default: from COMMAND or URL",
     )
     parser.add_argument(
+        "--key-file",
+        type=filled,
+        metavar="FILE",
+        help="holds the API key, where the client's own settings should not; default: GOVERNANCE_API_KEY",
+    )
+    parser.add_argument(
         "--task",
         metavar="TEXT",
         help="what the session is for, which policies may ask about; or GOVERNANCE_TASK",
@@ -104,6 +110,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
     from governance_client import ClientSettings
 
+    from api.hosts.setup import SetupError, key_of
     from api.mcp_proxy.proxy import ProxySettings, StartError, serve
     from api.mcp_proxy.server_name import default_name
 
@@ -117,8 +124,9 @@ def _serve(arguments: argparse.Namespace) -> int:
         raise CommandError(f"--wait is {arguments.wait:g}; write seconds, such as {WAIT_SECONDS:g}", USAGE)
     name = arguments.server_name or default_name(arguments.words, arguments.url)
     try:
+        own = {"GOVERNANCE_API_KEY": key_of(arguments.key_file)} if arguments.key_file else {}
         settings = ProxySettings(
-            service=ClientSettings.from_env(),
+            service=ClientSettings.from_env(os.environ | own),
             server_name=name,
             command=tuple(arguments.words),
             url=arguments.url,
@@ -129,7 +137,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             pins=_folder(arguments),
         )
         return asyncio.run(serve(settings, say_error))
-    except (ValueError, StartError) as error:
+    except (ValueError, SetupError, StartError) as error:
         raise CommandError(str(error), USAGE) from None
 
 

@@ -176,6 +176,20 @@ def test_what_was_asked_before_the_end_is_answered(service: Served, tmp_path: Pa
         assert proxy.code() == 0
 
 
+def test_the_key_may_stand_in_a_file(service: Served, tmp_path: Path) -> None:
+    file = tmp_path / "api-key"
+    file.write_text(f"{service.api_key}\n", encoding="utf-8")
+    words = proxy_words(tmp_path, "--key-file", str(file), "--", *SERVER)
+    without = {name: value for name, value in environment(service).items() if name != "GOVERNANCE_API_KEY"}
+    parameters = StdioServerParameters(command=words[0], args=words[1:], env=without, cwd=str(ROOT))
+
+    async def told() -> None:
+        async with Client(parameters) as client:
+            assert text(await client.call_tool("echo", {"text": "é"})) == "é"
+
+    asyncio.run(told())
+
+
 def test_wrong_usage_starts_nothing(service: Served, tmp_path: Path) -> None:
     for words in (
         [],
@@ -183,6 +197,7 @@ def test_wrong_usage_starts_nothing(service: Served, tmp_path: Path) -> None:
         ["--", "/no/such/program"],
         ["--header", "x: ${NOT_THERE}", "--url", "http://127.0.0.1:1/mcp"],
         ["--server-name", "a/b", "--", "true"],
+        ["--key-file", "/no/such/file", "--", "true"],
     ):
         with RawProxy(proxy_words(tmp_path, *words), environment(service)) as proxy:
             assert proxy.code() == 2, words
