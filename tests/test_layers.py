@@ -174,6 +174,26 @@ def test_every_room_exists() -> None:
     ]
 
 
+def test_the_map_of_the_readme_names_every_room() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    there = {".".join(path.relative_to(ROOT).parts[:2]) for path in MODULES.values() if len(path.parts) > 2}
+    rooms = {name.replace(".", "/") for name in there if (ROOT / name.replace(".", "/")).is_dir()}
+    assert not {
+        room for room in rooms if f"`{room}`" not in readme and not room.startswith(("grammar", "schemas"))
+    }
+
+
+def test_a_public_class_name_stands_once() -> None:
+    """A reader who meets a name, or searches for it, finds one class."""
+    places: dict[str, list[str]] = {}
+    for module, path in MODULES.items():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(module)
+    twice = {name: modules for name, modules in places.items() if len(modules) > 1}
+    assert not twice, f"give the newer one a name of its own: {twice}"
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_files_are_short(module: str) -> None:
     lines = MODULES[module].read_text(encoding="utf-8").count("\n")

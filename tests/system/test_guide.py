@@ -94,6 +94,16 @@ def test_every_block_says_what_it_is_and_why_it_is_not_run(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
+def test_a_page_with_commands_says_where_they_lie(page: Path) -> None:
+    """`make serve` puts nothing on the reader's PATH."""
+    run = [block for block in to_run(page) if block.language == "bash"]
+    first = next((block for block in run if re.search(r"(?:^|[|&;({] *)governance ", block.text, re.M)), None)
+    if first is not None:
+        before = "".join(block.text for block in run if block.line <= first.line)
+        assert ".venv/bin" in before, f"line {first.line}: set PATH before"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_document_that_is_shown_loads(page: Path) -> None:
     for block in blocks(page):
         if block.language == "yaml" and not block.not_run:
