@@ -12,6 +12,11 @@ export function written(tree) {
   return { kind: "object", members: tree.members.filter(([name]) => !KEPT.has(name)) };
 }
 
+/** What people wrote, as the service takes it: with the policy's id, null for one that has none yet. */
+export function withId(policyId, tree) {
+  return { kind: "object", members: [...(policyId ? [["policyId", { kind: "text", value: policyId }]] : []), ...tree.members] };
+}
+
 /** `[member, before, after]` of each that differs, as text; null where there is none. */
 export function differences(before, after) {
   const texts = (tree) => new Map(written(tree).members.map(([name, value]) => [name, exact.write(value)]));

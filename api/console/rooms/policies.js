@@ -1,10 +1,14 @@
-// The policies room: a list, and below `/policies/<policyId>` one policy: what it does in words, its examples, its history.
+// The policies room: a list, and below `/policies/<policyId>` one policy: what it does in words, its examples, its history;
+// for reviewers calls to try; for admins its buttons, and with `?edit` its text (a new one's at `/policies?new`).
 
 import { el, when } from "../dom.js";
 import * as exact from "../exact.js";
 import { address, listing, page, place } from "../page.js";
-import { written } from "../policies/diff.js";
+import { actions } from "../policies/actions.js";
+import { withId, written } from "../policies/diff.js";
+import { editor } from "../policies/editor.js";
 import { history } from "../policies/history.js";
+import { trial } from "../policies/trial.js";
 import { ACTIONS, conditions, effect, examples, extras, idle, marks } from "../policies/words.js";
 import { payloadOf } from "../runs/payload.js";
 import { said } from "../text.js";
@@ -13,7 +17,11 @@ const STATUSES = [["", "All"], ["enforced", "In force"], ["shadow", "Shadow"], [
 
 export function open(root, context) {
   const stop = new AbortController();
-  if (context.place) openOne(root, context, stop.signal);
+  const query = new URLSearchParams(location.search);
+  const isAdmin = context.user.role === "admin";
+  if (isAdmin && !context.place && query.has("new")) openNew(root, context, stop.signal);
+  else if (isAdmin && context.place && query.has("edit")) openEditor(root, context, stop.signal);
+  else if (context.place) openOne(root, context, stop.signal);
   else openList(root, context, stop.signal);
   return () => stop.abort();
 }
@@ -30,7 +38,32 @@ function openList(root, context, signal) {
     row: (policy) => ({ key: policy.policyId, mark: JSON.stringify(policy), node: () => row(context, policy) }),
   });
   page(root, { title: "Policies", moveFocus: context.moveFocus },
-    el("p.hint", {}, "What is blocked, held for a person, warned of or allowed. Of all that match, the strongest decides."), policies.node);
+    el("p.hint", {}, "What is blocked, held for a person, warned of or allowed. Of all that match, the strongest decides."),
+    context.user.role === "admin" && el("p.links", {}, place(context, "/policies?new", "New policy")),
+    policies.node);
+}
+
+const NEW = `{"name": "", "description": "", "action": "require_approval", "enabled": true, "matchConditions": [
+  {"field": "toolName", "operator": "equals", "value": ""}], "examples": []}`;
+
+function openNew(root, context, signal) {
+  page(root, { title: "New policy", moveFocus: context.moveFocus, back: place(context, "/policies", "← All policies") },
+    editor(context, { policyId: null, original: exact.read(NEW), etag: null, signal }));
+}
+
+async function openEditor(root, context, signal) {
+  const { service, place: policyId } = context;
+  const home = address("policies", policyId);
+  const content = el("div.one");
+  page(root, { title: ["Edit ", said(policyId)], moveFocus: context.moveFocus, back: place(context, home, "← The policy") }, content);
+  try {
+    const found = await read(service, `/v1/policies/${encodeURIComponent(policyId)}`, signal);
+    content.replaceChildren(...(found
+      ? editor(context, { policyId, original: written(exact.read(found.text)), etag: found.etag, signal, reload: () => context.go(home) })
+      : [el("p", {}, "There is no such policy.")]));
+  } catch (error) {
+    if (!signal.aborted) content.replaceChildren(el("p.problem", { role: "alert" }, service.isAway(error) ? "The service cannot be reached. Load this page again in a moment." : error.message));
+  }
 }
 
 function row(context, policy) {
@@ -47,6 +80,8 @@ function openOne(root, context, signal) {
   const content = el("div.one");
   const heading = page(root, { title: said(policyId), moveFocus: context.moveFocus, back: place(context, "/policies", "← All policies") }, content);
   let known = null;
+  let newest = null;
+  let trying = null;
 
   async function load() {
     const [now, past] = await Promise.all([
@@ -60,6 +95,7 @@ function openOne(root, context, signal) {
   }
 
   function draw(current, past) {
+    newest = current;
     if (current) heading.replaceChildren(said(current.value.name));
     const versions = past && history(context, { current, text: past.text, done: refresh });
     if (!current) {
@@ -68,7 +104,20 @@ function openOne(root, context, signal) {
     }
     content.replaceChildren(el("p.line", {}, marks(current.value), el("code", {}, policyId),
       el("span.time", {}, `version ${current.value.version}, `, when(current.value.updatedAt))),
-    ...body(context, current), versions ?? "");
+    ...(context.user.role === "admin" ? [actions(context, { policyId, current, done: refresh, signal })] : []),
+    ...body(context, current), tried(), versions ?? "");
+  }
+
+  /** Made once, so that what was written stays when the policy changes. */
+  function tried() {
+    if (context.user.role === "viewer") return "";
+    trying ??= trial(context, {
+      // One that waits for settings cannot be tried as a draft; one that is switched off can.
+      policy: () => (newest.value.missingSettings ? null : withId(policyId, written(newest.tree))),
+      isMine: (each) => each.policyId === policyId,
+      examples: exact.member(newest.tree, "examples")?.items ?? [],
+    });
+    return trying;
   }
 
   const refresh = context.keepFresh(load, ["policy"], signal);
