@@ -26,6 +26,7 @@ from api.ingestion.authzen import (
     Evaluation,
     Place,
     agent_of,
+    asserted_of,
     bad_request,
     each_of,
     event_of_evaluation,
@@ -35,6 +36,7 @@ from api.ingestion.authzen import (
 )
 from api.ingestion.event import Answer, Incoming, payload_digest
 from api.store import approvals, recorded_calls
+from engine.canonical_json import canonical_json
 
 DAY: Final = 86_400
 """Seconds that a PEP may refer to a denial without an end of its own, and to an approval."""
@@ -155,23 +157,31 @@ async def _event(
 
 
 async def _approved(evaluation: Evaluation, caller: Caller, context: Context) -> Place | None:
-    """Run and tool call of the approval that an evaluation refers to; None when it is not of this call, and
-    then nothing follows from it."""
+    """Run and tool call of the approval that an evaluation refers to; None when it is not of this call or was
+    given too long ago, and then nothing follows from it."""
     approval_id = evaluation.get("context", {}).get("approval", {}).get("id")
     if approval_id is None or not await _is_bound(approval_id, evaluation, caller, context):
         return None
     found = await context.reads.read(caller, approvals.find_approval, caller, approval_id)
     if found is None or found["agentId"] != agent_of(evaluation, caller):
         return None
+    if found["resolvedAt"] is not None and _a_day_after(found["resolvedAt"]) < clock.iso(context.clock()):
+        return None
     return found["runId"], found["toolCallId"]
 
 
 async def _is_bound(approval_id: str, evaluation: Evaluation, caller: Caller, context: Context) -> bool:
-    """Whether an approval was asked for this tool and payload."""
-    organisation_id = caller.organisation_id
-    digest = await context.reads.read(caller, recorded_calls.digest_of, organisation_id, approval_id)
+    """Whether an approval was asked for this subject, tool, payload and action."""
+    bound = await context.reads.read(caller, recorded_calls.bound_to, caller.organisation_id, approval_id)
+    if bound is None:
+        return False
+    digest, asserted = bound
     asked = payload_digest(tool_of(evaluation), payload_of(evaluation))
-    return digest is not None and digest.partition(":")[0] == asked
+    said = asserted_of(evaluation)
+    return digest.partition(":")[0] == asked and all(
+        name in asserted and canonical_json(asserted[name]) == canonical_json(said[name])
+        for name in ("subject", "action")
+    )
 
 
 # Answers ------------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ def event_of_evaluation(
         "toolCallId": tool_call_id,
         "toolName": tool_of(evaluation),
         "inputPayload": payload_of(evaluation),
-        "agentContext": _asserted(evaluation),
+        "agentContext": asserted_of(evaluation),
     }
     return _encode(
         {
@@ -132,7 +132,8 @@ def event_of_evaluation(
     )
 
 
-def _asserted(evaluation: Evaluation) -> dict[str, Any]:
+def asserted_of(evaluation: Evaluation) -> dict[str, Any]:
+    """The `agentContext` of its event."""
     subject = evaluation["subject"]
     others = evaluation.get("context", {}).items()
     rest = {name: value for name, value in others if name not in ("governance", "approval")}

@@ -12,7 +12,7 @@ import msgspec
 from api import clock
 from api.database.connection import Database, marks
 from api.database.lanes.lease import spans
-from api.database.models import Approval, CallTable
+from api.database.models import Approval, CallTable, Event
 from api.store.call_facts import FLOW, facts_of_run, refers, whole
 from api.store.run_values import values_of
 from engine.analysis.backtest import Recorded
@@ -144,14 +144,19 @@ def is_over(store: Database, policy: Policy, call: ToolCall, now: float) -> bool
     return over_limit(limit, count)
 
 
-def digest_of(organisation_id: str, approval_id: str) -> str | None:
-    """What an approval is bound to: the digest of its call's tool and payload, and on whose behalf; None when
-    there is no such approval."""
+def bound_to(organisation_id: str, approval_id: str) -> tuple[str, dict[str, Any]] | None:
+    """What an approval is bound to: the digest of its call's tool and payload, and on whose behalf; and the
+    call's `agentContext`. None when there is no such approval, or its event is not kept any more."""
     found = (
-        CallTable.select(CallTable.payload_digest)
+        CallTable.select(CallTable.payload_digest, Event.body)
         .join(Approval, on=(Approval.call_no == CallTable.call_no))
+        .switch(CallTable)
+        .join(Event, on=(Event.event_no == CallTable.event_no))
         .where((Approval.approval_id == approval_id) & (Approval.organisation_id == organisation_id))
         .tuples()
         .first()
     )
-    return None if found is None else str(found[0])
+    if found is None:
+        return None
+    metadata = msgspec.json.decode(bytes(found[1])).get("metadata") or {}
+    return str(found[0]), metadata.get("agentContext") or {}
