@@ -41,6 +41,7 @@ HOST: Final = Host(
     deny=claude_shape.deny,
     probe=claude_shape.probe("governance-doctor", PROBE),
     default_timeout=600,
+    outputs=claude_shape.OUTPUTS,
     entries=Entries(
         user=".claude/settings.json",
         project=".claude/settings.json",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from api.hosts.report import (
     CALL,
@@ -16,7 +16,10 @@ from api.hosts.report import (
     optional,
     payload_of,
     text_of,
+    tool_name,
 )
+
+OUTPUTS: Final = ("tool_response", "tool_result", "error", "prompt")
 
 
 def read(said: Mapping[str, Any], lifecycle: frozenset[str]) -> Report:
@@ -30,7 +33,7 @@ def read(said: Mapping[str, Any], lifecycle: frozenset[str]) -> Report:
                 event,
                 identifier(said, "session_id"),
                 optional(said, "tool_use_id"),
-                identifier(said, "tool_name"),
+                tool_name(said, "tool_name"),
                 payload_of(said, "tool_input"),
                 model=model,
             )
@@ -41,7 +44,7 @@ def read(said: Mapping[str, Any], lifecycle: frozenset[str]) -> Report:
                 event,
                 identifier(said, "session_id"),
                 optional(said, "tool_use_id"),
-                identifier(said, "tool_name"),
+                tool_name(said, "tool_name"),
                 payload_of(said, "tool_input"),
                 output=said.get("error" if failed else "tool_response"),
                 failed=failed,

@@ -31,6 +31,7 @@ HOST: Final = Host(
     deny=claude_shape.deny,
     probe=claude_shape.probe("governance-doctor", PROBE) | {"model": "probe", "turn_id": "probe"},
     default_timeout=600,
+    outputs=claude_shape.OUTPUTS,
     entries=Entries(
         user=".codex/hooks.json",
         project=".codex/hooks.json",

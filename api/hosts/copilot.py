@@ -25,6 +25,7 @@ from api.hosts.report import (
     identifier,
     payload_of,
     text_of,
+    tool_name,
 )
 
 LIFECYCLE: Final = frozenset(
@@ -45,7 +46,7 @@ def read(said: Mapping[str, Any]) -> Report:
             return found._replace(output=said.get("tool_result", found.output))
         return found
     if "toolName" in said or "toolArgs" in said:
-        run_id, tool = identifier(said, "sessionId"), identifier(said, "toolName")
+        run_id, tool = identifier(said, "sessionId"), tool_name(said, "toolName")
         payload = payload_of(said, "toolArgs")
         if "toolResult" in said:
             return Report(RESULT, "postToolUse", run_id, "", tool, payload, said["toolResult"])
@@ -82,6 +83,7 @@ HOST: Final = Host(
         "toolArgs": {},
     },
     default_timeout=30,
+    outputs=(*claude_shape.OUTPUTS, "toolResult"),
     entries=Entries(
         user=".copilot/hooks/governance.json",
         project=".github/hooks/governance.json",

@@ -22,12 +22,12 @@ from api.hosts.report import (
     Host,
     Report,
     Unreadable,
-    bounded,
     identifier,
     optional,
     parsed,
     payload_of,
     text_of,
+    tool_name,
 )
 
 LIFECYCLE: Final = frozenset(
@@ -57,13 +57,13 @@ def read(said: Mapping[str, Any]) -> Report:
     model = optional(said, "model") or None
     match event:
         case "preToolUse":
-            call_id, tool = optional(said, "tool_use_id"), identifier(said, "tool_name")
+            call_id, tool = optional(said, "tool_use_id"), tool_name(said, "tool_name")
             return Report(CALL, event, run_id, call_id, tool, payload_of(said, "tool_input"), model=model)
         case "beforeShellExecution":
             payload = {"command": text_of(said, "command"), "cwd": optional(said, "cwd")}
             return Report(CALL, event, run_id, "", "Shell", payload, model=model, twin="command")
         case "beforeMCPExecution":
-            tool = bounded(f"MCP:{identifier(said, 'tool_name').removeprefix('MCP:')}")
+            tool = f"MCP:{tool_name(said, 'tool_name').removeprefix('MCP:')}"
             return Report(
                 CALL, event, run_id, "", tool, payload_of(said, "tool_input"), model=model, twin="*"
             )
@@ -78,7 +78,7 @@ def read(said: Mapping[str, Any]) -> Report:
                 event,
                 run_id,
                 optional(said, "tool_use_id"),
-                identifier(said, "tool_name"),
+                tool_name(said, "tool_name"),
                 payload_of(said, "tool_input"),
                 output=parsed(output) if isinstance(output, str) else output,
                 failed=failed,
@@ -115,6 +115,7 @@ HOST: Final = Host(
         "tool_use_id": "probe",
     },
     default_timeout=60,
+    outputs=("tool_output", "error_message", "prompt"),
     entries=Entries(
         user=".cursor/hooks.json",
         project=".cursor/hooks.json",

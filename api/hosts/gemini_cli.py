@@ -25,6 +25,7 @@ from api.hosts.report import (
     optional,
     payload_of,
     text_of,
+    tool_name,
 )
 
 LIFECYCLE: Final = frozenset(
@@ -49,12 +50,12 @@ def read(said: Mapping[str, Any]) -> Report:
     match event:
         case "BeforeTool":
             payload = payload_of(said, "tool_input")
-            return Report(CALL, event, run_id, "", identifier(said, "tool_name"), payload)
+            return Report(CALL, event, run_id, "", tool_name(said, "tool_name"), payload)
         case "AfterTool":
             response = said.get("tool_response")
             failed = isinstance(response, Mapping) and bool(response.get("error"))
             payload = payload_of(said, "tool_input")
-            return Report(RESULT, event, run_id, "", identifier(said, "tool_name"), payload, response, failed)
+            return Report(RESULT, event, run_id, "", tool_name(said, "tool_name"), payload, response, failed)
         case "BeforeAgent":
             return Report(PROMPT, event, run_id, text=text_of(said, "prompt"))
     raise Unreadable(f"`hook_event_name` is `{event[:60]}`, which is not understood here")
@@ -84,6 +85,7 @@ HOST: Final = Host(
         "tool_input": {},
     },
     default_timeout=60,
+    outputs=("tool_response", "prompt"),
     entries=Entries(
         user=".gemini/settings.json",
         project=".gemini/settings.json",

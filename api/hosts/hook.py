@@ -10,6 +10,7 @@ is away. A call that waits for a person is never let through without that person
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
 import time
@@ -19,12 +20,11 @@ if __name__ == "__main__":
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
 
 import json
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from api.hosts import journal, wording
-from api.hosts.link import Away, HookAnswer, HookRefused, Nonsense, post
+from api.hosts.link import Away, HookAnswer, HookRefused, Nonsense, ServiceFailing, post
 from api.hosts.report import CALL, Report, Unreadable
 from api.hosts.setup import Setup, SetupError, setup, timeout_of
 from api.hosts.table import NAMES, host
@@ -42,6 +42,7 @@ BREATH: Final = 0.2
 REPLAY_SHARE: Final = 0.3
 """Of a hook's time, for what earlier ones could not tell."""
 LONG_TEXT: Final = 20_000
+MOST_NESTED: Final = 40
 
 
 class HookEnd(NamedTuple):
@@ -50,10 +51,6 @@ class HookEnd(NamedTuple):
     output: bytes
     code: int = 0
     error: str = ""
-
-
-class OutOfTime(Exception):
-    """The host will not wait any longer."""
 
 
 class Hook:
@@ -82,7 +79,7 @@ class Hook:
         try:
             answer = self._asked(raw)
         except Away as away:
-            return self._without_service(raw, str(away))
+            return self._without_service(raw, str(away), is_there=isinstance(away, ServiceFailing))
         # Who waits takes no outcome, as nobody might be there any more to hear it; who asks does.
         while answer.outcome == "waiting" and self.left() > 2:
             wait = max(1, min(WAIT_SECONDS, int(self.left()) - 1))
@@ -97,18 +94,14 @@ class Hook:
         return HookEnd(answer.body)
 
     def _asked(self, raw: bytes) -> HookAnswer:
-        """The first answer, which is not waited for; what is too large is told shorter."""
+        """The first answer, which is not waited for."""
         for pause in (*PAUSES, None):
             try:
-                return self._post(raw, min(self.left(), ASK_SECONDS))
+                return told(self.name, raw, lambda body: self._post(body, min(self.left(), ASK_SECONDS)))
             except Away:
                 if pause is None or self.left() < pause + 1:
                     raise
                 self.sleep(pause)
-            except HookRefused as refused:
-                if refused.code != "payload_too_large" or self._report(raw).kind == CALL:
-                    raise
-                return self._post(shortened(raw), min(self.left(), ASK_SECONDS))
         raise AssertionError("not reached")
 
     def _post(self, raw: bytes, seconds: float, **query: str) -> HookAnswer:
@@ -116,10 +109,12 @@ class Hook:
 
     # While the service is away -----------------------------------------------------------------------
 
-    def _without_service(self, raw: bytes, why: str) -> HookEnd:
+    def _without_service(self, raw: bytes, why: str, *, is_there: bool) -> HookEnd:
         """A call is denied, or goes ahead on record; what became of one is told later."""
         report = self._report(raw)
         text = wording.unreachable(self.setup.url, why)
+        if report.kind == CALL and is_there:
+            return self._deny(raw, wording.undecided(why))
         if report.kind == CALL and not self.setup.opens:
             return self._deny(raw, text)
         entry = {
@@ -150,7 +145,7 @@ class Hook:
 
         try:
             journal.replay(folder, tell, lambda: self.clock() < until)
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError):
             return  # INVARIANT: what is not told stays in the journal
 
     def _told(self, entry: dict[str, Any], seconds: float) -> str:
@@ -158,7 +153,8 @@ class Hook:
         query["decidedOffline"] = "true" if entry["decidedOffline"] else "false"
         whose = self.setup._replace(agent_id=entry["agentId"])
         try:
-            post(whose, entry["host"], entry["input"].encode(), min(seconds, ASK_SECONDS), **query)
+            name, raw = entry["host"], entry["input"].encode()
+            told(name, raw, lambda body: post(whose, name, body, min(seconds, ASK_SECONDS), **query))
         except HookRefused as refused:
             if refused.key:
                 raise Away(str(refused)) from None
@@ -195,17 +191,47 @@ def decoded(raw: bytes) -> dict[str, Any]:
     return value
 
 
-def shortened(raw: bytes) -> bytes:
-    """An input with its long texts cut."""
+def told(name: str, raw: bytes, ask: Callable[[bytes], HookAnswer]) -> HookAnswer:
+    """The answer to an input. What became of a call is told shorter, then plainer, where the service does not
+    take it as it is: nobody gets around a rule by an output that cannot be recorded."""
+    try:
+        return ask(raw)
+    except HookRefused as refused:
+        said = decoded(raw)
+        if refused.key or refused.code == "event_id_conflict" or host(name).read(said).kind == CALL:
+            raise
+    try:
+        return ask(_with_outputs(name, said, shortened))
+    except HookRefused:
+        return ask(_with_outputs(name, said, plain))
 
-    def cut(value: Any) -> Any:
-        if isinstance(value, str) and len(value) > LONG_TEXT:
-            return f"{value[:LONG_TEXT]}... ({len(value)} characters)"
-        if isinstance(value, dict):
-            return {name: cut(item) for name, item in value.items()}
-        return [cut(item) for item in value[:1_000]] if isinstance(value, list) else value
 
-    return json.dumps(cut(decoded(raw))).encode()
+def _with_outputs(name: str, said: Mapping[str, Any], change: Callable[[Any], Any]) -> bytes:
+    outputs = host(name).outputs
+    return json.dumps({key: change(each) if key in outputs else each for key, each in said.items()}).encode()
+
+
+def shortened(value: Any, depth: int = 0) -> Any:
+    """A value with its long texts and lists cut, and what is nested deeply as a text."""
+    if isinstance(value, str) and len(value) > LONG_TEXT:
+        return f"{value[:LONG_TEXT]}... ({len(value)} characters)"
+    if not isinstance(value, dict | list):
+        return value
+    if depth > MOST_NESTED:
+        return plain(value)
+    if isinstance(value, dict):
+        return {name: shortened(item, depth + 1) for name, item in value.items()}
+    return [shortened(item, depth + 1) for item in value[:1_000]]
+
+
+def plain(value: Any) -> str:
+    """A value as one text that every service can read, and that nobody takes for JSON."""
+    try:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        text = "nested too deeply"
+    text = text[:LONG_TEXT].encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+    return f"{text} (told as text)"
 
 
 def denied(name: str, raw: bytes, text: str) -> HookEnd:
@@ -238,8 +264,6 @@ def answered(
         return denied(name, raw, text(str(refused)))
     except Nonsense as nonsense:
         return denied(name, raw, wording.undecided(str(nonsense)))
-    except OutOfTime:
-        return denied(name, raw, wording.undecided("it took too long"))
     except Exception as error:
         said = denied(name, raw, wording.broken(f"{type(error).__name__}: {error}"))
         return said._replace(code=BLOCK, error=said.error or wording.broken(str(error)))
@@ -251,15 +275,42 @@ def main(words: Sequence[str], begun: float) -> int:
     if name not in NAMES:
         _complain(f"`{name}` is no host of a hook; write one of {', '.join(NAMES)}")
         return BLOCK
-    signal.signal(signal.SIGALRM, _out_of_time)
-    signal.setitimer(signal.ITIMER_REAL, own_seconds(timeout_of(words[1:], host(name).default_timeout)) + 1)
+    last_word = LastWord(name, words[1:], begun)
     try:
-        raw = sys.stdin.buffer.read()
-    except (OSError, OutOfTime, AttributeError) as error:
-        raw = b""
+        last_word.raw = sys.stdin.buffer.read()
+    except (OSError, AttributeError) as error:
         _complain(f"the input cannot be read: {error}")
-    said = answered(name, words[1:], os.environ, raw, begun)
-    signal.setitimer(signal.ITIMER_REAL, 0)
+    said = answered(name, words[1:], os.environ, last_word.raw, begun)
+    last_word.take()
+    return _ended(said)
+
+
+class LastWord:
+    """Denies when the host is about to lose its patience, whatever the hook is stuck in: some of it, such as
+    the resolution of a name, is ended by no signal. Whoever takes the word first answers."""
+
+    def __init__(self, name: str, words: Sequence[str], begun: float) -> None:
+        self.raw = b""
+        self._name, self._lock = name, _thread.allocate_lock()
+        timeout = timeout_of(words, host(name).default_timeout)
+        self._until = begun + min(own_seconds(timeout) + 1, timeout * 0.95)
+        _thread.start_new_thread(self._watch, ())
+
+    def take(self) -> None:
+        self._lock.acquire()
+
+    def _watch(self) -> None:
+        time.sleep(max(self._until - time.monotonic(), 0))
+        self.take()
+        code = BLOCK
+        try:
+            code = _ended(denied(self._name, self.raw, wording.undecided("it took too long")))
+        finally:
+            os._exit(code)
+
+
+def _ended(said: HookEnd) -> int:
+    """The exit code, once the answer is written."""
     try:
         sys.stdout.buffer.write(said.output + b"\n")
         sys.stdout.buffer.flush()
@@ -269,10 +320,6 @@ def main(words: Sequence[str], begun: float) -> int:
     if said.error:
         _complain(said.error)
     return said.code
-
-
-def _out_of_time(number: int, frame: object) -> None:
-    raise OutOfTime
 
 
 def _complain(text: str) -> None:

@@ -18,6 +18,10 @@ class Away(OSError):
     """The service cannot be reached, or says itself that it cannot work now."""
 
 
+class ServiceFailing(Away):
+    """It is there, and fails at this very request or puts it off: nothing is let through for that."""
+
+
 class HookRefused(Exception):
     """The service does not take the request; `key` when it is the API key that it does not accept."""
 
@@ -48,8 +52,10 @@ def post(setup: Setup, host: str, body: bytes, seconds: float, **query: str) -> 
         return HookAnswer(outcome, found)
     problem = _problem(found)
     why, code = str(problem.get("detail") or f"status {status}"), str(problem.get("code") or "")
-    if status in (502, 503, 504, 507) or status == 500:
+    if status in (502, 503, 504, 507):
         raise Away(f"it answers {status}: {why}")
+    if status in (408, 429, 500):
+        raise ServiceFailing(f"it answers {status}: {why}")
     if not code:
         raise Nonsense(f"it answers {status}, not as the service does")
     raise HookRefused(why, code, key=status in (401, 403))

@@ -76,6 +76,8 @@ class Host(NamedTuple):
     default_timeout: int
     """Seconds after which the host goes on without its hook, where the settings say nothing."""
     entries: Entries
+    outputs: tuple[str, ...]
+    """Members of its input that may be told shorter: what a call gave, what a person wrote."""
 
 
 def identifier(said: Mapping[str, Any], *names: str) -> str:
@@ -85,6 +87,16 @@ def identifier(said: Mapping[str, Any], *names: str) -> str:
         if isinstance(value, str) and value:
             return bounded(value)
     raise Unreadable(f"`{names[0]}` is missing")
+
+
+def tool_name(said: Mapping[str, Any], member: str) -> str:
+    """Exactly as it is, since policies ask about it; raises Unreadable."""
+    value = said.get(member)
+    if not isinstance(value, str) or not value:
+        raise Unreadable(f"`{member}` is missing")
+    if len(value) > MOST_OF_ID:
+        raise Unreadable(f"`{member}` has more than {MOST_OF_ID} characters")
+    return value
 
 
 def bounded(text: str) -> str:

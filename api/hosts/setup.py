@@ -72,9 +72,13 @@ def journal_folder(environment: Mapping[str, str]) -> Path:
 
 
 def _key(file: str, environment: Mapping[str, str]) -> str:
-    key = key_of(file) if file else environment.get("GOVERNANCE_API_KEY", "").strip()
+    if file:
+        return key_of(file)
+    key = environment.get("GOVERNANCE_API_KEY", "").strip()
     if not key:
         raise SetupError("there is no API key; give --key-file, or set GOVERNANCE_API_KEY")
+    if not _is_key(key):
+        raise SetupError("GOVERNANCE_API_KEY holds no API key")
     return key
 
 
@@ -84,9 +88,14 @@ def key_of(file: str) -> str:
         key = Path(file).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         raise SetupError(f"the file of the API key, `{file}`, cannot be read") from None
-    if not key or not key.isascii() or not key.isprintable():
+    if not _is_key(key):
         raise SetupError(f"the file `{file}` holds no API key")
     return key
+
+
+def _is_key(text: str) -> bool:
+    """Anything else would be refused by whoever makes headers, in words that hold it."""
+    return bool(text) and text.isascii() and text.isprintable()
 
 
 def _options(words: Sequence[str]) -> dict[str, str]:

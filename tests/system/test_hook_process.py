@@ -204,3 +204,39 @@ def test_the_hook_loads_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], input=b"{}", capture_output=True, timeout=SECONDS)
     loaded = {name.partition(".")[0] for name in done.stderr.decode().splitlines()[-1].split()}
     assert not HEAVY & loaded
+
+
+STUCK = """
+import runpy, socket, sys, time
+
+def resolve(*names, **how):
+    while True:
+        try:
+            time.sleep(600)
+        except BaseException:
+            pass
+
+socket.getaddrinfo = resolve
+sys.argv[:1] = []
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@every_host
+def test_what_no_signal_ends_is_denied_in_time(tmp_path: Path, name: str) -> None:
+    """As the resolution of a name, when the servers of names do not answer."""
+    words = [hook.__file__, name, "--url", "http://governance.example", "--timeout", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", STUCK, *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GOVERNANCE_API_KEY": "agk_x"},
+    )
+    try:
+        found = consequence(name, ended(process, told(name, "call")))
+    finally:
+        process.kill()
+        process.wait()
+    assert not found.goes_ahead
+    assert "it took too long" in found.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -236,3 +237,63 @@ def test_a_service_that_goes_away_while_a_call_waits_lets_nothing_through(agent:
         found = made.call(HELD)
     assert not found.goes_ahead
     assert "cannot be reached" in found.text
+
+
+def nested(levels: int) -> Any:
+    return json.loads("[" * levels + "]" * levels)
+
+
+UNREADABLE = {
+    "NUL": "a\0b",
+    "half a character": "a\ud800b",
+    "nested": nested(70),
+    "nested further": nested(700),
+    "many keys": {str(number): 1 for number in range(120_000)},
+    "many texts": [{"text": "x" * 20_000}] * 100,
+}
+
+
+@every_host
+@pytest.mark.parametrize("output", UNREADABLE.values(), ids=UNREADABLE)
+def test_an_output_that_the_service_cannot_read_is_told_as_a_text(
+    agent: Make, name: str, output: Any
+) -> None:
+    made = agent(name)
+    assert made.call().goes_ahead
+    said = json.loads(told(name, "result", session=made.session, call="c-1").removeprefix(b"\xef\xbb\xbf"))
+    members = [each for each in host(name).outputs if each in said]
+    assert members
+    raw = json.dumps(said | {each: json.dumps(output) if name == "cursor" else output for each in members})
+    ended = made.hook(raw.encode())
+    assert (ended.code, ended.error) == (0, "")
+    assert made.run["toolCalls"][0]["completion"] == "completed"
+
+
+@pytest.mark.parametrize("status", [408, 429, 500])
+def test_a_service_that_fails_at_a_call_is_not_away(agent: Make, status: int) -> None:
+    answer = Answer(status, b'{"code": "internal_error", "detail": "it broke"}')
+    with Receiver([answer] * 8) as other:
+        made = agent("claude-code", url=f"http://{other.place}", fail_mode="open")
+        found = made.call(sleep=no_pause)
+        assert not found.goes_ahead
+        assert "could not decide" in found.text
+        made.tell("result")
+    assert len((made.folder / "journal" / "hooks" / "waiting.jsonl").read_text().splitlines()) == 1
+
+
+@every_host
+def test_the_name_of_a_tool_is_never_another_one(agent: Make, name: str) -> None:
+    raw = told(name, "call")
+    said = json.loads(raw.removeprefix(b"\xef\xbb\xbf"))
+    member = "toolName" if "toolName" in said else "tool_name"
+    found = consequence(name, agent(name).hook(json.dumps(said | {member: "mcp__x__" + "y" * 200}).encode()))
+    assert not found.goes_ahead
+    assert "has more than 200 characters" in found.text
+
+
+def test_no_text_holds_the_key(service: Served) -> None:
+    words = ["--url", f"http://127.0.0.1:{service.port}"]
+    for key in ("agk_secret\nagk_secret", "agk_secret\u00e9", "agk_secret\0"):
+        said = answered("codex", words, {"GOVERNANCE_API_KEY": key}, told("codex", "call"), time.monotonic())
+        assert b"holds no API key" in said.output
+        assert b"secret" not in said.output and "secret" not in said.error
