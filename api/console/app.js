@@ -4,6 +4,7 @@
 import { announce, clearNotices, el, notice } from "./dom.js";
 import { makeFreshness } from "./fresh.js";
 import { watchHalts } from "./halts.js";
+import { ask, field } from "./page.js";
 import { ROOMS } from "./rooms.js";
 import * as service from "./service.js";
 
@@ -42,6 +43,7 @@ function show({ moveFocus = false, why = "" } = {}) {
   bar.querySelector(".who").textContent = `${current.user.email} · ${current.user.role}`;
   bar.querySelector("nav").replaceChildren(...allowed.map((each) =>
     el("a", { href: each.path, "aria-current": each === room ? "page" : null, onclick: follow }, each.title)));
+  bar.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   if (!room) return showNothing(asked, current.user, moveFocus);
   setTitle(room.title);
   open(room, current.user, moveFocus);
@@ -189,7 +191,26 @@ function logOut() {
   show();
 }
 
+function changePassword() {
+  const [current, next] = [["current", "current-password"], ["next", "new-password"]].map(([name, autocomplete]) =>
+    el("input", { id: `${name}-password`, type: "password", required: true, autocomplete }));
+  ask("Your password", {
+    hint: "Changing it ends every other session of yours.",
+    fields: [field("Current password", current, { pointer: "/currentPassword" }), field("New password", next, { pointer: "/newPassword" })],
+    verb: "Change",
+    async submit() {
+      const { value } = await service.request("POST", "/v1/password", { currentPassword: current.value, newPassword: next.value });
+      service.renew(value);
+      return () => {
+        show();
+        notice("Your password is changed.");
+      };
+    },
+  });
+}
+
 document.getElementById("logout").addEventListener("click", logOut);
+bar.querySelector(".who").addEventListener("click", changePassword);
 addEventListener("governance:logged-out", () => show({ why: "Your session has ended. Log in again to go on where you were." }));
 addEventListener("governance:changed-user", () => show({ moveFocus: true }));
 addEventListener("storage", (event) => {

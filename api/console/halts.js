@@ -84,6 +84,7 @@ export function watchHalts({ banner, place, service, user, keep, signal }) {
     const box = dialog("Halt",
       el("p.hint", {}, "From the next decision on every call of theirs is blocked, until an admin resumes."),
       el("form", {
+        "aria-label": "Halt",
         onsubmit(event) {
           event.preventDefault();
           const body = scope.value === "all" ? {} : { [`${scope.value}Id`]: name.value.trim() };

@@ -26,7 +26,7 @@ export function address(room, id, query = "") {
 
 /**
  * A list of what GET `path` answers, fresh by `topics`. `filters` are `{name, label, options}` or `{name, label}` for a
- * text; they stand in the address. `row(item)` gives `{key, mark, node}`: a node is made anew only when `mark` differs.
+ * text; they stand in the address. Without filters nothing can be searched, and the count stands alone. `row(item)` gives `{key, mark, node}`: a node is made anew only when `mark` differs.
  */
 export function listing(context, { path, filters = [], row, empty, topics, signal, pause = 1000, label }) {
   const asked = new URLSearchParams(location.search);
@@ -43,16 +43,16 @@ export function listing(context, { path, filters = [], row, empty, topics, signa
     const query = new URLSearchParams({ limit: String(limit) });
     for (const [name, value] of Object.entries(chosen)) if (value) query.set(name, value);
     try {
-      const { value, total } = await context.service.request("GET", `${path}?${query}`, undefined, signal);
+      const found = await context.service.request("GET", `${path}?${query}`, undefined, signal);
       problem.textContent = "";
-      draw(value, Number.isFinite(total) ? total : value.length);
+      draw(found.value, found.total, found.more);
     } catch (error) {
       if (!context.service.isAway(error)) problem.textContent = error.message;
       throw error;
     }
   }
 
-  function draw(items, total) {
+  function draw(items, total, further) {
     const made = items.map((item) => {
       const { key, mark, node } = row(item);
       const known = kept.get(key);
@@ -66,9 +66,10 @@ export function listing(context, { path, filters = [], row, empty, topics, signa
     arrange(rows, made.map(([, each]) => each.li));
     rows.hidden = !made.length;
     none.hidden = made.length > 0;
-    const text = total > items.length ? `${items.length.toLocaleString("en")} of ${total.toLocaleString("en")}` : total.toLocaleString("en");
+    const of = further && Number.isFinite(total) ? ` of ${total.toLocaleString("en")}` : further ? " and more" : "";
+    const text = `${items.length.toLocaleString("en")}${of}`;
     if (count.textContent !== text) count.textContent = text;
-    more.hidden = total <= items.length || limit >= MOST;
+    more.hidden = !further || limit >= MOST;
     more.textContent = `Show more (${text})`;
   }
 
@@ -95,9 +96,57 @@ export function listing(context, { path, filters = [], row, empty, topics, signa
   const refresh = context.keepFresh(load, topics, signal, pause);
   return {
     node: el("section.listing", {},
-      el("div.filters", { role: "search" }, fields, count), problem, rows, none, el("div.foot", {}, more)),
+      el("div.filters", { role: filters.length ? "search" : null }, fields, count), problem, rows, none, el("div.foot", {}, more)),
     refresh,
   };
+}
+
+/** A dialog that stands before everything else until it is closed. */
+export function dialog(title, ...content) {
+  const box = el("dialog.card", { "aria-label": title, onclose: () => box.remove() },
+    el("h2", {}, title), ...content,
+    el("button.quiet.close", { type: "button", onclick: () => box.close() }, "Close"));
+  document.body.append(box);
+  box.showModal();
+  return box;
+}
+
+/** Shows what the service tells only once, such as a key. */
+export function secret(title, hint, text) {
+  const copy = navigator.clipboard && el("button", {
+    type: "button",
+    async onclick() {
+      await navigator.clipboard.writeText(text).then(() => { copy.textContent = "Copied"; }, () => { copy.textContent = "Not allowed here"; });
+    },
+  }, "Copy");
+  return dialog(title, el("p.hint", {}, hint), el("p.secret", {}, el("code", {}, text)), copy);
+}
+
+/**
+ * A form in a dialog: `fields` are elements of `field`, `submit` sends and returns what is to be done when it went well.
+ * What the service refuses stands at its field.
+ */
+export function ask(title, { hint, fields, verb, tone = "primary", submit }) {
+  const button = el(`button.${tone}`, { type: "submit" }, verb);
+  const form = el("form", {
+    "aria-label": title,
+    async onsubmit(event) {
+      event.preventDefault();
+      button.disabled = true;
+      try {
+        const done = await submit();
+        box.close();
+        done?.();
+      } catch (error) {
+        tell(form, error);
+      } finally {
+        button.disabled = false;
+      }
+    },
+  }, fields, el("p.problem", { role: "alert" }), button);
+  const box = dialog(title, hint && el("p.hint", {}, hint), form);
+  form.querySelector("input, select, textarea")?.focus();
+  return box;
 }
 
 /** A labelled control; `pointer` is where the service names it in its problems. */

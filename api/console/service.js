@@ -36,8 +36,12 @@ export function lost() {
 }
 
 export async function login(email, password) {
-  const { value } = await request("POST", "/auth/login", { email, password });
-  session.value = { token: value.accessToken, user: value.user, until: Date.now() + value.expiresIn * 1000 };
+  renew((await request("POST", "/auth/login", { email, password })).value);
+}
+
+/** Goes on with the token that a login, or a change of the password, has brought. */
+export function renew(answer) {
+  session.value = { token: answer.accessToken, user: answer.user, until: Date.now() + answer.expiresIn * 1000 };
 }
 
 /** What the service thinks of this user now; the page starts again when the role was changed. */
@@ -55,15 +59,16 @@ export function headers(extra = {}) {
 }
 
 /**
- * One request: `{value, text, total, etag}`, the JSON of the answer, its exact text, X-Total-Count of a list, and which
- * state of a thing it is. A `body` that is text is sent as it is; `ifMatch` is the state that is meant. Throws Problem for
- * an error answer, and another error when the service is away or does not answer in time.
+ * One request: `{value, text, total, more, etag}`: the JSON of the answer, its exact text, X-Total-Count of a list, whether
+ * a further page follows, and which state of a thing it is. A `body` that is text is sent as it is; of the options,
+ * `ifMatch` is the state that is meant, and `longest` how many milliseconds an answer may take. Throws Problem for an error
+ * answer, and another error when the service is away or does not answer in time.
  */
-export async function request(method, path, body, signal, ifMatch) {
+export async function request(method, path, body, signal, { ifMatch, longest = LONGEST } = {}) {
   const sent = session.value?.token;
   const answer = await fetch(path, {
     method,
-    signal: AbortSignal.any([AbortSignal.timeout(LONGEST), ...(signal ? [signal] : [])]),
+    signal: AbortSignal.any([AbortSignal.timeout(longest), ...(signal ? [signal] : [])]),
     headers: headers({ ...(body !== undefined && { "Content-Type": "application/json" }), ...(ifMatch && { "If-Match": ifMatch }) }),
     body: body === undefined || typeof body === "string" ? body : JSON.stringify(body),
     cache: "no-store",
@@ -84,6 +89,7 @@ export async function request(method, path, body, signal, ifMatch) {
   return {
     value, text, etag: answer.headers.get("ETag"),
     total: Number(answer.headers.get("X-Total-Count") ?? Number.NaN),
+    more: (answer.headers.get("Link") ?? "").includes('rel="next"'),
   };
 }
 

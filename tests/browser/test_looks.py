@@ -181,7 +181,7 @@ def test_the_tab_key_reaches_everything_in_a_sensible_order(console: Console) ->
     page.reload()
     expect(page.locator("#subject")).to_be_visible()
     visited = []
-    for _ in range(17):
+    for _ in range(19):
         page.keyboard.press("Tab")
         visited.append(
             page.evaluate(
@@ -196,6 +196,8 @@ def test_the_tab_key_reaches_everything_in_a_sensible_order(console: Console) ->
         "Approvals",
         "Runs",
         "Policies",
+        "Health",
+        "who link",
         "help",
         "logout",
         "Waiting",

@@ -49,7 +49,7 @@ export function history(context, { current, text, done }) {
     async function back() {
       try {
         const { value } = await context.service.request("POST", `/v1/policies/${encodeURIComponent(policyId)}/rollback`,
-          { version: version.version }, undefined, current?.etag);
+          { version: version.version }, undefined, { ifMatch: current?.etag });
         box.close();
         notice(["Version ", String(version.version), " is in force again, as version ", String(value.version), "."]);
         done();
