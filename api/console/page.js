@@ -101,16 +101,6 @@ export function listing(context, { path, filters = [], row, empty, topics, signa
   };
 }
 
-/** A dialog that stands before everything else until it is closed. */
-export function dialog(title, ...content) {
-  const box = el("dialog.card", { "aria-label": title, onclose: () => box.remove() },
-    el("h2", {}, title), ...content,
-    el("button.quiet.close", { type: "button", onclick: () => box.close() }, "Close"));
-  document.body.append(box);
-  box.showModal();
-  return box;
-}
-
 /** Shows what the service tells only once, such as a key. */
 export function secret(title, hint, text) {
   const copy = navigator.clipboard && el("button", {
