@@ -44,8 +44,8 @@ class ClientCore:
         self._lock = threading.Lock()
         self._begin()
         _living.add(self)
-        for agent_id in filter(None, [settings.agent_id]):
-            self.journal(agent_id)
+        if settings.agent_id is not None:
+            self.journal(settings.agent_id)
 
     def _begin(self) -> None:
         self.queue = ReportQueue(self._start)
@@ -90,10 +90,9 @@ class ClientCore:
         """The journal of an agent; what others have left in it is reported from now on."""
         with self._lock:
             found = self._journals.get(agent_id)
-            if found is None:
-                found = self._journals[agent_id] = OfflineJournal(self.settings, agent_id)
-            else:
+            if found is not None:
                 return found
+            found = self._journals[agent_id] = OfflineJournal(self.settings, agent_id)
         self._adopt(found)
         return found
 

@@ -26,6 +26,8 @@ ATTEMPT_SECONDS: Final = 10.0
 CONNECT_SECONDS: Final = 5.0
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 3.0
+LONGEST_RETRY_AFTER: Final = 60.0
+"""However long an answer asks to stay away: it may be one of something between, which knows no better."""
 MOST_BYTES: Final = 16 << 20
 """Of an answer."""
 
@@ -131,4 +133,4 @@ def backoff(attempt: int) -> float:
 def seconds_of(retry_after: str | None) -> float:
     """What a `Retry-After` asks for; dates, which this service never sends, and nonsense ask for none."""
     text = (retry_after or "").strip()
-    return float(text) if text.isascii() and text.isdigit() and len(text) < 8 else 0.0
+    return min(float(text), LONGEST_RETRY_AFTER) if text.isascii() and text.isdigit() else 0.0

@@ -87,6 +87,8 @@ class OfflineJournal:
                 self._own = self._new()
             file = self._own
         with file.lock:
+            if file.closed:  # its descriptor may be another file's by now
+                raise OSError(f"the journal {file.path} was closed meanwhile")
             before = os.fstat(file.descriptor).st_size
             try:
                 _write(file.descriptor, b"".join(event.content + b"\n" for event in events))

@@ -60,11 +60,9 @@ class QueuedReport:
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """Reports that were taken to be sent; `done` is for those who must come after them. `more`: there are
-    further ones of the same runs."""
+    """Reports that were taken to be sent; `done` is for those who must come after them."""
 
     reports: list[QueuedReport]
-    more: bool
     done: Future[None] = field(default_factory=Future)
 
     @property
@@ -184,7 +182,7 @@ class ReportQueue:
             if taken and size > MOST_BYTES:
                 break
             taken.append(report)
-        flight = Flight(taken, len(taken) < len(waiting))
+        flight = Flight(taken)
         flight.done.set_running_or_notify_cancel()
         for report in taken:
             run_id = report.event.run_id

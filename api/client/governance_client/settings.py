@@ -39,9 +39,8 @@ class ClientSettings:
 
     def __post_init__(self) -> None:
         if not self.api_key or not self.api_key.isascii() or not self.api_key.isprintable():
-            raise ValueError(
-                "`GOVERNANCE_API_KEY` is no API key; an admin makes one by `governance keys add`"
-            )
+            wrong = "is no API key" if self.api_key else "is not set"
+            raise ValueError(f"`GOVERNANCE_API_KEY` {wrong}; an admin makes a key by `governance keys add`")
         if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
             raise ValueError(f"`GOVERNANCE_URL` is `{self.url}`; write an address such as `{DEFAULT_URL}`")
         if self.fail_mode not in ("closed", "open"):

@@ -133,8 +133,8 @@ def test_settings_of_the_environment(service: Served) -> None:
 @pytest.mark.parametrize(
     "name, value",
     [
-        ("GOVERNANCE_API_KEY", ""),
-        ("GOVERNANCE_API_KEY", "two\nlines"),
+        ("GOVERNANCE_API_KEY` is not set", ""),
+        ("GOVERNANCE_API_KEY` is no API key", "two\nlines"),
         ("GOVERNANCE_URL", "127.0.0.1:8700"),
         ("GOVERNANCE_FAIL_MODE", "ajar"),
         ("GOVERNANCE_AGENT_ID", "a" * 201),
@@ -143,7 +143,7 @@ def test_settings_of_the_environment(service: Served) -> None:
 )
 def test_a_wrong_setting_is_named(name: str, value: str) -> None:
     with pytest.raises(ValueError, match=name):
-        ClientSettings.from_env({"GOVERNANCE_API_KEY": "agk", name: value})
+        ClientSettings.from_env({"GOVERNANCE_API_KEY": "agk", name.partition("`")[0]: value})
 
 
 def test_a_run_needs_an_agent(told: Told) -> None:

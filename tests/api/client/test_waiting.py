@@ -7,6 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from governance_client import AsyncGovernance, Governance, ToolDecision
+from governance_client.exchange import ClientResponse, Pause
 
 from tests.api.client.conftest import Told, pending, until
 from tests.harness.running_service import Served
@@ -82,3 +83,14 @@ def test_a_client_of_tasks_outlives_its_event_loop(told: Told) -> None:
 
     assert [asyncio.run(agent()) for _ in range(3)] == [True] * 3
     governance.core.close()
+
+
+def test_an_answer_that_asks_to_stay_away_for_days_is_asked_again_within_a_minute(told: Told) -> None:
+    """Of something between that knows no better, such as a page of maintenance."""
+    waiting = ToolDecision("awaiting_approval", "pay", "r", "c", "", "", approval_id="apr_1")
+    with Governance(told()) as governance:
+        flow = governance.run("a task").waiting(waiting, None)
+        next(flow)
+        pause = flow.send(ClientResponse(503, b"", "864000"))
+        assert isinstance(pause, Pause) and pause.seconds <= 60
+        flow.close()

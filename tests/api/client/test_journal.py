@@ -1,0 +1,29 @@
+"""The journal alone: what it does with its files, beside what `test_away` shows of whole calls."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from governance_client.events import event
+from governance_client.journal import OfflineJournal
+
+from tests.api.client.conftest import Told
+
+
+def test_a_closed_file_is_never_written_to(told: Told, tmp_path: Path) -> None:
+    """The system gives its number to the next file that is opened: there a call must not be written."""
+    journal = OfflineJournal(told(), "payer")
+    called = event("tool.called", ("run",), "payer", {"toolName": "pay"})
+    journal.append([called])
+    (file,) = journal._open
+    file.close()
+    other = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
+    try:
+        assert other == file.descriptor
+        with pytest.raises(OSError, match="closed"):
+            journal.append([called])
+    finally:
+        os.close(other)
+    assert (tmp_path / "other").read_bytes() == b""
