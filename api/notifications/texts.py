@@ -8,7 +8,7 @@ link of, nothing that looks like a key, nothing long. Knows nothing of tables or
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
@@ -51,12 +51,13 @@ def _shortened(found: re.Match[str]) -> str:
 
 def compose(payloads: Iterable[str], frontend: str) -> NoticeText:
     """One message of notices, oldest first; several of one approval are one paragraph."""
-    said: dict[str, tuple[str, str, str | None]] = {}
+    said: dict[str, _Paragraph] = {}
     for number, payload in enumerate(payloads):
         content = msgspec.json.decode(payload)
         event, data = content["event"], content["data"]
         subject = data.get("approvalId") if event.startswith("approval.") else None
-        said[subject or f"#{number}"] = _said(event, data, content["timestamp"], frontend)
+        notice = _Notice(event, data, content["timestamp"], frontend)
+        said[subject or f"#{number}"] = WRITERS[event](notice)
     titles, paragraphs, links = zip(*said.values(), strict=True)
     if len(said) == 1:
         return NoticeText(titles[0][:MOST_TITLE], paragraphs, links[0])
@@ -68,42 +69,79 @@ def compose(payloads: Iterable[str], frontend: str) -> NoticeText:
     return NoticeText(title, tuple(shown), f"{frontend}/approvals" if waiting else frontend)
 
 
-def _said(event: str, data: Mapping[str, Any], timestamp: str, frontend: str) -> tuple[str, str, str | None]:
-    """Title, paragraph and link of one notice."""
+@dataclass(frozen=True, slots=True)
+class _Notice:
+    """One notice as it was enqueued, and where links lead."""
 
-    def name(member: str) -> str:
-        return harmless(str(data.get(member, "")), MOST_NAME)
+    event: str
+    data: Mapping[str, Any]
+    timestamp: str
+    frontend: str
 
-    reason = harmless(str(data.get("reason", "")), MOST_REASON)
-    if event.startswith("approval."):
-        title = {
-            "approval.unseen": "Nobody has looked at an approval",
-            "approval.expiring": "An approval is about to expire",
-        }.get(event, "Approval needed")
-        asked = _minute(data.get("requestedAt") or timestamp)
-        end = f" It expires at {_minute(data['expiresAt'])}." if data.get("expiresAt") else ""
-        about = f": {reason}" if reason else ""
-        about += "" if about.endswith((".", "!", "?", "…")) else "."
-        what = harmless(str(data.get("summary", "")), MOST_SUMMARY) or f"call {name('toolName')}"
-        text = f"{name('agentId')} wants to {what}{about} Waiting since {asked}.{end}"
-        link = f"{frontend}/approvals?approvalId={quote(str(data['approvalId']), safe='')}"
-        return f"{title}: {name('toolName')}", text, link
-    if event == "agent.halted":
-        whom = {"all": "All agents are", "agent": f"{name('agentId')} is", "run": f"Run {name('runId')} is"}
-        text = f"{whom[data['scope']]} halted by {name('createdBy')} since {_minute(data['createdAt'])}."
-        return "Halted", f"{text} {reason}".strip(), frontend
-    if event == "tool.blocked":
-        text = (
-            f"{name('agentId')} was not allowed to call {name('toolName')} at {_minute(timestamp)}: {reason}"
-        )
-        return f"Blocked: {name('toolName')}", text, frontend
-    if event == "policy.reload_failed":
-        first = data["errors"][0] if data["errors"] else {}
-        place = ":".join(str(first[part]) for part in ("file", "line") if part in first)
-        problem = harmless(f"{place}: {first.get('message', '')}".strip(": "), MOST_REASON)
-        text = f"The changed policy files do not load; the last good set stays in force. {problem}"
-        return "Policies do not load", text, frontend
-    return "Test", f"This is a test of the channel {name('channel')}; it works.", frontend
+    def name(self, member: str) -> str:
+        return harmless(str(self.data.get(member, "")), MOST_NAME)
+
+    @property
+    def reason(self) -> str:
+        return harmless(str(self.data.get("reason", "")), MOST_REASON)
+
+
+_Paragraph = tuple[str, str, str | None]
+"""Title, paragraph and link of one notice."""
+
+
+def _approval(notice: _Notice) -> _Paragraph:
+    data, tool = notice.data, notice.name("toolName")
+    title = {
+        "approval.unseen": "Nobody has looked at an approval",
+        "approval.expiring": "An approval is about to expire",
+    }.get(notice.event, "Approval needed")
+    asked = _minute(data.get("requestedAt") or notice.timestamp)
+    end = f" It expires at {_minute(data['expiresAt'])}." if data.get("expiresAt") else ""
+    about = f": {notice.reason}" if notice.reason else ""
+    about += "" if about.endswith((".", "!", "?", "…")) else "."
+    what = harmless(str(data.get("summary", "")), MOST_SUMMARY) or f"call {tool}"
+    text = f"{notice.name('agentId')} wants to {what}{about} Waiting since {asked}.{end}"
+    link = f"{notice.frontend}/approvals?approvalId={quote(str(data['approvalId']), safe='')}"
+    return f"{title}: {tool}", text, link
+
+
+def _halted(notice: _Notice) -> _Paragraph:
+    agent, run = notice.name("agentId"), notice.name("runId")
+    whom = {"all": "All agents are", "agent": f"{agent} is", "run": f"Run {run} is"}[notice.data["scope"]]
+    text = f"{whom} halted by {notice.name('createdBy')} since {_minute(notice.data['createdAt'])}."
+    return "Halted", f"{text} {notice.reason}".strip(), notice.frontend
+
+
+def _blocked(notice: _Notice) -> _Paragraph:
+    agent, tool = notice.name("agentId"), notice.name("toolName")
+    text = f"{agent} was not allowed to call {tool} at {_minute(notice.timestamp)}: {notice.reason}"
+    return f"Blocked: {tool}", text, notice.frontend
+
+
+def _reload_failed(notice: _Notice) -> _Paragraph:
+    first = notice.data["errors"][0] if notice.data["errors"] else {}
+    place = ":".join(str(first[part]) for part in ("file", "line") if part in first)
+    problem = harmless(f"{place}: {first.get('message', '')}".strip(": "), MOST_REASON)
+    text = f"The changed policy files do not load; the last good set stays in force. {problem}"
+    return "Policies do not load", text, notice.frontend
+
+
+def _test(notice: _Notice) -> _Paragraph:
+    text = f"This is a test of the channel {notice.name('channel')}; it works."
+    return "Test", text, notice.frontend
+
+
+WRITERS: Final[Mapping[str, Callable[[_Notice], _Paragraph]]] = {
+    "approval.requested": _approval,
+    "approval.expiring": _approval,
+    "approval.unseen": _approval,
+    "agent.halted": _halted,
+    "tool.blocked": _blocked,
+    "policy.reload_failed": _reload_failed,
+    "notification.test": _test,
+}
+"""Event -> what a notice of it says."""
 
 
 def _minute(at: str) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from api.notifications import chats
-from api.notifications.texts import MOST_PARAGRAPHS, MOST_TITLE, NoticeText, compose, harmless
+from api.notifications.texts import MOST_PARAGRAPHS, MOST_TITLE, WRITERS, NoticeText, compose, harmless
+from api.store.notifications import channels
 
 FRONTEND = "https://console.example"
 
@@ -62,6 +63,10 @@ def test_many_are_told_together_and_counted() -> None:
     assert len(message.paragraphs) == MOST_PARAGRAPHS + 1
     assert message.paragraphs[-1] == "… and 20 more."
     assert message.link == f"{FRONTEND}/approvals"
+
+
+def test_every_event_of_a_channel_has_its_words() -> None:
+    assert set(WRITERS) == {*channels.EVENTS, channels.TEST}
 
 
 def test_other_events() -> None:
