@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from api.hosts import claude_shape
-from api.hosts.report import PROBE, Entries, Host, Report
+from api.hosts.report import PROBE, Entries, Host, Report, no_word
 
 LIFECYCLE: Final = frozenset(
     (
@@ -37,7 +37,7 @@ HOST: Final = Host(
     name="claude-code",
     title="Claude Code",
     read=read,
-    allow=claude_shape.allow,
+    allow=no_word,
     deny=claude_shape.deny,
     probe=claude_shape.probe("governance-doctor", PROBE),
     default_timeout=600,

@@ -57,11 +57,6 @@ def read(said: Mapping[str, Any], lifecycle: frozenset[str]) -> Report:
     raise Unreadable(f"`hook_event_name` is `{event[:60]}`, which is not understood here")
 
 
-def allow(event: str) -> dict[str, Any]:
-    """No word: the host's own permissions still hold, which an allowance of ours must not loosen."""
-    return {}
-
-
 def deny(event: str, text: str) -> dict[str, Any]:
     return {
         "hookSpecificOutput": {

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from api.hosts import claude_shape
-from api.hosts.report import PROBE, Entries, Host, Report
+from api.hosts.report import PROBE, Entries, Host, Report, no_word
 
 LIFECYCLE: Final = frozenset(
     ("SessionStart", "SessionEnd", "Stop", "SubagentStart", "SubagentStop", "PreCompact", "PostCompact")
@@ -27,7 +27,7 @@ HOST: Final = Host(
     name="codex",
     title="Codex",
     read=read,
-    allow=claude_shape.allow,
+    allow=no_word,
     deny=claude_shape.deny,
     probe=claude_shape.probe("governance-doctor", PROBE) | {"model": "probe", "turn_id": "probe"},
     default_timeout=600,

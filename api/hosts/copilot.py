@@ -23,6 +23,7 @@ from api.hosts.report import (
     Report,
     Unreadable,
     identifier,
+    no_word,
     payload_of,
     text_of,
     tool_name,
@@ -61,10 +62,6 @@ def read(said: Mapping[str, Any]) -> Report:
     raise Unreadable("`toolName` is missing")
 
 
-def allow(event: str) -> dict[str, Any]:
-    return {}
-
-
 def deny(event: str, text: str) -> dict[str, Any]:
     return {"permissionDecision": "deny", "permissionDecisionReason": text}
 
@@ -73,7 +70,7 @@ HOST: Final = Host(
     name="copilot",
     title="GitHub Copilot",
     read=read,
-    allow=allow,
+    allow=no_word,
     deny=deny,
     probe={
         "sessionId": "governance-doctor",

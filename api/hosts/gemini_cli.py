@@ -22,6 +22,7 @@ from api.hosts.report import (
     Report,
     Unreadable,
     identifier,
+    no_word,
     optional,
     payload_of,
     text_of,
@@ -61,10 +62,6 @@ def read(said: Mapping[str, Any]) -> Report:
     raise Unreadable(f"`hook_event_name` is `{event[:60]}`, which is not understood here")
 
 
-def allow(event: str) -> dict[str, Any]:
-    return {}
-
-
 def deny(event: str, text: str) -> dict[str, Any]:
     return {"decision": "deny", "reason": text}
 
@@ -73,7 +70,7 @@ HOST: Final = Host(
     name="gemini-cli",
     title="Gemini CLI",
     read=read,
-    allow=allow,
+    allow=no_word,
     deny=deny,
     probe={
         "session_id": "governance-doctor",

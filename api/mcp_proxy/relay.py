@@ -88,7 +88,7 @@ class Relay:
                     await self._from_client(read(line))
                 except UnreadableMessage as unreadable:
                     await self.client.write(error(unreadable.id, unreadable.code, str(unreadable)))
-        await self._settle()
+        await self._decide_the_rest()
 
     async def _from_client(self, message: RpcMessage) -> None:
         if message.is_response:
@@ -135,7 +135,7 @@ class Relay:
             self.governor.run.failed(pending.passed[1], "cancelled by the client")
         await self.server.send(message)
 
-    async def _settle(self) -> None:
+    async def _decide_the_rest(self) -> None:
         """The client has gone: what it asked last is still decided, what waits for a person is given up."""
         self.governor.hurry()
         await asyncio.gather(

@@ -12,22 +12,27 @@ _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 _STARTERS: Final = frozenset(
     {
         "npx",
+        "npm",
+        "pnpm",
+        "yarn",
+        "x",
+        "dlx",
+        "exec",
         "bunx",
-        "uvx",
-        "pipx",
-        "node",
         "bun",
         "deno",
+        "node",
+        "uvx",
+        "uv",
+        "pipx",
         "python",
         "python3",
-        "uv",
-        "env",
-        "run",
-        "exec",
-        "dlx",
         "tool",
+        "run",
+        "env",
+        "docker",
+        "podman",
     }
-    | {"npm", "pnpm", "yarn", "x", "docker", "podman"}
 )
 """Words of a command that start something else, which is the server."""
 _WITHOUT: Final = re.compile(r"(?<=.)@[^@/]*\Z|\.(?:[cm]?js|ts|py|exe)\Z")
