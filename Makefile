@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-long test-faults lint format guide pictures demo bench-match bench-http bench-rivals bench-scale bench-growth bench-client mcp-packages host-packages clean
+.PHONY: help serve test test-long test-faults test-hosts lint format guide pictures demo bench-match bench-http bench-rivals bench-scale bench-growth bench-client mcp-packages host-packages clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -67,6 +67,9 @@ test-long: $(VENV)/.dev  ## all tests, those that draw their inputs with many ti
 test-faults: $(VENV)/.dev  ## fifty kill -9 under load of service and database; a disk failing at every step (an hour)
 	KILL_ROUNDS=50 EVERY_STEP=1 $(BIN)/pytest -s tests/faults/test_kill_events.py tests/faults/test_disk_faults.py \
 	  tests/faults/test_disk_recovery.py tests/faults/test_kill_client.py $(ARGS)
+
+test-hosts: $(VENV)/.dev host-packages  ## real agent hosts with their hooks, their models played by a stand-in
+	$(BIN)/pytest -m hosts $(ARGS)
 
 bench-match: $(VENV)/.bench  ## matching speed against the plain scan and other engines
 	$(BIN)/python -m tests.bench.match $(ARGS)
