@@ -19,7 +19,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar
 
@@ -66,8 +66,8 @@ class GovernedRunner:
         self._governance = governance
         self._waits = approvals == "wait"
         self._ungoverned = frozenset(ungoverned)
-        self._decided: dict[tuple[str, str], ToolDecision] = {}
-        """Calls that may run and have not begun."""
+        self._decided: dict[tuple[str, ...], ToolDecision] = {}
+        """Calls that may run and have not begun, by all that they are: a model may give two the same id."""
         self._held: set[str] = set()
         """Tools whose approvals are the service's."""
 
@@ -146,10 +146,10 @@ class GovernedRunner:
 
     def governed(self, tool: Tool) -> Tool:
         """A copy of the tool that is asked about; raises UserError if that is not possible."""
-        if tool.name in self._ungoverned:
-            return tool
         inner = getattr(tool, "_agent_instance", None)
         if not isinstance(tool, FunctionTool) or not isinstance(inner, GovernedAgent | None):
+            if tool.name in self._ungoverned:
+                return tool
             remedy = "use `runner.govern(agent).as_tool(...)`" if inner else "leave it out"
             raise UserError(
                 f"nobody can ask before what `{tool.name}` does; {remedy}, or name it in"
@@ -172,7 +172,7 @@ class GovernedRunner:
     async def decide(self, tool: str, arguments: str, call_id: str, *, wait: bool) -> ToolDecision:
         """The decision on a call of the current run, which is kept if the call may run."""
         run = _current()
-        key = (run.run_id, call_id)
+        key = _call(run, tool, arguments, call_id)
         if key not in self._decided:
             decision = await self._ask(run, tool, arguments, call_id, wait=wait)
             if not decision.allowed:
@@ -180,9 +180,9 @@ class GovernedRunner:
             self._decided[key] = decision
         return self._decided[key]
 
-    def take(self, call_id: str) -> None:
+    def take(self, tool: str, arguments: str, call_id: str) -> None:
         """A call begins; its decision holds for nothing else."""
-        self._decided.pop((_current().run_id, call_id), None)
+        self._decided.pop(_call(_current(), tool, arguments, call_id), None)
 
     async def _ask(
         self, run: RunCore, tool: str, arguments: str, call_id: str, *, wait: bool
@@ -251,7 +251,7 @@ class _Invocation:
         run = _current()
         call_id = context.tool_call_id
         decision = await self.runner.decide(context.tool_name, arguments, call_id, wait=False)
-        self.runner.take(call_id)
+        self.runner.take(context.tool_name, arguments, call_id)
         if not decision.allowed:
             return decision.agent_message
         try:
@@ -266,6 +266,13 @@ class _Invocation:
         else:
             run.completed(decision, output)
         return output
+
+
+def _call(run: RunCore, tool: str, arguments: str, call_id: str) -> tuple[str, ...]:
+    """All that a call is; the same arguments are the same however they are spelled."""
+    with suppress(ValueError):
+        arguments = json.dumps(json.loads(arguments or "{}"), sort_keys=True)
+    return run.run_id, call_id, tool, arguments
 
 
 def _current() -> RunCore:

@@ -198,7 +198,7 @@ class Shed(AgentsMcpServer):
         super().__init__()
         self.called: list[str] = []
 
-    name = "shed"
+    name, offers = "shed", "wire"
 
     async def connect(self) -> None: ...
 
@@ -206,7 +206,7 @@ class Shed(AgentsMcpServer):
 
     async def list_tools(self, *_: Any, **__: Any) -> list[McpTool]:
         schema = {"type": "object", "properties": {"to": {"type": "string"}}}
-        return [McpTool(name="wire", input_schema=schema)]
+        return [McpTool(name=self.offers, input_schema=schema)]
 
     async def call_tool(self, tool_name: str, *_: Any, **__: Any) -> CallToolResult:
         self.called.append(tool_name)
@@ -226,3 +226,29 @@ def test_tools_of_mcp_servers_are_governed(place: Place, tools: Tools) -> None:
         ),
     )
     assert "No wires" in outputs(result)[0] and shed.called == []
+
+
+def test_a_tool_that_can_be_asked_about_is_whatever_it_is_called(place: Place, tools: Tools) -> None:
+    """A server must not go ungoverned by the name of a hosted tool that does."""
+    shed = Shed()
+    shed.offers = "web_search"
+    call = asks("web_search", '{"to": "mallory"}')
+    used = agent(tools, call, tools=[], mcp_servers=[shed])
+    governed(place, lambda runner: runner.run(used, TASK, run_config=UNTRACED), ungoverned=["web_search"])
+    assert shed.called == ["web_search"]
+    (on_record,) = place.run()["toolCalls"]
+    assert (on_record["toolName"], on_record["status"]) == ("web_search", "allowed")
+
+
+def test_a_decision_is_of_its_own_call_though_another_has_its_id(place: Place) -> None:
+    async def job(runner: GovernedRunner) -> Any:
+        async with place.governance() as governance, governance.run(TASK):
+            look = await runner.decide("look", '{"at": "it", "by": 1}', "call-1", wait=False)
+            again = await runner.decide("look", '{"by":1,"at":"it"}', "call-1", wait=False)
+            wire = await runner.decide("wire", '{"to": "mallory"}', "call-1", wait=False)
+            other = await runner.decide("look", '{"at": "another"}', "call-1", wait=False)
+        return look, again, wire, other
+
+    look, again, wire, other = governed(place, job)
+    assert look.allowed and again is look
+    assert (wire.status, other.status) == ("invalid", "invalid")
