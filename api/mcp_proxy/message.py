@@ -24,6 +24,8 @@ CLIENT_INFO: Final = "io.modelcontextprotocol/clientInfo"
 `mcp_types`)."""
 
 _ENVELOPE: Final = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
+_GOVERNED: Final = frozenset({"tools/call"})
+"""Methods that no other spelling may stand for."""
 
 
 class UnreadableMessage(Exception):
@@ -109,6 +111,8 @@ def _checked(line: bytes, body: dict[str, Any]) -> RpcMessage:
             raise UnreadableMessage(
                 "a request has a `method`, a text, and neither `result` nor `error`", id=named
             )
+        if (meant := body["method"].strip().casefold()) in _GOVERNED and meant != body["method"]:
+            raise UnreadableMessage(f"`{body['method']}` is no method; write `{meant}`", id=named)
         if "id" in body and named is None:
             raise UnreadableMessage("the `id` of a request is a text or a whole number")
     elif answers != 1 or "id" not in body:

@@ -69,10 +69,13 @@ class Relay:
     governor: Governor
     warn: Callable[[str], None]
     _pending: dict[str, _Pending] = field(default_factory=dict)
-    _asked: dict[str, asyncio.Future[RpcMessage]] = field(default_factory=dict)
-    """Requests of the proxy's own, to either side, by their key."""
+    _asked_client: dict[str, asyncio.Future[RpcMessage]] = field(default_factory=dict)
+    _asked_server: dict[str, asyncio.Future[RpcMessage]] = field(default_factory=dict)
+    """Requests of the proxy's own by their key; either side answers what it was asked, and no other."""
     _elicitation: dict[str, Any] | None = None
     _own: str = field(default_factory=lambda: f"governance-{secrets.token_hex(8)}-")
+    """What the ids of requests to the client begin with; the server never sees one, so that it cannot ask
+    under the same."""
     _number: int = 0
     _listing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _shown: set[asyncio.Task[None]] = field(default_factory=set)
@@ -92,7 +95,7 @@ class Relay:
 
     async def _from_client(self, message: RpcMessage) -> None:
         if message.is_response:
-            if (asked := self._asked.get(message.key)) is not None:
+            if (asked := self._asked_client.get(message.key)) is not None:
                 _settle(asked, message)
             elif not message.key.startswith(self._own):  # an answer to what is not asked any more
                 await self.server.send(message)
@@ -178,23 +181,25 @@ class Relay:
     async def _ask_server(self, method: str, params: dict[str, Any]) -> RpcMessage:
         try:
             async with asyncio.timeout(FETCH_SECONDS):
-                return await self._ask(self._own_request(method, params), self.server.send)
+                asked = made({"id": f"governance-{secrets.token_hex(8)}", "method": method, "params": params})
+                return await self._ask(asked, self.server.send, self._asked_server)
         except TimeoutError:
             raise ListFailed("the server does not say what its tools are") from None
 
-    def _own_request(self, method: str, params: dict[str, Any]) -> RpcMessage:
-        self._number += 1
-        return made({"id": f"{self._own}{self._number}", "method": method, "params": params})
-
-    async def _ask(self, message: RpcMessage, send: Callable[[RpcMessage], Awaitable[None]]) -> RpcMessage:
+    async def _ask(
+        self,
+        message: RpcMessage,
+        send: Callable[[RpcMessage], Awaitable[None]],
+        waiting: dict[str, asyncio.Future[RpcMessage]],
+    ) -> RpcMessage:
         """The answer to a request of the proxy's own."""
         answer: asyncio.Future[RpcMessage] = asyncio.get_running_loop().create_future()
-        self._asked[message.key] = answer
+        waiting[message.key] = answer
         try:
             await send(message)
             return await answer
         finally:
-            del self._asked[message.key]
+            del waiting[message.key]
 
     # ---- the person at the client ----------------------------------------------------------------------
 
@@ -202,9 +207,10 @@ class Relay:
         return self._elicitation
 
     async def elicit(self, params: dict[str, Any]) -> str:
-        asked = self._own_request("elicitation/create", params)
+        self._number += 1
+        asked = made({"id": f"{self._own}{self._number}", "method": "elicitation/create", "params": params})
         try:
-            answer = await self._ask(asked, self._tell_client)
+            answer = await self._ask(asked, self._tell_client, self._asked_client)
         except asyncio.CancelledError:
             why = {"requestId": asked.id, "reason": "the approval was decided, or the call given up"}
             with contextlib.suppress(OSError):
@@ -247,7 +253,7 @@ class Relay:
             if message.method == "notifications/tools/list_changed":
                 self.catalogue.changes += 1
             return message.line
-        if (asked := self._asked.get(message.key)) is not None:
+        if (asked := self._asked_server.get(message.key)) is not None:
             _settle(asked, message)
             return None
         if message.id is None:

@@ -121,6 +121,23 @@ async def test_the_person_at_the_client_is_told_where_the_reviewer_decides(tmp_p
         assert (await proxy.to_server())["method"] == "tools/call"
 
 
+@in_loop
+async def test_a_server_cannot_answer_what_the_client_is_asked(tmp_path: Path) -> None:
+    run = ScriptedRun("awaiting_approval")
+    async with Proxy(run, pins=tmp_path, lists=False) as proxy:
+        await handshake(proxy, elicitation={})
+        await proxy.say(call(1, "wire", amount=1))
+        listing = await proxy.to_server()
+        await proxy.server_says({"id": listing["id"], "result": {"tools": TOOLS}})
+        asked = await proxy.to_client()
+        await proxy.server_says({"id": asked["id"], "result": {"action": "decline"}})
+        assert await proxy.nothing_reached_the_server()
+        run.later.set_result("allowed")
+        assert (await proxy.to_server())["method"] == "tools/call"
+    assert listing["id"].split("-")[1] not in asked["id"], "nor guess under which id that is"
+    assert any("nothing of this id was asked" in each for each in proxy.warnings)
+
+
 @pytest.mark.parametrize("action", ["decline", "cancel", "approve", None])
 def test_whoever_does_not_accept_gives_the_call_up(action: str | None, tmp_path: Path) -> None:
     async def told() -> None:

@@ -80,6 +80,9 @@ SMUGGLED = (
     b"[" * 100_000,
     b'{"jsonrpc":"2.0","id":1,"method":"tools/call","result":{},"params":{"name":"wire"}}',
     b'"tools/call"',
+    b'{"jsonrpc":"2.0","id":1,"method":"Tools/Call","params":{"name":"wire"}}',
+    b'{"jsonrpc":"2.0","id":1,"method":"tool\xc5\xbf/call","params":{"name":"wire"}}',
+    b'{"jsonrpc":"2.0","id":1,"method":"tools/call ","params":{"name":"wire"}}',
 )
 
 
