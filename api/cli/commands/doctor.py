@@ -158,7 +158,8 @@ def _key(client: Any, key: str) -> Diagnosis:
             )
         return Diagnosis(GOOD, "API key", f"valid, bound to agent `{agent_id}`")
     detail = answer.json().get("detail") if "json" in answer.headers.get("content-type", "") else ""
-    return Diagnosis(BAD, "API key", f"refused ({detail or answer.status_code}); ask an admin for a new one")
+    why = detail or answer.status_code
+    return Diagnosis(BAD, "API key", f"refused ({why}); set GOVERNANCE_API_KEY and install the hook again")
 
 
 # The hooks ------------------------------------------------------------------------------------------

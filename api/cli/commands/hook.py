@@ -44,7 +44,7 @@ def register(commands: Subparsers) -> None:
         "--key-file",
         type=filled,
         metavar="FILE",
-        help="holds the API key; default: ~/.config/governance/api-key, written from GOVERNANCE_API_KEY",
+        help="holds the API key; default: ~/.config/governance/HOST.key, written from GOVERNANCE_API_KEY",
     )
     install.add_argument("--agent-id", type=filled, metavar="ID", help="default: the host's name")
     install.add_argument(
@@ -107,14 +107,16 @@ def _wish(arguments: argparse.Namespace) -> Wish:
     timeout = DECIDE_SECONDS if arguments.timeout is None else arguments.timeout
     if not 10 <= timeout <= 3600:
         raise CommandError(f"--timeout must be from 10 to 3600 seconds, not {timeout}", USAGE)
-    key_file = Path(arguments.key_file).expanduser().absolute() if arguments.key_file else _default_key_file()
+    default = _default_key_file(arguments.host)
+    key_file = Path(arguments.key_file).expanduser().absolute() if arguments.key_file else default
     agent_id = arguments.agent_id or os.environ.get("GOVERNANCE_AGENT_ID", "")
     return Wish(host(arguments.host), url, key_file, agent_id, arguments.fail_mode, timeout, arguments.http)
 
 
-def _default_key_file() -> Path:
+def _default_key_file(host: str) -> Path:
+    """One for each host: a key may be bound to one agent, and another host's would speak in its name."""
     base = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(base) if base else Path.home() / ".config") / "governance" / "api-key"
+    return (Path(base) if base else Path.home() / ".config") / "governance" / f"{host}.key"
 
 
 def _keep_key(file: Path | None) -> None:

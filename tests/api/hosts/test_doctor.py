@@ -67,6 +67,17 @@ def test_a_key_for_another_agent_is_found(home: Path, service: Served, capsys: A
     assert "bound to the agent `mailer`, and the hook speaks for `other`" in rows["codex"][1]
 
 
+def test_hosts_keep_the_keys_of_their_own_agents(
+    home: Path, service: Served, capsys: Any, monkeypatch: Any
+) -> None:
+    assert cli.main(["hook", "install", "claude-code"]) == 0
+    monkeypatch.setenv("GOVERNANCE_API_KEY", service.credentials["bound agent"]["X-API-Key"])
+    assert cli.main(["hook", "install", "codex"]) == 0
+    monkeypatch.delenv("GOVERNANCE_API_KEY")
+    assert "bound to no agent" in found(capsys, "claude-code")[1]["API key"][1]
+    assert "bound to agent `mailer`" in found(capsys, "codex")[1]["API key"][1]
+
+
 def test_a_revoked_key_and_no_hook_are_found(home: Path, capsys: Any, monkeypatch: Any) -> None:
     code, rows = found(capsys)
     assert code == 1

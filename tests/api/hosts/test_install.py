@@ -61,7 +61,7 @@ def test_a_hook_is_installed_for_every_event_with_every_switch(home: Path, name:
         assert ("exit 2" in entry[entries.command]) == decides
         for switch, value in SWITCHES.get(name, {}).items():
             assert (entry.get(switch) == value) == decides
-    key_file = home / ".config" / "governance" / "api-key"
+    key_file = home / ".config" / "governance" / f"{name}.key"
     assert key_file.read_text() == KEY + "\n"
     assert key_file.stat().st_mode & 0o777 == 0o600
     assert KEY not in file_of(home, name).read_text()
