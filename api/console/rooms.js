@@ -3,6 +3,7 @@
 // write its module and list it here; the service serves its path by itself. What `context` has stands in `app.js`.
 
 export const ROOMS = [
+  { path: "/overview", title: "Overview", roles: ["viewer", "reviewer", "admin"], load: () => import("./rooms/overview.js") },
   { path: "/approvals", title: "Approvals", roles: ["reviewer", "admin"], load: () => import("./rooms/approvals.js") },
   { path: "/runs", title: "Runs", roles: ["viewer", "reviewer", "admin"], load: () => import("./rooms/runs.js") },
   { path: "/policies", title: "Policies", roles: ["viewer", "reviewer", "admin"], load: () => import("./rooms/policies.js") },

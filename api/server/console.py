@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route
 
 from api.server.static import POLICY, File, answer, files_below
 
-HOME = "/approvals"
+HOME = "/overview"
 """The room that `/` leads to."""
 
 _NO_SUCH_PAGE = """<!doctype html>

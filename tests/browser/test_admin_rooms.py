@@ -152,3 +152,22 @@ def test_rooms_of_admins_are_for_admins(console: Console, place: str) -> None:
     console.log_in(page, "reviewer", place)
     expect(page.get_by_role("heading", name="This needs another role")).to_be_visible()
     expect(page.get_by_role("main")).to_contain_text("the role admin")
+
+
+def test_the_start_page_tells_what_waits_and_leads_there(console: Console) -> None:
+    approval = console.hold(agent="clerk")
+    page = entered(console, "/", "reviewer")
+    waiting = page.get_by_role("list", name="What waits").get_by_role("link")
+    expect(waiting).to_contain_text("pay 120")
+    readable(page)
+    console.hold(agent="second")
+    expect(waiting).to_have_count(2, timeout=10_000)
+    waiting.first.click()
+    expect(page).to_have_url(f"{console.address}/approvals?approvalId={approval}")
+
+
+def test_the_start_page_of_a_viewer_has_no_approvals(console: Console) -> None:
+    console.hold(agent="clerk")
+    page = entered(console, "/", "viewer")
+    expect(page.get_by_role("list", name="Latest runs").get_by_role("listitem")).to_have_count(1)
+    expect(page.get_by_role("heading", name="What waits")).to_have_count(0)

@@ -40,7 +40,7 @@ def http() -> Http:
 
 def test_the_address_alone_leads_to_the_approvals(http: Http) -> None:
     answer = http.get("/")
-    assert (answer.status_code, answer.headers["location"]) == (307, "/approvals")
+    assert (answer.status_code, answer.headers["location"]) == (307, "/overview")
 
 
 def test_every_room_is_served_as_the_page(http: Http) -> None:
