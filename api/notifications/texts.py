@@ -22,6 +22,11 @@ MOST_REASON: Final = 400
 MOST_TITLE: Final = 140
 
 _ADDRESS: Final = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*):(?=//)|\b(mailto|javascript|data):|\bwww\.")
+_SITE: Final = re.compile(
+    r"(?i)\b(?:[\w-]+\.)+(?:[a-z]{2,}(?=[/?#])|(?:com|net|org|info|biz|io|dev|app|co|me|eu|ru|cn|xyz|top|site|online"
+    r"|click|link|live|shop|club|page|cloud|tech|ai)\b)"
+)
+"""What mail programs make a link of though no scheme stands before it."""
 _KEY_LIKE: Final = re.compile(r"[A-Za-z0-9+/_=.-]{32,}")
 _SHOWN_OF_KEY: Final = 6
 
@@ -40,6 +45,7 @@ def harmless(text: str, most: int) -> str:
     line = " ".join("".join(each if each.isprintable() else " " for each in text[: 4 * most]).split())
     line = _KEY_LIKE.sub(_shortened, line)
     line = _ADDRESS.sub(lambda found: found[0][:-1] + ("[.]" if found[0].endswith(".") else "[:]"), line)
+    line = _SITE.sub(lambda found: "[.]".join(found[0].rsplit(".", 1)), line)
     return line if len(line) <= most else line[: most - 1] + "…"
 
 

@@ -107,6 +107,13 @@ def test_ids_in_links_are_quoted() -> None:
         ("a" * 50, "a" * 50),
         ("x y " * 100, ("x y " * 100)[:79] + "…"),
         ("mail.send", "mail.send"),
+        ("see a/main.py:3 and README.md", "see a/main.py:3 and README.md"),
+        ("approve at corp-approvals.com", "approve at corp-approvals[.]com"),
+        (
+            "approve at evil.zip/x?y, or MAIL.evil.museum#z",
+            "approve at evil[.]zip/x?y, or MAIL.evil[.]museum#z",
+        ),
+        ("mail to bob@evil.co.uk/x", "mail to bob@evil.co[.]uk/x"),
     ],
 )
 def test_what_agents_chose_is_made_harmless(text: str, read: str) -> None:
