@@ -195,6 +195,16 @@ TABLE: tuple[Setting, ...] = (
     ),
 )
 
+OF_CLIENTS: Mapping[str, str] = {
+    "GOVERNANCE_URL": "the service; `http://127.0.0.1:8700` if it is not set",
+    "GOVERNANCE_AGENT_ID": "the agent that they speak for",
+    "GOVERNANCE_FAIL_MODE": "while the service is away: `closed` runs nothing, `open` journals what runs",
+    "GOVERNANCE_JOURNAL": "the folder of that journal; `~/.local/state/governance/journal` if it is not set",
+    "GOVERNANCE_TASK": "what a session of `governance mcp-proxy` is for",
+}
+"""What client, hooks and proxy are told by the same environment; no business of the service, which lets it
+stand there."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -284,7 +294,7 @@ def load(environment: Mapping[str, str] | None = None, **flags: str | None) -> S
     a misspelt safety setting must not be ignored.
     """
     source = os.environ if environment is None else environment
-    known = {setting.name for setting in TABLE}
+    known = {setting.name for setting in TABLE} | OF_CLIENTS.keys()
     problems = [
         f"{name}: no such setting; {meant}see the guide's page of settings"
         for name in sorted(source)

@@ -23,7 +23,7 @@ from api.ingestion.validation import EVENT_TYPES
 from api.metrics import exposition
 from api.server.openapi import TAGS
 from api.server.routes import ROUTES
-from api.settings import TABLE
+from api.settings import OF_CLIENTS, TABLE
 from api.store.webhooks import EVENTS
 from engine.conditions import operands
 from engine.conditions.operators import OPERATORS
@@ -73,6 +73,10 @@ def settings() -> str:
         "Environment variables. `governance serve --help` lists the flags for the common ones; a flag goes "
         "before its variable. A value that does not parse, or a misspelt name, is a refusal to start.",
         table(("Name", "Default", "What it is"), rows),
+        "## Of clients",
+        "The Python client, the hooks of agent hosts and `governance mcp-proxy` read these beside "
+        "`GOVERNANCE_API_KEY`; the service lets them stand.",
+        table(("Variable", "What it is"), ((code(name), text) for name, text in OF_CLIENTS.items())),
     )
 
 

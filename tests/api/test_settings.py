@@ -7,8 +7,9 @@ import resource
 from pathlib import Path
 
 import pytest
+from governance_client import ClientSettings
 
-from api.settings import TABLE, Settings, SettingsError, load
+from api.settings import OF_CLIENTS, TABLE, Settings, SettingsError, load
 
 SECRET = "0123456789abcdef" * 3
 
@@ -152,6 +153,20 @@ def test_what_a_careless_hand_writes_is_refused(name: str, value: str, said: str
     with pytest.raises(SettingsError) as caught:
         load({f"GOVERNANCE_{name}": value})
     assert f"GOVERNANCE_{name}" in str(caught.value) and said in str(caught.value)
+
+
+def test_what_clients_are_told_in_the_same_shell_is_no_problem() -> None:
+    """The guide has its reader export these, and then start the service or add a key."""
+    told = ClientSettings.from_env({"GOVERNANCE_API_KEY": "agk_1"})
+    environment = {
+        "GOVERNANCE_URL": told.url,
+        "GOVERNANCE_AGENT_ID": "mailer",
+        "GOVERNANCE_FAIL_MODE": told.fail_mode,
+        "GOVERNANCE_JOURNAL": str(told.journal),
+        "GOVERNANCE_TASK": "pay the invoices",
+    }
+    assert environment.keys() == OF_CLIENTS.keys()
+    assert load(environment) == load({})
 
 
 def test_a_setting_in_small_letters_is_not_left_out() -> None:
