@@ -100,7 +100,7 @@ def test_ids_in_links_are_quoted() -> None:
     [
         ("two\nlines\r\n and\ttabs", "two lines and tabs"),
         ("right‮to left​hidden", "right to left hidden"),
-        ("see https://evil.example/x", "see https[:]//evil.example/x"),
+        ("see https://evil.example/x", "see https[:]//evil[.]example/x"),
         ("see www.evil.example", "see www[.]evil.example"),
         ("javascript:alert(1)", "javascript[:]alert(1)"),
         ("key sk_live_0123456789abcdefghijklmnopqrst", "key sk_liv…"),
