@@ -53,7 +53,7 @@ function row(context, hook) {
 }
 
 function openForm(context, signal, { title, verb, send, hook }) {
-  const url = el("input", { id: "hook-url", type: "url", required: true, value: hook?.url ?? "", placeholder: "https://", spellcheck: false });
+  const url = el("input", { id: "hook-url", type: "url", required: true, value: hook?.url ?? "", spellcheck: false });
   const description = el("input", { id: "hook-description", value: hook?.description ?? "", maxLength: 2000 });
   const boxes = EVENTS.map((name) => el("input", { type: "checkbox", value: name, id: `event-${name}`, checked: hook?.events.includes(name) ?? false }));
   ask(title, {

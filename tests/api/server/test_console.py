@@ -52,14 +52,34 @@ def test_every_room_is_served_as_the_page(http: Http) -> None:
         assert answer.content == (CONSOLE / "index.html").read_bytes()
 
 
-def test_every_module_in_the_rooms_folder_is_listed_and_named_after_its_path() -> None:
-    listed = (CONSOLE / "rooms.js").read_text()
+def test_every_module_in_the_rooms_folder_is_listed_under_its_path() -> None:
+    listed = re.findall(r'path: "(.*?)".*import\("\./rooms(.*?)\.js"\)', (CONSOLE / "rooms.js").read_text())
+    assert all(path == module for path, module in listed)
+    assert sorted(path for path, _ in listed) == sorted(room_paths())
+
+
+LARGEST_PAGE = 150_000
+"""Bytes of what is loaded before a room is painted."""
+
+
+def test_no_room_is_large() -> None:
+    """The shell, and of each room all modules that it imports."""
+
+    def loaded(name: str, seen: set[str]) -> set[str]:
+        if name not in seen:
+            seen.add(name)
+            folder = (CONSOLE / name).parent
+            for module in re.findall(
+                r'^(?:import|export) .*from "(.*?)";', (CONSOLE / name).read_text(), re.M
+            ):
+                loaded((folder / module).resolve().relative_to(CONSOLE.resolve()).as_posix(), seen)
+        return seen
+
+    shell = loaded("app.js", {"index.html", "style.css", "icon.svg"})
     for path in room_paths():
-        assert f'from "./rooms{path}.js"' in listed
-        assert f'path: "{path}"' in (CONSOLE / f"rooms{path}.js").read_text()
-    names = re.search(r"ROOMS = \[([^\]]*)\]", listed)
-    assert names is not None
-    assert len(names[1].split(",")) == len(room_paths())
+        files = loaded(f"rooms{path}.js", set(shell))
+        size = sum((CONSOLE / name).stat().st_size for name in files)
+        assert size < LARGEST_PAGE, f"{path} loads {size} bytes: {sorted(files)}"
 
 
 @pytest.mark.parametrize("name", FILES)
