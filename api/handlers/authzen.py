@@ -177,8 +177,13 @@ async def _is_bound(approval_id: str, evaluation: Evaluation, caller: Caller, co
         return False
     digest, asserted = bound
     asked = payload_digest(tool_of(evaluation), payload_of(evaluation))
+    return digest.partition(":")[0] == asked and _is_said(asserted, evaluation)
+
+
+def _is_said(asserted: dict[str, Any], evaluation: Evaluation) -> bool:
+    """Whether a call was asked about for the same subject and action."""
     said = asserted_of(evaluation)
-    return digest.partition(":")[0] == asked and all(
+    return all(
         name in asserted and canonical_json(asserted[name]) == canonical_json(said[name])
         for name in ("subject", "action")
     )
@@ -192,7 +197,27 @@ async def _evaluated(
 ) -> dict[str, Any]:
     event = await _event(evaluation, number, caller, values, context)
     answer = await context.intake.answer(event)
+    if "toolCallId" in evaluation.get("context", {}).get("governance", {}):
+        await _refuse_other(event, evaluation, caller, context)
     return await _decision(answer, event, caller, context)
+
+
+async def _refuse_other(event: Incoming, evaluation: Evaluation, caller: Caller, context: Context) -> None:
+    """What was decided of a call that somebody names is nobody else's. Raises tool_call_conflict."""
+    asserted = await context.reads.read(
+        caller,
+        recorded_calls.asserted_of_call,
+        context.id_index,
+        caller.organisation_id,
+        event.body.runId,
+        event.metadata["toolCallId"],
+    )
+    if asserted is None or not _is_said(asserted, evaluation):
+        raise ApiError(
+            "tool_call_conflict",
+            "the call of this `toolCallId` was asked about with another `subject` or `action`; give each"
+            " question a `toolCallId` of its own",
+        )
 
 
 async def _one_of_many(

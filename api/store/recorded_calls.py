@@ -11,8 +11,9 @@ import msgspec
 
 from api import clock
 from api.database.connection import Database, marks
+from api.database.id_index import IdIndex
 from api.database.lanes.lease import spans
-from api.database.models import Approval, CallTable, Event
+from api.database.models import Approval, CallTable, Event, Run
 from api.store.call_facts import FLOW, facts_of_run, refers, whole
 from api.store.run_values import values_of
 from engine.analysis.backtest import Recorded
@@ -156,7 +157,26 @@ def bound_to(organisation_id: str, approval_id: str) -> tuple[str, dict[str, Any
         .tuples()
         .first()
     )
-    if found is None:
+    return None if found is None else (str(found[0]), _asserted(found[1]))
+
+
+def asserted_of_call(
+    id_index: IdIndex, organisation_id: str, run_id: str, tool_call_id: str
+) -> dict[str, Any] | None:
+    """The `agentContext` of a call; None when there is none, or its event is not kept any more."""
+    run = Run.get_or_none((Run.organisation_id == organisation_id) & (Run.run_id == run_id))
+    if run is None:
         return None
-    metadata = msgspec.json.decode(bytes(found[1])).get("metadata") or {}
-    return str(found[0]), metadata.get("agentContext") or {}
+    found = (
+        CallTable.select(Event.body)
+        .join(Event, on=(Event.event_no == CallTable.event_no))
+        .where(id_index.calls_of([run.run_no]) & (CallTable.tool_call_id == tool_call_id))
+        .tuples()
+        .first()
+    )
+    return None if found is None else _asserted(found[0])
+
+
+def _asserted(body: bytes) -> dict[str, Any]:
+    metadata = msgspec.json.decode(bytes(body)).get("metadata") or {}
+    return metadata.get("agentContext") or {}
