@@ -248,7 +248,8 @@ def _refuse_foreign(caller: Caller, body: EventBody, metadata: dict[str, Any]) -
     if caller.agent_id is not None and body.agentId != caller.agent_id:
         raise ApiError(
             "forbidden",
-            f"the API key is bound to the agent `{caller.agent_id}`, not to `{body.agentId}`",
+            f"the API key is bound to the agent `{caller.agent_id}`, not to `{body.agentId}`;"
+            " name that agent, or use another key",
             kind="another_agent",
         )
 
