@@ -18,12 +18,6 @@ from api.store.notifications.channels import Channel
 from api.webhooks.address import problem_with
 from api.webhooks.sender import PostResult, Sender
 
-HEADERS = {
-    "content-type": "application/json",
-    "user-agent": "agent-governance-service",
-    "accept-encoding": "identity",
-}
-
 
 def problem_of(channel: Channel, allowed: frozenset[str]) -> str | None:
     """Why nothing can be sent, in words, as far as can be said without trying; `allowed` as in `address`."""
@@ -60,4 +54,4 @@ class Notifier:
                 settings, channel.secret, message, notices[0].delivery_id, self._clock()
             )
         body = msgspec.json.encode(SHAPES[channel.type](message))
-        return await self._sender.post(channel.secret or "", HEADERS, body)
+        return await self._sender.post(channel.secret or "", {}, body)

@@ -29,6 +29,12 @@ log = logging.getLogger("governance")
 SECONDS: Final = 15.0
 """For one attempt, from the name to the end of the answer."""
 
+HEADERS: Final[Mapping[str, str]] = {
+    "content-type": "application/json",
+    "user-agent": "agent-governance-service",
+    "accept-encoding": "identity",
+}
+"""Of every attempt, beside its own."""
 MOST_BODY_BYTES: Final = 2048
 MOST_DIALLED: Final = 4
 """Addresses of one name that are tried."""
@@ -162,7 +168,7 @@ class Sender:
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> PostResult:
         """One attempt; never raises for what a receiver or the network does."""
         started = time.monotonic()
-        answer = await self._bounded(url, headers, body)
+        answer = await self._bounded(url, {**HEADERS, **headers}, body)
         return PostResult(
             answer.status,
             answer.body,

@@ -40,7 +40,6 @@ from api.webhooks.presence import Presence
 from api.webhooks.sender import SECONDS, PostResult, Resolver, Sender, SystemResolver
 
 log = logging.getLogger("governance")
-USER_AGENT = "agent-governance-service"
 
 Notify = Callable[[Sequence[Claimed]], Awaitable[PostResult]]
 """Sends notices of one channel as one message; never raises for what a receiver or the network does."""
@@ -290,12 +289,7 @@ class DeliveryWorker:
 
     async def _post(self, claimed: Claimed, now: float) -> PostResult:
         body = claimed.payload.encode()
-        headers = {
-            "content-type": "application/json",
-            "user-agent": USER_AGENT,
-            "accept-encoding": "identity",
-            **signing.headers(claimed.secrets, claimed.delivery_id, now, body),
-        }
+        headers = signing.headers(claimed.secrets, claimed.delivery_id, now, body)
         return await self._sender.post(claimed.url, headers, body)
 
     def _outcome(
