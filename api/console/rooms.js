@@ -7,6 +7,7 @@ export const ROOMS = [
   { path: "/approvals", title: "Approvals", roles: ["reviewer", "admin"], load: () => import("./rooms/approvals.js") },
   { path: "/runs", title: "Runs", roles: ["viewer", "reviewer", "admin"], load: () => import("./rooms/runs.js") },
   { path: "/policies", title: "Policies", roles: ["viewer", "reviewer", "admin"], load: () => import("./rooms/policies.js") },
+  { path: "/presets", title: "Presets", roles: ["viewer", "reviewer", "admin"], load: () => import("./rooms/presets.js") },
   { path: "/audit", title: "Audit", roles: ["admin"], load: () => import("./rooms/audit.js") },
   { path: "/webhooks", title: "Webhooks", roles: ["admin"], load: () => import("./rooms/webhooks.js") },
   { path: "/people", title: "People and keys", roles: ["admin"], load: () => import("./rooms/people.js") },

@@ -181,7 +181,7 @@ def test_the_tab_key_reaches_everything_in_a_sensible_order(console: Console) ->
     page.reload()
     expect(page.locator("#subject")).to_be_visible()
     visited = []
-    for _ in range(20):
+    for _ in range(21):
         page.keyboard.press("Tab")
         visited.append(
             page.evaluate(
@@ -197,6 +197,7 @@ def test_the_tab_key_reaches_everything_in_a_sensible_order(console: Console) ->
         "Approvals",
         "Runs",
         "Policies",
+        "Presets",
         "Health",
         "who link",
         "help",

@@ -62,7 +62,7 @@ export function idle(policy) {
 const code = (value) => el("code", {}, said(typeof value === "string" ? value : JSON.stringify(value)));
 
 function joined(values, word) {
-  return values.flatMap((value, number) => [number && (number === values.length - 1 ? ` ${word} ` : ", "), code(value)]);
+  return values.flatMap((value, number) => [number > 0 && (number === values.length - 1 ? ` ${word} ` : ", "), code(value)]);
 }
 
 function condition(each) {

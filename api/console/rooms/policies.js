@@ -10,6 +10,7 @@ import { editor } from "../policies/editor.js";
 import { history } from "../policies/history.js";
 import { trial } from "../policies/trial.js";
 import { ACTIONS, conditions, effect, examples, extras, idle, marks } from "../policies/words.js";
+import { upgrade } from "../presets/upgrade.js";
 import { payloadOf } from "../runs/payload.js";
 import { said } from "../text.js";
 
@@ -88,13 +89,14 @@ function openOne(root, context, signal) {
       read(service, path, signal),
       read(service, `${path}/versions`, signal),
     ]);
-    const mark = `${now?.text} ${past?.text}`;
+    const offer = now?.value.presetId ? await read(service, `${path}/preset-upgrade`, signal) : null;
+    const mark = `${now?.text} ${past?.text} ${offer?.text}`;
     if (mark === known) return;
     known = mark;
-    draw(now && { value: now.value, etag: now.etag, tree: exact.read(now.text) }, past);
+    draw(now && { value: now.value, etag: now.etag, tree: exact.read(now.text) }, past, offer);
   }
 
-  function draw(current, past) {
+  function draw(current, past, offer) {
     newest = current;
     if (current) heading.replaceChildren(said(current.value.name));
     const versions = past && history(context, { current, text: past.text, done: refresh });
@@ -105,6 +107,7 @@ function openOne(root, context, signal) {
     content.replaceChildren(el("p.line", {}, marks(current.value), el("code", {}, policyId),
       el("span.time", {}, `version ${current.value.version}, `, when(current.value.updatedAt))),
     ...(context.user.role === "admin" ? [actions(context, { policyId, current, done: refresh, signal })] : []),
+    (offer && upgrade(context, { policyId, offer: offer.text, etag: offer.etag, done: refresh })) ?? "",
     ...body(context, current), tried(), versions ?? "");
   }
 
