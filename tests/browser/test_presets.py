@@ -95,7 +95,7 @@ def test_a_viewer_sees_what_presets_do_and_changes_nothing(console: Console, sch
     page.go_back()
     expect(page.get_by_label("Search")).to_have_value("VERY MANY")
     page.goto("/presets/outside")
-    expect(page.locator(".missing")).to_contain_text("Inactive until the organisation has “companyDomains”.")
+    expect(page.locator(".missing")).to_contain_text("inactive until the organisation has “companyDomains”.")
     expect(page.get_by_role("heading", level=1)).to_have_text("Hold <b>mail</b> to outside")
     expect(page.locator(".description .hidden-character")).to_be_visible()
     readable(page)

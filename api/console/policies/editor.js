@@ -204,6 +204,8 @@ export function editor(context, { policyId, original, etag, reload, signal }) {
   read();
   number([]);
   timer = setTimeout(check, 0, checking.signal);
+  const begun = text.value;
+  addEventListener("beforeunload", (event) => { if (text.value !== begun) event.preventDefault(); }, { signal });
   signal.addEventListener("abort", () => {
     clearTimeout(timer);
     checking.abort();

@@ -59,7 +59,14 @@ export function idle(policy) {
   return told.join(" ");
 }
 
-const code = (value) => el("code", {}, said(typeof value === "string" ? value : JSON.stringify(value)));
+const SETTING = /^\{\{(\w+)\}\}$/;
+const SHOWN = 6;
+
+function code(value) {
+  const [, setting] = (typeof value === "string" && SETTING.exec(value)) || [];
+  if (setting) return ["the organisation’s ", el("code", {}, setting)];
+  return el("code", {}, said(typeof value === "string" ? value : JSON.stringify(value)));
+}
 
 function joined(values, word) {
   return values.flatMap((value, number) => [number > 0 && (number === values.length - 1 ? ` ${word} ` : ", "), code(value)]);
@@ -98,14 +105,27 @@ export function extras(policy, context) {
 
 /** Examples as they stand in the `tree` of the policy, so that nothing in them is changed. */
 export function examples(tree) {
-  const list = exact.member(tree, "examples")?.items ?? [];
-  if (!list.length) return el("p.hint", {}, "It has no examples.");
-  return el("ul.examples", { "aria-label": "Examples" }, list.map((each) => {
-    const matches = exact.member(each, "match")?.text === "true";
-    const tool = exact.member(each, "toolName")?.value;
-    const rest = { kind: "object", members: each.members.filter(([name]) => name !== "match" && name !== "toolName") };
-    return el("li", {},
-      el("p.line", {}, el(`span.note.${matches ? "block" : "good"}`, {}, matches ? "Matches" : "Does not match"), tool !== undefined && [" ", el("strong", {}, said(tool))]),
-      rest.members.length > 0 && exact.show(rest));
-  }));
+  const found = exact.member(tree, "examples")?.items ?? [];
+  if (!found.length) return el("p.hint", {}, "It has no examples.");
+  const list = el("ul.examples", { "aria-label": "Examples" }, found.slice(0, SHOWN).map(example));
+  const more = el("button.quiet", {
+    type: "button", hidden: found.length <= SHOWN,
+    onclick() {
+      list.append(...found.slice(SHOWN).map(example));
+      more.remove();
+    },
+  }, `Show all ${found.length} examples`);
+  return el("div", {}, list, more);
+}
+
+function example(each) {
+  const matches = exact.member(each, "match")?.text === "true";
+  const tool = exact.member(each, "toolName")?.value;
+  const members = each.members.filter(([name]) => name !== "match" && name !== "toolName");
+  const isPayload = members.length === 1 && members[0][0] === "inputPayload";
+  return el("li", {},
+    el("p.line", {},
+      el(`span.note.${matches ? "block" : "good"}`, {}, matches ? "Matches" : "Does not match"),
+      tool !== undefined && el("strong", {}, said(tool))),
+    members.length > 0 && exact.show(isPayload ? members[0][1] : { kind: "object", members }));
 }

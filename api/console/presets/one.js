@@ -131,7 +131,7 @@ function activation(context, { path, fields, missing, preview, button, again, si
   const settings = el("div");
   const names = missing.map((name) => `“${name}”`).join(", ");
   const waits = missing.length > 0 && el("div", {},
-    el("p.missing", {}, `Inactive until the organisation has ${names}.`), settings);
+    el("p.missing", {}, `What needs settings is inactive until the organisation has ${names}.`), settings);
   if (context.user.role !== "admin") return waits;
   if (missing.length) {
     settingsForm(context, settings, { names: missing, signal, done: again }).catch((error) => {

@@ -17,6 +17,7 @@ export function presetRow(context, preset) {
     el("strong.subject", {}, said(preset.name)),
     el("span.marks", {},
       el(`span.note.${preset.action}`, {}, ACTIONS[preset.action]),
+      preset.mode === "shadow" && el("span.note", {}, "Shadow"),
       preset.activated && el("span.note.good", {}, "Active"),
       preset.missingSettings && el("span.note.warn", {}, "Needs settings")),
     el("span.about.whole", {}, said(preset.description?.trim() ?? preset.presetId)));
