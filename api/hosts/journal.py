@@ -17,6 +17,8 @@ from typing import Any, Final
 
 WAITING: Final = "waiting.jsonl"
 REFUSED: Final = "refused.jsonl"
+_MEMBERS: Final = frozenset(("host", "agentId", "callId", "at", "decidedOffline", "input"))
+_NO_ENTRY: Final = "line"
 
 Send = Callable[[dict[str, Any]], str]
 """Tells the service of one entry; returns why it is refused, or nothing. Raises OSError when it is away."""
@@ -43,7 +45,7 @@ def replay(folder: Path, send: Send, go_on: Callable[[], bool]) -> None:
             for entry in waiting:
                 if not go_on():
                     break
-                if why := send(entry):
+                if why := send(entry) if _NO_ENTRY not in entry else "it is no entry of the journal":
                     _write(folder / REFUSED, {**entry, "refused": why})
                 told += 1
         finally:
@@ -52,11 +54,22 @@ def replay(folder: Path, send: Send, go_on: Callable[[], bool]) -> None:
 
 
 def _entries(path: Path) -> Iterator[dict[str, Any]]:
-    """A line without an end was never answered for, since whoever wrote it died before it was on disk."""
+    """A line without an end was never answered for, since whoever wrote it died before it was on disk. One
+    that is no entry stops none that come after it."""
     with path.open("rb") as lines:
         for line in lines:
             if line.endswith(b"\n"):
-                yield json.loads(line)
+                yield _entry(line)
+
+
+def _entry(line: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, dict) and found.keys() >= _MEMBERS:
+        return found
+    return {_NO_ENTRY: line.decode("utf-8", "replace")}
 
 
 def _write(path: Path, entry: dict[str, Any]) -> None:

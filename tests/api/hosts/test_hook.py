@@ -243,6 +243,19 @@ def nested(levels: int) -> Any:
     return json.loads("[" * levels + "]" * levels)
 
 
+def test_a_line_that_is_no_entry_stops_none_after_it(agent: Make) -> None:
+    made = agent("claude-code", url="http://127.0.0.1:9", fail_mode="open")
+    folder = made.folder / "journal" / "hooks"
+    folder.mkdir(parents=True)
+    (folder / "waiting.jsonl").write_bytes(b"\0\0\n[]\n{}\n")
+    assert made.call(sleep=no_pause).goes_ahead
+    made.url = ""
+    assert made.call().goes_ahead
+    assert len(made.run["toolCalls"]) == 2
+    assert (folder / "waiting.jsonl").read_text() == ""
+    assert len((folder / "refused.jsonl").read_text().splitlines()) == 3
+
+
 UNREADABLE = {
     "NUL": "a\0b",
     "half a character": "a\ud800b",
