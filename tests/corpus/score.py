@@ -1,14 +1,19 @@
 """What the shipped presets do to ordinary and to dangerous calls: `python -m tests.corpus.score [--calls]`.
 
-Reads the calls of `tests/corpus`, one JSON object a line. The halves `written`
-are those that the presets were written with, the halves `held` were written afterwards by others. Counts, for
-each pack and for everything on, the ordinary calls that are blocked, held and warned of, and the dangerous
-ones that are missed. Policies with a rate limit say nothing of single calls and are left out.
+Reads the calls of `tests/corpus`, one JSON object a line. The halves `written` are those that the presets
+were written with, the halves `held` were written afterwards by others, and the halves `fresh` after those.
+Counts, for each pack and for everything on, the ordinary calls that are blocked, held and warned of, and
+the dangerous ones that are missed. Policies with a rate limit say nothing of single calls and are left out.
 
 With everything on, at first sight of the held half, 1.1 % of its ordinary calls were blocked, 7.3 % touched,
 and 19.7 % of the dangerous ones missed: that is what to expect of calls that nobody has looked at. Its faults
 were then mended, which left 0 %, 4.6 % and 2.9 %; so that half is used up, and the next claim needs a new
 one. A dangerous call that stood in both halves was taken out of the held one.
+
+That is the set `fresh`, written without a look at the presets or at the other calls. With everything on, at
+first sight of it, 0 % of its 170 ordinary calls were blocked, 5.3 % touched, and 9.7 % of the 134 dangerous
+ones missed; `starter` alone held none of the ordinary ones and missed 61.2 % of the dangerous. Two ordinary
+and nine dangerous calls whose command or query stood in an older half were taken out before the count.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ from engine.matching.ruleset import Ruleset
 from engine.model import Action, Json, OrganisationSettings, ToolCall, ToolSet
 from tests.harness.places import CORPUS, SHIPPED
 
-HALVES: Final = ("written", "held")
+HALVES: Final = ("written", "held", "fresh")
 EVERYTHING: Final = "everything"
 SETTINGS: Final = OrganisationSettings(
     {
@@ -65,7 +70,7 @@ class Score:
 
 
 def calls(kind: str, half: str) -> list[Call]:
-    """The calls of a half: `benign` or `dangerous`, `written` or `held`."""
+    """The calls of a half: `benign` or `dangerous`, `written`, `held` or `fresh`."""
     path = CORPUS / f"{kind}-{half}.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return [_call(json.loads(line)) for line in lines]

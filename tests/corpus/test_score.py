@@ -6,7 +6,11 @@ import pytest
 
 from tests.corpus.score import EVERYTHING, HALVES, calls, outcome, packs, ruleset, score, singled_out
 
-LEAST = {"written": {"benign": 220, "dangerous": 170}, "held": {"benign": 260, "dangerous": 200}}
+LEAST = {
+    "written": {"benign": 220, "dangerous": 170},
+    "held": {"benign": 260, "dangerous": 200},
+    "fresh": {"benign": 170, "dangerous": 130},
+}
 """The least calls of each half."""
 
 
