@@ -17,7 +17,7 @@ export function actions(context, { policyId, current: { value: policy, etag }, d
   async function change(changes, told, shownIn = problem) {
     shownIn.textContent = "";
     try {
-      await service.request("PATCH", path, changes, undefined, etag);
+      await service.request("PATCH", path, changes, undefined, { ifMatch: etag });
       notice([said(policy.name), told]);
       done();
       return true;
@@ -50,7 +50,7 @@ export function actions(context, { policyId, current: { value: policy, etag }, d
         type: "button",
         async onclick() {
           try {
-            await service.request("DELETE", path, undefined, undefined, etag);
+            await service.request("DELETE", path, undefined, undefined, { ifMatch: etag });
             box.close();
             notice([said(policy.name), " is deleted."]);
             context.go("/policies");

@@ -4,13 +4,15 @@ import { el, when } from "../dom.js";
 import { address, place } from "../page.js";
 import { said } from "../text.js";
 
+/** Milliseconds: the service decides for a minute at most, and people take turns. */
+const LONGEST = 180_000;
 const OUTCOMES = { block: "Blocked", require_approval: "Held for a person", warn: "Allowed with a warning", allow: "Allowed" };
 
 /** Asks for a backtest with `body`, and fills `box` with what came of it. Throws what the service refuses. */
 export async function backtest(context, box, body, signal) {
   box.replaceChildren(el("p.hint", { role: "status" }, "Deciding recorded calls again…"));
   try {
-    const { value } = await context.service.request("POST", "/v1/policies/backtest", body, signal);
+    const { value } = await context.service.request("POST", "/v1/policies/backtest", body, signal, { longest: LONGEST });
     box.replaceChildren(...report(context, value));
   } catch (error) {
     box.replaceChildren();

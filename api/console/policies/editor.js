@@ -178,7 +178,7 @@ export function editor(context, { policyId, original, etag, reload, signal }) {
     result.replaceChildren();
     try {
       const { value } = policyId
-        ? await service.request("PATCH", `/v1/policies/${encodeURIComponent(policyId)}`, exact.write(patch()), signal, etag)
+        ? await service.request("PATCH", `/v1/policies/${encodeURIComponent(policyId)}`, exact.write(patch()), signal, { ifMatch: etag })
         : await service.request("POST", "/v1/policies", exact.write(tree()), signal);
       notice([said(value.name), ` is in force as version ${value.version}.`]);
       leave(value.policyId);

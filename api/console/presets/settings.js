@@ -16,7 +16,7 @@ export async function settingsForm(context, box, { names = null, signal, done })
       event.preventDefault();
       const others = Object.entries(settings).filter(([name]) => !asked.some((each) => each.name === name));
       try {
-        await service.request("PUT", "/v1/organisation/settings", { settings: { ...Object.fromEntries(others), ...read() } }, undefined, etag);
+        await service.request("PUT", "/v1/organisation/settings", { settings: { ...Object.fromEntries(others), ...read() } }, undefined, { ifMatch: etag });
         notice("The settings are stored, and policies go by them.");
         done();
       } catch (error) {

@@ -24,7 +24,7 @@ export function upgrade(context, { policyId, offer, etag, done }) {
   async function take() {
     problem.textContent = "";
     try {
-      const { value } = await context.service.request("POST", `/v1/policies/${encodeURIComponent(policyId)}/preset-upgrade`, undefined, undefined, etag);
+      const { value } = await context.service.request("POST", `/v1/policies/${encodeURIComponent(policyId)}/preset-upgrade`, undefined, undefined, { ifMatch: etag });
       notice([said(value.name), ` is as its preset is now, as version ${value.version}.`]);
       done();
     } catch (error) {
