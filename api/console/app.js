@@ -186,6 +186,8 @@ function sentence(text) {
 }
 
 function logOut() {
+  close(); // while what a room still has to send can be sent
+  close = () => {};
   service.session.clear();
   clearNotices();
   show();
@@ -209,6 +211,9 @@ function changePassword() {
   });
 }
 
+// Whether the last that was done was done by pointer or by keys: a frame around what has the focus helps only with keys.
+addEventListener("pointerdown", () => { document.documentElement.dataset.by = "pointer"; }, true);
+addEventListener("keydown", () => { document.documentElement.dataset.by = "keys"; }, true);
 document.getElementById("logout").addEventListener("click", logOut);
 bar.querySelector(".who").addEventListener("click", changePassword);
 addEventListener("governance:logged-out", () => show({ why: "Your session has ended. Log in again to go on where you were." }));

@@ -51,12 +51,14 @@ setInterval(() => {
 
 const notices = document.getElementById("notices");
 
-/** A short message at the foot of the page, of text or nodes; `kind` is "good" or "bad". */
+const SIGNS = { good: "✓", rejected: "✕", bad: "!" };
+
+/** A short message in the bar, of text or nodes; `kind` is "good", "rejected" or "bad". */
 export function notice(content, kind = "good") {
-  const node = el(`p.notice.${kind}`, {}, content);
+  const node = el(`p.notice.${kind}`, {}, el("span.sign", { "aria-hidden": "true" }, SIGNS[kind]), el("span", {}, content));
   notices.append(node);
   while (notices.childElementCount > 3) notices.firstChild.remove();
-  setTimeout(() => node.remove(), kind === "good" ? 7000 : 14000);
+  setTimeout(() => node.remove(), kind === "bad" ? 14000 : 7000);
 }
 
 export function clearNotices() {

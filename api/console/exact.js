@@ -2,6 +2,7 @@
 // numbers to the front; a reviewer must see what was really sent.
 
 import { el } from "./dom.js";
+import { pieces } from "./marks.js";
 import { asEscape, visible } from "./text.js";
 
 /** Payloads with more values than this are shown as plain text, which costs the browser far less. */
@@ -84,15 +85,19 @@ export function write(node, indent = "") {
   return node.kind === "text" ? JSON.stringify(node.value) : node.text;
 }
 
-/** A node as an element; its text content is the same JSON that `write` gives. */
-export function show(node) {
+/** A node as an element; its text content is the same JSON that `write` gives. `marks` has the nodes to be marked, each
+ * with `{needles, why}`; without needles the whole of it is. */
+export function show(node, marks = new Map()) {
   if (count(node) > MOST_MARKED) return el("code.json", {}, visible(write(node), asEscape));
-  return el("code.json", {}, nodes(node, ""));
+  return el("code.json", {}, nodes(node, "", marks));
 }
 
-function nodes(node, indent) {
-  if (node.kind === "word") return [el(Number.isNaN(Number(node.text)) ? "span.word" : "span.number", {}, node.text)];
-  if (node.kind === "text") return [string(node.value)];
+function nodes(node, indent, marks) {
+  if (node.kind === "word") {
+    const word = el(Number.isNaN(Number(node.text)) ? "span.word" : "span.number", {}, node.text);
+    return [marks.has(node) ? el("mark", { title: marks.get(node).why }, word) : word];
+  }
+  if (node.kind === "text") return [string(node.value, marks.get(node))];
   const isObject = node.kind === "object";
   const children = isObject ? node.members : node.items;
   const [open, close] = isObject ? "{}" : "[]";
@@ -102,17 +107,18 @@ function nodes(node, indent) {
     `${open}\n`,
     ...children.map((child, place) => el("span.line", {},
       el("span.indent", {}, deeper),
-      isObject ? [el("span.key", {}, visible(JSON.stringify(child[0]), asEscape)), ": ", ...nodes(child[1], deeper)] : nodes(child, deeper),
+      isObject ? [el("span.key", {}, visible(JSON.stringify(child[0]), asEscape)), ": ", ...nodes(child[1], deeper, marks)] : nodes(child, deeper, marks),
       place < children.length - 1 ? "," : "", "\n")),
     el("span.indent", {}, indent), close,
   ];
 }
 
 /** A string with its quotes; a line of the text is a line on the page, after its `\n`. */
-function string(value) {
+function string(value, mark) {
+  const escaped = (text) => visible(JSON.stringify(text).slice(1, -1), asEscape);
   const parts = value.split("\n");
   const inside = parts.flatMap((part, place) => [
-    ...visible(JSON.stringify(part).slice(1, -1), asEscape),
+    ...pieces(part, mark).map(([piece, hit]) => (hit ? el("mark", { title: mark.why }, escaped(piece)) : escaped(piece))),
     ...(place < parts.length - 1 ? [el("span.newline", {}, "\\n"), el("br")] : []),
   ]);
   return el(parts.length > 1 ? "span.text.lines" : "span.text", {}, '"', el("bdi", {}, inside), '"');

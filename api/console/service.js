@@ -61,10 +61,11 @@ export function headers(extra = {}) {
 /**
  * One request: `{value, text, total, more, etag}`: the JSON of the answer, its exact text, X-Total-Count of a list, whether
  * a further page follows, and which state of a thing it is. A `body` that is text is sent as it is; of the options,
- * `ifMatch` is the state that is meant, and `longest` how many milliseconds an answer may take. Throws Problem for an error
+ * `ifMatch` is the state that is meant, and `longest` how many milliseconds an answer may take,
+ * `keepalive` that it is sent although the page goes. Throws Problem for an error
  * answer, and another error when the service is away or does not answer in time.
  */
-export async function request(method, path, body, signal, { ifMatch, longest = LONGEST } = {}) {
+export async function request(method, path, body, signal, { ifMatch, longest = LONGEST, keepalive = false } = {}) {
   const sent = session.value?.token;
   const answer = await fetch(path, {
     method,
@@ -73,6 +74,7 @@ export async function request(method, path, body, signal, { ifMatch, longest = L
     body: body === undefined || typeof body === "string" ? body : JSON.stringify(body),
     cache: "no-store",
     credentials: "omit",
+    keepalive,
   });
   const text = await answer.text();
   let value = {};

@@ -1,5 +1,5 @@
 // Shows text of agents so that nothing in it hides: characters that are not seen, or that reorder others, are spelled
-// out and marked.
+// out and marked; letters that pretend to be those of another alphabet are marked.
 
 import { el } from "./dom.js";
 
@@ -19,14 +19,47 @@ const asName = (character) => `U+${character.codePointAt(0).toString(16).toUpper
 export const asEscape = (character) => character.split("")
   .map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`).join("");
 
-/** Text as nodes, every hidden character spelled and marked. */
+// Letters that are taken for Latin ones; beside Latin letters, in one word or one address, they pretend.
+const PRETENDER = /[\p{Script=Cyrillic}\p{Script=Armenian}\p{Script=Cherokee}\p{Script=Lisu}ΑΒΕΖΗΙΚΜΝΟΡΤΥΧαικνορυχ\uff21-\uff3a\uff41-\uff5a\u{1d400}-\u{1d7ff}]/gu;
+const WORD = /[\p{L}\p{M}\p{N}]+/gu;
+const ADDRESS = /[\p{L}\p{M}\p{N}_%+@.-]*[\p{L}\p{N}]\.[A-Za-z][A-Za-z-]+(?![\p{L}\p{N}])/gu;
+const FOREIGN = /[^\x00-\x7f]/;
+const LATIN = /\p{Script=Latin}/u;
+
+/** Where letters of a text pretend to be others: `[index, letter, word]`. */
+function pretenders(text) {
+  if (!FOREIGN.test(text)) return [];
+  const found = new Map();
+  for (const pattern of [WORD, ADDRESS]) {
+    for (const { 0: word, index } of text.matchAll(pattern)) {
+      if (!FOREIGN.test(word) || !LATIN.test(word)) continue;
+      for (const letter of word.matchAll(PRETENDER)) found.set(index + letter.index, [index + letter.index, letter[0], word]);
+    }
+  }
+  return [...found.values()];
+}
+
+/** Names of the characters of a text that cannot be seen: `U+202E`. */
+export const hiddenIn = (text) => (FOREIGN_OR_CONTROL.test(text) ? [...text.matchAll(HIDDEN)].map(([character]) => asName(character)) : []);
+const FOREIGN_OR_CONTROL = /[^\x20-\x7e\n\t]/;
+
+/** The words of a text in which letters pretend to be others. */
+export const oddIn = (text) => pretenders(text).map(([, , word]) => word);
+
+/** Text as nodes, every hidden character spelled and marked, and every letter marked that pretends to be another. */
 export function visible(text, spell = asName) {
   const nodes = [];
+  const found = [
+    ...[...text.matchAll(HIDDEN)].map(({ 0: character, index }) => [index, character,
+      () => el("span.hidden-character", { title: "a character that cannot be seen" }, spell(character))]),
+    ...pretenders(text).map(([index, letter]) => [index, letter,
+      () => el("span.odd-letter", { title: `${asName(letter)}, a letter of another alphabet than those around it` }, letter)]),
+  ].sort((one, other) => one[0] - other[0]);
   let from = 0;
-  for (const found of text.matchAll(HIDDEN)) {
-    if (found.index > from) nodes.push(text.slice(from, found.index));
-    nodes.push(el("span.hidden-character", { title: "a character that cannot be seen" }, spell(found[0])));
-    from = found.index + found[0].length;
+  for (const [index, character, node] of found) {
+    if (index > from) nodes.push(text.slice(from, index));
+    nodes.push(node());
+    from = index + character.length;
   }
   if (from < text.length) nodes.push(text.slice(from));
   return nodes;

@@ -240,6 +240,18 @@ def link(approval_id: str | None) -> str:
     return "/approvals" if approval_id is None else f"/approvals?approvalId={approval_id}"
 
 
+def decide(page: Page, verb: str) -> None:
+    """By mouse; Enter sends it at once, without the five seconds in which it could be taken back."""
+    page.get_by_role("button", name=verb, exact=True).click()
+    page.keyboard.press("Enter")
+
+
+def hold_time(page: Page) -> None:
+    """From now on time passes only by `page.clock.run_for`, so nothing is sent by itself."""
+    page.clock.install()
+    page.clock.pause_at(time.time() + 1)
+
+
 def row(page: Page, agent: str) -> Locator:
     """The entry of the list that is about this agent."""
     return page.locator(".items button").filter(has=page.locator(".agent").get_by_text(agent, exact=True))

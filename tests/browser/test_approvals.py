@@ -8,7 +8,7 @@ import time
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-from tests.browser.support import LATELY, Console, link, row
+from tests.browser.support import LATELY, Console, decide, link, row
 from tests.harness.application import PEOPLE
 
 pytestmark = pytest.mark.browser
@@ -45,7 +45,8 @@ def test_everything_that_helps_to_judge_is_there(console: Console) -> None:
         agentContext={"goal": "settle all debts", "reasoning": "it is the last day", "steps": [1, "two"]},
     )
     page = console.reviewer(approval)
-    expect(page.get_by_role("heading", name="payments.send")).to_be_visible()
+    expect(page.get_by_role("heading", name="Pay 12,000")).to_be_visible()
+    expect(pane(page).locator(".called")).to_have_text("payments.send called by clerk")
     expect(pane(page).locator("header .status")).to_have_text("Waiting")
     expect(pane(page).locator(".why")).to_have_text(console.approval(approval)["reason"])
     words = page.get_by_role("region", name="In the agent’s own words")
@@ -58,6 +59,8 @@ def test_everything_that_helps_to_judge_is_there(console: Console) -> None:
     ):
         expect(words).to_contain_text(text)
     expect(words.locator(".json")).to_contain_text('"two"')
+    expect(page.locator(".form.payment")).to_contain_text("Ärzte & Söhne")
+    page.keyboard.press("v")
     shown = page.get_by_role("region", name="What it would be called with").locator(".json")
     assert (
         shown.evaluate("(node) => JSON.parse(node.textContent)") == console.approval(approval)["inputPayload"]
@@ -76,7 +79,7 @@ def test_approving_by_mouse_with_a_reason(console: Console) -> None:
     page = console.reviewer(role="admin")
     expect(page.get_by_role("button", name="Waiting 2")).to_be_visible()
     page.get_by_label("Reason").fill("checked with the bank")
-    page.get_by_role("button", name="Approve", exact=True).click()
+    decide(page, "Approve")
     expect(page.get_by_text("Approved: payments.send of first.")).to_be_visible()
     expect(pane(page)).to_contain_text("run-of-second")
     expect(page.get_by_label("Reason")).to_have_value("")
@@ -91,7 +94,7 @@ def test_approving_by_mouse_with_a_reason(console: Console) -> None:
 def test_rejecting_by_mouse_without_a_reason(console: Console) -> None:
     approval = console.hold()
     page = console.reviewer(approval)
-    page.get_by_role("button", name="Reject", exact=True).click()
+    decide(page, "Reject")
     expect(page.get_by_role("heading", name="All clear")).to_be_focused()
     found = console.approval(approval)
     assert (found["status"], found["decisionReason"]) == ("rejected", None)
@@ -161,6 +164,8 @@ def test_a_whole_round_by_keyboard(console: Console) -> None:
     found = console.approval(ids[1])
     assert (found["status"], found["decisionReason"]) == ("rejected", "just a jark\nask me first")
     page.keyboard.press("a")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Send now")).to_be_focused()
     page.keyboard.press("Enter")
     expect(pane(page)).to_contain_text("run-of-agent-3")
     assert [console.approval(each)["status"] for each in ids] == [
@@ -276,7 +281,7 @@ def test_deciding_among_all_shows_how_it_ended(console: Console) -> None:
     console.log_in(page, place=f"/approvals?status=all&approvalId={approval}")
     expect(pane(page)).to_contain_text("run-of-first")
     page.get_by_label("Reason").fill("fine")
-    page.get_by_role("button", name="Approve", exact=True).click()
+    decide(page, "Approve")
     expect(page.locator("#ending")).to_contain_text(re.compile(rf"Approved by you {LATELY.pattern}"))
     expect(page.locator("#ending")).to_be_focused()
     expect(page.locator(".items .status")).to_have_text(["Waiting", "Approved"])
@@ -284,16 +289,28 @@ def test_deciding_among_all_shows_how_it_ended(console: Console) -> None:
 
 
 def test_a_halted_call_can_be_rejected_but_not_approved(console: Console) -> None:
-    console.expect_trouble("Failed to load resource")
     approval = console.hold()
     halted = console.service.call("admin", "POST", "/v1/halt", {"scope": "all", "reason": "a fire drill"})
     assert halted.is_success, halted.text
     page = console.reviewer(approval)
     expect(pane(page)).to_contain_text("run-of-clerk")
-    page.get_by_role("button", name="Approve", exact=True).click()
-    expect(page.locator(".notice.bad")).to_contain_text("a fire drill")
+    approve = page.get_by_role("button", name="Approve", exact=True)
+    expect(approve).to_have_attribute("aria-disabled", "true")
+    expect(page.get_by_role("form").get_by_role("status").first).to_contain_text(
+        "Approving is off: all agents"
+    )
+    expect(page.locator(".off")).to_contain_text("a fire drill")
+    approve.click(force=True)
+    page.keyboard.press("a")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Send now")).to_have_count(0)
+    console.service.call("admin", "POST", "/v1/resume", {"scope": "all"})
+    expect(approve).to_have_attribute("aria-disabled", "false")
+    expect(page.locator(".off")).to_be_hidden()
+    console.service.call("admin", "POST", "/v1/halt", {"agentId": "clerk", "reason": "again"})
+    expect(page.locator(".off")).to_contain_text("the agent clerk")
     assert console.approval(approval)["status"] == "pending"
-    page.get_by_role("button", name="Reject", exact=True).click()
+    decide(page, "Reject")
     expect(page.get_by_role("heading", name="All clear")).to_be_visible()
     assert console.approval(approval)["status"] == "rejected"
 

@@ -8,7 +8,7 @@ import time
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.support import LATELY, Console, line_to, link, row
+from tests.browser.support import LATELY, Console, decide, line_to, link, row
 
 pytestmark = pytest.mark.browser
 
@@ -64,10 +64,10 @@ def test_of_two_reviewers_the_slower_is_told_who_what_when_and_why(console: Cons
     expect(slow.get_by_role("article")).to_contain_text("run-of-first")
     slow.route("**/v1/approvals?*", lambda route: route.abort())
     fast.get_by_label("Reason").fill("the bank says it is fine")
-    fast.get_by_role("button", name="Approve", exact=True).click()
+    decide(fast, "Approve")
     expect(fast.get_by_role("article")).to_contain_text("run-of-second")
     slow.get_by_label("Reason").fill("I do not like it")
-    slow.get_by_role("button", name="Reject", exact=True).click()
+    decide(slow, "Reject")
     ending = slow.locator("#ending")
     expect(ending).to_contain_text(re.compile(rf"Approved by {re.escape(fast.user)} {LATELY.pattern}"))  # type: ignore[attr-defined]
     expect(ending).to_contain_text("the bank says it is fine")
@@ -133,14 +133,14 @@ def test_a_service_that_goes_away_is_told_and_comes_back_by_itself(console: Cons
         expect(page.locator(".live")).to_have_text("Not connected")
         expect(page.get_by_role("article")).to_contain_text("run-of-first")
         page.get_by_label("Reason").fill("kept")
-        page.get_by_role("button", name="Approve", exact=True).click()
+        decide(page, "Approve")
         expect(page.locator(".notice.bad")).to_contain_text("No answer came")
         expect(page.get_by_label("Reason")).to_have_value("kept")
         console.hold(agent="second")
         line.mend()
         expect(warning).to_be_hidden(timeout=15_000)
         expect(row(page, "second")).to_be_visible()
-        page.get_by_role("button", name="Approve", exact=True).click()
+        decide(page, "Approve")
         expect(page.get_by_role("article")).to_contain_text("run-of-second")
         assert console.approval(approval)["decisionReason"] == "kept"
 
@@ -182,14 +182,14 @@ def test_a_database_that_is_away_is_told_and_nothing_is_lost(console: Console) -
     page.route("**/v1/approvals**", lambda route: route.fulfill(status=503, json=away))
     page.route("**/v1/approvals/**", lambda route: route.fulfill(status=503, json=away))
     page.get_by_label("Reason").fill("kept")
-    page.get_by_role("button", name="Approve", exact=True).click()
+    decide(page, "Approve")
     expect(page.locator(".notice.bad")).to_contain_text("nothing was decided")
     expect(page.locator(".away")).to_be_visible()
     page.unroute("**/v1/approvals**")
     page.unroute("**/v1/approvals/**")
     expect(page.locator(".away")).to_be_hidden()
     expect(page.get_by_label("Reason")).to_have_value("kept")
-    page.get_by_role("button", name="Approve", exact=True).click()
+    decide(page, "Approve")
     expect(page.get_by_role("heading", name="All clear")).to_be_visible()
 
 

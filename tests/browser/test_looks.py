@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.support import Console, line_to, link, row
+from tests.browser.support import Console, decide, line_to, link, row
 
 pytestmark = pytest.mark.browser
 
@@ -51,7 +51,7 @@ def test_five_hundred_waiting_approvals(console: Console) -> None:
 
     def approved(left: int) -> float:
         before = page.evaluate("performance.now()")
-        page.get_by_role("button", name="Approve", exact=True).click()
+        decide(page, "Approve")
         # Not by role: looking through hundreds of names would take longer than the page does.
         expect(page.locator(".count")).to_have_text(str(left))
         return float(page.evaluate("performance.now()") - before)
@@ -95,7 +95,7 @@ def test_everything_can_be_read_in_both_schemes(console: Console, scheme: str) -
         expect(page.locator(".items .status")).to_have_count(3)
         readable(page)
         page.goto(link(pending))
-        page.get_by_role("button", name="Reject", exact=True).click()
+        decide(page, "Reject")
         expect(page.get_by_role("heading", name="All clear")).to_be_visible()
         readable(page)
         line.cut()
@@ -142,16 +142,23 @@ def test_the_page_reads_well_without_eyes(console: Console) -> None:
             - button "Approved"
             - button "Rejected"
             - button "All"
+          - search "Find approvals":
+            - searchbox "Search"
+            - combobox "Tool"
+            - combobox "Agent"
+            - combobox "Policy"
           - list "Approvals":
             - listitem:
-              - button /payments.send .* first/
+              - button /Pay 120 .* first/
             - listitem:
-              - button /brief .* second/
+              - button /Pay 120 .* second/
         - article "The selected approval":
-          - heading "payments.send" [level=2]
+          - heading "Pay 120" [level=2]
           - heading "What it would be called with" [level=3]
-          - region "What it would be called with"
+          - button "JSON"
           - region "In the agent’s own words not verified":
+            - heading [level=3]
+          - region "The run so far":
             - heading [level=3]
           - region "Who and when":
             - heading [level=3]
@@ -168,10 +175,10 @@ def test_the_page_reads_well_without_eyes(console: Console) -> None:
     assert reason.get_attribute("aria-describedby") == "decide-hint"
     expect(page.get_by_role("button", name="Approve", exact=True)).to_have_attribute("aria-keyshortcuts", "a")
     # What happens is said: by the focus, a status or a log, whichever listens.
-    page.get_by_role("button", name="Approve", exact=True).click()
+    decide(page, "Approve")
     expect(page.get_by_role("log")).to_contain_text("Approved: payments.send of first.")
     expect(page.locator("#subject")).to_be_focused()
-    expect(page.locator("#subject")).to_have_text("brief")
+    expect(page.locator(".called")).to_have_text("brief called by second")
 
 
 def test_the_tab_key_reaches_everything_in_a_sensible_order(console: Console) -> None:
@@ -181,7 +188,7 @@ def test_the_tab_key_reaches_everything_in_a_sensible_order(console: Console) ->
     page.reload()
     expect(page.locator("#subject")).to_be_visible()
     visited = []
-    for _ in range(21):
+    for _ in range(30):
         page.keyboard.press("Tab")
         visited.append(
             page.evaluate(
@@ -206,10 +213,19 @@ def test_the_tab_key_reaches_everything_in_a_sensible_order(console: Console) ->
         "Approved",
         "Rejected",
         "All",
-        "payments.send",
-        "link",  # show all of it
+        "search",
+        "filter-toolName",
+        "filter-agentId",
+        "filter-policyId",
+        "Use payments.send",
+        "link fold",
         "link",  # copy
         "payload",
+        "The whole run, 1 call",
+        "clerk",
+        "run-of-clerk",
+        "Ask before paying",
+        "Warn <b>of</b> payments",
         "reason",
         "approve",
         "reject",

@@ -36,7 +36,8 @@ def waiting(console: Console) -> str:
 
 
 def keep(page: Page, name: str, folder: Path) -> None:
-    expect(page.locator("#subject")).to_have_text("payments.send")
+    expect(page.locator("#subject")).to_have_text("Pay 2,940 EUR")
+    expect(page.locator(".story")).to_be_attached()
     picture = page.screenshot(animations="disabled")
     assert len(picture) < LARGEST
     target = GUIDE / "pictures" if os.environ.get("KEEP_PICTURES") == "1" else folder

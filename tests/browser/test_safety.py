@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.support import PATIENCE, Console, link
+from tests.browser.support import PATIENCE, Console, decide, link
 
 pytestmark = pytest.mark.browser
 
@@ -62,10 +63,14 @@ def check_markup(console: Console, page: Page, attack: str) -> None:
         agentContext={"goal": attack, "reasoning": attack, attack: attack},
     )
     page.goto(link(approval))
-    expect(page.locator("#subject")).to_have_text(attack)
+    expect(page.locator(".called .tool")).to_have_text(attack)
+    sentence = console.approval(approval)["about"]["sentence"]
+    expect(page.locator("#subject")).to_have_text(sentence[0].upper() + sentence[1:])
     assert json.loads(exact(page)) == payload
     main = page.get_by_role("main")
-    assert main.locator("script, iframe, svg, style, object, embed, base, link, meta, a[href]").count() == 0
+    assert main.locator("script, iframe, svg, style, object, embed, base, link, meta").count() == 0
+    links = main.locator("a[href]").evaluate_all("(found) => found.map((each) => each.getAttribute('href'))")
+    assert all(re.match(r"/(runs|policies)[/?][\w.%~=()'*!-]+$", each) for each in links), links
     assert main.locator("form").count() == 1
     sources = main.locator("img").evaluate_all("(found) => found.map((each) => each.getAttribute('src'))")
     assert set(sources) <= {"/console/icon.svg"}
@@ -74,7 +79,7 @@ def check_markup(console: Console, page: Page, attack: str) -> None:
     )
     assert not page.locator("*").evaluate_all(inline)
     page.get_by_label("Reason").fill(attack)
-    page.get_by_role("button", name="Reject", exact=True).click()
+    decide(page, "Reject")
     expect(page.locator(".notice")).to_contain_text(attack)
     expect(page.get_by_role("heading", name="All clear")).to_be_focused()
     page.goto(link(approval))
@@ -173,6 +178,8 @@ def check_hidden(console: Console, page: Page, name: str, text: str) -> None:
 def test_right_to_left_text_keeps_to_itself(console: Console) -> None:
     approval = console.hold(payload={"to": "שלום עולם", "amount": 5})
     page = console.reviewer(approval)
+    expect(page.locator(".form.payment")).to_contain_text("שלום עולם")
+    page.keyboard.press("v")
     line = page.locator(".payload .line").first
     expect(line).to_be_visible()
     order = line.evaluate(
@@ -203,7 +210,7 @@ def test_a_long_payload_scrolls_in_its_box_by_keyboard_too(console: Console) -> 
     page.keyboard.press("End")
     expect(box.get_by_text('"END"')).to_be_in_viewport()
     expect(page.get_by_role("button", name="Approve", exact=True)).to_be_in_viewport()
-    page.get_by_role("button", name="Show all of it").click()
+    page.get_by_role("button", name=re.compile(r"^Show all 1\d\d,\d{3} characters$")).click()
     assert box.evaluate("(node) => node.clientHeight == node.scrollHeight")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 

@@ -1,5 +1,5 @@
-// The reason and the two buttons. A key only picks the answer and goes to the reason; Enter there decides, so that one
-// slip of a finger decides nothing.
+// The reason and the two buttons, under what they decide on. A key only picks the answer and goes to the reason; Enter
+// there decides, so that one slip of a finger decides nothing.
 
 import { el } from "../dom.js";
 
@@ -7,13 +7,17 @@ import { el } from "../dom.js";
 const GRACE = 700;
 const LONGEST_REASON = 2000;
 
-/** `onresolve(verb, reason)` when the reviewer has decided; verb is `approve` or `reject`. */
+/** `onresolve(verb, reason, all)` when the reviewer has decided; verb is `approve` or `reject`, `all` whether the calls
+ * that are the same are decided too. */
 export function makeDecision(onresolve) {
   let armed = null;
   let coming = false; // another approval is on its way into view
   let busy = false; // a decision is on its way
   let resting = false; // the buttons wait, after one that went well
+  let halted = false; // a halt covers the call
+  let count = 1; // how many calls are the same
 
+  const title = el("p.deciding");
   const reason = el("textarea", {
     id: "reason", rows: 2, maxLength: LONGEST_REASON, "aria-describedby": "decide-hint",
     placeholder: "Optional. The agent and the record will have it.",
@@ -24,30 +28,44 @@ export function makeDecision(onresolve) {
     },
     onblur: () => arm(null),
   });
+  const words = { approve: el("span", {}, "Approve"), reject: el("span", {}, "Reject") };
   const buttons = {
-    approve: el("button.approve", { type: "button", onclick: () => !resting && decide("approve") }, "Approve ", el("kbd", { "aria-hidden": "true" }, "a")),
-    reject: el("button.reject", { type: "button", onclick: () => !resting && decide("reject") }, "Reject ", el("kbd", { "aria-hidden": "true" }, "r")),
+    approve: el("button.approve", { type: "button", onclick: () => !resting && decide("approve") }, words.approve, " ", el("kbd", { "aria-hidden": "true" }, "a")),
+    reject: el("button.reject", { type: "button", onclick: () => !resting && decide("reject") }, words.reject, " ", el("kbd", { "aria-hidden": "true" }, "r")),
   };
   buttons.approve.setAttribute("aria-keyshortcuts", "a");
   buttons.reject.setAttribute("aria-keyshortcuts", "r");
   const hint = el("p.hint", { id: "decide-hint", role: "status" });
-  const node = el("form.decide", { "aria-label": "Your decision", onsubmit: (event) => event.preventDefault() },
-    el("label", { htmlFor: "reason" }, "Reason"), reason, el("div.buttons", {}, buttons.approve, buttons.reject, hint));
+  const why = el("p.off", { id: "decide-off", role: "status", hidden: true });
+  const together = el("input", { id: "together", type: "checkbox", onchange: () => name() });
+  const allOf = el("label.together", { htmlFor: "together", hidden: true }, together, el("span"));
+  const node = el("form", { "aria-label": "Your decision", onsubmit: (event) => event.preventDefault() },
+    title, why, el("label", { htmlFor: "reason" }, "Reason"), reason, allOf, el("div.buttons", {}, buttons.approve, buttons.reject, hint));
+
+  const all = () => count > 1 && together.checked;
+
+  function name() {
+    words.approve.textContent = all() ? `Approve all ${count}` : "Approve";
+    words.reject.textContent = all() ? `Reject all ${count}` : "Reject";
+    arm(armed);
+  }
 
   function arm(verb) {
     armed = verb;
-    for (const [name, button] of Object.entries(buttons)) button.classList.toggle("armed", name === verb);
-    hint.textContent = verb ? `Enter ${verb === "approve" ? "approves" : "rejects"}, Esc leaves.` : "";
+    for (const [each, button] of Object.entries(buttons)) button.classList.toggle("armed", each === verb);
+    hint.textContent = verb ? `Enter ${verb === "approve" ? "approves" : "rejects"}${all() ? ` all ${count}` : ""}, Esc leaves.` : "";
   }
 
   function mark() {
     // Not `disabled`, which would take the focus away.
-    for (const button of Object.values(buttons)) button.setAttribute("aria-disabled", String(coming || busy || resting));
+    for (const [verb, button] of Object.entries(buttons)) {
+      button.setAttribute("aria-disabled", String(coming || busy || resting || (halted && verb === "approve")));
+    }
     reason.readOnly = busy;
   }
 
   function decide(verb) {
-    if (!coming && !busy) onresolve(verb, reason.value.trim());
+    if (!coming && !busy && !(halted && verb === "approve")) onresolve(verb, reason.value.trim(), all());
   }
 
   return {
@@ -55,21 +73,41 @@ export function makeDecision(onresolve) {
     get reason() {
       return reason.value;
     },
-    /** Another approval is in view, with what was typed for it before. */
-    begin(draft) {
+    /** Another approval is in view, with what was typed for it before; `named` is a node with its title. */
+    begin(draft, named) {
       reason.value = draft;
+      title.replaceChildren(named);
+      together.checked = true;
+      this.setCount(1);
       arm(null);
+    },
+    /** How many calls are known to be the same, this one among them. */
+    setCount(number) {
+      count = number;
+      allOf.hidden = count < 2;
+      allOf.lastChild.textContent = `Decide all ${count} identical calls`;
+      name();
+    },
+    /** Why it cannot be approved now, as nodes; null when it can. */
+    setHalted(nodes) {
+      halted = nodes !== null;
+      why.hidden = !halted;
+      why.replaceChildren(...(nodes ?? []).flat(3));
+      if (halted && armed === "approve") arm(null);
+      mark();
     },
     /** The key for a verb was pressed: to the reason, where Enter decides. */
     choose(verb) {
+      if (halted && verb === "approve") return;
       reason.focus();
       arm(verb);
     },
+    focus: (verb) => buttons[verb].focus({ preventScroll: true }),
     setComing(on) {
       coming = on;
       mark();
     },
-    /** While a decision is on its way nothing else can be decided. */
+    /** While a decision is being sent nothing else can be decided. */
     begun() {
       busy = true;
       mark();

@@ -3,27 +3,70 @@
 
 import { el, when } from "../dom.js";
 import * as exact from "../exact.js";
+import { matchedIn } from "../marks.js";
+import { address, place } from "../page.js";
 import { said } from "../text.js";
-import { STATUS, outcome, told } from "./words.js";
+import { callOf } from "./call.js";
+import { doubts, hostsIn, sourceOf } from "./doubts.js";
+import { story } from "./story.js";
+import { STATUS, outcome, titleOf, told } from "./words.js";
 
 const ACTIONS = { block: "blocks", require_approval: "asks for approval", warn: "warns", allow: "allows" };
 const LABELS = { goal: "Goal", reasoning: "Reasoning", conversationId: "Conversation" };
 
-/** The answer of GET /v1/approvals/:id (`text`) as nodes; `me` is the e-mail of the one who reads it. */
-export function detail(text, me) {
+/**
+ * The answer of GET /v1/approvals/:id (`text`) as `{nodes, tell(run)}`; `tell` adds what its run is, once that is known.
+ * `others` are approvals of before, by which hosts are known.
+ */
+export function detail(text, context, others) {
   const tree = exact.read(text);
   const approval = JSON.parse(text);
-  return [
-    el("header", {},
-      el("h2", { id: "subject", tabIndex: -1 }, said(approval.toolName)),
-      el(`span.status.${approval.status}`, {}, STATUS[approval.status] ?? approval.status)),
-    approval.status === "pending" ? null : ending(approval, me),
-    el("p.why", {}, said(approval.reason)),
-    payload(approval, exact.member(tree, "inputPayload")),
-    words(approval, exact.member(exact.member(tree, "asserted"), "agentContext")),
-    facts(approval),
-    policies(approval),
-  ];
+  const payload = exact.member(tree, "inputPayload");
+  const asserted = exact.member(tree, "asserted");
+  const closely = el("section.doubts", { "aria-labelledby": "doubts-title", hidden: true });
+  const history = el("div", {}, el("p.hint", {}, "…"));
+  const texts = payload?.kind === "object" ? textsOf(payload) : [];
+  const spoken = textsOf(asserted).join("\n");
+  const elsewhere = others.filter((each) => each.approvalId !== approval.approvalId)
+    .flatMap(({ about }) => [...(about?.recipients ?? []), ...(about?.hosts ?? [])]).join("\n");
+
+  function look(more = "") {
+    const found = doubts(approval, texts, spoken, hostsIn(`${spoken}\n${elsewhere}\n${more}`));
+    closely.hidden = !found.length;
+    closely.replaceChildren(el("h3", { id: "doubts-title" }, "Look closely"), el("ul", {}, found));
+  }
+
+  look();
+  return {
+    nodes: [
+      el("header", {},
+        el("h2", { id: "subject", tabIndex: -1 }, titleOf(approval)),
+        el(`span.status.${approval.status}`, {}, STATUS[approval.status] ?? approval.status)),
+      approval.about && el("p.called", {}, el("code.tool", {}, said(approval.toolName)), " called by ", said(approval.agentId)),
+      approval.status === "pending" ? null : ending(approval, context.user.email),
+      closely,
+      callOf(approval, payload, payload?.kind === "object" ? matchedIn(payload, approval.matchedPolicies) : new Map()),
+      el("p.why", {}, said(approval.reason)),
+      origins(approval),
+      words(approval, exact.member(asserted, "agentContext")),
+      el("section", { "aria-labelledby": "story-title" }, el("h3", { id: "story-title" }, "The run so far"), history),
+      facts(approval, context),
+      policies(approval, context),
+    ].filter(Boolean),
+    tell(run) {
+      if (!run) return history.replaceChildren(el("p.hint", {}, "It could not be loaded. "), place(context, address("runs", approval.runId), "The whole run"));
+      history.replaceChildren(...story(run, approval, context));
+      const here = run.toolCalls.findIndex((call) => call.toolCallId === approval.toolCallId);
+      return look(JSON.stringify([run.task, run.toolCalls.slice(0, here < 0 ? undefined : here).map((call) => [call.inputPayload, call.outputPayload])]));
+    },
+  };
+}
+
+/** Every text below a node, keys among them. */
+function textsOf(node) {
+  if (node.kind === "object") return node.members.flatMap(([key, child]) => [key, ...textsOf(child)]);
+  if (node.kind === "array") return node.items.flatMap(textsOf);
+  return node.kind === "text" ? [node.value] : [node.text];
 }
 
 function ending(approval, me) {
@@ -34,38 +77,16 @@ function ending(approval, me) {
       : approval.actor !== "service" && el("p.hint", {}, "No reason was given."));
 }
 
-function payload(approval, tree) {
-  const title = el("h3", { id: "payload-title" }, "What it would be called with");
-  if (!tree || tree.kind !== "object") {
-    return el("section", {}, title, el("p.hint", {}, "The payload is no longer kept here: its time was over."));
-  }
-  const text = exact.write(tree);
-  const lines = text.split("\n").length;
-  const box = el("div.payload", { tabIndex: 0, role: "region", "aria-labelledby": "payload-title" }, exact.show(tree));
-  const whole = el("button.link", {
-    type: "button", "aria-expanded": "false",
-    onclick() {
-      const open = box.classList.toggle("whole");
-      whole.setAttribute("aria-expanded", String(open));
-      whole.textContent = open ? "Show less" : "Show all of it";
-    },
-  }, "Show all of it");
-  const copy = navigator.clipboard && el("button.link", {
-    type: "button",
-    async onclick() {
-      try {
-        await navigator.clipboard.writeText(text);
-        copy.textContent = "Copied";
-      } catch {
-        copy.textContent = "Not allowed here";
-      }
-    },
-  }, "Copy");
-  const size = `${lines.toLocaleString("en")} ${lines === 1 ? "line" : "lines"}, ${text.length.toLocaleString("en")} characters`;
-  const long = lines > 18 || text.length > 1500;
-  return el("section.what", {},
-    el("div.titled", {}, title, el("span.tools", {}, long && el("span.size", {}, size), long && whole, copy)),
-    box);
+// Where the values that matter were first seen in the run, where a policy asks for that.
+function origins(approval) {
+  const targets = (approval.about?.targets ?? []).filter((target) => target.source);
+  if (!targets.length) return null;
+  return el("section", { "aria-labelledby": "origins-title" },
+    el("h3", { id: "origins-title" }, "Where its values come from"),
+    el("dl.origins", {}, targets.map((target) => [
+      el("dt", {}, said(target.path)),
+      el("dd", {}, said(target.value), " ",
+        el(`span.note.${{ task: "good", trusted: "good" }[target.source] ?? "warn"}`, {}, sourceOf(target.source)))])));
 }
 
 // Everything the agent says for itself. It may be wrong, or have been talked into it.
@@ -81,15 +102,16 @@ function words(approval, context) {
     rows.length ? el("dl", {}, rows) : el("p.hint", {}, "It has given no goal and no reasoning."));
 }
 
-function facts(approval) {
+function facts(approval, context) {
   const user = approval.user && [approval.user.email, approval.user.id].filter(Boolean).join(" · ");
   return el("section", { "aria-labelledby": "facts-title" },
     el("h3", { id: "facts-title" }, "Who and when"),
     el("dl", {},
-      row("Agent", said(approval.agentId)),
+      row("Agent", place(context, `/runs?agentId=${encodeURIComponent(approval.agentId)}`, said(approval.agentId))),
       row("On behalf of", user && [said(user), " ", el("span.note.good", {}, "verified")]),
       row("Delegated through", approval.delegationChain?.length && said(approval.delegationChain.join(" → "))),
-      row("Run", said(approval.runId)),
+      row("Run", place(context, address("runs", approval.runId), said(approval.runId))),
+      row("Tool", said(approval.toolName)),
       row("Tool call", said(approval.toolCallId)),
       row("Asked", when(approval.requestedAt)),
       row(approval.status === "pending" ? "Expires" : "Would have expired",
@@ -99,12 +121,12 @@ function facts(approval) {
       row("Approval", said(approval.approvalId))));
 }
 
-function policies(approval) {
+function policies(approval, context) {
   if (!approval.matchedPolicies?.length) return null;
   return el("section", { "aria-labelledby": "policies-title" },
     el("h3", { id: "policies-title" }, "Policies that matched"),
     el("ul.policies", {}, approval.matchedPolicies.map((policy) => el("li", {},
-      el("strong", {}, said(policy.policyName)), " ",
+      el("strong", {}, place(context, address("policies", policy.policyId), said(policy.policyName))), " ",
       el(`span.note.${policy.action}`, {}, ACTIONS[policy.action] ?? policy.action),
       el("p", {}, said(policy.reason))))));
 }

@@ -1,9 +1,9 @@
-// The list at the side of the approvals room: one button an approval, the selected one marked. Nodes are kept and moved,
-// never made anew, so that focus and scrolling stay when the list is refreshed.
+// The list at the side of the approvals room: one button a row, which is one approval or several of the same call, the
+// selected one marked. Nodes are kept and moved, never made anew, so that focus and scrolling stay when it is refreshed.
 
 import { arrange, el, when } from "../dom.js";
 import { said } from "../text.js";
-import { STATUS, isUnreached } from "./words.js";
+import { STATUS, isUnreached, titleOf } from "./words.js";
 
 /** `onchoose(approvalId)` when one is clicked or entered; `onmore()` when the rest is asked for. */
 export function makeList(onchoose, onmore) {
@@ -13,18 +13,19 @@ export function makeList(onchoose, onmore) {
   const more = el("button.quiet", { type: "button", onclick: onmore });
   const node = el("div.list", {}, items, foot);
 
-  function row(approval, focusedId, showStatus) {
-    const mark = `${approval.status}|${showStatus}|${approval.approvalId === focusedId}|${isUnreached(approval)}`;
-    const known = kept.get(approval.approvalId);
+  function row({ head, members }, focusedId, showStatus) {
+    const linked = members.some((each) => each.approvalId === focusedId);
+    const mark = `${head.status}|${showStatus}|${linked}|${isUnreached(head)}|${members.length}`;
+    const known = kept.get(head.approvalId);
     if (known?.mark === mark) return known;
-    const button = el("button", { type: "button", onclick: () => onchoose(approval.approvalId) },
-      el("strong.tool", {}, said(approval.toolName)),
-      el("span.time", {}, when(approval.requestedAt)),
-      el("span.agent", {}, said(approval.agentId)),
-      showStatus ? el(`span.status.${approval.status}`, {}, STATUS[approval.status])
-        : approval.approvalId === focusedId ? el("span.linked", {}, "from your link")
-          : isUnreached(approval) && el("span.linked", { title: "No channel has told anybody, and nobody has opened it." }, "reached nobody"),
-      el("span.policy", {}, said(approval.policyName ?? "")));
+    const button = el("button", { type: "button", onclick: () => onchoose(head.approvalId) },
+      el("strong.sentence", {}, members.length > 1 && [el("span.times", { title: "identical calls" }, `${members.length} ×`), " "], titleOf(head)),
+      el("span.agent", {}, said(head.agentId)),
+      el("span.time", {}, when(head.requestedAt), head.status === "pending" && head.expiresAt && [", expires ", when(head.expiresAt)]),
+      el("span.policy", {}, head.about && [el("span.tool", {}, said(head.toolName)), " · "], said(head.policyName ?? "")),
+      showStatus ? el(`span.status.${head.status}`, {}, STATUS[head.status])
+        : linked ? el("span.linked", {}, "from your link")
+          : isUnreached(head) && el("span.linked", { title: "No channel has told anybody, and nobody has opened it." }, "reached nobody"));
     const made = { mark, button, li: el("li", {}, button) };
     if (known) {
       // The old node stays in place: it may have the focus.
@@ -35,22 +36,21 @@ export function makeList(onchoose, onmore) {
     return made;
   }
 
-  /** Shows these; `total` counts those that are not loaded too. */
-  function draw({ approvals, total, selected, focusedId, showStatus, empty }) {
-    const rows = approvals.map((approval) => {
-      const made = row(approval, focusedId, showStatus);
-      kept.set(approval.approvalId, made);
-      return made;
+  /** Shows these; `rest` is how many are not loaded, `total` how many there are in all. */
+  function draw({ rows, rest, loaded, total, selected, focusedId, showStatus, empty }) {
+    const made = rows.map((each) => {
+      const one = row(each, focusedId, showStatus);
+      kept.set(each.head.approvalId, one);
+      return one;
     });
-    const shown = new Set(approvals.map((approval) => approval.approvalId));
+    const shown = new Set(rows.map((each) => each.head.approvalId));
     for (const approvalId of kept.keys()) if (!shown.has(approvalId)) kept.delete(approvalId);
-    arrange(items, rows.map((made) => made.li));
-    items.hidden = !rows.length;
+    arrange(items, made.map((one) => one.li));
+    items.hidden = !made.length;
     mark(selected);
-    const rest = total - approvals.length;
-    const text = rest > 0 ? `Show more (${approvals.length.toLocaleString("en")} of ${total.toLocaleString("en")})` : "";
+    const text = rest > 0 ? `Show more (${loaded.toLocaleString("en")} of ${total.toLocaleString("en")})` : "";
     if (more.textContent !== text) more.textContent = text;
-    arrange(foot, [...(rest > 0 ? [more] : []), ...(rows.length ? [] : [empty])]);
+    arrange(foot, [...(rest > 0 ? [more] : []), ...(made.length ? [] : [empty])]);
   }
 
   function mark(selected) {

@@ -3,26 +3,36 @@
 
 import { detail } from "../approvals/detail.js";
 import { makeDecision } from "../approvals/decide.js";
+import { draftsOf } from "../approvals/drafts.js";
+import { empty, missing as missingOf } from "../approvals/empty.js";
+import { makeFinder } from "../approvals/finder.js";
+import { grouped } from "../approvals/groups.js";
+import { keyHints, keysOf } from "../approvals/keys.js";
 import { makeList } from "../approvals/list.js";
-import { STATUS, outcome } from "../approvals/words.js";
+import { tellDone, tellFailures, tellRefused } from "../approvals/outcomes.js";
+import { makeReader } from "../approvals/reader.js";
+import { makeSame } from "../approvals/same.js";
+import { makeSending } from "../approvals/sending.js";
+import { outcome, tellOfNew, titleOf } from "../approvals/words.js";
 import { el } from "../dom.js";
+import { covered } from "../halts.js";
 import { said } from "../text.js";
 
 const VIEWS = [["pending", "Waiting"], ["approved", "Approved"], ["rejected", "Rejected"], ["all", "All"]];
-const KEYS = [[["j", "k"], "next, previous"], [["a", "r"], "approve, reject"], [["Enter"], "confirms"], [["Esc"], "leaves"]];
 const PAGE = 100;
 const MOST = 1000;
 
-/** What was typed and not sent, by user and approval: it outlives a session that ends meanwhile. */
-const drafts = new Map();
-
-export function open(root, { service, user, notice, announce, keepFresh, setTitle, moveFocus }) {
+export function open(root, context) {
+  const { service, user, notice, announce, keepFresh, setTitle } = context;
+  let { moveFocus } = context;
   const stop = new AbortController();
   const asked = new URLSearchParams(location.search);
   const focusedId = asked.get("approvalId");
   let view = VIEWS.some(([name]) => name === asked.get("status")) ? asked.get("status") : "pending";
-  let limit = PAGE;
+  const finder = makeFinder(asked, look);
+  let limit = finder.active ? MOST : PAGE;
   let list = [];
+  let rows = []; // what the list shows of it: `{head, members}`
   let total = 0;
   let known = null; // ids that were waiting at the last look; null before the first
   let selected = focusedId;
@@ -31,11 +41,13 @@ export function open(root, { service, user, notice, announce, keepFresh, setTitl
   let missing = null; // an id that leads to no approval
   const decided = new Set(); // by this page: a list that was read before does not bring them back
 
+  const drafts = draftsOf(user.email);
+  const reader = makeReader(service, stop.signal, focusedId);
   const decision = makeDecision(resolve);
-  const items = makeList((approvalId) => choose(approvalId, { toSubject: true }), () => {
-    limit = Math.min(limit + PAGE, MOST);
-    refresh();
-  });
+  const sending = makeSending({ deliver, onchange, onsent, onback });
+  const foot = el("div.decide", {}, sending.node, decision.node);
+  const same = makeSame({ reader, current: () => selected, ontold: (count) => decision.setCount(count), onlearnt: drawList });
+  const items = makeList((approvalId) => choose(approvalId, { toSubject: true }), more);
   const heading = el("h1", { tabIndex: -1 }, "Approvals");
   const tabs = VIEWS.map(([name, title]) => el("button", { type: "button", onclick: () => setView(name) },
     title, name === "pending" && el("span.count")));
@@ -44,8 +56,7 @@ export function open(root, { service, user, notice, announce, keepFresh, setTitl
   const back = el("button.link.back", { type: "button", onclick: leave }, "← All approvals");
   const room = el("div.room", {},
     el("aside.side", { "aria-label": "Approvals" },
-      heading, el("div.views", { role: "group", "aria-label": "Which approvals" }, tabs), items.node,
-      el("p.keys", {}, KEYS.map(([keys, what]) => el("span", {}, keys.map((key) => el("kbd", {}, key)), ` ${what}`)))),
+      heading, el("div.views", { role: "group", "aria-label": "Which approvals" }, tabs), finder.node, items.node, keyHints()),
     el("div.main", {}, back, pane));
   root.append(room);
 
@@ -53,57 +64,21 @@ export function open(root, { service, user, notice, announce, keepFresh, setTitl
 
   async function load() {
     const [wanted, looking] = [view, selected];
-    const status = wanted === "all" ? "" : `status=${wanted}&`;
-    const order = wanted === "pending" ? "asc" : "desc";
-    const [page, one, waiting] = await Promise.all([
-      service.request("GET", `/v1/approvals?${status}order=${order}&limit=${limit}`, undefined, stop.signal),
-      looking ? find(looking) : null,
-      wanted === "pending" ? null : service.request("GET", "/v1/approvals?status=pending&limit=1", undefined, stop.signal),
-    ]).catch((error) => {
+    const { found, one, waiting, ...page } = await reader.page(wanted, limit, looking).catch((error) => {
       if (error.status === 403) service.checkUser(stop.signal).catch(() => {});
       throw error;
     });
-    const rows = wanted === "pending" && focusedId ? await focusedFirst(page.value, one) : page.value;
     if (wanted !== view) return refresh();
     total = page.total;
-    list = rows.filter((each) => wanted !== "pending" || !decided.has(each.approvalId));
-    setCount(waiting ? waiting.total : total);
-    if (wanted === "pending") tellOfNew();
+    list = found.filter((each) => wanted !== "pending" || !decided.has(each.approvalId));
+    setCount(waiting);
+    if (wanted === "pending") known = tellOfNew(known, list, limit, total, announce);
+    arrangeRows();
     if (looking === selected && one) show(one);
-    if (!selected && !missing && list.length) await choose(list[0].approvalId, { byHand: false });
+    if (!selected && !missing && rows.length) await choose(rows[0].head.approvalId, { byHand: false });
     drawList();
     if (!selected && !missing) drawEmpty();
     return undefined;
-  }
-
-  /** The approval as `{approvalId, text, approval}`; `approval` null when there is none of this id. */
-  async function find(approvalId) {
-    try {
-      const { text, value } = await service.request("GET", `/v1/approvals/${encodeURIComponent(approvalId)}?seen=${document.hasFocus()}`, undefined, stop.signal);
-      return { approvalId, text, approval: value };
-    } catch (error) {
-      if (error.status === 404) return { approvalId, text: "", approval: null };
-      throw error;
-    }
-  }
-
-  /** The rows of a page with that of the link at their head, also when it would come on a later page. */
-  async function focusedFirst(page, one) {
-    let linked = page.find((each) => each.approvalId === focusedId);
-    if (!linked && page.length >= limit) linked = (one?.approvalId === focusedId ? one : await find(focusedId)).approval;
-    return linked?.status === "pending" ? [linked, ...page.filter((each) => each !== linked)] : page;
-  }
-
-  function tellOfNew() {
-    const now = new Set(list.map((each) => each.approvalId));
-    const fresh = known ? list.filter((each) => !known.has(each.approvalId)) : [];
-    // Asking for more rows brings in some that are not new at all.
-    if (fresh.length && known.limit === limit) {
-      const [first] = fresh;
-      announce(fresh.length === 1 ? `New: ${first.toolName} of ${first.agentId}. ${total} waiting.`
-        : `${fresh.length} new approvals. ${total} waiting.`);
-    }
-    known = Object.assign(now, { limit });
   }
 
   function setCount(number) {
@@ -113,14 +88,25 @@ export function open(root, { service, user, notice, announce, keepFresh, setTitl
 
   // Showing ----------------------------------------------------------------------------------------
 
+  function arrangeRows() {
+    rows = grouped(finder.find(list, Math.max(total, list.length)), same.payloads, selected);
+  }
+
+  function rowOf(approvalId) {
+    return rows.findIndex((row) => row.members.some((each) => each.approvalId === approvalId));
+  }
+
   function drawList() {
+    arrangeRows();
     tabs.forEach((tab, index) => tab.setAttribute("aria-pressed", String(VIEWS[index][0] === view)));
-    const found = list.findIndex((each) => each.approvalId === selected);
+    const found = rowOf(selected);
     if (found >= 0) place = found;
     items.draw({
-      approvals: list, total: Math.min(total, MOST), selected, focusedId, showStatus: view === "all",
-      empty: el("p.empty", {}, view === "pending" ? "Nothing waits for you." : "None yet."),
+      rows, rest: Math.min(total, MOST) - list.length, loaded: list.length, total: Math.min(total, MOST),
+      selected, focusedId, showStatus: view === "all",
+      empty: el("p.empty", {}, finder.active ? "None of these." : view === "pending" ? "Nothing waits for you." : "None yet."),
     });
+    same.compare(decidable() ? rows[rowOf(selected)]?.members : []);
   }
 
   function show(found) {
@@ -133,22 +119,47 @@ export function open(root, { service, user, notice, announce, keepFresh, setTitl
     }
     shown = found;
     if (missing) {
-      drawMissing();
+      pane.replaceChildren(...missingOf(missing), foot);
+      drawFoot();
       return focusFirst();
     }
     const { approval, text } = found;
-    const same = before?.approvalId === approval.approvalId;
-    const held = same && pane.contains(document.activeElement);
-    const overtaken = same && before.approval.status === "pending" && approval.status !== "pending";
+    const isSame = before?.approvalId === approval.approvalId;
+    const held = isSame && pane.contains(document.activeElement);
+    const overtaken = isSame && before.approval.status === "pending" && approval.status !== "pending";
+    const parts = detail(text, context, list);
     const pending = approval.status === "pending";
-    pane.replaceChildren(...detail(text, user.email).filter(Boolean), pending ? decision.node : nextButton());
-    if (!same) {
-      decision.begin(drafts.get(draftKey(approval.approvalId)) ?? "");
+    if (!pending) sending.drop(approval.approvalId);
+    pane.replaceChildren(...parts.nodes, ...(pending ? [] : [nextButton()].filter(Boolean)), foot);
+    pane.querySelector("header").after(same.node);
+    if (!isSame) {
+      decision.begin(drafts.get(approval.approvalId), titleOf(approval));
       if (room.classList.contains("reading")) scrollTo(0, 0);
     }
+    drawFoot();
+    drawHalted();
+    tellRun(approval.runId, parts);
     if (overtaken) tellOvertaken(approval, held);
     focusFirst();
     return undefined;
+  }
+
+  async function tellRun(runId, parts) {
+    const run = await service.request("GET", `/v1/runs/${encodeURIComponent(runId)}`, undefined, stop.signal).catch(() => null);
+    if (!stop.signal.aborted) parts.tell(run?.value);
+  }
+
+  /** Under what is in view: what is on its way, and the buttons unless it is this that is on its way. */
+  function drawFoot() {
+    decision.node.hidden = !decidable() || sending.holds(selected);
+    foot.hidden = decision.node.hidden && !sending.active;
+  }
+
+  function drawHalted() {
+    const { agentId, runId } = shown?.approval ?? {};
+    const halt = context.halts().find((each) => each.scope === "all"
+      || (each.scope === "agent" ? each.agentId === agentId : each.runId === runId));
+    decision.setHalted(halt ? ["Approving is off: ", covered(halt), " halted by ", said(halt.createdBy), ": ", said(halt.reason)] : null);
   }
 
   // On a narrow screen an approval that was linked to is all there is to see, so the focus waits for it.
@@ -179,42 +190,23 @@ export function open(root, { service, user, notice, announce, keepFresh, setTitl
       : null;
   }
 
-  function drawMissing() {
-    pane.replaceChildren(
-      el("h2", { id: "subject", tabIndex: -1 }, "This approval is not here"),
-      el("p", {}, "No approval has the id ", el("code", {}, said(missing)), "."),
-      el("p.hint", {}, "The link may be cut short or mistyped, or it belongs to another organisation than yours."));
-  }
-
   function drawEmpty() {
     shown = null;
     setComing(false);
-    if (pane.firstElementChild?.dataset.view === view) return;
-    pane.replaceChildren(el("div.nothing", { "data-view": view },
-      el("img", { src: "/console/icon.svg", alt: "", width: 56, height: 56 }),
-      el("h2", { id: "subject", tabIndex: -1 }, view === "pending" ? "All clear" : "Nothing here yet"),
-      el("p.hint", {}, view === "pending"
-        ? "No agent waits for you. New requests appear here by themselves."
-        : "Approvals that were resolved appear here.")));
+    if (pane.firstElementChild?.dataset.view !== view) pane.replaceChildren(empty(view), foot);
+    drawFoot();
   }
 
   // Moving -----------------------------------------------------------------------------------------
 
-  function draftKey(approvalId) {
-    return JSON.stringify([user.email, approvalId]);
-  }
-
   function keepDraft() {
-    if (shown?.approval?.status !== "pending") return;
-    const key = draftKey(shown.approvalId);
-    if (decision.reason) drafts.set(key, decision.reason);
-    else drafts.delete(key);
+    if (shown?.approval?.status === "pending") drafts.keep(shown.approvalId, decision.reason);
   }
 
   function neighbour(step) {
-    const found = list.findIndex((each) => each.approvalId === selected);
+    const found = rowOf(selected);
     // One that has left the list has its follower in its place.
-    return list[found >= 0 ? found + step : step > 0 ? place : place - 1];
+    return rows[found >= 0 ? found + step : step > 0 ? place : place - 1]?.head;
   }
 
   /** Another approval comes into view. `toSubject` moves the focus there. */
@@ -224,15 +216,17 @@ export function open(root, { service, user, notice, announce, keepFresh, setTitl
     missing = null;
     if (byHand) room.classList.add("reading");
     setAddress();
-    const found = list.findIndex((each) => each.approvalId === approvalId);
+    const found = rowOf(approvalId);
     if (found >= 0) place = found;
     items.mark(selected);
+    same.compare([]);
     setComing(shown?.approvalId !== approvalId);
     if (shown?.approvalId !== approvalId) {
       try {
-        const one = await find(approvalId);
+        const one = await reader.find(approvalId);
         if (selected !== approvalId) return;
         show(one);
+        same.compare(rows[rowOf(approvalId)]?.members ?? []);
       } catch (error) {
         if (stop.signal.aborted) return;
         if (!byHand) throw error;
@@ -245,7 +239,7 @@ export function open(root, { service, user, notice, announce, keepFresh, setTitl
   }
 
   function setAddress() {
-    const address = new URLSearchParams();
+    const address = new URLSearchParams(finder.query);
     if (view !== "pending") address.set("status", view);
     if (selected) address.set("approvalId", selected);
     history.replaceState(null, "", `${location.pathname}${address.size ? `?${address}` : ""}`);
@@ -254,11 +248,26 @@ export function open(root, { service, user, notice, announce, keepFresh, setTitl
   function setView(name) {
     if (name === view) return;
     keepDraft();
-    [view, limit, list, known, selected, shown, missing] = [name, PAGE, [], null, null, null, null];
+    [view, limit, list, known, selected, shown, missing] = [name, finder.active ? MOST : PAGE, [], null, null, null, null];
     room.classList.remove("reading");
     setAddress();
     pane.replaceChildren();
     drawList();
+    refresh();
+  }
+
+  /** Something else is looked for: among all that can be loaded. */
+  function look() {
+    limit = finder.active ? MOST : PAGE;
+    known = null;
+    setAddress();
+    drawList();
+    if (rows.length && rowOf(selected) < 0 && !sending.holds(selected)) choose(rows[0].head.approvalId, { byHand: false }).catch(() => {});
+    refresh();
+  }
+
+  function more() {
+    limit = Math.min(limit + PAGE, MOST);
     refresh();
   }
 
@@ -274,24 +283,50 @@ export function open(root, { service, user, notice, announce, keepFresh, setTitl
     return shown?.approvalId === selected && shown.approval?.status === "pending";
   }
 
-  async function resolve(verb, reason) {
+  function resolve(verb, reason, all) {
     // INVARIANT: what is decided is what is in view, never one that is about to leave or to come.
     if (!decidable()) return;
     const { approvalId, approval } = shown;
-    let well = false;
-    decision.begun();
-    try {
-      await service.request("POST", `/v1/approvals/${encodeURIComponent(approvalId)}/${verb}`, reason ? { reason } : {}, stop.signal);
+    keepDraft(); // until it is known to be decided
+    sending.hold({ verb, reason, approval, title: titleOf(approval), ids: all ? same.ids(approvalId) : [approvalId] });
+    announce("Enter sends it now, Escape takes it back.");
+  }
+
+  function deliver(approvalId, verb, reason, leaving) {
+    return service.request("POST", `/v1/approvals/${encodeURIComponent(approvalId)}/${verb}`, reason ? { reason } : {},
+      leaving ? undefined : stop.signal, { keepalive: leaving }).then(() => {
       decided.add(approvalId);
-      drafts.delete(draftKey(approvalId));
-      notice([verb === "approve" ? "Approved: " : "Rejected: ", said(approval.toolName), " of ", said(approval.agentId), "."]);
-      well = true;
-      await goOn(approvalId);
-    } catch (error) {
-      if (stop.signal.aborted || error.status === 401) return;
-      await explain(error, approvalId);
+      drafts.keep(approvalId, "");
+    });
+  }
+
+  function onchange(sent) {
+    if (sent) decision.begun();
+    drawFoot();
+  }
+
+  function onback({ verb }) {
+    drawFoot();
+    if (!decision.node.hidden) decision.focus(verb);
+  }
+
+  async function onsent(sent, failures) {
+    if (stop.signal.aborted) return;
+    const failed = new Set(failures.map((each) => each.approvalId));
+    const done = sent.ids.filter((each) => !failed.has(each));
+    try {
+      if (done.length) tellDone(sent, done.length, notice);
+      if (failures.some(({ error }) => error.status === 403)) service.checkUser(stop.signal).catch(() => {});
+      if (failures.some(({ error }) => error.status === 401)) return;
+      if (sent.ids.length > 1 && failures.length) tellFailures(sent, failures, notice, user.email);
+      else if (failures.length) await explain(failures[0].error, failures[0].approvalId);
+      const inView = selected;
+      list = list.filter((each) => view !== "pending" || !done.includes(each.approvalId));
+      if (view === "pending") total -= done.length;
+      if (done.includes(inView)) await goOn(inView);
     } finally {
-      decision.ended(well);
+      decision.ended(done.length > 0);
+      drawFoot();
       refresh();
     }
   }
@@ -299,16 +334,15 @@ export function open(root, { service, user, notice, announce, keepFresh, setTitl
   async function goOn(approvalId) {
     if (view !== "pending") {
       // Among those that are settled there is no next one to decide: this one shows how it ended.
-      const one = await find(approvalId).catch(() => null);
+      const one = await reader.find(approvalId).catch(() => null);
       if (one && selected === approvalId) show(one);
       pane.querySelector("#ending")?.focus();
       return;
     }
-    const next = neighbour(1) ?? neighbour(-1);
-    list = list.filter((each) => each.approvalId !== approvalId);
-    total -= 1;
-    selected = null;
     shown = null; // so that the reason that was sent is not kept as a draft
+    arrangeRows();
+    const next = neighbour(1) ?? neighbour(-1);
+    selected = null;
     if (next) {
       drawList();
       await choose(next.approvalId, { toSubject: true });
@@ -321,48 +355,28 @@ export function open(root, { service, user, notice, announce, keepFresh, setTitl
   }
 
   async function explain(error, approvalId) {
-    const { code, approval } = error.body ?? {};
-    if (code === "approval_not_pending" && approval) {
-      const one = await find(approvalId).catch(() => null);
+    const one = error.body?.code === "approval_not_pending" && selected === approvalId
+      ? await reader.find(approvalId).catch(() => null) : null;
+    if (!one) tellRefused(error, service, notice, user.email);
+    else if (selected === approvalId) {
       // `show` tells who was faster, and puts the focus there.
-      if (one && selected === approvalId) {
-        pane.querySelector("#subject")?.focus();
-        show(one);
-      }
-    } else if (service.isAway(error) && !error.status) {
-      notice("No answer came, so it is not known whether this was decided. It will show as soon as the service answers.", "bad");
-    } else if (service.isAway(error)) {
-      notice("The service could not do this now; nothing was decided. Try again in a moment.", "bad");
-    } else {
-      if (error.status === 403) service.checkUser(stop.signal).catch(() => {});
-      notice(["This was not decided: ", said(error.message), "."], "bad");
+      pane.querySelector("#subject")?.focus();
+      show(one);
     }
   }
 
   // Keys -------------------------------------------------------------------------------------------
 
-  function onKey(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
-    if (event.key === "Escape") return leave();
-    if (event.target.matches("textarea, input, select")) return;
-    const inList = items.node.contains(event.target);
-    const step = { j: 1, k: -1, ...(inList ? { ArrowDown: 1, ArrowUp: -1 } : {}) }[event.key];
-    if (step) {
-      event.preventDefault();
-      move(step);
-    } else if ((event.key === "a" || event.key === "r") && decidable() && !event.repeat) {
-      event.preventDefault();
-      decision.choose(event.key === "a" ? "approve" : "reject");
-    }
-  }
+  const onKey = keysOf({
+    list: items.node, sending, leave, move,
+    decide: (verb) => decision.node.hidden || decision.choose(verb),
+    turn: () => pane.querySelector(".turn")?.click(),
+  });
 
   function move(step) {
     const next = neighbour(step);
     if (!next) {
-      if (step > 0 && list.length < Math.min(total, MOST)) {
-        limit = Math.min(limit + PAGE, MOST);
-        refresh();
-      }
+      if (step > 0 && list.length < Math.min(total, MOST)) more();
       return;
     }
     choose(next.approvalId);
@@ -370,6 +384,8 @@ export function open(root, { service, user, notice, announce, keepFresh, setTitl
   }
 
   addEventListener("keydown", onKey, { signal: stop.signal });
+  addEventListener("governance:halts", drawHalted, { signal: stop.signal });
+  addEventListener("pagehide", () => sending.now({ leaving: true }), { signal: stop.signal });
   if (focusedId) room.classList.add("reading");
   focusFirst();
   drawList();
@@ -377,6 +393,8 @@ export function open(root, { service, user, notice, announce, keepFresh, setTitl
 
   return () => {
     keepDraft();
+    finder.close();
+    sending.now({ leaving: true });
     stop.abort();
   };
 }

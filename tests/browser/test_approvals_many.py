@@ -1,0 +1,202 @@
+"""Many approvals: found by words and filters, the same ones decided together; decisions taken back."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.support import Console, decide, hold_time, link, row
+from tests.browser.test_approvals import expect_agents, pane
+from tests.browser.test_looks import readable
+
+pytestmark = pytest.mark.browser
+
+
+def undecided(page: Page, verb: str) -> None:
+    """It is on its way, and can be taken back."""
+    page.get_by_role("button", name=verb, exact=True).click()
+    expect(page.get_by_role("region", name="On its way")).to_be_visible()
+    page.clock.run_for(1000)  # until the buttons are no longer guarded against a second click
+
+
+def test_a_row_says_what_it_is_about(console: Console) -> None:
+    console.hold("payments.send", {"amount": 640, "currency": "EUR"}, agent="support")
+    console.hold("brief", {"title": "News"}, agent="newsroom")
+    page = console.reviewer()
+    rows = page.locator(".items li")
+    expect(rows.first.locator(".sentence")).to_have_text("Pay 640 EUR")
+    expect(rows.first.locator(".policy")).to_have_text("payments.send · Ask before paying")
+    expect(rows.last.locator(".time")).to_contain_text("expires in 1 hour")
+
+
+def test_approvals_are_found_by_words_tool_agent_and_policy(console: Console) -> None:
+    console.hold("payments.send", {"amount": 640}, agent="support")
+    console.hold("payments.send", {"amount": 50}, agent="clerk")
+    console.hold("brief", {"title": "News"}, agent="clerk")
+    page = console.reviewer()
+    expect_agents(page, "support", "clerk", "clerk")
+    page.get_by_label("Search").fill("PAY 640")
+    expect_agents(page, "support")
+    expect(page.get_by_text("1 found, looked through 3")).to_be_visible()
+    page.get_by_label("Search").fill("")
+    page.get_by_label("Agent", exact=True).select_option("clerk")
+    expect_agents(page, "clerk", "clerk")
+    expect(pane(page)).to_contain_text("run-of-clerk")  # what is shown is one of the rows
+    page.get_by_label("Policy").select_option("Ask, but not for long")
+    expect(page.locator(".items .tool")).to_have_text(["brief"])
+    expect(page.locator(".called")).to_have_text("brief called by clerk")
+    assert "agentId=clerk" in page.url and "policyId=hold-brief" in page.url
+    page.reload()
+    expect(page.locator(".items .tool")).to_have_text(["brief"])
+    page.get_by_label("Tool").select_option("brief")
+    page.get_by_label("Search").fill("nothing has this")
+    expect(page.get_by_text("None of these.")).to_be_visible()
+    readable(page)
+
+
+def test_identical_calls_are_one_row_and_decided_together(console: Console) -> None:
+    same = [console.hold(payload={"amount": 9, "note": "a"}, run=f"run-{number}") for number in range(3)]
+    other = console.hold(payload={"amount": 9, "note": "b"})  # which looks the same in the list
+    page = console.reviewer()
+    expect(page.get_by_role("button", name="Waiting 4")).to_be_visible()
+    expect(page.locator(".items .sentence")).to_have_text(["3 × Pay 9", "Pay 9"])
+    page.get_by_text("3 calls wait that are the same to the letter").click()
+    expect(page.locator(".same li")).to_have_count(3)
+    readable(page)
+    decide(page, "Approve all 3")
+    expect(page.get_by_role("log")).to_have_text(re.compile("Approved: 3 × payments.send of clerk."))
+    expect(page.locator(".items li")).to_have_count(1)
+    assert [console.approval(each)["status"] for each in [*same, other]] == ["approved"] * 3 + ["pending"]
+
+
+def test_of_identical_calls_one_alone_can_be_decided(console: Console) -> None:
+    first, second = console.hold(), console.hold()
+    page = console.reviewer()
+    page.get_by_label("Decide all 2 identical calls").uncheck()
+    decide(page, "Reject")
+    expect(page.get_by_role("button", name="Waiting 1")).to_be_visible()
+    expect(page.locator("#subject")).to_be_focused()
+    assert [console.approval(each)["status"] for each in (first, second)] == ["rejected", "pending"]
+
+
+def test_what_could_not_be_decided_of_a_group_is_named(console: Console) -> None:
+    console.expect_trouble("Failed to load resource")
+    first, second = console.hold(), console.hold()
+    page = console.reviewer()
+    expect(page.get_by_role("button", name="Approve all 2")).to_be_visible()
+    refused = {"status": 409, "code": "conflict", "detail": "the moon is full"}
+    page.route(f"**/v1/approvals/{second}/approve", lambda route: route.fulfill(status=409, json=refused))
+    decide(page, "Approve all 2")
+    expect(page.locator(".notice.good")).to_contain_text("Approved: payments.send of clerk.")
+    expect(page.locator(".notice.bad")).to_contain_text("1 of 2 were not decided")
+    expect(page.locator(".notice.bad")).to_contain_text("the moon is full")
+    assert [console.approval(each)["status"] for each in (first, second)] == ["approved", "pending"]
+
+
+def test_a_decision_is_taken_back_by_button_and_by_key(console: Console) -> None:
+    approval = console.hold()
+    page = console.reviewer(approval)
+    page.get_by_label("Reason").fill("looks fine")
+    hold_time(page)
+    undecided(page, "Approve")
+    expect(page.get_by_role("region", name="On its way")).to_contain_text("Approving: Pay 120")
+    readable(page)
+    page.get_by_role("button", name="Take back").click()
+    expect(page.get_by_role("button", name="Approve", exact=True)).to_be_focused()
+    expect(page.get_by_label("Reason")).to_have_value("looks fine")
+    page.keyboard.press("r")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Send now")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("region", name="On its way")).to_be_hidden()
+    assert console.approval(approval)["status"] == "pending"
+
+
+def test_a_decision_is_sent_by_itself_and_what_comes_next_by_the_next_one(console: Console) -> None:
+    first, second, third = (console.hold(agent=agent) for agent in ("first", "second", "third"))
+    page = console.reviewer()
+    hold_time(page)
+    undecided(page, "Approve")
+    row(page, "second").click()  # to look elsewhere changes nothing of it
+    expect(pane(page)).to_contain_text("run-of-second")
+    expect(page.get_by_role("region", name="On its way")).to_contain_text("Approving: Pay 120")
+    undecided(page, "Reject")
+    console.until(lambda: console.approval(first)["status"] == "approved")
+    assert console.approval(second)["status"] == "pending"
+    page.clock.run_for(5000)
+    expect(page.locator(".notice.good")).to_contain_text("of first")
+    expect(page.locator(".notice.rejected")).to_contain_text("of second")
+    expect(pane(page)).to_contain_text("run-of-third")
+    assert [console.approval(each)["status"] for each in (second, third)] == ["rejected", "pending"]
+
+
+@pytest.mark.parametrize("way", ["another room", "another page", "log out"])
+def test_leaving_sends_what_was_decided(console: Console, way: str) -> None:
+    approval = console.hold()
+    page = console.reviewer(approval)
+    hold_time(page)
+    undecided(page, "Approve")
+    if way == "another room":
+        page.get_by_role("link", name="Runs", exact=True).click()
+    elif way == "another page":
+        page.goto(
+            "/docs",
+        )
+    else:
+        page.get_by_role("button", name="Log out").click()
+    console.until(lambda: console.approval(approval)["status"] == "approved")
+
+
+def test_messages_cover_neither_rows_nor_hints_nor_buttons(console: Console) -> None:
+    console.hold(agent="first")
+    console.hold(agent="second")
+    page = console.reviewer()
+    decide(page, "Reject")
+    box = page.locator(".notice.rejected").bounding_box()
+    assert box is not None
+    for place in (".items", ".keys", ".decide form .buttons", ".views"):
+        other = page.locator(place).bounding_box()
+        assert other is not None
+        apart = box["x"] >= other["x"] + other["width"] or box["y"] + box["height"] <= other["y"]
+        assert apart, place
+
+
+def test_a_frame_around_a_heading_is_for_those_who_use_keys(console: Console) -> None:
+    for agent in ("first", "second", "third"):
+        console.hold(agent=agent)
+    page = console.reviewer()
+    shadow = "getComputedStyle(document.getElementById('subject')).boxShadow"
+    hold_time(page)
+    undecided(page, "Reject")
+    page.get_by_role("button", name="Send now").click()
+    expect(pane(page)).to_contain_text("run-of-second")
+    expect(page.locator("#subject")).to_be_focused()
+    assert page.evaluate(shadow) == "none"
+    page.clock.run_for(1000)
+    page.keyboard.press("r")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    expect(pane(page)).to_contain_text("run-of-third")
+    expect(page.locator("#subject")).to_be_focused()
+    assert page.evaluate(shadow) != "none"
+
+
+def test_the_title_stays_in_sight_beside_the_buttons(console: Console) -> None:
+    page = console.reviewer(console.hold(payload={"lines": list(range(300))}))
+    page.get_by_role("button", name=re.compile("^Show all")).click()
+    page.mouse.move(800, 400)
+    page.mouse.wheel(0, 2000)
+    expect(page.locator("#subject")).not_to_be_in_viewport()
+    expect(page.locator(".deciding")).to_be_in_viewport()
+    expect(page.locator(".deciding")).to_have_text("Use payments.send")
+
+
+def test_the_reviewer_s_link_finds_its_row_in_a_group(console: Console) -> None:
+    console.hold()
+    linked = console.hold()
+    page = console.reviewer(linked)
+    expect(page.locator(".items li")).to_have_count(1)
+    expect(page.locator(".items [aria-current=true]")).to_contain_text("from your link")
+    assert page.url.endswith(link(linked))
