@@ -149,9 +149,9 @@ def test_the_page_reads_well_without_eyes(console: Console) -> None:
             - combobox "Policy"
           - list "Approvals":
             - listitem:
-              - button /Pay 120 .* first/
+              - button /Pay 120 first .*payments.send/
             - listitem:
-              - button /Pay 120 .* second/
+              - button /Pay 120 second .*brief/
         - article "The selected approval":
           - heading "Pay 120" [level=2]
           - heading "What it would be called with" [level=3]
