@@ -219,6 +219,7 @@ _KEYWORDS: Final[Mapping[str, Callable[[Json, str], Accepts]]] = {
     "items": _items,
     "minItems": _bound("minItems", (list,), lambda value, bound: len(value) >= bound),
     "maxItems": _bound("maxItems", (list,), lambda value, bound: len(value) <= bound),
+    "minProperties": _bound("minProperties", (dict,), lambda value, bound: len(value) >= bound),
     "maxProperties": _bound("maxProperties", (dict,), lambda value, bound: len(value) <= bound),
     "minimum": _bound("minimum", _NUMBERS, lambda value, bound: not value < bound),
     "maximum": _bound("maximum", _NUMBERS, lambda value, bound: not value > bound),
