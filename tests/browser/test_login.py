@@ -100,12 +100,12 @@ def test_a_session_ends_by_itself_when_its_time_is_over(console: Console) -> Non
     page = console.page()
     page.clock.install()
     email = console.log_in(page, place=link(approval))
-    expect(page.get_by_role("heading", name="payments.send")).to_be_visible()
+    expect(page.get_by_role("heading", name="Pay 120")).to_be_visible()
     page.clock.fast_forward(console.service.settings.token_seconds * 1000 + 1000)
     expect(page.get_by_text("Your session has ended.")).to_be_visible()
     expect(page.get_by_text("payments.send")).to_have_count(0)
     console.fill_login(page, email)
-    expect(page.get_by_role("heading", name="payments.send")).to_be_visible()
+    expect(page.get_by_role("heading", name="Pay 120")).to_be_visible()
 
 
 def test_a_disabled_user_is_out_at_once(console: Console) -> None:
@@ -115,7 +115,7 @@ def test_a_disabled_user_is_out_at_once(console: Console) -> None:
     user = console.service.user("reviewer")
     page.goto("/approvals")
     console.fill_login(page, user["email"])
-    expect(page.get_by_role("heading", name="payments.send")).to_be_visible()
+    expect(page.get_by_role("heading", name="Pay 120")).to_be_visible()
     console.service.write(
         lambda transaction: accounts.change_user(
             transaction, "default", user["userId"], "a test", enabled=False
@@ -129,11 +129,11 @@ def test_a_disabled_user_is_out_at_once(console: Console) -> None:
 def test_logging_out_forgets_everything_in_every_tab(console: Console) -> None:
     console.hold()
     page = console.reviewer()
-    expect(page.get_by_role("heading", name="payments.send")).to_be_visible()
+    expect(page.get_by_role("heading", name="Pay 120")).to_be_visible()
     other: Page = page.context.new_page()
     console.watch(other, page.url.split("/")[2])
     other.goto("/approvals")
-    expect(other.get_by_role("heading", name="payments.send")).to_be_visible()
+    expect(other.get_by_role("heading", name="Pay 120")).to_be_visible()
     page.get_by_role("button", name="Log out").click()
     for each in (page, other):
         expect(each.get_by_label("E-mail")).to_be_visible()
@@ -152,7 +152,7 @@ def test_a_viewer_is_told_kindly(console: Console) -> None:
     assert card.evaluate("(node) => node.scrollWidth <= node.clientWidth"), "a long address runs out of it"
     page.get_by_role("button", name="Log in as somebody else").click()
     console.fill_login(page, str(console.service.user("admin")["email"]))
-    expect(page.get_by_role("heading", name="payments.send")).to_be_visible()
+    expect(page.get_by_role("heading", name="Pay 120")).to_be_visible()
 
 
 def test_a_reviewer_who_becomes_a_viewer_is_told_kindly(console: Console) -> None:
@@ -162,7 +162,7 @@ def test_a_reviewer_who_becomes_a_viewer_is_told_kindly(console: Console) -> Non
     user = console.service.user("reviewer")
     page.goto("/approvals")
     console.fill_login(page, user["email"])
-    expect(page.get_by_role("heading", name="payments.send")).to_be_visible()
+    expect(page.get_by_role("heading", name="Pay 120")).to_be_visible()
     console.service.write(
         lambda transaction: accounts.change_user(
             transaction, "default", user["userId"], "a test", role="viewer"
