@@ -60,7 +60,7 @@ def test_the_timeline_of_a_run(console: Console) -> None:
     expect(calls.last.get_by_role("region", name="What came of it")).to_contain_text('"it"')
     calls.first.get_by_text("Details").click()
     calls.first.get_by_role("link", name="Its approval").click()
-    expect(page.locator("#subject")).to_have_text("payments.send")
+    expect(page.locator("#subject")).to_have_text("Pay 1")
 
 
 def test_what_agents_say_stays_text(console: Console) -> None:
