@@ -41,6 +41,7 @@ class Served(Installation):
         config = uvicorn.Config(
             self.application,
             http=EventProtocol,
+            ws="none",  # as `serve` has it, whatever else is installed
             access_log=False,
             log_level="warning",
             lifespan="on",

@@ -39,7 +39,7 @@ def test_a_search_path_to_no_schema_is_told_in_words(postgres_url: str) -> None:
         admin.execute(f'ALTER DATABASE "{admin.info.dbname}" SET search_path = nowhere'.encode())
     made = Database(postgres_url)
     try:
-        with pytest.raises(DatabaseUnavailable, match="has no schema for tables") as refusal:
+        with pytest.raises(DatabaseUnavailable, match="has no schema for the tables") as refusal:
             made.migrate()
         assert "`search_path`" in refusal.value.operator_message
     finally:
