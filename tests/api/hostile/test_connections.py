@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -155,22 +156,26 @@ def test_idle_connections_make_room(service: Served) -> None:
 def test_more_connections_at_work_than_there_may_be_are_refused(service: Served) -> None:
     # Streams, long polls and clients that are waited for give way; whose event is being written does not.
     key = service.key()["key"]
-    writer = service.context.writer
+    writer, gate, held = service.context.writer, threading.Event(), threading.Event()
+    job = threading.Thread(target=service.write, args=(lambda transaction: held.set() or gate.wait(60),))
     wires = []
     try:
-        with writer.writing:
-            for number in range(8):
-                wires.append(connected(service))
-                wires[-1].sendall(event(f"at-work-{number}", key))
-            for _ in range(600):
-                if len(writer.arrivals) + writer._handed_over >= 8:
-                    break
-                time.sleep(0.1)
-            received, closed = exchange(service, b"")
+        job.start()
+        assert held.wait(60)
+        for number in range(8):
+            wires.append(connected(service))
+            wires[-1].sendall(event(f"at-work-{number}", key))
+        deadline = time.monotonic() + 60
+        while len(writer.arrivals) + writer._handed_over < 9 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        received, closed = exchange(service, b"")
+        gate.set()
+        job.join()
         refused(received, 503, "unavailable")
         assert closed
         assert all(wire.recv(65_536).startswith(b"HTTP/1.1 200") for wire in wires)
     finally:
+        gate.set()
         for wire in wires:
             wire.close()
 
