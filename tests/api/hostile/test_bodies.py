@@ -184,12 +184,11 @@ def test_values_of_the_wrong_type_are_refused(world: World, route: Route, who: s
 @everybody(WITH_BODY)
 def test_unknown_and_missing_members_are_refused(world: World, route: Route, who: str) -> None:
     target = target_of(route)
-    if refusal(route) == "invalid_request":
+    top = resolved(schemas.load(f"bodies/{route.body}"), f"bodies/{route.body}")
+    # The body of another program may have members that nobody foresaw.
+    if refusal(route) == "invalid_request" or top.get("additionalProperties") is True:
         _unknown_members_are_ignored(world, route, who)
         return
-    top = resolved(schemas.load(f"bodies/{route.body}"), f"bodies/{route.body}")
-    if top.get("additionalProperties") is True:
-        pytest.skip("the body is another program's, which may have members that nobody foresaw")
     for extra in ("nope", "", "__proto__", "constructor", "a/b~c", "ключ", "x" * 100_000, "organisation_id"):
         body = json.dumps({**sample(route), extra: 1}).encode()
         found = problem(world.send(who, route.method, target, body), refusal(route))
