@@ -112,6 +112,16 @@ export function secret(title, hint, text) {
   return dialog(title, el("p.hint", {}, hint), el("p.secret", {}, el("code", {}, text)), copy);
 }
 
+/** Does something at once, and says how it went. */
+export async function attempt({ service, notice }, what, done) {
+  try {
+    await what();
+    if (done) notice(done);
+  } catch (error) {
+    notice(service.isAway(error) ? "No answer came; look whether it was done." : error.message, "bad");
+  }
+}
+
 /**
  * A form in a dialog: `fields` are elements of `field`, `submit` sends and returns what is to be done when it went well.
  * What the service refuses stands at its field.

@@ -95,6 +95,26 @@ export async function request(method, path, body, signal, { ifMatch, longest = L
   };
 }
 
+/** GET `path`; null when there is nothing of that name. */
+export async function find(path, signal) {
+  try {
+    return await request("GET", path, undefined, signal);
+  } catch (error) {
+    if (error.status === 404) return null;
+    throw error;
+  }
+}
+
+/** What GET /health tells, also when the service is not well. */
+export async function health(signal) {
+  try {
+    return (await request("GET", "/health", undefined, signal)).value;
+  } catch (error) {
+    if (error.status === 503) return error.body;
+    throw error;
+  }
+}
+
 /** True when an error says that the service is away or unwell, rather than that it refused. */
 export function isAway(error) {
   return !(error instanceof Problem) || error.status >= 500;

@@ -2,11 +2,10 @@
 
 import { el, when } from "../dom.js";
 import { address, place } from "../page.js";
+import { STATUS, TONE } from "../runs/words.js";
 import { said } from "../text.js";
 
 const MOST = 5;
-const STATUS = { allowed: "Allowed", blocked: "Blocked", awaiting_approval: "Waiting" };
-const TONE = { allowed: "allow", blocked: "block", awaiting_approval: "warn" };
 
 /** Fills `list` with what came before the approval's call in `run`, the answer of GET /v1/runs/:id. */
 export function story(run, approval, context) {

@@ -93,13 +93,9 @@ function openOne(root, context, signal) {
   page(root, { title: ["Record ", said(auditId)], moveFocus: context.moveFocus, back: place(context, "/audit", "← All records") }, content);
 
   async function load() {
-    try {
-      const { text } = await service.request("GET", `/v1/audit/${encodeURIComponent(auditId)}`, undefined, signal);
-      draw(JSON.parse(text), text);
-    } catch (error) {
-      if (error.status !== 404) throw error;
-      content.replaceChildren(el("p", {}, "There is no such record: its time may be over, or it belongs to another organisation."));
-    }
+    const found = await service.find(`/v1/audit/${encodeURIComponent(auditId)}`, signal);
+    if (found) draw(found.value, found.text);
+    else content.replaceChildren(el("p", {}, "There is no such record: its time may be over, or it belongs to another organisation."));
   }
 
   function draw(record, text) {

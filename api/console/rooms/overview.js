@@ -78,13 +78,7 @@ export function open(root, context) {
   }
 
   async function wrong() {
-    let health;
-    try {
-      ({ value: health } = await get("/health"));
-    } catch (error) {
-      if (error.status !== 503) throw error;
-      health = error.body;
-    }
+    const health = await service.health(signal);
     const { policies = {}, audit = {} } = health;
     const found = [
       health.status !== "ok" && ["The service cannot decide and record", health.reason ?? ""],

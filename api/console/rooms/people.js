@@ -1,7 +1,7 @@
 // People and keys: who may log in as what, and the API keys of agents.
 
 import { el, when } from "../dom.js";
-import { ask, field, listing, page, secret } from "../page.js";
+import { ask, attempt, field, listing, page, secret } from "../page.js";
 import { said } from "../text.js";
 
 const ROLES = [["viewer", "viewer: reads policies, presets and runs"], ["reviewer", "reviewer: decides approvals, tries policies"], ["admin", "admin: may do everything"]];
@@ -22,12 +22,7 @@ export function open(root, context) {
   });
 
   async function act(what, done) {
-    try {
-      await what();
-      notice(done);
-    } catch (error) {
-      notice(service.isAway(error) ? "No answer came; look whether it was done." : error.message, "bad");
-    }
+    await attempt(context, what, done);
     people.refresh();
     keys.refresh();
   }

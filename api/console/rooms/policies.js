@@ -58,7 +58,7 @@ async function openEditor(root, context, signal) {
   const content = el("div.one");
   page(root, { title: ["Edit ", said(policyId)], moveFocus: context.moveFocus, back: place(context, home, "← The policy") }, content);
   try {
-    const found = await read(service, `/v1/policies/${encodeURIComponent(policyId)}`, signal);
+    const found = await service.find(`/v1/policies/${encodeURIComponent(policyId)}`, signal);
     content.replaceChildren(...(found
       ? editor(context, { policyId, original: written(exact.read(found.text)), etag: found.etag, signal, reload: () => context.go(home) })
       : [el("p", {}, "There is no such policy.")]));
@@ -86,10 +86,10 @@ function openOne(root, context, signal) {
 
   async function load() {
     const [now, past] = await Promise.all([
-      read(service, path, signal),
-      read(service, `${path}/versions`, signal),
+      service.find(path, signal),
+      service.find(`${path}/versions`, signal),
     ]);
-    const offer = now?.value.presetId ? await read(service, `${path}/preset-upgrade`, signal) : null;
+    const offer = now?.value.presetId ? await service.find(`${path}/preset-upgrade`, signal) : null;
     const mark = `${now?.text} ${past?.text} ${offer?.text}`;
     if (mark === known) return;
     known = mark;
@@ -135,14 +135,4 @@ function body(context, { value: policy, tree }) {
     el("section", {}, el("h2", {}, "Examples"), examples(tree)),
     el("section", {}, el("details", {}, el("summary", {}, "As JSON"), payloadOf("Policy", written(tree)))),
   ].filter(Boolean);
-}
-
-/** What GET answers, or null when there is no such thing. */
-async function read(service, path, signal) {
-  try {
-    return await service.request("GET", path, undefined, signal);
-  } catch (error) {
-    if (error.status === 404) return null;
-    throw error;
-  }
 }

@@ -52,16 +52,9 @@ function openOne(root, context, signal) {
   let revision = null;
 
   async function load() {
-    try {
-      const { text } = await service.request("GET", `/v1/runs/${encodeURIComponent(runId)}?limit=500`, undefined, signal);
-      revision = shown.draw(text);
-    } catch (error) {
-      if (error.status === 404) {
-        content.replaceChildren(el("p", {}, "There is no such run: its time may be over, or it belongs to another organisation."));
-        return;
-      }
-      throw error;
-    }
+    const found = await service.find(`/v1/runs/${encodeURIComponent(runId)}?limit=500`, signal);
+    if (found) revision = shown.draw(found.text);
+    else content.replaceChildren(el("p", {}, "There is no such run: its time may be over, or it belongs to another organisation."));
   }
   const refresh = context.keepFresh(load, ["approval", "halt"], signal, 500);
   followRun(context, runId, () => revision, refresh, signal);

@@ -10,16 +10,7 @@ export function open(root, context) {
   const content = el("div.one");
   page(root, { title: "Health", moveFocus: context.moveFocus }, content);
 
-  async function load() {
-    let health;
-    try {
-      ({ value: health } = await context.service.request("GET", "/health", undefined, signal));
-    } catch (error) {
-      if (error.status !== 503) throw error;
-      health = error.body;
-    }
-    draw(health);
-  }
+  const load = async () => draw(await context.service.health(signal));
 
   let drawn = "";
   function draw(health) {

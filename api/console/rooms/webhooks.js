@@ -2,7 +2,7 @@
 
 import { el, when } from "../dom.js";
 import * as exact from "../exact.js";
-import { address, ask, field, listing, page, place, secret } from "../page.js";
+import { address, ask, attempt, field, listing, page, place, secret } from "../page.js";
 import { payloadOf } from "../runs/payload.js";
 import { said } from "../text.js";
 
@@ -72,7 +72,7 @@ function openForm(context, signal, { title, verb, send, hook }) {
 }
 
 function openOne(root, context, signal) {
-  const { service, notice, place: webhookId } = context;
+  const { service, place: webhookId } = context;
   const path = `/v1/webhooks/${encodeURIComponent(webhookId)}`;
   const about = el("div.one");
   const deliveries = listing(context, {
@@ -83,25 +83,16 @@ function openOne(root, context, signal) {
     about, el("h2", {}, "Deliveries"), deliveries.node);
 
   async function act(what, done) {
-    try {
-      await what();
-      if (done) notice(done);
-    } catch (error) {
-      notice(service.isAway(error) ? "No answer came; look whether it was done." : error.message, "bad");
-    }
+    await attempt(context, what, done);
     refresh();
     deliveries.refresh();
   }
 
   async function load() {
-    try {
-      const { value: hook } = await service.request("GET", path, undefined, signal);
-      heading.replaceChildren(said(hook.url));
-      draw(hook);
-    } catch (error) {
-      if (error.status !== 404) throw error;
-      about.replaceChildren(el("p", {}, "There is no such webhook."));
-    }
+    const found = await service.find(path, signal);
+    if (!found) return about.replaceChildren(el("p", {}, "There is no such webhook."));
+    heading.replaceChildren(said(found.value.url));
+    return draw(found.value);
   }
 
   let drawn = "";

@@ -6,9 +6,8 @@ import * as exact from "../exact.js";
 import { address, place } from "../page.js";
 import { said } from "../text.js";
 import { payloadOf } from "./payload.js";
+import { STATUS, TONE } from "./words.js";
 
-const STATUS = { allowed: "Allowed", blocked: "Blocked", awaiting_approval: "Waiting" };
-const TONE = { allowed: "allow", blocked: "block", awaiting_approval: "warn" };
 const FLAGS = {
   enforcement_gap: "Ran against the decision",
   after_run_ended: "Asked after the run had ended",
