@@ -2,10 +2,12 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-JOBS   ?= 2
+JOBS   ?= 4
+# Tests start hundreds of processes, which wait for each other more than they work, and need not compile each module again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-long test-faults test-hosts lint format guide pictures demo bench-match bench-http bench-rivals bench-scale bench-growth bench-client mcp-packages host-packages clean
+.PHONY: help serve test test-long test-faults test-hosts fuzz lint format guide pictures demo release bench-match bench-http bench-rivals bench-scale bench-growth bench-client bench-console mcp-packages axe-package host-packages clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,6 +39,9 @@ host-packages: | $(BIN)/governance  ## the agent hosts from npm that tests run w
 
 mcp-packages: $(MCP)/server-everything/package.json  ## the client and server of MCP from npm that tests use
 
+axe-package: | $(BIN)/governance  ## axe-core from npm, by which browser tests look for what not everybody can use
+	npm install --no-audit --no-fund --silent --prefix $(VENV)/axe axe-core@4.14.1
+
 serve: $(BIN)/governance  ## run the service with its embedded default (ARGS="--port 8701" passes flags)
 	$(BIN)/governance serve $(ARGS)
 
@@ -64,7 +69,15 @@ test: lint  ## lint, strict types, all tests (ARGS="-k approvals" narrows)
 test-long: $(VENV)/.dev  ## all tests, those that draw their inputs with many times as many
 	LONG=1 $(BIN)/pytest -n $(JOBS) --dist worksteal $(ARGS)
 
-test-faults: $(VENV)/.dev  ## fifty kill -9 under load of service and database; a disk failing at every step (an hour)
+$(VENV)/.fuzz: $(VENV)/.dev
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
+	@touch $@
+
+fuzz: $(VENV)/.fuzz  ## give odd bytes to everything that reads, by coverage (ARGS="--seconds 3600 shell sql")
+	$(BIN)/python -m tests.fuzz $(ARGS)
+
+test-faults: $(VENV)/.fuzz  ## fifty kill -9 under load of service and database; a disk failing at every step; fuzzing (an hour)
+	$(BIN)/python -m tests.fuzz --seconds 600
 	KILL_ROUNDS=50 EVERY_STEP=1 $(BIN)/pytest -s tests/faults/test_kill_events.py tests/faults/test_disk_faults.py \
 	  tests/faults/test_disk_recovery.py tests/faults/test_kill_client.py $(ARGS)
 
@@ -86,8 +99,27 @@ bench-scale: $(VENV)/.bench  ## one, two and four nodes on one PostgreSQL some m
 bench-client: $(VENV)/.dev  ## what the Python client costs beside bare httpx
 	$(BIN)/python -m tests.bench.client $(ARGS)
 
+bench-console: $(VENV)/.bench  ## what people of the console wait for, in a real Chromium
+	$(BIN)/python -m tests.bench.console $(ARGS)
+
 bench-growth: $(VENV)/.bench  ## what history costs on PostgreSQL (ARGS="--events 10000000" for a long run)
 	$(BIN)/python -m tests.bench.growth $(ARGS)
 
+release: $(BIN)/governance  ## dist/: wheel, sdist, requirements with hashes, software bill of materials
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[release]'
+	rm -rf dist build
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url --no-emit-find-links \
+	  --no-emit-trusted-host --strip-extras --allow-unsafe --output-file dist/requirements.txt pyproject.toml
+	$(BIN)/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url --no-emit-find-links \
+	  --no-emit-trusted-host --strip-extras --allow-unsafe --extra otel --constraint dist/requirements.txt \
+	  --output-file dist/requirements-otel.txt pyproject.toml
+	$(PYTHON) -m venv build/installed
+	build/installed/bin/pip install --quiet --disable-pip-version-check --require-hashes -r dist/requirements.txt
+	build/installed/bin/pip install --quiet --disable-pip-version-check --no-deps dist/*.whl
+	build/installed/bin/pip uninstall --quiet --yes pip setuptools
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --spec-version 1.6 \
+	  --output-file dist/sbom.cdx.json build/installed/bin/python
+
 clean:  ## remove what the other targets made, but not ./data
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -90,7 +90,7 @@ _APPROVED = (
 
 
 def refused_message(
-    tool_name: str, status: str, reason: str, matched: bytes | str = "[]", approval_id: str | None = None
+    tool_name: str, status: str, reason: str, matched: str = "[]", approval_id: str | None = None
 ) -> str:
     """The message of a call with this status (`blocked` or `awaiting_approval`), reason and list of matched
     policies (JSON)."""
@@ -113,7 +113,7 @@ def approved_message(tool_name: str) -> str:
     return _APPROVED.format(tool=_quoted(tool_name, MOST_OF_A_NAME))
 
 
-def _template(status: str, reason: str, matched: bytes | str) -> tuple[str, str]:
+def _template(status: str, reason: str, matched: str) -> tuple[str, str]:
     """The words, and when the call is free again where it is limited."""
     if status == "awaiting_approval":
         return _HELD, ""
@@ -122,6 +122,8 @@ def _template(status: str, reason: str, matched: bytes | str) -> tuple[str, str]
             return template, ""
     if not reason.startswith("blocked by "):
         return _OTHER, ""
+    if not ("freeAt" in matched or "unevaluated" in matched):
+        return _BLOCKED, ""  # most calls: nobody need read what else stands there
     deciding = [each for each in _decode(matched) if each.action == "block"]
     free = [each.freeAt for each in deciding if each.freeAt is not None]
     if deciding and len(free) == len(deciding):
@@ -133,8 +135,11 @@ def _template(status: str, reason: str, matched: bytes | str) -> tuple[str, str]
 
 def _quoted(text: str, most: int) -> str:
     """A text of others as one: on one line, bounded, with no quotation mark and nothing invisible in it."""
-    shown = text[: 2 * most]
+    shown = text[: 2 * most].replace('"', "'")
     if not shown.isprintable():
         shown = "".join(each if each.isprintable() else " " for each in shown)
-    shown = " ".join(shown.replace('"', "'").split())
+    if "  " in shown or shown != shown.strip():
+        shown = " ".join(shown.split())
+    if len(text) > 2 * most and text[2 * most :].strip():
+        shown += " …"
     return f'"{shown if len(shown) <= most else shown[: most - 1] + "…"}"'

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
+import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -23,10 +25,12 @@ from api.http.problems import ApiError
 from api.http.route import Route
 from api.server.console import console_routes, no_such_page
 from api.server.cors import CrossOrigin
-from api.server.endpoint import SLASH, SecurityHeaders, endpoint, path_of, problem, problem_for, request_id_of
+from api.server.endpoint import SLASH, SecurityHeaders, endpoint, path_of, problem, problem_for
 from api.server.event_fast_path import STATE
 from api.server.guide import guide_routes
+from api.server.request_observer import RequestObserver
 from api.server.routes import ROUTES
+from api.telemetry import correlation, tracing
 from engine.worktree.observer import Progress
 
 _PARAMETER = re.compile(r":([A-Za-z]+)")
@@ -50,7 +54,9 @@ class Application:
         )
         self._starlette.router.redirect_slashes = False
         opened = CrossOrigin(self._starlette, lambda: self.context().settings.frontend_origin)
-        self._asgi: ASGIApp = SecurityHeaders(opened)
+        self._asgi: ASGIApp = RequestObserver(
+            SecurityHeaders(opened), lambda: self.context().ids, lambda: self.context().settings.access_log
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if b"%2" in scope.get("raw_path", b""):
@@ -64,19 +70,23 @@ class Application:
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[dict[str, Context]]:
-        async with self._startup() as context:
-            self._context = context
-            try:
-                yield {STATE: context}
-            finally:
-                self._context = None
+        tracing.start(os.environ)
+        try:
+            async with self._startup() as context:
+                self._context = context
+                try:
+                    yield {STATE: context}
+                finally:
+                    self._context = None
+        finally:
+            await asyncio.to_thread(tracing.stop)
 
     def _route(self, path: str, rows: list[Route]) -> BaseRoute:
         return WebRoute(_PARAMETER.sub(r"{\1}", path), _Path(rows, self.context), include_in_schema=False)
 
     def _http_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        request_id = request_id_of(request.headers, self.context())
+        request_id = correlation.current().request_id
         if error.status_code == 405:
             allow = (error.headers or {}).get("Allow", "")
             message = f"`{request.method}` is not possible here; use {allow}"
@@ -91,7 +101,7 @@ class Application:
         return problem(known, request_id)
 
     def _fault(self, request: Request, error: Exception) -> Response:
-        return problem_for(error, request_id_of(request.headers, self.context()), repr(request.scope["path"]))
+        return problem_for(error, correlation.current().request_id, repr(request.scope["path"]))
 
 
 class _Path:

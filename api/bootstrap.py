@@ -10,7 +10,7 @@ key.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from api.auth.signing_secret import FILE as SECRET_FILE
 from api.auth.signing_secret import open_vault, signing_secret
 from api.clock import Clock, Ids, random_ids, system_clock
 from api.database.connection import Database
+from api.database.room import too_little
 from api.database.transaction import Transaction
 from api.settings import Settings, SettingsError
 from api.store import accounts, emails
@@ -42,6 +43,8 @@ class FirstStart:
     """None as well when it came from the settings: whoever set it knows it."""
     api_key: str | None = field(default=None, repr=False)
     made_key: bool = False
+    notes: tuple[str, ...] = ()
+    """What may not be meant, and does not forbid to serve."""
 
     @property
     def made_anything(self) -> bool:
@@ -84,7 +87,8 @@ def prepare(
             open_vault(transaction, settings, secret)
             made = _make(transaction, settings, email, password, hashed)
             transaction.flush()
-        return made
+        note = too_little(store, settings.lanes, settings.workers)
+        return made if note is None else replace(made, notes=(note,))
     finally:
         store.close()
 
@@ -104,6 +108,12 @@ def _refuse_lost_database(settings: Settings) -> None:
             "there was one: put it, or a backup of it, in its place. To begin anew, move "
             + " and ".join(f"`{each}`" for each in signs)
             + " away"
+            + (
+                "; or start once without GOVERNANCE_AUDIT_KEY_FILE, and let it name the `audit-key` that "
+                "this makes"
+                if settings.audit_key_file in signs
+                else ""
+            )
         )
 
 

@@ -28,7 +28,8 @@ class Caller:
     agent_id: str | None = None
     scopes: tuple[str, ...] = ()
     credential: str = field(default="", repr=False)
-    """The digest of the API key, so that a rotated key's old secret is told from its new one."""
+    """The digest of the API key, or which generation of a user's tokens it is of: so that what was rotated or
+    ended is told from what is new."""
 
     @cached_property
     def actor(self) -> str:

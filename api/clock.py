@@ -16,6 +16,8 @@ Clock = Callable[[], float]
 LEAST_LEAP: Final = 2.0
 """Seconds; a clock that is put right slowly never leaps."""
 MOST_LEAPS: Final = 1_000
+APART_SECONDS: Final = 60.0
+"""The clocks of nodes may be so far apart."""
 
 Ids = Callable[[str], str]
 """A new id with the given prefix, such as `apr`."""
@@ -50,17 +52,23 @@ def boot_seconds() -> float:
 class Leaps:
     """By how much a clock has leapt lately, by mistake or to mend one. Safe to use from several threads.
 
-    `backwards` counts the leaps back.
+    `backwards` counts the leaps back; `before` is by how much it leapt, or may have leapt, just before.
     """
 
-    def __init__(self, clock: Clock, steady: Callable[[], float]) -> None:
+    def __init__(self, clock: Clock, steady: Callable[[], float], before: float = 0.0) -> None:
         self.backwards = 0
         self._clock = clock
         self._steady = steady
         self._apart = clock() - steady()
         self._leaps: deque[tuple[float, float]] = deque(maxlen=MOST_LEAPS)
         """When, by the steady clock, and by how many seconds."""
+        if before:
+            self._leaps.append((steady(), before))
         self._lock = threading.Lock()
+
+    def after(self, before: float) -> Leaps:
+        """Those from now on of the same clock, which leapt by so many seconds just before."""
+        return Leaps(self._clock, self._steady, before)
 
     def ahead(self, seconds: float) -> float:
         """How many seconds the clock leapt ahead during the last so many, less what it leapt back."""

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from api.database.table import counter
 
 if TYPE_CHECKING:
     # The command line imports handlers for the shapes of their records, and needs none of this.
+    from api.alerts.detection import Detection
     from api.audit.checkpoints import Checkpointer
     from api.audit.installation_key import InstallationKey
     from api.auth.credentials import Credentials
     from api.clock import Clock, Ids
     from api.database.connection import Database
     from api.database.id_index import IdIndex
+    from api.database.partitions.upkeep import Partitions
+    from api.database.transaction import Transaction
     from api.database.writer import Writer
+    from api.health.heartbeat import Heartbeat
+    from api.health.readiness import Readiness
     from api.ingestion.intake import Intake
-    from api.readiness import Readiness
     from api.reads import Reads
     from api.settings import Settings
     from api.store.refusals import Refusals
@@ -31,6 +36,21 @@ if TYPE_CHECKING:
     from engine.repository.sync import WriteResult
 
 T = TypeVar("T")
+
+MOST_WRITES: Final = 2
+"""Writes of policies under way: one is prepared while another one is committed. More of them would leave
+events little of the processor."""
+
+Edits = Mapping[str, tuple[bytes | None, bytes | None]]
+"""What a write would do to files: path to content before and after, None: no file."""
+
+
+class WriteGuard(Protocol):
+    """Asked before anything is written that may need a second admin; what it raises stops the write."""
+
+    def files(self, edits: Edits) -> None: ...
+
+    def rows(self, job: Callable[[Transaction], Any], transaction: Transaction) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +77,12 @@ class Context:
     reads: Reads
     waits: Waits
     refusals: Refusals
+    heartbeat: Heartbeat
+    detection: Detection
+    partitions: Sequence[Partitions]
+    guard: WriteGuard | None = None
+    """Of one request, where its organisation lets two people change things."""
+    writes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_WRITES))
 
     async def newest(self) -> Snapshot:
         """The policies in force, no older than any change that any process has answered."""
@@ -65,7 +91,21 @@ class Context:
 
     async def write_policies(self, operation: Callable[[Repository], WriteResult[T]]) -> T:
         """Run a write of the repository on a thread; what it stored is in force then."""
-        return await asyncio.to_thread(self.live.write, operation)
+        guard, work = self.guard, operation
+        if guard is not None:
+            guarded = guard.files
+
+            def work(files: Repository) -> WriteResult[T]:
+                return operation(files.guarded(guarded))
+
+        async with self.writes:
+            return await asyncio.to_thread(self.live.write, work)
+
+    async def write(self, job: Callable[[Transaction], T]) -> T:
+        """A job of the writer that may need a second admin."""
+        guarded = job if self.guard is None else partial(self.guard.rows, job)
+        found: T = await self.writer.write(guarded)
+        return found
 
     def catch_up(self) -> None:
         """The same for a thread that may query: bring this process to the newest revision."""

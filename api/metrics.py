@@ -1,7 +1,8 @@
 """What the service counts about itself, for `GET /metrics` in the Prometheus text format.
 
 Counters and histograms are moved where things happen, by functions that cost next to nothing; gauges are read
-when somebody asks. Nothing here names a tool, an agent or a person: labels have few, fixed values.
+when somebody asks. Nothing here names a tool, an agent or a person: labels have few values, and policies are
+named up to `MOST_POLICIES`.
 
 With several worker processes on one machine, `PROMETHEUS_MULTIPROC_DIR` (a folder that is empty at start)
 makes any worker answer for all of them; without it each answers for itself.
@@ -10,9 +11,14 @@ makes any worker answer for all of them; without it each answers for itself.
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections import Counter as Tally
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import Any, Final, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -20,12 +26,11 @@ from prometheus_client import (
     Gauge,
     Histogram,
     disable_created_metrics,
-    generate_latest,
-    multiprocess,
     platform_collector,
     process_collector,
 )
 
+T = TypeVar("T")
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -35,10 +40,37 @@ platform_collector.PlatformCollector(registry=REGISTRY)
 
 EVENTS = Counter("governance_events", "Events recorded, by type.", ["type"], registry=REGISTRY)
 DECISIONS = Counter("governance_decisions", "Tool calls decided, by status.", ["status"], registry=REGISTRY)
-EVENT_SECONDS = Histogram(
+LATENCY_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+"""Seconds; what takes longer than the last comes into one more bucket."""
+POLICY_DECISIONS = Counter(
+    "governance_policy_decisions",
+    "Tool calls that a policy decided - the first of those that matched -, by policy and status. Beyond 500 "
+    "pairs of these in a process, the others count together, without a policy.",
+    ["organisation", "policy", "status"],
+    registry=REGISTRY,
+)
+REQUESTS = Counter(
+    "governance_requests",
+    "Requests answered, by route and status. Without a route: what is no route, or could not be read; "
+    "status 499: the client had left.",
+    ["method", "route", "status"],
+    registry=REGISTRY,
+)
+
+
+class _ManyAtOnce(Histogram):
+    """A histogram that counts many values with as few changes of its buckets as can be."""
+
+    def observe_all(self, amounts: Sequence[float]) -> None:
+        self._sum.inc(sum(amounts))
+        for bucket, count in Tally(bisect_left(self._upper_bounds, each) for each in amounts).items():
+            self._buckets[bucket].inc(count)
+
+
+EVENT_SECONDS = _ManyAtOnce(
     "governance_event_seconds",
     "From reading an event's body to its committed answer.",
-    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10),
+    buckets=LATENCY_BOUNDS,
     registry=REGISTRY,
 )
 COMMIT_SECONDS = Histogram(
@@ -59,6 +91,19 @@ COMMIT_FAILURES = Counter(
 RESOLUTIONS = Counter(
     "governance_approvals_resolved", "Approvals that ended, by status.", ["status"], registry=REGISTRY
 )
+APPROVAL_SECONDS = Histogram(
+    "governance_approval_seconds",
+    "From the request of an approval to its end, by status.",
+    ["status"],
+    buckets=(5, 15, 30, 60, 300, 900, 3_600, 14_400, 86_400, 604_800),
+    registry=REGISTRY,
+)
+LOOP_LAG_SECONDS = Histogram(
+    "governance_event_loop_lag_seconds",
+    "By how much the event loop was late, looked at once a second.",
+    buckets=(0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 5),
+    registry=REGISTRY,
+)
 RELOAD_FAILURES = Counter(
     "governance_policy_reload_failures",
     "Changes of policy files that did not load; the last good set stayed in force.",
@@ -73,32 +118,116 @@ COMMITS_WAITING = Gauge(
 DELIVERIES = Counter(
     "governance_webhook_attempts", "Webhook attempts, by outcome.", ["outcome"], registry=REGISTRY
 )
+ALERTS = Counter(
+    "governance_alerts",
+    "Alerts raised, by detector and severity.",
+    ["detector", "severity"],
+    registry=REGISTRY,
+)
 NOTICES = Counter(
     "governance_notification_attempts", "Messages to channels, by outcome.", ["outcome"], registry=REGISTRY
 )
 
+EVENTS_PATH: Final = "/v1/events"
+"""The route that has a fast path (`server/event_fast_path.py`)."""
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+"""What else a client may call its method counts as none."""
+MOST_POLICIES: Final = 500
+"""Pairs of a policy and a status that are counted by name."""
+_counted_policies: dict[tuple[str, str, str], Counter] = {}
+_counted_requests: dict[tuple[str, str, int], Counter] = {}
 _TYPES = {
     name: EVENTS.labels(name)
     for name in ("run.started", "run.completed", "run.failed", "tool.called", "tool.completed", "tool.failed")
 }
 _CUSTOM = EVENTS.labels("custom")
+_QUICK_REQUESTS = REQUESTS.labels("POST", EVENTS_PATH, "200")
 _STATUSES = {name: DECISIONS.labels(name) for name in ("allowed", "blocked", "awaiting_approval")}
-_RESOLVED = {name: RESOLUTIONS.labels(name) for name in ("approved", "rejected", "expired", "cancelled")}
+_ENDS = ("approved", "rejected", "expired", "cancelled")
+_RESOLVED = {name: (RESOLUTIONS.labels(name), APPROVAL_SECONDS.labels(name)) for name in _ENDS}
 _OUTCOMES = {name: DELIVERIES.labels(name) for name in ("delivered", "failed")}
 _MESSAGES = {name: NOTICES.labels(name) for name in ("delivered", "failed")}
 
 
-def recorded(event_types: Iterable[str], statuses: Iterable[str]) -> None:
-    """A committed batch: the type of each event, and the status of each call decided for the first time."""
-    for event_type, count in Tally(event_types).items():
+def requested(method: str, route: str, status: int) -> None:
+    """A request was answered; `route` is one of the table, so that there are few."""
+    known = _counted_requests.get((method, route, status))
+    if known is None:
+        shown = method if method in METHODS else ""
+        known = REQUESTS.labels(shown, route, str(status))
+        if shown == method:
+            _counted_requests[method, route, status] = known
+    known.inc()
+
+
+_TOGETHER: Final = 1 if "PROMETHEUS_MULTIPROC_DIR" in os.environ else 64
+"""Nobody here is asked for what other processes have not counted."""
+
+Recorded = tuple[Sequence[str], Sequence[str], Sequence[tuple[str, str, str]]]
+_batches: deque[Recorded] = deque()
+"""Of batches that are not counted yet: policies that decide are many, and often the same."""
+
+
+def recorded(
+    event_types: Sequence[str], statuses: Sequence[str], decided: Sequence[tuple[str, str, str]] = ()
+) -> None:
+    """A committed batch: the type of each event, the status of each call decided for the first time, and
+    organisation, policy and status where a policy decided it."""
+    _batches.append((event_types, statuses, decided))
+    if len(_batches) >= _TOGETHER:
+        _count_batches()
+
+
+def _count_batches() -> None:
+    """INVARIANT: called before anybody is told what was counted, as `_count_answers` is."""
+    taken = _taken(_batches)
+    for event_type, count in Tally(chain.from_iterable(batch[0] for batch in taken)).items():
         _TYPES.get(event_type, _CUSTOM).inc(count)
-    for status, count in Tally(statuses).items():
+    for status, count in Tally(chain.from_iterable(batch[1] for batch in taken)).items():
         _STATUSES[status].inc(count)
+    for decided, count in Tally(chain.from_iterable(batch[2] for batch in taken)).items():
+        _decided_by(decided).inc(count)
+
+
+def _decided_by(decided: tuple[str, str, str]) -> Counter:
+    known = _counted_policies.get(decided)
+    if known is None:
+        if len(_counted_policies) >= MOST_POLICIES:
+            return POLICY_DECISIONS.labels("", "", decided[2])
+        known = _counted_policies[decided] = POLICY_DECISIONS.labels(*decided)
+    return known
 
 
 def answered(seconds: float) -> None:
     """An event was answered this long after its body had been read."""
     EVENT_SECONDS.observe(seconds)
+
+
+_quick_answers: deque[float] = deque()
+"""Seconds of those that are not counted yet. Counted one by one they cost as much as an event's digests."""
+
+
+def answered_quickly(seconds: float) -> None:
+    """The fast path has answered an event, this long after its body had been read."""
+    _quick_answers.append(seconds)
+    if len(_quick_answers) >= _TOGETHER:
+        _count_answers()
+
+
+def _count_answers() -> None:
+    """INVARIANT: called before anybody is told what was counted."""
+    taken = _taken(_quick_answers)
+    EVENT_SECONDS.observe_all(taken)
+    _QUICK_REQUESTS.inc(len(taken))
+
+
+def _taken(waiting: deque[T]) -> list[T]:
+    """All that waits to be counted."""
+    taken: list[T] = []
+    with suppress(IndexError):  # another thread may take some
+        while True:
+            taken.append(waiting.popleft())
+    return taken
 
 
 def committed(jobs: int, seconds: float) -> None:
@@ -111,9 +240,21 @@ def commit_failed() -> None:
     COMMIT_FAILURES.inc()
 
 
-def resolved(status: str) -> None:
-    """An approval ended."""
-    _RESOLVED[status].inc()
+def resolved(status: str, seconds: float) -> None:
+    """An approval ended, so long after it was requested."""
+    count, waited = _RESOLVED[status]
+    count.inc()
+    waited.observe(seconds)
+
+
+def looped(late: float) -> None:
+    """The event loop came so many seconds late to what was to be done."""
+    LOOP_LAG_SECONDS.observe(late)
+
+
+def alerted(detector_id: str, severity: str) -> None:
+    """An alert was raised."""
+    ALERTS.labels(detector_id, severity).inc()
 
 
 def reload_failed() -> None:
@@ -136,47 +277,32 @@ def notified(delivered: bool) -> None:
     _MESSAGES["delivered" if delivered else "failed"].inc()
 
 
-def exposition(
-    policies: Mapping[str, Any],
-    uptime: float,
-    *,
-    pending: int | None,
-    unreached: int | None,
-    unindexed: int | None,
-) -> bytes:
-    """The text of `GET /metrics`. `policies`: as in `/health`; None: unknown, since the database is away."""
-    now = CollectorRegistry()
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What this process has counted since its start."""
 
-    def gauge(name: str, help_text: str, value: float) -> None:
-        Gauge(f"governance_{name}", help_text, registry=now).set(value)
-
-    gauge("database_up", "1 while the database answers.", 0 if pending is None else 1)
-    gauge("uptime_seconds", "Since this process started.", uptime)
-    if pending is not None:
-        gauge("approvals_pending", "Approvals that wait for a person.", pending)
-    if unreached is not None:
-        gauge(
-            "approvals_unreached",
-            "Approvals that wait, and no channel has delivered, and no reviewer opened them.",
-            unreached,
-        )
-    gauge("policies", "Policies in force, of all organisations.", policies.get("count", 0))
-    gauge("policy_revision", "The revision of the policy set in force.", policies.get("revision", 0))
-    gauge(
-        "policies_stale",
-        "1 while the policy files do not load and the last good set stays in force.",
-        1 if policies.get("stale") else 0,
-    )
-    if unindexed is not None:
-        gauge("policies_unindexed", "Policies that no index narrows: each is tried on every call.", unindexed)
-    counted: Any = REGISTRY
-    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
-        counted = CollectorRegistry()
-        multiprocess.MultiProcessCollector(counted)  # type: ignore[no-untyped-call]
-    # The gauges come from a registry of their own, which several processes must not add up.
-    return _text(counted) + _text(now)
+    decisions: Mapping[str, int]
+    """Calls decided, by status."""
+    events: int
+    """All events, calls included."""
+    latency: tuple[int, ...]
+    """Events answered within each bucket of `LATENCY_BOUNDS`, not within a smaller one."""
 
 
-def _text(registry: Any) -> bytes:
-    content: bytes = generate_latest(registry)
-    return content
+def catch_up() -> None:
+    """Count what was noted and not counted yet."""
+    _count_answers()
+    _count_batches()
+
+
+def totals() -> Totals:
+    """So far."""
+    catch_up()
+    events = sum(int(each.value) for each in _samples(EVENTS))
+    decisions = {each.labels["status"]: int(each.value) for each in _samples(DECISIONS)}
+    within = [int(each.value) for each in _samples(EVENT_SECONDS) if each.name.endswith("_bucket")]
+    return Totals(decisions, events, tuple(after - before for before, after in pairwise([0, *within])))
+
+
+def _samples(metric: Any) -> list[Any]:
+    return [sample for family in metric.collect() for sample in family.samples]

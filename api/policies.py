@@ -6,14 +6,17 @@ from __future__ import annotations
 import contextlib
 import hmac
 import logging
+import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from api import metrics
 from api.auth.signing_secret import signing_secret
-from api.clock import Clock, Ids, iso, random_ids, system_clock
+from api.caller import Caller
+from api.clock import Clock, Ids, iso, random_ids, seconds, system_clock
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
+from api.database.table import counter
 from api.database.transaction import Transaction
 from api.database.writer import Writer
 from api.settings import Settings
@@ -34,6 +37,11 @@ from schemas.suggestion import suggestion
 log = logging.getLogger("governance.policies")
 
 MOST_ERRORS = 100
+MOST_REPLACED = 10
+INSTALLATION = "#installation"
+"""The counter that is the id of the database, by which a policies folder is known to be its own."""
+ACCEPTED = "#replaced_accepted"
+"""The counter that says up to when the files that were replaced are accepted, in milliseconds."""
 CACHE_PURPOSE = b"agent-governance-service: cache of checked policies"
 
 
@@ -48,6 +56,7 @@ def open_policies(
     progress: Progress | None = None,
 ) -> Iterator[LivePolicies]:
     """The policies in force, watched until the end. Raises RefusedToStart."""
+    installation = store.read_here(counter, INSTALLATION) or writer.write_here(_named)
     commits = CommitQueue(settings.policies_dir, metrics.commits_waiting)
     repository = Repository(
         settings.policies_dir,
@@ -57,6 +66,7 @@ def open_policies(
             settings.data_dir / "cache", hmac.digest(signing_secret(settings), CACHE_PURPOSE, "sha256")
         ),
         commit=commits.add if settings.git == "commit" else None,
+        installation=f"{installation:016x}",
     )
     if settings.git == "commit" and not git.in_work_tree(settings.policies_dir):
         log.warning(
@@ -64,7 +74,7 @@ def open_policies(
             "run `git init` there, or leave the setting out",
             settings.policies_dir,
         )
-    told = Told()
+    told = Teller()
 
     def changed(changes: Sequence[FileChange]) -> None:
         _tell_of_lost(repository, changes)
@@ -74,7 +84,7 @@ def open_policies(
         repository,
         on_changed=changed,
         on_failed=lambda problems: _tell(writer, live, problems),
-        warnings=lambda: commits.problems,
+        warnings=lambda: [*commits.problems, *_nothing_watched(repository)],
     )
     live.start(progress)
     told.tell(store, live)
@@ -88,7 +98,7 @@ def open_policies(
         commits.close()
 
 
-class Told:
+class Teller:
     """Tells the log of warnings and of policies that wait for a setting of their organisation, each once;
     `/health` names them as long as they are there."""
 
@@ -99,6 +109,7 @@ class Told:
         messages = {each["message"] for each in live.inactive()}
         with contextlib.suppress(DatabaseUnavailable):
             messages |= {problem.message for problem in store.read_here(warnings, live)}
+        messages |= {problem.message for problem in _nothing_watched(live.repository)}
         for message in sorted(messages - self._told):
             log.warning("%s", message)
         self._told = messages
@@ -106,7 +117,52 @@ class Told:
 
 def warnings(live: LivePolicies) -> list[Problem]:
     """What is in force as the files say, and is hardly meant. For a thread that may query."""
-    return [*_nothing_enforced(live), *_unknown_organisations(live)]
+    return [
+        *_nothing_enforced(live),
+        *_unknown_organisations(live),
+        *_nobody_agrees(live),
+        *_told_of_replaced(live),
+    ]
+
+
+def replaced(live: LivePolicies) -> list[str]:
+    """The files of this folder that gave way to what is in force, although nobody knew whether they were
+    meant, and that no admin has accepted since. For a thread that may query."""
+    until = counter(ACCEPTED)
+    return sorted(each.path for each in live.replaced() if seconds(each.at) * 1_000 >= until)
+
+
+def accept_replaced(transaction: Transaction, caller: Caller, files: Sequence[str]) -> None:
+    """An admin has read which files gave way."""
+    transaction.put({ACCEPTED: int(transaction.now * 1_000) + 1})
+    transaction.audit(
+        caller.organisation_id,
+        "policy.replaced_accepted",
+        actor=caller.actor,
+        details={"count": len(files), "files": files[:MOST_ERRORS]},
+    )
+
+
+def _told_of_replaced(live: LivePolicies) -> list[Problem]:
+    files = replaced(live)
+    if not files:
+        return []
+    more = f" and {len(files) - MOST_REPLACED} more" if len(files) > MOST_REPLACED else ""
+    message = (
+        "this policies folder is of another time than the database, as after a deployment or a copy was put "
+        "back, so these files gave way to what is in force: "
+        + ", ".join(f"`{shown(path)}`" for path in files[:MOST_REPLACED])
+        + f"{more}; put there again what you mean, or save or roll back the policy; if what is in force is "
+        "right, an admin says so with `POST /v1/policies/accept-replaced`"
+    )
+    return [Problem(message, "", "replaced")]
+
+
+def _named(transaction: Transaction) -> int:
+    """The id of a database that has none yet."""
+    if not transaction.counter(INSTALLATION):
+        transaction.put({INSTALLATION: secrets.randbits(62) + 1})
+    return transaction.counter(INSTALLATION)
 
 
 def _nothing_enforced(live: LivePolicies) -> list[Problem]:
@@ -120,11 +176,23 @@ def _nothing_enforced(live: LivePolicies) -> list[Problem]:
     return [Problem(message, "", "nothing_enforced")]
 
 
+def _nothing_watched(repository: Repository) -> list[Problem]:
+    """A folder of a version without detectors raises no alerts. An empty folder says that none is meant."""
+    if repository.snapshot.detectors or (repository.root / "detectors").is_dir():
+        return []
+    message = (
+        "nothing unusual raises an alert: the policies folder has no `detectors/`, as one of an older"
+        " version; copy `detectors/` and `tools/library/` from the `policies.d` that comes with the service,"
+        " or make an empty folder `detectors/` if none is meant"
+    )
+    return [Problem(message, "", "no_detectors", "detectors")]
+
+
 def _unknown_organisations(live: LivePolicies) -> list[Problem]:
     """Files of an organisation that is not there govern nobody; mostly its name is misspelt."""
     snapshot = live.snapshot
     files = {
-        f"organisations/{name}": (name, f"the policies in `organisations/{name}/` govern nobody")
+        f"organisations/{name}": (name, f"the files in `organisations/{name}/` govern nobody")
         for name in sorted(snapshot.organisations())
     } | {
         path_of_settings(name): (name, f"the settings in `{path_of_settings(name)}` are nobody's")
@@ -142,6 +210,24 @@ def _unknown_organisations(live: LivePolicies) -> list[Problem]:
         )
         for file, (name, what) in files.items()
         if name not in known
+    ]
+
+
+def _nobody_agrees(live: LivePolicies) -> list[Problem]:
+    """Where two admins must agree and there is one, no change is ever made, and no halt ended."""
+    return [
+        Problem(
+            f"`{path_of_settings(name)}` asks for {wanted} admins to agree to a change, and to the end of a "
+            f"halt, but {there} can log in: `governance users add EMAIL --role admin --organisation {name}` "
+            "makes another one",
+            "",
+            "nobody_agrees",
+            path_of_settings(name),
+        )
+        for name, settings in sorted(live.snapshot.settings.items())
+        if (wanted := settings.values.get("changes", {}).get("approvers", 1)) > 1
+        and (there := accounts.count_admins(name)) < wanted
+        and accounts.organisation(name) is not None
     ]
 
 

@@ -1,8 +1,9 @@
 """How callers read what may be long: in turns, on threads of their own, and no more than they take in; API
-keys within their quota. What people try out, simulations and backtests, is done in turns as well.
+keys within their quota. What people try out, simulations and backtests, is done in turns as well; so is
+verifying a whole log.
 
 Keys and people have different threads, so no key stands before a person; and whatever logging in, tokens and
-health ask of the database has others still (`Database.read`), so nobody stands before those.
+health ask of the database has others still (`Database.read_first`), so nobody stands before those.
 """
 
 from __future__ import annotations
@@ -49,12 +50,13 @@ class Reads:
         self.people = Turns("people", THREADS, processor_time, most)
         self.simulations = Turns("simulations", THREADS, processor_time, MOST_TRIED)
         self.backtests = Turns("backtests", THREADS, processor_time, MOST_TRIED)
+        self.verifications = Turns("verifications", 1, processor_time, MOST_TRIED)
         self._unread: Counter[str] = Counter()
 
-    def count(self, caller: Caller) -> None:
-        """One request to read. Raises OverQuota."""
+    def count(self, caller: Caller, size: int = 0) -> None:
+        """One request, with so many bytes to be kept. Raises OverQuota."""
         if caller.kind == "key":
-            self._quotas.take(caller.key_id, 0)
+            self._quotas.take(caller.key_id, size)
 
     async def read(
         self, caller: Caller, function: Callable[..., T], *arguments: Any, name: Hashable = None
@@ -64,6 +66,11 @@ class Reads:
         turns = self.turns if caller.kind == "key" else self.people
         work = partial(self._store.read_here, function, *arguments)
         return await turns.run(_who(caller), work, name=name)
+
+    async def verify(self, caller: Caller, function: Callable[..., T], *arguments: Any) -> T:
+        """The result of a reading function that goes through a whole log."""
+        work = partial(self._store.read_here, function, *arguments)
+        return await self.verifications.run(_who(caller), work, name=caller.organisation_id)
 
     def bounded(self, caller: Caller, reply: Reply) -> Reply:
         """The reply, a large one as a stream. Raises OverQuota when the caller has too many unread."""
@@ -87,7 +94,7 @@ class Reads:
                 del self._unread[who]
 
     def close(self) -> None:
-        for turns in (self.turns, self.people, self.simulations, self.backtests):
+        for turns in (self.turns, self.people, self.simulations, self.backtests, self.verifications):
             turns.close()
 
 

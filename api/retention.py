@@ -1,36 +1,47 @@
-"""Deletes what is older than the settings allow: events with payloads, finished deliveries, spent counts.
+"""Deletes what is older than the settings allow: events with payloads, finished deliveries, alerts, spent
+counts, and audit records where that is set, behind a certificate (`audit/retention/`).
 
-The audit log, approvals, runs and decisions stay: what was decided and why remains provable when the payload
-is gone. Deleting goes in small batches through the writer, between other commits, so that no event waits for
-it; several processes that do it at once only share the work.
+Approvals, runs and decisions stay: what was decided and why remains provable when the payload is gone.
+Deleting goes in small batches through the writer, between other commits, so that no event waits for it;
+several processes that do it at once only share the work. On PostgreSQL the events of some days go in one
+piece, with the partition they are in, once the youngest is too old.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from api.clock import Clock, Leaps, iso
+from api.audit.retention.record_retention import RecordRetention
+from api.clock import APART_SECONDS, Clock, Leaps, iso
 from api.database.connection import Database
 from api.database.id_index import IdIndex
 from api.database.outage import Outage
+from api.database.partitions import catalog, upkeep
+from api.database.partitions.catalog import EVENTS
+from api.database.partitions.upkeep import Partitions
 from api.database.transaction import Transaction
 from api.database.writer import Writer
 from api.store import expiry
+from api.store.alerts import alerts, log_reader
+from api.store.grants import granting
 
 log = logging.getLogger("governance")
 
 DAY: Final = 86_400.0
 LEAP_SECONDS: Final = 3_600.0
-AHEAD_SECONDS: Final = 60.0
-"""The clocks of nodes may be so far apart."""
 COUNTS: Final = "spent counts"
+TALLIES: Final = "expired tallies"
+UNTOLD: Final = frozenset((COUNTS, TALLIES))
 EVERY_SECONDS: Final = 60.0
 MOST_AT_ONCE: Final = 500
 """Rows of one batch: a few milliseconds of the writer."""
+MOST_IDS_AT_ONCE: Final = 2_000
+"""The same where the server alone finds and deletes them."""
 BATCH_PAUSE: Final = 0.02
 """Between two batches, for everybody else."""
 
@@ -41,6 +52,7 @@ class Retention:
 
     event_days: int
     delivery_days: int
+    alert_days: int = 0
 
     def events_before(self, now: float) -> str:
         """When the newest event that is too old was received at most; empty: none is."""
@@ -50,25 +62,39 @@ class Retention:
         """The same of deliveries."""
         return iso(now - self.delivery_days * DAY) if self.delivery_days else ""
 
+    def alerts_before(self, now: float) -> str:
+        """The same of alerts, by the last of what they tell of."""
+        return iso(now - self.alert_days * DAY) if self.alert_days else ""
+
+    @property
+    def days_together(self) -> int:
+        """Of a partition that goes in one piece; the oldest events may stay so much longer."""
+        return EVENTS.days_of_one(self.event_days)
+
     def due(self, now: float, id_index: IdIndex) -> dict[str, Callable[[Transaction], int]]:
         """The jobs to repeat until each deletes nothing more, by what they delete."""
         jobs: dict[str, Callable[[Transaction], int]] = {
-            COUNTS: lambda transaction: expiry.rate_hits(transaction, now, MOST_AT_ONCE)
+            COUNTS: lambda transaction: expiry.rate_hits(transaction, now, MOST_AT_ONCE),
+            TALLIES: lambda transaction: log_reader.forget_expired(transaction, now, MOST_AT_ONCE),
         }
         if before := self.events_before(now):
             jobs[f"events of before {before}"] = lambda transaction: expiry.events(
-                transaction, id_index, before, MOST_AT_ONCE
+                transaction, id_index, before, MOST_AT_ONCE, self.days_together
             )
         if until := self.deliveries_before(now):
             jobs[f"deliveries of before {until}"] = lambda transaction: expiry.deliveries(
                 transaction, until, MOST_AT_ONCE
+            )
+        if last := self.alerts_before(now):
+            jobs[f"alerts of before {last}"] = lambda transaction: alerts.forget_old(
+                transaction, last, MOST_AT_ONCE
             )
         return jobs
 
 
 class Caution:
     """Whether the clock can be believed when it says that something is old: one that was set ahead by mistake
-    would have everything deleted."""
+    would have everything deleted. Of before the start only the record knows, see `leaps_of`."""
 
     def __init__(self, leaps: Leaps) -> None:
         self._leaps = leaps
@@ -83,7 +109,8 @@ class Caution:
         if not self._told:
             self._told = True
             log.warning(
-                "the clock leapt ahead by %.1f hours: nothing is deleted for a day, unless it leaps back",
+                "the clock leapt ahead by %.1f hours, or nothing was recorded for so long: nothing is "
+                "deleted for a day, unless it leaps back",
                 ahead / 3_600,
             )
         return False
@@ -91,24 +118,41 @@ class Caution:
 
 async def clean(retention: Retention, id_index: IdIndex, writer: Writer, now: float) -> int:
     """Delete all that is due now; returns how many rows."""
-    total = 0
+    total = await drop_past(retention.events_before(now), id_index, writer)
     for what, job in retention.due(now, id_index).items():
         gone = 0
         while deleted := await writer.write(job):
             gone += deleted
             await asyncio.sleep(BATCH_PAUSE)
-        if gone and what != COUNTS:
+        if gone and what not in UNTOLD:
             log.info("retention deleted %d %s", gone, what)
         total += gone
     return total
 
 
+async def drop_past(before: str, id_index: IdIndex, writer: Writer) -> int:
+    """The partitions that have only events of before a time; returns how many events those were whose ids
+    went by this process."""
+    total, store = 0, writer.store
+    for partition in await store.read(catalog.past, store, before):
+        job = partial(upkeep.forget, partition=partition, keys=id_index.keys, most=MOST_IDS_AT_ONCE)
+        while forgotten := await writer.write(job):
+            total += forgotten
+            await asyncio.sleep(BATCH_PAUSE)
+        if await store.read(upkeep.drop, store, partition):
+            log.info("retention dropped `%s`, the events of before %s", partition.name, partition.span.until)
+    return total
+
+
 async def pull_back(store: Database, writer: Writer, now: float) -> int:
-    """Calls that were made while the clock was ahead count as made now, for one window and no longer."""
+    """What was done while the clock was ahead lasts no longer for that: calls count as made now, for one
+    window, and grants end."""
     pulled = 0
-    while await store.read(expiry.ahead, store, now + AHEAD_SECONDS, 1):
+    if await store.read(granting.made_ahead, now + APART_SECONDS):
+        await writer.write(lambda transaction: granting.end_ahead(transaction, now + APART_SECONDS))
+    while await store.read(expiry.ahead, store, now + APART_SECONDS, 1):
         pulled += await writer.write(
-            lambda transaction: expiry.pull_back(transaction, now + AHEAD_SECONDS, MOST_AT_ONCE)
+            lambda transaction: expiry.pull_back(transaction, now + APART_SECONDS, MOST_AT_ONCE)
         )
         await asyncio.sleep(BATCH_PAUSE)
     if pulled:
@@ -116,17 +160,42 @@ async def pull_back(store: Database, writer: Writer, now: float) -> int:
     return pulled
 
 
+def leaps_of(store: Database, now: float, leaps: Leaps) -> Leaps:
+    """Those of the same clock, one just before the start included: a machine may have come up with a wrong
+    clock. For a thread that may query."""
+    pause = expiry.pause(store, now, DAY)
+    return leaps.after(pause if pause > DAY else 0.0)
+
+
 async def keep_clean(
-    retention: Retention, store: Database, id_index: IdIndex, writer: Writer, clock: Clock, leaps: Leaps
+    retention: Retention,
+    records: RecordRetention,
+    store: Database,
+    id_index: IdIndex,
+    writer: Writer,
+    partitions: Sequence[Partitions],
+    clock: Clock,
+    leaps: Leaps,
 ) -> None:
     """Clean now and every minute, for ever."""
-    outage, caution, backwards = Outage("retention"), Caution(leaps), -1
+    outage, caution, backwards = Outage("retention"), None, -1
     while True:
         try:
+            if caution is None:
+                caution = Caution(await store.read(leaps_of, store, clock(), leaps))
             now = clock() - leaps.ahead(DAY)
-            bounds = retention.events_before(now), retention.deliveries_before(now)
+            for each in partitions:
+                await store.read(each.prepare, now)
+            bounds = (
+                retention.events_before(now),
+                retention.deliveries_before(now),
+                retention.alerts_before(now),
+                retention.days_together,
+            )
             if caution.settled() and await store.read(expiry.anything, store, now, *bounds):
                 await clean(retention, id_index, writer, now)
+            if caution.settled():
+                await records.clean(now)
             if backwards != (leapt := leaps.backwards):
                 await pull_back(store, writer, clock())
                 backwards = leapt

@@ -11,30 +11,41 @@ import random
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 
+from api import metrics
+from api.alerts.detection import Detection
+from api.alerts.recent import Recent
+from api.alerts.worker import keep_watching
 from api.audit.checkpointer import keep_signing
 from api.audit.checkpoints import Checkpointer
 from api.audit.installation_key import installation_key
 from api.audit.mark import AuditMark
 from api.audit.rekey import check_key
+from api.audit.retention.record_retention import RecordRetention
 from api.auth.credentials import Credentials
+from api.auth.key_use import KeyUse, keep_key_use
 from api.auth.signing_secret import open_vault, signing_secret
 from api.clock import Clock, Ids, Leaps, boot_seconds, iso, random_ids, system_clock
 from api.context import Context
 from api.database.connection import Database
 from api.database.id_index import IdIndex
 from api.database.outage import Outage
+from api.database.partitions.catalog import RECORDS
+from api.database.partitions.upkeep import Partitions
 from api.database.table import counter
+from api.database.transaction import Transaction
 from api.database.writer import Writer
+from api.health.heartbeat import Heartbeat, keep_beating
+from api.health.readiness import STUCK_SECONDS, Readiness, keep_probing, probe
 from api.ingestion.intake import Intake
 from api.ingestion.pipeline import Ingestion
-from api.ingestion.quotas import ProcessorTime, Quotas
+from api.ingestion.quotas import PendingQuota, ProcessorTime, Quotas
 from api.notifications.notifier import Notifier
-from api.readiness import STUCK_SECONDS, Readiness, keep_probing, probe
 from api.reads import Reads
 from api.retention import Retention, keep_clean
 from api.settings import Settings
 from api.store import approvals
 from api.store.refusals import Refusals
+from api.store.review import changes, reading
 from api.store.webhooks import WebhookOutbox
 from api.updates.feed import Feed
 from api.updates.hub import Hub
@@ -58,6 +69,13 @@ async def open_service(
     store = Database(settings.database)
     try:
         await asyncio.to_thread(store.migrate)
+        partitions = (
+            Partitions(store, settings.event_days),
+            Partitions(store, settings.audit_days, RECORDS),
+        )
+        for each in partitions:  # before anything is written that would be in the way
+            with contextlib.suppress(Exception):  # it is tried again, and told of, by who cleans
+                await store.read(each.prepare, clock())
         first_delay = settings.webhook_retry[0] if settings.webhook_retry else 0.0
         id_index = IdIndex(store)
         check_key(settings, store)
@@ -65,9 +83,13 @@ async def open_service(
         outbox = WebhookOutbox(store, ids, first_delay)
         hub = Hub()
         secret = signing_secret(settings)
-        credentials = Credentials(store, secret, settings.token_seconds, clock)
+        # A clock that tests move is its own measure.
+        steady = boot_seconds if clock is system_clock else clock
+        credentials = Credentials(store, secret, settings.token_seconds, clock, steady)
         await asyncio.to_thread(credentials.load_keys)
-        writer = Writer(store, clock, ids, outbox=outbox, publish=hub.publish, lanes=settings.lanes)
+        recent = Recent()
+        publish = partial(_publish, hub, recent)
+        writer = Writer(store, clock, ids, outbox=outbox, publish=publish, lanes=settings.lanes)
         writer.on_bump["keys"] = partial(_keys_changed, credentials, hub)
         writer.start()
         async with contextlib.AsyncExitStack() as stack:
@@ -79,9 +101,8 @@ async def open_service(
             live = await asyncio.to_thread(opening.__enter__)
             stack.push_async_callback(asyncio.to_thread, opening.__exit__, None, None, None)
             processor_time = ProcessorTime()
-            # A clock that tests move is its own measure.
-            steady = boot_seconds if clock is system_clock else clock
             leaps = Leaps(clock, steady)
+            quotas = Quotas(settings.key_events_per_minute, settings.key_bytes_per_day)
             ingestion = writer.ingest = Ingestion(
                 store,
                 id_index,
@@ -92,13 +113,16 @@ async def open_service(
                 load_keys=partial(credentials.load_keys, certain=True),
                 key_is_active=credentials.is_active,
                 processor_time=processor_time,
+                keeps=quotas.keeps,
                 frontend=settings.frontend,
+                pending=PendingQuota(settings.key_pending_approvals),
                 only_bound_keys=settings.require_bound_keys,
                 leaps=leaps,
             )
-            quotas = Quotas(settings.key_events_per_minute, settings.key_bytes_per_day)
             intake = Intake(store, writer, clock, quotas, processor_time, ingestion.evaluator)
             stack.push_async_callback(asyncio.to_thread, intake.close)
+            key_use = KeyUse(quotas.used, writer)
+            stack.push_async_callback(key_use.close)
             reads = Reads(store, quotas, processor_time, settings.most_connections)
             stack.push_async_callback(asyncio.to_thread, reads.close)
             feed = Feed(store, hub, lambda: _catch_up(store, live))
@@ -111,6 +135,7 @@ async def open_service(
             store.watch_return(mark.complaint_now)
             readiness = Readiness()
             writer.on_events = readiness.event_ended
+            heartbeat = Heartbeat(store, writer, live, clock)
             context = Context(
                 settings,
                 store,
@@ -130,15 +155,25 @@ async def open_service(
                 reads,
                 Waits(settings.most_connections),
                 refusals,
+                heartbeat,
+                Detection(store, live, clock, ids, recent),
+                partitions,
             )
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(probe(readiness, writer, ingestion), STUCK_SECONDS)
-            retention = Retention(settings.event_days, settings.delivery_days)
+                first = asyncio.gather(probe(readiness, writer, ingestion), heartbeat.try_to_beat())
+                await asyncio.wait_for(first, STUCK_SECONDS)
+            records = RecordRetention(store, writer, audit_key, settings.audit_days)
+            retention = Retention(settings.event_days, settings.delivery_days, settings.alert_days)
             housekeeping = [
                 asyncio.create_task(_sweep(context)),
                 asyncio.create_task(keep_signing(checkpointer, store, writer, mark, settings)),
-                asyncio.create_task(keep_probing(readiness, writer, ingestion)),
-                asyncio.create_task(keep_clean(retention, store, id_index, writer, clock, leaps)),
+                asyncio.create_task(keep_probing(readiness, writer, ingestion, store)),
+                asyncio.create_task(keep_beating(heartbeat, clock)),
+                asyncio.create_task(keep_key_use(key_use)),
+                asyncio.create_task(keep_watching(context.detection, store, writer)),
+                asyncio.create_task(
+                    keep_clean(retention, records, store, id_index, writer, partitions, clock, leaps)
+                ),
             ]
             deliverer = DeliveryWorker(
                 store,
@@ -159,8 +194,14 @@ async def open_service(
                     task.cancel()
                 await asyncio.gather(*housekeeping, return_exceptions=True)
                 await deliverer.close()
+                await heartbeat.leave()
     finally:
         await asyncio.to_thread(store.close)
+
+
+def _publish(hub: Hub, recent: Recent, transaction: Transaction) -> None:
+    hub.publish(transaction.changes())
+    recent.add(transaction.records)
 
 
 def _keys_changed(credentials: Credentials, hub: Hub) -> None:
@@ -178,11 +219,16 @@ def _catch_up(store: Database, live: LivePolicies) -> None:
 async def _sweep(context: Context) -> None:
     """Once a second: what time alone changes."""
     outage = Outage("housekeeping")
+    loop = asyncio.get_running_loop()
     while True:
+        due = loop.time() + 1
         await asyncio.sleep(1)
+        metrics.looped(max(0.0, loop.time() - due))
         try:
-            if await context.store.read(approvals.anything_due, iso(context.clock())):
+            if await context.store.read(reading.anything_due, iso(context.clock())):
                 await context.writer.write(approvals.expire_due)
+            if await context.store.read(changes.anything_due, iso(context.clock())):
+                await context.writer.write(changes.expire_due)
             await context.refusals.write_due()
         except Exception as error:
             outage.met(error)

@@ -6,9 +6,17 @@ It must not know which settings there are.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
+
+LEAST_RECORD_DAYS = 30
+_PORT = re.compile(r"[0-9]{1,5}")
+MAKE_SECRET = "make one with: python3 -c 'import secrets; print(secrets.token_urlsafe(48))'"
+EVENTS_BEFORE_RECORDS = (
+    "no event is kept longer than its record; set GOVERNANCE_EVENT_DAYS too, to no more days than this"
+)
 
 
 class SettingsError(Exception):
@@ -26,6 +34,24 @@ def whole(least: int, most: int) -> Callable[[str], int]:
         return number
 
     return parse
+
+
+def visible(text: str) -> str:
+    """A value as an error shows it."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
+def days_of_records(value: str) -> int:
+    days = whole(0, 36500)(value)
+    if 0 < days < LEAST_RECORD_DAYS:
+        raise SettingsError(f"write 0, or a whole number from {LEAST_RECORD_DAYS} to 36500")
+    return days
+
+
+def origin_of(address: str) -> str:
+    parts = urlsplit(address)
+    host = parts.netloc.rpartition("@")[2].lower()
+    return f"{parts.scheme}://{host.removesuffix({'http': ':80', 'https': ':443'}[parts.scheme])}"
 
 
 def one_of(*allowed: str) -> Callable[[str], str]:
@@ -90,7 +116,7 @@ def database(value: str) -> str:
     ports = [host.rpartition("]")[2].rpartition(":") for host in hosts.split(",")]
     misread = value.count("@") > parts.netloc.count("@") or parts.netloc.count("@") > 1
     if parts.scheme != "sqlite" and (
-        misread or any(colon and not port.isdigit() for _, colon, port in ports)
+        misread or any(colon and not _PORT.fullmatch(port) for _, colon, port in ports)
     ):
         # The driver would take a part of such a password for the host, and errors would show it.
         raise SettingsError(
@@ -105,11 +131,17 @@ def _names_file(value: str) -> bool:
     return path not in ("", value, ":memory:") and "?" not in path and "#" not in path
 
 
+def listening(text: str) -> str:
+    """An address to listen on. Two other names for all of IPv4, of which no link can be made, are read as
+    such."""
+    return "0.0.0.0" if text in ("*", "0") else text
+
+
 def hosts(value: str) -> frozenset[str]:
     hosts = {part.strip().lower() for part in value.split(",") if part.strip()}
     for host in hosts:
         name, _, port = host.rpartition(":")
-        if not name or "/" in name or not port.isdigit() or not 0 < int(port) < 65536:
+        if not name or "/" in name or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
             raise SettingsError(f"`{host}` is not `host:port`")
     return frozenset(hosts)
 

@@ -11,22 +11,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from api.setting_values import (
-    SettingsError as SettingsError,
-)
-from api.setting_values import (
+    EVENTS_BEFORE_RECORDS,
+    MAKE_SECRET,
     address,
     database,
+    days_of_records,
     hosts,
+    listening,
     maybe_path,
     networks,
     one_of,
+    origin_of,
     path_of,
+    plain,
     seconds,
     switch,
+    visible,
     whole,
+)
+from api.setting_values import (
+    SettingsError as SettingsError,
 )
 from schemas.suggestion import closest
 
@@ -56,7 +63,7 @@ class Setting:
 
 
 TABLE: tuple[Setting, ...] = (
-    Setting("GOVERNANCE_HOST", "127.0.0.1", "address to listen on", str),
+    Setting("GOVERNANCE_HOST", "127.0.0.1", "address to listen on", listening),
     Setting("GOVERNANCE_PORT", "8700", "port to listen on", whole(0, 65535)),
     Setting("GOVERNANCE_WORKERS", "1", "server processes on this machine", whole(1, 64)),
     Setting("GOVERNANCE_LANES", "8", "connections a process writes events by (PostgreSQL)", whole(0, 64)),
@@ -110,15 +117,9 @@ TABLE: tuple[Setting, ...] = (
         secret=True,
     ),
     Setting("GOVERNANCE_TOKEN_SECONDS", "43200", "lifetime of an access token", whole(60, 31536000)),
-    Setting("GOVERNANCE_ADMIN_EMAIL", "", "e-mail of the first admin; empty: `admin@localhost`", str),
-    Setting(
-        "GOVERNANCE_ADMIN_PASSWORD",
-        "",
-        "first admin's password; empty: random",
-        str,
-        secret=True,
-    ),
-    Setting("GOVERNANCE_API_KEY", "", "the first agent API key; empty: a random one", str, secret=True),
+    Setting("GOVERNANCE_ADMIN_EMAIL", "", "e-mail of the first admin; empty: `admin@localhost`", plain),
+    Setting("GOVERNANCE_ADMIN_PASSWORD", "", "first admin's password; empty: random", plain, secret=True),
+    Setting("GOVERNANCE_API_KEY", "", "the first agent API key; empty: a random one", plain, secret=True),
     Setting(
         "GOVERNANCE_REQUIRE_BOUND_KEYS",
         "off",
@@ -169,9 +170,17 @@ TABLE: tuple[Setting, ...] = (
         whole(0, 10**15),
     ),
     Setting(
+        "GOVERNANCE_KEY_PENDING_APPROVALS",
+        "1000",
+        "approvals of one API key's calls that may wait at a time; a call that would need one more is 429, "
+        "so that nobody buries one call among many; 0: any number",
+        whole(0, 10**9),
+    ),
+    Setting(
         "GOVERNANCE_EVENT_DAYS",
         "0",
-        "days that events and their payloads are kept; 0: for ever. Audit and decisions always stay",
+        "days that events and their payloads are kept, on PostgreSQL up to a day or a thirtieth longer; "
+        "0: for ever. Decisions always stay, and so does the audit log unless GOVERNANCE_AUDIT_DAYS is set",
         whole(0, 36500),
     ),
     Setting(
@@ -181,11 +190,43 @@ TABLE: tuple[Setting, ...] = (
         whole(0, 36500),
     ),
     Setting(
+        "GOVERNANCE_ALERT_DAYS",
+        "365",
+        "days that alerts are kept after the last of what they tell of; 0: for ever",
+        whole(0, 36500),
+    ),
+    Setting(
+        "GOVERNANCE_AUDIT_DAYS",
+        "0",
+        "days that audit records are kept, at least 30; a signed checkpoint takes their place. 0: for ever",
+        days_of_records,
+    ),
+    Setting(
         "GOVERNANCE_AUDIT_KEY_FILE",
         "",
         "the file with the key that signs checkpoints of the audit log, the same on every node; default: "
         "`audit-key` in the data folder, made at the first start",
         maybe_path,
+    ),
+    Setting(
+        "GOVERNANCE_LOG_FORMAT",
+        "text",
+        "`json`: each line of the log is a JSON object, for machines that collect it",
+        one_of("text", "json"),
+    ),
+    Setting(
+        "GOVERNANCE_ACCESS_LOG",
+        "off",
+        "`on`: a line of the log for each request. An event then takes some four times the processor's "
+        "time; the record has each of them anyway",
+        switch,
+    ),
+    Setting(
+        "GOVERNANCE_METRICS_TOKEN",
+        "",
+        "bearer token that `GET /metrics` asks for, 16 characters or more; empty: none",
+        plain,
+        secret=True,
     ),
     Setting(
         "GOVERNANCE_GIT",
@@ -200,6 +241,7 @@ OF_CLIENTS: Mapping[str, str] = {
     "GOVERNANCE_AGENT_ID": "the agent that they speak for",
     "GOVERNANCE_FAIL_MODE": "while the service is away: `closed` runs nothing, `open` journals what runs",
     "GOVERNANCE_JOURNAL": "the folder of that journal; `~/.local/state/governance/journal` if it is not set",
+    "GOVERNANCE_TOKEN": "a person's token, for commands that ask a running service; goes before a login",
     "GOVERNANCE_TASK": "what a session of `governance mcp-proxy` is for",
 }
 """What client, hooks and proxy are told by the same environment; no business of the service, which lets it
@@ -235,14 +277,27 @@ class Settings:
     connections: int
     key_events_per_minute: int
     key_bytes_per_day: int
+    key_pending_approvals: int
     event_days: int
     delivery_days: int
+    alert_days: int
+    audit_days: int
     audit_key_file: Path | None
+    log_format: str
+    access_log: bool
+    metrics_token: str = field(repr=False)
     git: str
 
     @property
     def production(self) -> bool:
         return self.env == "production"
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Every value that no line of a log may have."""
+        password = urlsplit(self.database_url).password or ""
+        given = (getattr(self, row.field) for row in TABLE if row.secret and row.field != "database_url")
+        return tuple(each for each in (*given, password, unquote(password)) if each)
 
     @property
     def database(self) -> str:
@@ -277,14 +332,8 @@ class Settings:
     @property
     def frontend_origin(self) -> str | None:
         """The origin of the web front end, as browsers write it; None when it is the service itself."""
-        origin = _origin_of(self.frontend)
-        return None if origin == _origin_of(self.base_url) else origin
-
-
-def _origin_of(address: str) -> str:
-    parts = urlsplit(address)
-    host = parts.netloc.rpartition("@")[2].lower()
-    return f"{parts.scheme}://{host.removesuffix({'http': ':80', 'https': ':443'}[parts.scheme])}"
+        origin = origin_of(self.frontend)
+        return None if origin == origin_of(self.base_url) else origin
 
 
 def load(environment: Mapping[str, str] | None = None, **flags: str | None) -> Settings:
@@ -309,7 +358,7 @@ def load(environment: Mapping[str, str] | None = None, **flags: str | None) -> S
         try:
             values[setting.field] = setting.parse(text)
         except SettingsError as error:
-            shown = "" if setting.secret else f" is `{_visible(text)}`"
+            shown = "" if setting.secret else f" is `{visible(text)}`"
             name = setting.name if flag is None else setting.flag
             problems.append(f"{name}{shown}: {error}")
     secret = values.get("jwt_secret", "")
@@ -320,21 +369,21 @@ def load(environment: Mapping[str, str] | None = None, **flags: str | None) -> S
     if secret and len(set(secret)) < FEWEST_CHARACTERS:
         problems.append(
             f"GOVERNANCE_JWT_SECRET: has fewer than {FEWEST_CHARACTERS} different characters, so that it can "
-            "be guessed; make one with: python3 -c 'import secrets; print(secrets.token_urlsafe(48))'"
+            f"be guessed; {MAKE_SECRET}"
         )
     if values.get("env") == "production" and not secret:
-        problems.append(
-            "GOVERNANCE_JWT_SECRET: must be set with GOVERNANCE_ENV=production; "
-            "make one with: python3 -c 'import secrets; print(secrets.token_urlsafe(48))'"
-        )
+        problems.append(f"GOVERNANCE_JWT_SECRET: must be set with GOVERNANCE_ENV=production; {MAKE_SECRET}")
+    if 0 < values.get("audit_days", 0) < (values.get("event_days") or 36501):
+        problems.append(f"GOVERNANCE_AUDIT_DAYS: {EVENTS_BEFORE_RECORDS}")
     key = values.get("api_key", "")
-    if key and key[0] == key[-1] and key[0] in "'\"":
-        problems.append("GOVERNANCE_API_KEY: has quotes around it, which are no part of it; remove them")
     if key and (len(key) < 16 or not all("!" <= character <= "~" for character in key)):
         problems.append(
             "GOVERNANCE_API_KEY: must be 16 ASCII characters or more without blanks, so that it cannot be "
             "guessed and fits into a header"
         )
+    token = values.get("metrics_token", "")
+    if token and (len(token) < 16 or not all("!" <= character <= "~" for character in token)):
+        problems.append("GOVERNANCE_METRICS_TOKEN: must be 16 ASCII characters or more without blanks")
     folder = source.get("PROMETHEUS_MULTIPROC_DIR")
     if folder is not None and not (Path(folder).is_dir() and os.access(folder, os.W_OK | os.X_OK)):
         problems.append(
@@ -344,7 +393,3 @@ def load(environment: Mapping[str, str] | None = None, **flags: str | None) -> S
     if problems:
         raise SettingsError("\n".join(problems))
     return Settings(**values)
-
-
-def _visible(text: str) -> str:
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

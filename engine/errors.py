@@ -67,6 +67,10 @@ class RepositoryError(EngineError):
     """A write that the repository refuses; subclasses name the reason."""
 
 
+class NewerDocuments(EngineError):
+    """What is in force was written by a newer version of the service, which this one cannot read."""
+
+
 class PolicyNotFound(RepositoryError):
     """No policy has this id (in this organisation)."""
 
@@ -89,6 +93,14 @@ class PreconditionFailed(RepositoryError):
 
 class ToolSetExists(RepositoryError):
     """A set of tools with this id exists already."""
+
+
+class DetectorExists(RepositoryError):
+    """There is a detector with this id already."""
+
+
+class DetectorNotFound(RepositoryError):
+    """The organisation has no detector with this id."""
 
 
 class ToolSetNotFound(RepositoryError):

@@ -26,6 +26,7 @@ from engine.repository.archive import FileChange
 from engine.repository.repository import Repository
 from engine.repository.snapshot import Snapshot
 from engine.repository.sync import WriteResult
+from engine.worktree.markers import Replaced
 from engine.worktree.observer import Progress
 from engine.worktree.paths import DEFAULT, ours
 from engine.worktree.watcher import Watcher
@@ -106,6 +107,7 @@ class LivePolicies:
         self._reported: tuple[Problem, ...] = ()
         self._warned: set[str] = set()
         self._rescans = 0
+        self._rereads = False  # whether somebody wants all files read, whatever their times say
         self._failure: Problem | None = None
         self._watcher = Watcher(repository.root, monotonic)
         self._thread: threading.Thread | None = None
@@ -150,6 +152,10 @@ class LivePolicies:
         if self._inactive is None or self._inactive[0] is not live:
             self._inactive = live, _inactive(live)
         return self._inactive[1]
+
+    def replaced(self) -> list[Replaced]:
+        """Files that gave way to what is in force, though nobody knew whether they were meant."""
+        return self.repository.sync.current.replaced()
 
     # ---- writing ---------------------------------------------------------------------------------------
 
@@ -199,6 +205,12 @@ class LivePolicies:
             if not applied.again:
                 return
             time.sleep(0.01)
+
+    def look_again(self) -> None:
+        """Have all files read anew soon, by the thread that watches them."""
+        log.info("the policy files are read anew, as asked")
+        self._rereads = True
+        self._watcher.tell({""})
 
     def _swap(self) -> None:
         """Make the rule sets say what the repository's snapshot says."""
@@ -325,7 +337,7 @@ class LivePolicies:
                     self._swap()
                     self.reload(hints)
                     hints = set()
-                if late >= 0 and self._rescan(late):
+                if (late >= 0 or self._rereads) and self._rescan(late):
                     rescan = self._monotonic() + RESCAN_SECONDS
                 self._goes_on()
             except Exception as error:
@@ -358,10 +370,12 @@ class LivePolicies:
             if self._watcher.waiting() and late < GIVES_WAY * RESCAN_SECONDS:
                 raise _Changed
 
-        parts = len(self.snapshot.files) // READ_AGAIN + 1
+        rereads, self._rereads = self._rereads, False
+        parts = 1 if rereads else len(self.snapshot.files) // READ_AGAIN + 1
         try:
             found = self.repository.differing((self._rescans % parts, parts), give_way)
         except _Changed:
+            self._rereads = rereads
             return False
         self._rescans += 1
         if found:

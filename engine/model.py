@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
@@ -140,6 +140,65 @@ class OrganisationSettings:
     organisation_id: str = "default"
 
 
+Severity = Literal["low", "medium", "high", "critical"]
+SEVERITIES: Final[tuple[Severity, ...]] = ("low", "medium", "high", "critical")
+"""How much an alert matters, least first."""
+
+Watched = Literal[
+    "tool.called",
+    "tool.refused",
+    "request.refused",
+    "enforcement.gap",
+    "approval.unseen",
+    "agent.new",
+    "agent.changed",
+]
+WATCHED: Final[tuple[Watched, ...]] = get_args(Watched)
+"""What a detector may count."""
+
+Subject = Literal["agentId", "apiKeyId", "runId", "userId", "organisationId"]
+SUBJECTS: Final[tuple[Subject, ...]] = get_args(Subject)
+"""Whose a count may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """Counts only what is more than so many `times` the subject's own usual count, which is known once it was
+    active in so many `windows`."""
+
+    times: float
+    windows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Detector:
+    """What is unusual: `threshold` happenings (or `distinct` values of one member of them) of one `per`
+    within `window_seconds`. `first`: only the first that a subject ever had; `established`: only after so
+    many of its calls. `version` is 0 while the repository has not given one."""
+
+    detector_id: str
+    name: str
+    on: Watched
+    severity: Severity
+    window_seconds: int
+    threshold: int = 1
+    per: Subject = "agentId"
+    distinct: str | None = None
+    conditions: tuple[Condition, ...] = ()
+    of: tuple[str, ...] = ()
+    """With `agent.changed`: of what; () is anything."""
+    usual: Usual | None = None
+    first: bool = False
+    established: int = 0
+    unseen_seconds: int = 0
+    """With `approval.unseen`: after which an approval counts."""
+    enabled: bool = True
+    description: str | None = None
+    message: str | None = None
+    version: int = 0
+    organisation_id: str = "default"
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """One entry of `matchConditions`: either `field` + `operator` (+ `value`), or `expression`."""
@@ -168,6 +227,30 @@ class RateLimit:
     per: tuple[str, ...] = ("agentId",)
 
 
+OnExpiry = Literal["block", "escalate"]
+ReviewRole = Literal["reviewer", "admin"]
+
+REVIEW_ROLES: Final[tuple[ReviewRole, ...]] = ("reviewer", "admin")
+"""Roles of people whose approval may count."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalTerms:
+    """What a policy asks of the approval of a call that it holds.
+
+    So many different `approvers` must approve, each with one of the `roles`. Whoever asked for the call may
+    approve it only with `allow_self`. What nobody resolved in `expires_after_seconds` is blocked, or, with
+    `on_expiry` `escalate`, waits for `escalate_seconds` more, in which only the approval of admins counts.
+    """
+
+    expires_after_seconds: int | None = None
+    on_expiry: OnExpiry = "block"
+    escalate_seconds: int | None = None
+    approvers: int = 1
+    roles: tuple[ReviewRole, ...] = REVIEW_ROLES
+    allow_self: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class After:
     """The policy takes effect only after a call of a `tool` (a name pattern), after a `label` was given, or
@@ -181,10 +264,11 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A call that must (`match`) or must not match the policy; `call` is a tool call document."""
+    """A call that must (`match`) or must not match the policy, and maybe why; `call` is its document."""
 
     match: bool
     call: Mapping[str, Json]
+    about: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +288,7 @@ class Policy:
     scope: Scope = "all"
     mode: Mode = "enforce"
     rate_limit: RateLimit | None = None
-    approval_expires_after_seconds: int | None = None
+    approval: ApprovalTerms | None = None
     failure_policy: FailurePolicy = "fail"
     examples: tuple[Example, ...] = ()
     version: int = 0

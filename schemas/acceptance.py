@@ -241,6 +241,7 @@ _ANNOTATIONS: Final = frozenset(
         "default",
         "format",
         "writeOnly",
+        "x-hidden",
         "x-must",
         "x-sample",
     }

@@ -1,9 +1,10 @@
 """What is wrong with a value by one of our schemas, in words a person can act on.
 
 What `acceptance` says yes to is right; otherwise the verdict is `jsonschema`'s, and this module only finds
-the schema and turns each error into a text in the user's own words. Two annotations shape the texts: `title`
-names the object in problems ("a policy"), `x-must` says what a `pattern` or `not` asks for. It knows nothing
-of files or positions: a violation carries a JSON pointer.
+the schema and turns each error into a text in the user's own words. Three annotations shape the texts:
+`title` names the object in problems ("a policy"), `x-must` says what a `pattern` or `not` asks for, and
+`x-hidden` keeps what there is out of them. It knows nothing of files or positions: a violation carries a JSON
+pointer.
 """
 
 from __future__ import annotations
@@ -196,9 +197,7 @@ def _said(error: jsonschema.ValidationError, steps: tuple[str | int, ...]) -> tu
     rule: Any = error.validator_value
     match error.validator:
         case "type":
-            # What is `writeOnly` is a secret, and is not repeated.
-            seen = "" if _schema(error).get("writeOnly") else f"; it is {shown(value)}"
-            return f"{name} must be {_typed([rule])}{seen}", "wrong_type"
+            return f"{name} must be {_typed([rule])}{_seen(error)}", "wrong_type"
         case "anyOf" | "oneOf" if any(inner.validator == "type" for inner in error.context or ()):
             rules = [inner.validator_value for inner in error.context or () if inner.validator == "type"]
             return f"{name} must be {_typed(rules)}; it is {shown(value)}", "wrong_type"
@@ -222,7 +221,7 @@ def _said(error: jsonschema.ValidationError, steps: tuple[str | int, ...]) -> tu
         case "maxLength":
             return f"{name} may have at most {rule} characters; it has {len(value)}", "too_long"
         case "pattern":
-            return f"{name} must {_must(error, f'match `{rule}`')}; it is {shown(value)}", "wrong_form"
+            return f"{name} must {_must(error, f'match `{rule}`')}{_seen(error)}", "wrong_form"
         case "minimum":
             return f"{name} must be at least {rule}; it is {value}", "too_small"
         case "maximum":
@@ -257,6 +256,14 @@ def _title(error: jsonschema.ValidationError) -> str:
 
 def _must(error: jsonschema.ValidationError, otherwise: str) -> str:
     return str(_schema(error).get("x-must", otherwise))
+
+
+def _seen(error: jsonschema.ValidationError) -> str:
+    """What there is instead. A secret is not repeated: what is `writeOnly`, or `x-hidden`, where a secret may
+    stand by mistake."""
+    schema = _schema(error)
+    hidden = schema.get("writeOnly") or schema.get("x-hidden")
+    return "" if hidden else f"; it is {shown(error.instance)}"
 
 
 def _listed(words: Iterable[Json]) -> str:

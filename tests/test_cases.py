@@ -8,7 +8,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-import yaml
 
 from engine.conditions.compiled import check_policy, compile_condition
 from engine.derived.facts import Facts
@@ -16,6 +15,7 @@ from engine.errors import ConditionError
 from engine.matching.decision import decide
 from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Fault, Policy, RateLimit, ToolCall
+from tests.harness import case_files
 from tests.harness.places import CASES
 
 SCHEMA = jsonschema.Draft202012Validator(json.loads((CASES / "case.schema.json").read_text(encoding="utf-8")))
@@ -27,7 +27,7 @@ def files(kind: str) -> list[Path]:
 
 
 def load(path: Path) -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    document: dict[str, Any] = case_files.read(path)
     return document
 
 

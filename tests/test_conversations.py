@@ -8,8 +8,8 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-import yaml
 
+from tests.harness import case_files
 from tests.harness.application import Service
 from tests.harness.conversation import Conversation
 from tests.harness.places import CASES
@@ -20,7 +20,7 @@ SCHEMA = json.loads((CASES / "conversation.schema.json").read_text(encoding="utf
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_conversation(path: Path, tmp_path: Path, database_url: str) -> None:
-    case = yaml.safe_load(path.read_text(encoding="utf-8"))
+    case = case_files.read(path)
     jsonschema.Draft202012Validator(SCHEMA).validate(case)
 
     async def play() -> None:

@@ -71,6 +71,8 @@ ACTIONS = ["allow", "warn", "block", "require_approval"]
 INGESTED = ["run.started", "run.completed", "run.failed", "tool.called", "tool.completed", "tool.failed"]
 SENT = [
     "approval.requested",
+    "approval.progressed",
+    "approval.escalated",
     "approval.resolved",
     "tool.blocked",
     "tool.warned",
@@ -80,6 +82,11 @@ SENT = [
     "policy.reload_failed",
     "enforcement.gap",
     "agent.halted",
+    "grant.created",
+    "grant.revoked",
+    "alert.raised",
+    "change.requested",
+    "change.resolved",
     "webhook.test",
 ]
 SETTINGS = [
@@ -108,9 +115,15 @@ SETTINGS = [
     "CONNECTIONS",
     "KEY_EVENTS_PER_MINUTE",
     "KEY_BYTES_PER_DAY",
+    "KEY_PENDING_APPROVALS",
     "EVENT_DAYS",
     "DELIVERY_DAYS",
+    "ALERT_DAYS",
+    "AUDIT_DAYS",
     "AUDIT_KEY_FILE",
+    "LOG_FORMAT",
+    "ACCESS_LOG",
+    "METRICS_TOKEN",
     "GIT",
 ]
 

@@ -8,7 +8,8 @@ A checkpoint is canonical JSON, signed with the installation's key (`installatio
 "0" is the number of a chain: an organisation has one for each lane. It names the chains that have grown since
 the one before it (the first of a process names all). `previous` is the digest of the checkpoint before, so
 none can be taken out of their row. `nextKey` is the public key that signs what follows; `lostKey` is the one
-of before, when it could not be used to say so.
+of before, when it could not be used to say so. `dropped` makes it a certificate: that records may go, and
+what they were (`retention/`).
 
 INVARIANT: a checkpoint covers only what was committed before it.
 """
@@ -45,11 +46,28 @@ _FROM = "SELECT number, body, signature FROM checkpoints WHERE number > ? ORDER 
 _LAST = "SELECT number, body, signature FROM checkpoints ORDER BY number DESC LIMIT 1"
 
 
+class Dropped(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which records are gone, or may go, now: of each chain those up to one that is named."""
+
+    before: str
+    """They were signed before this time (ISO 8601 UTC)."""
+    carried: dict[str, str]
+    """Organisation to the sha256 of what its records said that go with this certificate (`carried.py`)."""
+    chains: dict[str, dict[str, tuple[int, str, str]]]
+    """Organisation and chain to the last record that goes, by this certificate or one of before: its number,
+    which is how many go, its hash, and when it was written."""
+    setting: str
+    """By which they go, with its value."""
+    until: int
+    """The checkpoint that had signed just these."""
+
+
 class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What is signed; see the module."""
 
     at: str
     chains: dict[str, dict[str, tuple[int, str]]]
+    dropped: Dropped | None = None
     lostKey: str | None = None  # noqa: N815
     nextKey: str | None = None  # noqa: N815
     number: int

@@ -24,16 +24,18 @@ from typing import Any, Final
 
 import msgspec
 
-from api.audit.checkpoints import Checkpointer, by_chain
+from api.audit.checkpoints import Body, Checkpointer, by_chain
 from api.database.audit_chain import tips
 from api.database.connection import Database
 from api.database.sqlite.files import beside_database, resolved
 from api.settings import Settings, SettingsError
+from engine.worktree.ownership import new_file
 
 log = logging.getLogger("governance")
 
 FILE: Final = "audit-mark"
 _HASH: Final = "SELECT hash FROM audit WHERE organisation_id = ? AND chain = ? AND sequence = ?"
+_GONE: Final = "SELECT body FROM checkpoints WHERE number = (SELECT MAX(number) FROM audit_carried)"
 _COUNT: Final = "SELECT COALESCE(MAX(sequence), 0) FROM audit WHERE organisation_id = ? AND chain = ?"
 
 Rows = Callable[[str, Sequence[Any]], Sequence[Sequence[Any]]]
@@ -121,13 +123,15 @@ class AuditMark:
 
     def complaint(self, found: Sequence[Lack]) -> str:
         """What it lacks, and both ways on."""
-        log_file, _ = beside_database(self._database or Path())
+        log_file, log_index = beside_database(self._database or Path())
+        both = f"`{log_file}` and `{log_index}`"
+        foreign = f"delete {both} if they are of the file of before, " if self.beside_log else ""
         return (
             f"the database `{self._database}` is behind `{self.path}`: "
             + "; ".join(each.text for each in found)
             + ", and with them perhaps halts, decisions and approvals. Stop the service and put the right "
             f"file back, with the `{log_file.name}` that lay beside it. If you have put an older one there "
-            "on purpose, run `governance audit accept-restored`, and start again"
+            f"on purpose, {foreign}run `governance audit accept-restored`, and start again"
         )
 
     # Written --------------------------------------------------------------------------------------
@@ -164,7 +168,8 @@ class AuditMark:
         """In one step. It need not be flushed: what it says is on the disk before it."""
         aside = self.path.with_name(f".{self.path.name}-{os.getpid()}")
         try:
-            with open(aside, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            aside.unlink(missing_ok=True)
+            with os.fdopen(new_file(aside), "wb") as file:
                 file.write(msgspec.json.encode(mark))
             aside.replace(self.path)
         except OSError as error:
@@ -172,13 +177,27 @@ class AuditMark:
             aside.unlink(missing_ok=True)
 
 
+def _gone(rows: Rows) -> dict[str, dict[str, tuple[int, str, str]]]:
+    """Organisation and chain to the last record that retention lets go."""
+    with contextlib.suppress(sqlite3.OperationalError, msgspec.MsgspecError):
+        for (body,) in rows(_GONE, ()):
+            said = msgspec.json.decode(body, type=Body)
+            return said.dropped.chains if said.dropped is not None else {}
+    return {}
+
+
 def _lacks(mark: _Mark, rows: Rows) -> Iterator[Lack]:
+    gone = _gone(rows)
     for organisation_id, chains in mark.chains.items():
         for chain, (count, digest) in chains.items():
             try:
-                same = [tuple(row) for row in rows(_HASH, (organisation_id, int(chain), count))] == [
-                    (digest,)
-                ]
+                last, last_hash, _ = gone.get(organisation_id, {}).get(chain, (0, "", ""))
+                same = (
+                    count < last
+                    or (count, digest) == (last, last_hash)
+                    or [tuple(row) for row in rows(_HASH, (organisation_id, int(chain), count))]
+                    == [(digest,)]
+                )
                 found = 0 if same else int(rows(_COUNT, (organisation_id, int(chain)))[0][0])
             except sqlite3.OperationalError as error:
                 if "no such" not in str(error):

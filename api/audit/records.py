@@ -18,6 +18,7 @@ import msgspec
 from peewee import SQL, fn
 
 from api import clock
+from api.database import audit_chain
 from api.database.audit_chain import FIRST_CHAIN, MOST_READ
 from api.database.models import Audit, ChainTip
 from api.database.table import is_sqlite
@@ -49,6 +50,8 @@ class Filter:
     decision: str | None = None
     ends: Mapping[int, int] | None = None
     """Chain to its newest `sequence` to include; None: as they are."""
+    begins: Mapping[int, int] | None = None
+    """Chain to its oldest `sequence` when the ends were noted."""
 
     def where(self) -> Any:
         chosen = Audit.organisation_id == self.organisation_id
@@ -70,6 +73,10 @@ class Filter:
         return chosen
 
 
+class DroppedMeanwhile(Exception):
+    """Records that were to be read next have been dropped; what was read is no whole."""
+
+
 class _Row(NamedTuple):
     at: str
     chain: int
@@ -83,7 +90,7 @@ def list_records(
 ) -> tuple[list[dict[str, Any]], int, Positions | None]:
     """One page in order of time, how many there are in all, and where the next page begins."""
     total = Audit.select().where(chosen.where()).count()
-    rows, following = _page(up_to_now(chosen), limit, after, ascending)
+    rows, following = _page(_ending_now(chosen), limit, after, ascending)
     return [{**msgspec.json.decode(row.record), "hash": row.hash} for row in rows], int(total), following
 
 
@@ -93,15 +100,32 @@ def export_lines(
     """The next lines of an export, and where to go on (None: that was all).
 
     Each line is the canonical record, byte for byte as hashed, with `hash` put at its end, so that anybody
-    can check the chains without the service.
+    can check the chains without the service. Raises DroppedMeanwhile.
     """
-    rows, following = _page(up_to_now(chosen), limit, after, ascending)
+    rows, following = _page(_ending_now(chosen), limit, after, ascending)
+    if ascending:
+        _refuse_gap(chosen, after or {})
     lines = "".join(f'{row.record[:-1]},"hash":"{row.hash}"}}\n' for row in rows)
     return lines.encode(), following
 
 
 def up_to_now(chosen: Filter) -> Filter:
-    """The same records without those that are still to come."""
+    """The same records without those that are still to come, for an export of many pages."""
+    chosen = _ending_now(chosen)
+    assert chosen.ends is not None
+    begins = {chain: audit_chain.first(chosen.organisation_id, chain) for chain in chosen.ends}
+    return replace(chosen, begins=begins)
+
+
+def _refuse_gap(chosen: Filter, after: Positions) -> None:
+    """Nothing was dropped behind these positions since the export began."""
+    for chain, begin in (chosen.begins or {}).items():
+        first = audit_chain.first(chosen.organisation_id, chain)
+        if first > begin and first > after.get(chain, 0) + 1:
+            raise DroppedMeanwhile("records were dropped by retention meanwhile; export again")
+
+
+def _ending_now(chosen: Filter) -> Filter:
     if chosen.ends is not None:
         return chosen
     if is_sqlite():

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from api.audit import records
+from api.audit.retention.certificate import newest_certificate
 from api.database import audit_chain
 from api.database.models import Approval, CallTable
 
@@ -42,6 +43,7 @@ class Checked(NamedTuple):
     the chain."""
 
     doubt: str | None
+    """In whole, with what follows from it."""
     position: audit_chain.Position = (0, audit_chain.GENESIS, audit_chain.FIRST_CHAIN)
 
 
@@ -49,14 +51,12 @@ def check(call: StoredCall, receipt: bytes = b"") -> Checked:
     """Hold the decision on a call against its record. `receipt` is the stored answer, where there is one."""
     record = _found(call.organisation_id, call.audit_id, call.decided_at)
     if record is None:
-        return Checked(
-            f"the record `{call.audit_id}` of this decision is not in the audit log as it was written"
-        )
+        return _without_record(call)
     status = record["decision"]
     if call.approval_id is not None and call.status != "awaiting_approval":
-        status = _resolved(call.organisation_id, call.approval_id)
+        status = _resolved(call.organisation_id, call.approval_id, record)
     if not _is_of(record, call) or status != call.status:
-        return Checked(f"the stored decision is not the one of its record `{call.audit_id}`")
+        return _doubted(f"the stored decision is not the one of its record `{call.audit_id}`")
     if receipt:
         answer = msgspec.json.decode(receipt)
         given = _found(call.organisation_id, answer["auditId"])
@@ -64,9 +64,25 @@ def check(call: StoredCall, receipt: bytes = b"") -> Checked:
             given = records.find_record(call.organisation_id, answer["auditId"])
             given = given if given is not None and _intact(given) else None
         if given is None or given["decision"] != answer["toolCallStatus"]:
-            return Checked(f"the stored answer is not the one of its record `{answer['auditId']}`")
+            return _doubted(f"the stored answer is not the one of its record `{answer['auditId']}`")
     chain = record.get("chain", audit_chain.FIRST_CHAIN)
     return Checked(None, (record["sequence"], record["hash"], chain))
+
+
+def _doubted(why: str) -> Checked:
+    return Checked(f"{why}; the call stays blocked until an admin has run `governance audit verify`")
+
+
+def _without_record(call: StoredCall) -> Checked:
+    known = newest_certificate()
+    if known is not None and call.decided_at <= known.written_until(call.organisation_id):
+        return Checked(
+            f"the record `{call.audit_id}` of this decision is not kept any more ({known.told}), so it"
+            " cannot be proved; ask anew, under a new `toolCallId`"
+        )
+    return _doubted(
+        f"the record `{call.audit_id}` of this decision is not in the audit log as it was written"
+    )
 
 
 def _is_of(record: dict[str, Any], call: StoredCall) -> bool:
@@ -93,22 +109,27 @@ def doubts_of(organisation_id: str, approval_ids: Collection[str]) -> dict[str, 
     calls = {call.approval_id: call for call in query}
     moments = {at for call in calls.values() for at in (call.decided_at, call.resolved_at) if at is not None}
     decisions: dict[str, dict[str, Any]] = {}
-    resolutions: dict[str, str] = {}
+    resolutions: dict[str, dict[str, Any]] = {}
     for record in filter(_intact, records.at_times(organisation_id, moments)):
         decisions[record["auditId"]] = record
         if record["type"] == "approval.resolved":
-            resolutions[record["details"]["approvalId"]] = record["details"]["toolCallStatus"]
+            resolutions[record["details"]["approvalId"]] = record
     doubts: dict[str, str] = {}
     for approval_id in approval_ids:
         call = calls.get(approval_id)
-        if call is not None and resolutions.get(approval_id) == call.status:
-            found = decisions.get(call.audit_id)
-            if found is not None and _is_of(found, call):
-                continue
+        if call is not None and _agree(call, decisions.get(call.audit_id), resolutions.get(approval_id)):
+            continue
         doubt = doubt_of(organisation_id, approval_id)
         if doubt is not None:
             doubts[approval_id] = doubt
     return doubts
+
+
+def _agree(call: StoredCall, decision: dict[str, Any] | None, resolution: dict[str, Any] | None) -> bool:
+    """Whether a held call is as the records of its decision and of its resolution say."""
+    if decision is None or resolution is None or not _is_of(decision, call):
+        return False
+    return _outcome(resolution, decision) == call.status
 
 
 def doubt_of(organisation_id: str, approval_id: str) -> str | None:
@@ -119,7 +140,9 @@ def doubt_of(organisation_id: str, approval_id: str) -> str | None:
         .where((Approval.approval_id == approval_id) & (Approval.organisation_id == organisation_id))
         .first()
     )
-    return "the held call is not in the database any more" if call is None else check(call).doubt
+    if call is None:
+        return "the held call is not in the database any more; an admin must run `governance audit verify`"
+    return check(call).doubt
 
 
 def _found(organisation_id: str, audit_id: str, at: str | None = None) -> dict[str, Any] | None:
@@ -128,15 +151,25 @@ def _found(organisation_id: str, audit_id: str, at: str | None = None) -> dict[s
     return record if record is not None and _intact(record) else None
 
 
-def _resolved(organisation_id: str, approval_id: str) -> str | None:
+def _resolved(organisation_id: str, approval_id: str, decision: dict[str, Any]) -> str | None:
     """The status that the resolution of an approval gave its call, as the log says."""
     row = Approval.get_or_none(Approval.approval_id == approval_id)
     if row is None or row.resolved_at is None:
         return None
     for record in records.at_time(organisation_id, row.resolved_at, "approval.resolved"):
         if record["details"]["approvalId"] == approval_id and _intact(record):
-            return str(record["details"]["toolCallStatus"])
+            return _outcome(record, decision)
     return None
+
+
+def _outcome(resolution: dict[str, Any], decision: dict[str, Any]) -> str | None:
+    """The status that a resolution gave its call; None: fewer people approved it than the decision asks."""
+    status, terms = str(resolution["details"]["toolCallStatus"]), decision["details"].get("approvalTerms")
+    if status == "allowed" and terms is not None:
+        needed = msgspec.json.decode(terms).get("approvers", 1)
+        if needed > 1 and len(set(resolution["details"].get("approvedBy", ()))) < needed:
+            return None
+    return status
 
 
 def _intact(record: dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
@@ -23,7 +23,7 @@ from api.auth.passwords import PasswordHasher
 from api.auth.throttle import Throttle
 from api.auth.user_tokens import verify_user_token
 from api.caller import Caller
-from api.clock import Clock, system_clock
+from api.clock import Clock, boot_seconds, seconds, system_clock
 from api.database.connection import Database
 from api.http.problems import ApiError
 from api.store import accounts
@@ -74,6 +74,8 @@ class _Keys:
 
     version: int
     callers: Mapping[str, Caller]
+    ends: Mapping[str, float]
+    """When those that expire do so. They stay in memory, since a clock that was ahead goes back."""
 
 
 class Credentials:
@@ -84,19 +86,25 @@ class Credentials:
     """
 
     def __init__(
-        self, store: Database, secret: bytes, token_seconds: int, clock: Clock = system_clock
+        self,
+        store: Database,
+        secret: bytes,
+        token_seconds: int,
+        clock: Clock = system_clock,
+        steady: Callable[[], float] = boot_seconds,
     ) -> None:
+        """`steady` is a clock that never leaps, by which addresses with wrong keys are slowed down."""
         self.passwords = PasswordHasher()
         self.login_draw = LoginDraw()
         self._store = store
         self._secret = secret
         self._token_seconds = token_seconds
         self._clock = clock
-        self._keys = _Keys(-1, {})
+        self._keys = _Keys(-1, {}, {})
         self._reading = threading.Lock()
         self._next_look: asyncio.Task[None] | None = None
         self._looking = asyncio.Lock()
-        self._wrong_keys = Throttle(WRONG_KEYS_AT_ONCE, WRONG_KEYS_PER_SECOND, clock)
+        self._wrong_keys = Throttle(WRONG_KEYS_AT_ONCE, WRONG_KEYS_PER_SECOND, steady)
 
     @property
     def keys_version(self) -> int:
@@ -119,7 +127,7 @@ class Credentials:
     async def from_token(self, token: str) -> Caller:
         """The user of an access token; raises `unauthenticated`."""
         claims = self._claims(token)
-        user = await self._store.read(accounts.find_user, claims["sub"])
+        user = await self._store.read_first(accounts.find_user, claims["sub"])
         if user is None or not user["enabled"] or _generation(claims) != user["tokenGeneration"]:
             raise unauthenticated("the access token is not valid any more; log in again")
         return Caller(
@@ -128,6 +136,7 @@ class Credentials:
             role=user["role"],
             user_id=user["userId"],
             email=user["email"],
+            credential=str(user["tokenGeneration"]),
         )
 
     def _claims(self, token: str) -> dict[str, Any]:
@@ -176,14 +185,18 @@ class Credentials:
             )
             for digest, key in keys.items()
         }
+        ends = {digest: seconds(key["expiresAt"]) for digest, key in keys.items() if key["expiresAt"]}
         with self._reading:
             # INVARIANT: a slower reader never puts an older table in the place of a newer one.
             if certain or version >= self._keys.version:
-                self._keys = _Keys(version, callers)
+                self._keys = _Keys(version, callers, ends)
 
     def known(self, digest: str) -> Caller | None:
         """The caller of a key's digest as far as memory goes; None says only that it must be looked up."""
-        return self._keys.callers.get(digest)
+        keys = self._keys
+        if keys.ends and (end := keys.ends.get(digest)) is not None and end <= self._clock():
+            return None
+        return keys.callers.get(digest)
 
     async def from_key(self, key: str, address: str, *, certain: bool = False) -> Caller:
         """The caller of an API key, from memory; raises `unauthenticated`, or `rate_limited` for an address
@@ -212,7 +225,7 @@ class Credentials:
         raise unauthenticated("the API key is not valid; ask an admin for a new one", "ApiKey")
 
     async def _catch_up_together(self) -> None:
-        """One look for all who ask before it begins, so that many wrong keys cost the database little."""
+        """One look for all who ask before it begins, so that many cost the database little."""
         if self._next_look is None:
             self._next_look = asyncio.create_task(self._look_next())
         await asyncio.shield(self._next_look)
@@ -223,23 +236,24 @@ class Credentials:
             await self._catch_up()
 
     async def _catch_up(self) -> None:
-        if await self._store.read(accounts.keys_version) != self._keys.version:
-            await self._store.read(self.load_keys)
+        if await self._store.read_first(accounts.keys_version) != self._keys.version:
+            await self._store.read_first(self.load_keys)
 
     async def recheck(self, caller: Caller) -> None:
         """For somebody who has waited for long: raises `unauthenticated` when the credential has ended."""
         if caller.kind == "key":
-            await self._catch_up()
+            await self._catch_up_together()
             if not self.is_active(caller):
                 raise unauthenticated("the API key was revoked while this request waited", "ApiKey")
         elif caller.user_id is not None:
-            user = await self._store.read(accounts.find_user, caller.user_id)
-            if user is None or not user["enabled"] or user["role"] != caller.role:
+            user = await self._store.read_first(accounts.find_user, caller.user_id)
+            now = None if user is None else (user["enabled"], user["role"], str(user["tokenGeneration"]))
+            if now != (True, caller.role, caller.credential):
                 raise unauthenticated("the access token is not valid any more; log in again")
 
     def is_active(self, caller: Caller) -> bool:
         """True while the very key that made this caller is in the newest table read."""
-        return caller.credential in self._keys.callers
+        return self.known(caller.credential) is not None
 
     def close(self) -> None:
         self.passwords.close()

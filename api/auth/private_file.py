@@ -3,33 +3,47 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from api.settings import SettingsError
+from engine.worktree.ownership import new_file
+
+_NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 def kept(path: Path, what: str, make: Callable[[], str], otherwise: str) -> str:
     """The text of the file, made when it is not there. `what` names it in errors, and `otherwise` says what
     to do where the file system has no modes. Raises SettingsError when it must not be used."""
-    make_data_folder(path.parent)
     try:
         if not path.exists():
+            make_data_folder(path.parent)
             create(path, make())
-        mode = stat.S_IMODE(path.stat().st_mode)
+        found = path.stat()
         text = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        if isinstance(error, PermissionError):
+            reason = f"{reason}; give it to the user of the service"
         raise SettingsError(f"{what} `{path}` cannot be used: {reason}") from None
-    if os.name != "nt" and mode & 0o077:
+    mode = stat.S_IMODE(found.st_mode)
+    if os.name != "nt" and is_open(mode, found.st_uid, os.getuid()):
         raise SettingsError(
             f"{what} `{path}` may be read by other users of this machine (mode {mode:04o}); "
             f"run `chmod 600 {path}`{otherwise}"
         )
     return text
+
+
+def is_open(mode: int, owner: int, user: int) -> bool:
+    """Whether others than this user may read a file of theirs. What root hands to a group, such as a
+    credential of systemd or a mounted secret, that group alone may read."""
+    return bool(mode & (0o037 if owner == 0 and user != 0 else 0o077))
 
 
 def make_data_folder(folder: Path) -> None:
@@ -53,15 +67,31 @@ def make_data_folder(folder: Path) -> None:
 
 def create(path: Path, text: str) -> None:
     """Written aside, flushed and linked into place, so that of several starting processes one wins and none
-    ever reads half a secret. Raises OSError."""
+    ever reads half a secret. Where the file system has no links (exFAT, some network shares), only one wins.
+    Raises OSError."""
     aside = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
-    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    _written(aside, text)
+    try:
+        path.hardlink_to(aside)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        with contextlib.suppress(FileExistsError):
+            _written(path, text)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _written(path: Path, text: str) -> None:
+    """A file that was not there before. Raises OSError."""
+    descriptor = new_file(path)
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(text + "\n")
             file.flush()
             os.fsync(file.fileno())
-        with contextlib.suppress(FileExistsError):
-            path.hardlink_to(aside)
-    finally:
-        aside.unlink(missing_ok=True)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise

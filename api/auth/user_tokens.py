@@ -106,6 +106,8 @@ def _public_problem(algorithm: str, key: str) -> str | None:
         return "this is a private key; give the public one: `openssl pkey -in key.pem -pubout`"
     if "BEGIN CERTIFICATE" in key:
         return "this is a certificate; give its public key: `openssl x509 -in cert.pem -pubkey -noout`"
+    if key.count("-----BEGIN ") > 1:
+        return "these are several keys, of which only the first would count; give one"
     try:
         loaded = load_pem_public_key(key.encode())
     except (ValueError, UnsupportedAlgorithm):

@@ -17,15 +17,27 @@ from collections.abc import Sequence
 from typing import Any
 
 from api.cli import commands as command_files
-from api.cli.terminal import FAILED, INTERRUPTED, USAGE, CommandError, drop_output, say_error
+from api.cli.terminal import (
+    AWAY,
+    FAILED,
+    INTERRUPTED,
+    USAGE,
+    WAITS,
+    CommandError,
+    drop_output,
+    print_json,
+    say_error,
+)
 from api.version import VERSION
 from schemas.suggestion import suggestion
 
 EPILOG = f"""\
 exit codes:
   0    done
-  {FAILED}    it could not be done, or the answer is no (a broken audit chain, a failing test)
+  {FAILED}    it could not be done, or the answer is no (a refusal of the service, a broken audit chain)
   {USAGE}    wrong usage, settings, policies or database; nothing was started or changed
+  {AWAY}    the service that was asked does not answer; what was asked may have been done
+  {WAITS}    nothing was done yet: another admin must agree, with `governance changes approve`
   {INTERRUPTED}  interrupted
 
 Settings come from GOVERNANCE_* environment variables; flags go before them.
@@ -90,6 +102,8 @@ def run(words: Sequence[str]) -> int:
         code: int = chosen.run(chosen)
         sys.stdout.flush()
     except CommandError as error:
+        if error.shown is not None and chosen.format == "json":
+            print_json(error.shown)
         say_error(str(error))
         return error.code
     except KeyboardInterrupt:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, add_format, filled
 
 if TYPE_CHECKING:
+    from api.database.connection import Database
     from api.settings import Settings
 
 T = TypeVar("T")
@@ -110,14 +111,43 @@ class LocalStore:
         return found
 
 
+def _refuse_beside_older(database: Database) -> None:
+    """A command of a newer version must not change the tables under a service of the older one that runs,
+    which could not start on them again. Raises CommandError."""
+    from api.clock import iso, system_clock
+    from api.database.connection import MIGRATIONS
+    from api.health.nodes import SILENT_SECONDS
+
+    with database.guarded():
+        if not database.peewee.table_exists("nodes"):
+            return
+        applied = {name for (name,) in database.rows("SELECT name FROM schema_migration")}
+        missing = sorted({each.stem for each in MIGRATIONS.glob("[0-9]*.py")} - applied)
+        if not missing:
+            return
+        heard = iso(system_clock() - SILENT_SECONDS)
+        running = database.rows("SELECT process_id, host FROM nodes WHERE seen_at >= ? LIMIT 1", (heard,))
+    if running:
+        process, host = running[0]
+        raise CommandError(
+            f"a service of an older version runs on this database (process {process} on `{host}`), and this"
+            f" command would first change its tables (`{missing[0]}`), on which that one could not start"
+            " again; use the command of its version, or stop it and take a backup first (one that was killed"
+            f" is thought to run for {SILENT_SECONDS} seconds)",
+            USAGE,
+        )
+
+
 @contextlib.contextmanager
 def opened(arguments: argparse.Namespace, *, behind: bool = False) -> Iterator[LocalStore]:
     """The store that the flags and settings name; it must exist, so that a mistyped folder makes none, and
     hold what was signed, unless it may be `behind`."""
     from api.audit.mark import AuditMark
     from api.database.connection import Database
+    from api.database.sqlite.header import left_without_log
 
     settings = settings_of(arguments)
+    left: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if settings.database.startswith("sqlite:///"):
         from pathlib import Path
 
@@ -128,12 +158,11 @@ def opened(arguments: argparse.Namespace, *, behind: bool = False) -> Iterator[L
                 "or say where it is with --data-dir",
                 USAGE,
             )
-    database = Database(settings.database)
-    try:
+        left = left_without_log(path)
+    with left, contextlib.closing(Database(settings.database)) as database:
         database.refuse_foreign_file()
         if not behind:
             AuditMark(settings).refuse()
+        _refuse_beside_older(database)
         database.migrate()
         yield LocalStore(database, settings)
-    finally:
-        database.close()

@@ -1,4 +1,4 @@
-"""The log of a serving process: which lines are written, in which form, and how.
+"""The log of a serving process: which lines are written, and how; `log_lines.py` says in which form.
 
 It must not know the service: what is worth a line is decided where it happens.
 """
@@ -11,14 +11,18 @@ import math
 import os
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any, Final
+
+from api.cli.log_lines import JsonLine, OneLine
 
 MOST_WAITING: Final = 2_000
 """Lines that wait for whoever reads the log."""
 PATIENCE: Final = 2.0
 """Seconds that the end of the process waits for them."""
+TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class Said(logging.Filter):
@@ -52,14 +56,6 @@ class Repeats(logging.Filter):
             record.msg = f"{record.msg} (and {self._left_out:,} since this was said last)"
         self._next, self._left_out = self._clock() + self.EVERY_SECONDS, 0
         return True
-
-
-class OneLine(logging.Formatter):
-    """A message as one line: what it quotes of a request can neither begin a line nor steer a terminal."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name that logging calls
-        said = super().formatMessage(record)
-        return "".join(char if char.isprintable() else repr(char)[1:-1] for char in said)
 
 
 class ErrorStream(logging.Handler):
@@ -123,25 +119,24 @@ def _write_all(descriptor: int, content: bytes) -> None:
         content = content[os.write(descriptor, content) :]
 
 
-LOGGING: Final[dict[str, Any]] = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "filters": {
-        "said": {"()": "api.cli.server_log.Said"},
-        "repeats": {"()": "api.cli.server_log.Repeats"},
-    },
-    "formatters": {
-        "line": {
-            "()": "api.cli.server_log.OneLine",
-            "fmt": "%(asctime)s %(levelname)s %(name)s: %(message)s",
-        }
-    },
-    "handlers": {"errors": {"()": "api.cli.server_log.ErrorStream", "formatter": "line"}},
-    "loggers": {
-        "governance": {"handlers": ["errors"], "level": "INFO", "propagate": False},
-        "uvicorn": {"handlers": ["errors"], "level": "WARNING", "propagate": False},
-        "uvicorn.error": {"level": "WARNING", "filters": ["said", "repeats"]},
-    },
-    "root": {"handlers": ["errors"], "level": "WARNING"},
-}
-"""Everything goes to the error stream; no line per request."""
+def configuration(log_format: str = "text", secrets: Sequence[str] = ()) -> dict[str, Any]:
+    """For `logging.config`: all goes to the error stream, as text or as JSON, without these secrets."""
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "filters": {
+            "said": {"()": "api.cli.server_log.Said"},
+            "repeats": {"()": "api.cli.server_log.Repeats"},
+        },
+        "formatters": {
+            "text": {"()": partial(OneLine, TEXT, secrets)},
+            "json": {"()": partial(JsonLine, secrets)},
+        },
+        "handlers": {"errors": {"()": "api.cli.server_log.ErrorStream", "formatter": log_format}},
+        "loggers": {
+            "governance": {"handlers": ["errors"], "level": "INFO", "propagate": False},
+            "uvicorn": {"handlers": ["errors"], "level": "WARNING", "propagate": False},
+            "uvicorn.error": {"level": "WARNING", "filters": ["said", "repeats"]},
+        },
+        "root": {"handlers": ["errors"], "level": "WARNING"},
+    }

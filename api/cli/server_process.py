@@ -9,13 +9,16 @@ from __future__ import annotations
 import contextlib
 import gc
 import multiprocessing
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from api.cli import hang_up
 from api.cli.terminal import say_error
 
 if TYPE_CHECKING:
@@ -30,8 +33,22 @@ def application() -> ServerProcess:
     """What the web server calls in every process."""
     from api.app import create
 
+    hang_up.installed()
+    forget_dead_workers()
     line = loading_line(sys.stderr, multiprocessing.current_process().name)
     return ServerProcess(create(line), line)
+
+
+def forget_dead_workers() -> None:
+    """What waited with workers that have ended, as their metrics say, does so no more; what they counted
+    stays."""
+    folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+    for path in Path(folder).glob("gauge_live*.db") if folder and os.name != "nt" else ():
+        with contextlib.suppress(PermissionError):
+            try:
+                os.kill(int(path.stem.rpartition("_")[2]), 0)
+            except ProcessLookupError:
+                path.unlink(missing_ok=True)
 
 
 class LoadingLine:
@@ -80,6 +97,7 @@ class ServerProcess:
             if message["type"] == "lifespan.startup.complete":
                 _settle_memory()
                 _on_stop(lambda: self.app.context().hub.close())
+                _on_hang_up(lambda: self.app.context().live.look_again())
             if message["type"] == "lifespan.startup.failed":
                 return  # said below, in words
             await send(message)
@@ -117,6 +135,19 @@ def reason(error: Exception) -> str:
     from api.database.errors import DatabaseUnavailable
 
     return (error.operator_message if isinstance(error, DatabaseUnavailable) else "") or str(error)
+
+
+def _on_hang_up(look_again: Callable[[], None]) -> None:
+    """Call this on the event loop when the process gets SIGHUP."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    import asyncio
+
+    from api.loops import call_on
+
+    if (handler := hang_up.installed()) is not None:
+        loop = asyncio.get_running_loop()
+        handler.look_again = lambda: call_on(loop, look_again)
 
 
 def _on_stop(close_waits: Callable[[], None]) -> None:

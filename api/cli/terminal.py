@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shlex
@@ -13,8 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from api.cli.spelling import json_text, spelled
+
 FAILED: Final = 1
 USAGE: Final = 2
+AWAY: Final = 3
+WAITS: Final = 4
 INTERRUPTED: Final = 130
 
 Subparsers = Any
@@ -31,11 +34,12 @@ NARROW: Final = 10
 
 
 class CommandError(Exception):
-    """Ends a command with a text for people and an exit code."""
+    """Ends a command with a text for people and an exit code; `shown` is what `--json` prints besides."""
 
-    def __init__(self, message: str, code: int = FAILED) -> None:
+    def __init__(self, message: str, code: int = FAILED, shown: Any = None) -> None:
         super().__init__(message)
         self.code = code
+        self.shown = shown
 
 
 def drop_output() -> None:
@@ -65,18 +69,41 @@ def moment(text: str | None) -> str | None:
 
 
 def say_error(message: str) -> None:
-    for line in message.splitlines():
-        print(f"governance: {line}", file=sys.stderr)
+    for line in message.split("\n"):
+        print(f"governance: {spelled(line, '')}", file=sys.stderr)
+
+
+def confirm(question: str, sure: bool) -> None:
+    """Ask once, on a terminal; `sure` is the flag --yes. Raises CommandError when it must not go on."""
+    if sure:
+        return
+    if not sys.stdin.isatty():
+        raise CommandError(f"{question} Nobody can be asked here; give --yes if you are sure", USAGE)
+    print(f"{spelled(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CommandError("nothing was done")
+
+
+def add_yes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("table", "json"), default="table", help="default: table")
+    parser.add_argument(
+        "--json", dest="format", action="store_const", const="json", help="the same as --format json"
+    )
+
+
+def print_json(value: Any) -> None:
+    """Indented, and safe on a terminal whoever wrote what is in it."""
+    print(json_text(value))
 
 
 def show(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], form: str) -> None:
     """Rows as a table of `columns` (key -> heading), or all of them as JSON."""
     if form == "json":
-        print(json.dumps(list(rows), indent=2, ensure_ascii=False))
+        print_json(list(rows))
         return
     from rich.cells import cell_len
     from rich.console import Console
@@ -106,9 +133,9 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(map(str, value))
+        return spelled(", ".join(map(str, value)))
     # Seconds are enough to read; JSON has the rest.
-    return _FRACTION.sub("Z", str(value))
+    return spelled(_FRACTION.sub("Z", str(value)))
 
 
 def program() -> str:
@@ -136,7 +163,7 @@ def program() -> str:
 def show_once(what: str, secret: str, form: str, record: Mapping[str, Any]) -> None:
     """A secret that is kept nowhere: on a line of its own, so that it can be copied or piped."""
     if form == "json":
-        print(json.dumps(record, indent=2, ensure_ascii=False))
+        print_json(record)
         return
     print(f"{what}, shown only now:", file=sys.stderr)
     print(secret)

@@ -9,6 +9,7 @@ import { ROOMS } from "./rooms.js";
 import * as service from "./service.js";
 
 const NAME = "Agent Governance";
+const LONGEST_GATHERING = 1000;
 const FRESHNESS = {
   connecting: ["Connecting…", ""],
   live: ["Live", ""],
@@ -21,7 +22,7 @@ const bar = document.querySelector(".bar");
 const away = document.querySelector(".away");
 let close = () => {};
 let expiry = null;
-/** What lasts as long as somebody is logged in: `{key, stop, keep, halts}`. */
+/** What lasts as long as somebody is logged in: `{key, stop, keep, halting}`. */
 let login = null;
 
 const keyOf = (session) => session ? `${session.user.role} ${session.token}` : undefined;
@@ -53,7 +54,8 @@ function show({ moveFocus = false, why = "" } = {}) {
 /**
  * A room gets: `service` (service.js); `notice` and `announce` (dom.js); `user` `{email, role}`; `moveFocus`, whether it
  * puts the focus on its heading; `place`, what follows the room's path in the address, decoded; `keepFresh(load, topics,
- * signal, pause)` (fresh.js); `halts()`, those in force, the window's event `governance:halts` telling of changes;
+ * signal, pause)` (fresh.js); `halts()`, those in force, the window's event `governance:halts` telling of changes, and
+ * for admins `halt(agentId)` and `resume()`;
  * `go(address)` to another place of the console, `follow`, the click handler of links that do so; `setTitle(prefix)`.
  */
 async function open(room, user, moveFocus) {
@@ -61,18 +63,59 @@ async function open(room, user, moveFocus) {
   close = () => now.abort();
   let module;
   try {
-    module = await room.load();
+    [module] = await Promise.all([room.load(), styled(room.style)]);
   } catch {
     if (!now.signal.aborted) showUnloaded();
     return;
   }
   if (now.signal.aborted) return;
-  close = module.open(root, {
+  const gathered = gather(now.signal);
+  const leave = module.open(root, {
     service, notice, announce, user, moveFocus, go, follow,
-    keepFresh: login.keep,
-    halts: login.halts,
+    keepFresh: gathered.keepFresh,
+    ...login.halting,
     place: decoded(location.pathname.slice(room.path.length + 1)),
     setTitle: (prefix = "") => setTitle(`${prefix}${room.title}`),
+  });
+  close = () => {
+    now.abort();
+    leave();
+  };
+  gathered.stands();
+}
+
+/** Below its heading a page is seen when all that it loads at first is there, or after a while: so nothing on it jumps. */
+function gather(signal) {
+  let left = 1; // the room itself, until it stands
+  const reveal = () => !signal.aborted && root.classList.remove("coming");
+  const done = () => {
+    left -= 1;
+    if (!left) reveal();
+  };
+  root.classList.add("coming");
+  setTimeout(reveal, LONGEST_GATHERING);
+  return {
+    stands: done,
+    keepFresh(load, ...how) {
+      let first = true;
+      left += 1;
+      return login.keep(async () => {
+        try {
+          await load();
+        } finally {
+          if (first) done();
+          first = false;
+        }
+      }, ...how);
+    },
+  };
+}
+
+/** Waits until what a room is styled by is there, beside what all are styled by. */
+async function styled(href) {
+  if (!href || document.querySelector(`link[href="${href}"]`)) return;
+  await new Promise((resolve, reject) => {
+    document.head.append(el("link", { rel: "stylesheet", href, onload: resolve, onerror: reject }));
   });
 }
 
@@ -93,7 +136,7 @@ function begin(current) {
   const stop = new AbortController();
   const keep = makeFreshness(setFreshness, stop.signal);
   login = { key: keyOf(current), stop, keep };
-  login.halts = watchHalts({
+  login.halting = watchHalts({
     banner: document.querySelector(".halted"), place: bar.querySelector(".switch"),
     service, user: current.user, keep, signal: stop.signal,
   });

@@ -1,7 +1,7 @@
 // What most rooms are made of: a page with a heading, lists that filter, page and keep themselves fresh, forms whose
 // problems stand at their fields. Knows no room.
 
-import { arrange, el } from "./dom.js";
+import { arrange, el, notice } from "./dom.js";
 
 const PAGE = 100;
 const MOST = 1000;
@@ -26,33 +26,55 @@ export function address(room, id, query = "") {
 
 /**
  * A list of what GET `path` answers, fresh by `topics`. `filters` are `{name, label, options}` or `{name, label}` for a
- * text; they stand in the address. Without filters nothing can be searched, and the count stands alone. `row(item)` gives `{key, mark, node}`: a node is made anew only when `mark` differs.
+ * text; they stand in the address, and begin as `usual` says. A list that is not `paged` comes whole. Without filters nothing can be searched, and the count stands alone. `row(item)` gives `{key, mark, node}`: a node is made anew only when `mark` differs.
  */
-export function listing(context, { path, filters = [], row, empty, topics, signal, pause = 1000, label }) {
+export function listing(context, { path, filters = [], usual = {}, paged = true, row, empty, topics, signal, pause = 1000, label }) {
   const asked = new URLSearchParams(location.search);
-  const chosen = Object.fromEntries(filters.map(({ name }) => [name, asked.get(name) ?? ""]));
+  const chosen = Object.fromEntries(filters.map(({ name }) => [name, asked.get(name) ?? usual[name] ?? ""]));
   const kept = new Map();
   let limit = PAGE;
+  /** What was turned over: where each part began, and how many rows it had. */
+  let turned = [];
+  let next = null;
+  let shown = 0;
   const rows = el("ul.rows", { "aria-label": label });
   const count = el("span.count", { role: "status" });
-  const more = el("button.quiet", { type: "button", hidden: true, onclick: () => { limit = Math.min(limit + PAGE, MOST); refresh(); } });
+  const more = el("button.quiet", { type: "button", hidden: true, onclick: () => further() });
+  const first = el("button.quiet", { type: "button", hidden: true, onclick: () => begin() }, "Back to the first");
   const none = el("p.empty", { hidden: true }, empty);
   const problem = el("p.problem", { role: "alert" });
 
   async function load() {
-    const query = new URLSearchParams({ limit: String(limit) });
+    const query = new URLSearchParams(paged ? { limit: String(limit) } : {});
     for (const [name, value] of Object.entries(chosen)) if (value) query.set(name, value);
+    if (turned.length) query.set("cursor", turned.at(-1).cursor);
     try {
-      const found = await context.service.request("GET", `${path}?${query}`, undefined, signal);
+      const found = await context.service.request("GET", `${path}${path.includes("?") ? "&" : "?"}${query}`, undefined, signal);
       problem.textContent = "";
-      draw(found.value, found.total, found.more);
+      draw(found.value, found.total, found.next);
     } catch (error) {
       if (!context.service.isAway(error)) problem.textContent = error.message;
       throw error;
     }
   }
 
-  function draw(items, total, further) {
+  /** More rows; beyond what a page can hold, those behind them. */
+  function further() {
+    if (limit < MOST) limit = Math.min(limit + PAGE, MOST);
+    else {
+      turned.push({ cursor: next, count: shown });
+      limit = PAGE;
+    }
+    refresh();
+  }
+
+  function begin() {
+    [turned, limit] = [[], PAGE];
+    refresh();
+  }
+
+  function draw(items, total, following) {
+    [next, shown] = [following, items.length];
     const made = items.map((item) => {
       const { key, mark, node } = row(item);
       const known = kept.get(key);
@@ -66,17 +88,19 @@ export function listing(context, { path, filters = [], row, empty, topics, signa
     arrange(rows, made.map(([, each]) => each.li));
     rows.hidden = !made.length;
     none.hidden = made.length > 0;
-    const of = further && Number.isFinite(total) ? ` of ${total.toLocaleString("en")}` : further ? " and more" : "";
-    const text = `${items.length.toLocaleString("en")}${of}`;
+    const before = turned.reduce((sum, each) => sum + each.count, 0);
+    const of = total > items.length ? ` of ${total.toLocaleString("en")}` : following ? " and more" : "";
+    const text = `${before ? `${(before + 1).toLocaleString("en")} to ` : ""}${(before + items.length).toLocaleString("en")}${of}`;
     if (count.textContent !== text) count.textContent = text;
-    more.hidden = !further || limit >= MOST;
+    more.hidden = !following;
+    first.hidden = !before;
     more.textContent = `Show more (${text})`;
   }
 
   function choose(name, value) {
     chosen[name] = value.trim();
-    limit = PAGE;
-    const query = new URLSearchParams(Object.entries(chosen).filter(([, each]) => each));
+    [turned, limit] = [[], PAGE];
+    const query = new URLSearchParams(Object.entries(chosen).filter(([key, each]) => each !== (usual[key] ?? "")));
     history.replaceState(null, "", `${location.pathname}${query.size ? `?${query}` : ""}`);
     refresh();
   }
@@ -96,7 +120,7 @@ export function listing(context, { path, filters = [], row, empty, topics, signa
   const refresh = context.keepFresh(load, topics, signal, pause);
   return {
     node: el("section.listing", {},
-      el("div.filters", { role: filters.length ? "search" : null }, fields, count), problem, rows, none, el("div.foot", {}, more)),
+      el("div.filters", { role: filters.length ? "search" : null }, fields, count), problem, rows, none, el("div.foot", {}, first, " ", more)),
     refresh,
   };
 }
@@ -113,12 +137,12 @@ export function secret(title, hint, text) {
 }
 
 /** Does something at once, and says how it went. */
-export async function attempt({ service, notice }, what, done) {
+export async function attempt({ service, notice: told }, what, done) {
   try {
     await what();
-    if (done) notice(done);
+    if (done) told(done);
   } catch (error) {
-    notice(service.isAway(error) ? "No answer came; look whether it was done." : error.message, "bad");
+    told(service.isAway(error) ? "No answer came; look whether it was done." : error.message, service.isKept(error) ? undefined : "bad");
   }
 }
 
@@ -138,7 +162,9 @@ export function ask(title, { hint, fields, verb, tone = "primary", submit }) {
         box.close();
         done?.();
       } catch (error) {
-        tell(form, error);
+        if (error.status !== 202) return tell(form, error);
+        box.close();
+        notice(error.message);
       } finally {
         button.disabled = false;
       }
@@ -165,7 +191,8 @@ export function tell(form, error, away = "No answer came, so it is not known whe
   if (error.status) {
     const errors = error.body?.errors?.length ? error.body.errors : [{ pointer: "", message: error.message }];
     for (const { pointer, message } of errors) {
-      const control = [...form.querySelectorAll("[data-pointer]")].find((each) => `${pointer}/`.startsWith(`${each.dataset.pointer}/`));
+      const control = [...form.querySelectorAll("[data-pointer]")].filter((each) => `${pointer}/`.startsWith(`${each.dataset.pointer}/`))
+        .sort((one, other) => other.dataset.pointer.length - one.dataset.pointer.length)[0];
       if (control) {
         control.setAttribute("aria-invalid", "true");
         control.closest(".field").append(el("p.wrong", {}, message));

@@ -59,8 +59,8 @@ export function headers(extra = {}) {
 }
 
 /**
- * One request: `{value, text, total, more, etag}`: the JSON of the answer, its exact text, X-Total-Count of a list, whether
- * a further page follows, and which state of a thing it is. A `body` that is text is sent as it is; of the options,
+ * One request: `{value, text, total, next, etag}`: the JSON of the answer, its exact text, X-Total-Count of a list, the
+ * cursor of the page that follows, if one does, and which state of a thing it is. A `body` that is text is sent as it is; of the options,
  * `ifMatch` is the state that is meant, and `longest` how many milliseconds an answer may take,
  * `keepalive` that it is sent although the page goes. Throws Problem for an error
  * answer, and another error when the service is away or does not answer in time.
@@ -88,10 +88,12 @@ export async function request(method, path, body, signal, { ifMatch, longest = L
     if (answer.status === 401 && path !== "/auth/login" && session.value?.token === sent) lost();
     throw new Problem(answer.status, value ?? {});
   }
+  // What needs a second admin was not done: whoever asked must not be told that it was.
+  if (answer.status === 202 && value.changeId) throw new Problem(202, { ...value, detail: "This waits for another admin, under Changes." });
   return {
     value, text, etag: answer.headers.get("ETag"),
     total: Number(answer.headers.get("X-Total-Count") ?? Number.NaN),
-    more: (answer.headers.get("Link") ?? "").includes('rel="next"'),
+    next: /[?&]cursor=([^&>]+)[^>]*>; rel="next"/.exec(answer.headers.get("Link") ?? "")?.[1] ?? null,
   };
 }
 
@@ -114,6 +116,9 @@ export async function health(signal) {
     throw error;
   }
 }
+
+/** True when what was asked was kept, for another admin to agree to. */
+export const isKept = (error) => error.status === 202;
 
 /** True when an error says that the service is away or unwell, rather than that it refused. */
 export function isAway(error) {

@@ -69,3 +69,9 @@ export function visible(text, spell = asName) {
 export function said(text) {
   return el("bdi", {}, visible(text));
 }
+
+/** What a held call is about, in a sentence, as a node; for those that have none the tool. */
+export function titleOf({ about, toolName }) {
+  const sentence = about?.sentence;
+  return said(sentence ? sentence.charAt(0).toUpperCase() + sentence.slice(1) : toolName);
+}

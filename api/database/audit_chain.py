@@ -20,6 +20,7 @@ from hashlib import sha256
 from typing import Any
 
 import msgspec
+from peewee import fn
 
 from api.clock import Ids
 from api.database.connection import Database
@@ -97,6 +98,8 @@ _TIPS_OF_ONE_CHAIN = (
     " WHERE a.organisation_id = o.organisation_id AND a.chain = 0 AND a.sequence ="
     " (SELECT MAX(b.sequence) FROM audit b WHERE b.organisation_id = o.organisation_id AND b.chain = 0)"
 )
+BEHIND_ALL = 1 << 62
+"""A number that no record has."""
 _TIPS = "SELECT organisation_id, chain, sequence, hash FROM chains"
 _KEY = ("organisation_id", "chain")
 
@@ -128,6 +131,8 @@ class Chain:
         self._tips: dict[str, Tip] = {}
         self._before: dict[str, int] = {}
         self._rows: list[tuple[Any, ...]] = []
+        self.records: list[Record] = []
+        """What was appended, in order."""
         self.positions: dict[str, Position] = {}
         """By `auditId`, where each record stands that was appended here."""
 
@@ -148,11 +153,12 @@ class Chain:
     def append(self, record: Record) -> str:
         """Append a record; returns its `auditId`."""
         organisation_id = record.organisationId
-        sequence, record.previousHash = self.tip(organisation_id)
+        sequence, record.previousHash = self._tips.get(organisation_id) or self.tip(organisation_id)
         audit_id = record.auditId = self._ids("aud")
         record.sequence = sequence = sequence + 1
         record.at = self._at
         record.chain = number = self._number
+        self.records.append(record)
         text = _encode(record)
         digest = sha256(text).hexdigest()
         self._tips[organisation_id] = (sequence, digest)
@@ -193,7 +199,7 @@ class Chain:
 
     def undo(self, mark: Any) -> None:
         count, tips = mark
-        del self._rows[count:]
+        del self._rows[count:], self.records[count:]
         self._tips = dict(tips)
 
     def flush(self) -> None:
@@ -235,16 +241,32 @@ def follows(row: tuple[Any, ...], expected: int, previous: str) -> bool:
     return columns == said and record["sequence"] == expected and record.get("previousHash") == previous
 
 
+def record_of(row: tuple[Any, ...]) -> dict[str, Any]:
+    """The record in a row that `follows`."""
+    record: dict[str, Any] = msgspec.json.decode(row[10])
+    return record
+
+
 def numbers(store: Database, organisation_id: str) -> list[int]:
     """Of all chains that an organisation has records of, in order."""
     rows = store.rows("SELECT DISTINCT chain FROM audit WHERE organisation_id = ?", (organisation_id,))
     return sorted(int(chain) for (chain,) in rows)
 
 
-def walk(organisation_id: str, chain: int) -> Iterator[tuple[Any, ...]]:
-    """All rows of a chain in order, some at a time, so that a long one needs little memory."""
+def first(organisation_id: str, chain: int) -> int:
+    """The number of the oldest record that a chain has now; `BEHIND_ALL`: it has none."""
     own = (Audit.organisation_id == organisation_id) & (Audit.chain == chain)
-    last = -(1 << 62)
+    return int(Audit.select(fn.MIN(Audit.sequence)).where(own).scalar() or BEHIND_ALL)
+
+
+def firsts(store: Database, organisation_id: str) -> dict[int, int]:
+    """Where each chain begins now."""
+    return {chain: first(organisation_id, chain) for chain in numbers(store, organisation_id)}
+
+
+def walk(organisation_id: str, chain: int, last: int = -(1 << 62)) -> Iterator[tuple[Any, ...]]:
+    """All rows of a chain behind one, in order, some at a time, so that a long one needs little memory."""
+    own = (Audit.organisation_id == organisation_id) & (Audit.chain == chain)
     while True:
         rows: list[Any] = list(
             Audit.select(*(getattr(Audit, column) for column in COLUMNS))

@@ -22,13 +22,15 @@ import peewee
 from playhouse.migrations import Runner
 
 from api.database.errors import DatabaseUnavailable, NewerDatabase, translated
-from api.database.lacking import OWN, foreign_table, lacking
+from api.database.lacking import OWN, lacking, refuse_foreign
 from api.database.lanes.circuit_breaker import Silence
 from api.database.lanes.locks import ServerLock
 from api.database.lanes.session import Rows, Statement
 from api.database.postgres import Postgres
 from api.database.secrets_at_rest import close_to_others
+from api.database.sqlite.copied import refuse_copied
 from api.database.sqlite.files import SqliteFile, beside_database, resolved
+from api.database.sqlite.header import NO_LOG, START, header
 from api.database.sqlite.pages import are_damaged
 from api.database.sqlite.wal_checkpoints import Checkpoints
 from api.database.sqlite.write_lock import FileLock
@@ -50,13 +52,6 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 
 COPY_PROGRESS = "copy_progress"
 """A table that is there while a copy into this database is not whole (`moving/`)."""
-
-SQLITE_START = b"SQLite format 3\0"
-HEADER = 20
-"""Bytes that say what kind of file it is; the last two are `NO_LOG` in one that was never open with a log,
-such as a copy by `governance backup`."""
-NO_LOG = b"\1\1"
-
 
 # SQLite's driver looks in three places for an adapter of each None and each `bytes` before it takes them as
 # they are. With these it need not look far; they change nothing.
@@ -110,6 +105,7 @@ class Database:
             self._server_lock = ServerLock(self.peewee)
         database.initialize(self.peewee)
         self._readers = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="store-read")
+        self._first_readers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="store-first")
         self._statements: dict[tuple[str, tuple[str, ...]], str] = {}
         self._rows = 0
         """Put in by the transaction."""
@@ -130,11 +126,8 @@ class Database:
                     "it was"
                 )
                 raise made
-            if not self.is_sqlite and (name := foreign_table(self.peewee.get_tables())):
-                raise DatabaseUnavailable(
-                    "the PostgreSQL database is that of another program, which has a table "
-                    f"`{name}` of its own; name another one"
-                )
+            if isinstance(self.peewee, Postgres):
+                refuse_foreign(self.peewee)
             runner = Runner(self.peewee, str(MIGRATIONS))
             if newer := runner.applied().keys() - {each.name for each in runner.migrations()}:
                 raise translated(NewerDatabase(min(newer)), self.url)
@@ -166,14 +159,13 @@ class Database:
             return
         if self.path.is_dir():
             raise DatabaseUnavailable(f"`{self.path}` is a folder; name the file of the database")
+        refuse_copied(self.path)
         with contextlib.suppress(OSError):
             if self.path.is_file() and self.path.stat().st_size:
                 beside = [path for path in beside_database(self.path) if path.exists()]
-                with self.path.open("rb") as file:
-                    header = file.read(HEADER)
-                if header and not header.startswith(SQLITE_START):
+                if not (begin := header(self.path)).startswith(START):
                     raise translated(peewee.DatabaseError("file is not a database"), self.url)
-                if beside and header.endswith(NO_LOG):
+                if beside and begin.endswith(NO_LOG):
                     raise _foreign_log(self.path, beside)
                 self._refuse_foreign_tables()
 
@@ -243,6 +235,7 @@ class Database:
                 with self.peewee.atomic("IMMEDIATE"):
                     yield []
                 self.checkpoints.written(self._rows, size)
+                self._sqlite.written_over.committed()  # type: ignore[union-attr]
 
     def _never_wait(self) -> None:
         """From now on this thread's connection fails at once where it would wait for another process."""
@@ -353,9 +346,13 @@ class Database:
 
     async def read(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run a reading function on a worker thread with a connection of its own."""
-        return await asyncio.get_running_loop().run_in_executor(
-            self._readers, lambda: self.read_here(function, *arguments)
-        )
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, lambda: self.read_here(function, *arguments))
+
+    async def read_first(self, function: Callable[..., T], *arguments: Any) -> T:
+        """The same on threads that only read who asks and whether all is well, so that no list delays it."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._first_readers, lambda: self.read_here(function, *arguments))
 
     def read_here(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run a reading function on this thread; one retry, since a kept connection may have died."""
@@ -379,7 +376,8 @@ class Database:
             self.peewee.close()
 
     def close(self) -> None:
-        self._readers.shutdown(wait=True)
+        for readers in (self._readers, self._first_readers):
+            readers.shutdown(wait=True)
         if self.is_sqlite:
             self.checkpoints.close()
             if self._sqlite is not None and self._sqlite.made:

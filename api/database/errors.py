@@ -59,7 +59,7 @@ def _translated(error: BaseException) -> DatabaseUnavailable:
     while cause is not None:
         # What was wrong at first may be hidden by a roll-back that found itself rolled back already.
         text = str(cause).lower()
-        if "full" in text or "no space" in text:
+        if "disk is full" in text or "no space left" in text:
             return DatabaseFull("the database has no room left; free disk space and try again")
         if "not a database" in text or "malformed" in text:
             return DatabaseDamaged("the database cannot be reached; try again shortly")
@@ -95,8 +95,10 @@ def operator_message(made: DatabaseUnavailable, error: BaseException, url: str) 
             )
         if "unable to open" in reason.lower() and (closed := _closed(path)):
             reason += f"; this user may not read and write {closed}: give it to the user of the service"
+        if "permission denied" in reason.lower():
+            reason += "; give it to the user of the service"
         return f"the database `{path}` cannot be used: {reason}"
-    place, secrets = _postgres_place(url)
+    place, secrets = postgres_place(url)
     reason = _first_line(error)
     for secret in secrets:
         reason = reason.replace(secret, "***")
@@ -110,6 +112,11 @@ def _closed(path: str) -> str:
     return ", ".join(f"`{each}`" for each in closed)
 
 
+def sqlstate(error: BaseException) -> str:
+    """What PostgreSQL says is wrong, in five characters; empty: it has said nothing."""
+    return getattr(getattr(error, "orig", error), "sqlstate", None) or ""
+
+
 def _first_line(error: BaseException) -> str:
     # What SQLite has rolled back by itself cannot be rolled back again, which hides what was wrong at first.
     while error.__context__ is not None and "cannot rollback" in str(error):
@@ -120,7 +127,7 @@ def _first_line(error: BaseException) -> str:
     return text.strip().splitlines()[0] + (f" ({name})" if "i/o" in text.lower() and name else "")
 
 
-def _postgres_place(url: str) -> tuple[str, list[str]]:
+def postgres_place(url: str) -> tuple[str, list[str]]:
     """`host:port/name`, and what must not be shown."""
     from urllib.parse import unquote
 

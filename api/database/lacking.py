@@ -1,18 +1,20 @@
-"""Whether a database is ours, and what one of PostgreSQL lacks: a table, a column, a
-schema, or the right to use one.
+"""Whether a database is ours; what it lacks - a table, a column, a schema, the right to use one (PostgreSQL);
+and what others have added to it that refuses what is written: a trigger, a rule, a column that must have a
+value.
 
-Such a lack is no fault of the service: somebody emptied the database, put another one in its place, or took
-rights away. The driver has it as an error of the statement. INVARIANT: a statement of ours that names what no
-model of ours has stays a fault.
+Such a thing is no fault of the service: somebody emptied the database, put another one in its place, took
+rights away, or changed tables by hand. The driver has it as an error of the statement. INVARIANT: a statement
+of ours that names what no model of ours has, or breaks what a model of ours says, stays a fault.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
-from api.database.errors import DatabaseUnavailable, operator_message
+import peewee
+
+from api.database.errors import DatabaseUnavailable, operator_message, sqlstate
 from api.database.models import TABLES
 
 OWN: Final = frozenset({"schema_migration", "counters", "migratehistory"})
@@ -23,21 +25,39 @@ _UNDEFINED_COLUMN: Final = "42703"
 _NO_RIGHT: Final = "42501"
 _NO_SCHEMA: Final = "3F000"
 
+_RAISED: Final = frozenset({"P0001", "SQLITE_CONSTRAINT_TRIGGER"})
+"""By a trigger. Those of ours have states of their own."""
+_RULE: Final = frozenset({"23514", "SQLITE_CONSTRAINT_CHECK"})
+"""No table of ours has one."""
+_MISSING: Final = frozenset({"23502", "SQLITE_CONSTRAINT_NOTNULL"})
+
 _TABLES: Final = frozenset(each._meta.table_name for each in TABLES)
 _COLUMNS: Final = frozenset(name for each in TABLES for name in each._meta.columns)
 _NAME: Final = re.compile(r"\w+")
 _COLUMN: Final = re.compile(r'column "?(?:\w+\.)?(\w+)')
+_FILLED: Final = re.compile(r'(?:column "|failed: \w+\.)(\w+)')
 
 
-def foreign_table(tables: Iterable[str]) -> str | None:
-    """The table of another program whose name ours would need. It may have others beside ours."""
-    found = set(tables)
-    return None if found & OWN else min(found & _TABLES, default=None)
+def refuse_foreign(database: peewee.PostgresqlDatabase) -> None:
+    """A database that cannot be ours: agents' names are in any script, and a table of another program may
+    have a name that ours would need. Raises DatabaseUnavailable."""
+    encoding = database.execute_sql("SHOW server_encoding").fetchone()[0]
+    if encoding != "UTF8":
+        raise DatabaseUnavailable(
+            f"the PostgreSQL database has the encoding {encoding}, which cannot hold all that agents write; "
+            "make another one, with `createdb --encoding UTF8 --template template0 NAME`, and name that"
+        )
+    found = set(database.get_tables())
+    if not found & OWN and (name := min(found & _TABLES, default=None)):
+        raise DatabaseUnavailable(
+            f"the PostgreSQL database is that of another program, which has a table `{name}` of its own; "
+            "name another one"
+        )
 
 
 def lacking(error: BaseException, url: str) -> DatabaseUnavailable | None:
-    """The error to raise when the database lacks something of ours; else None."""
-    what = _lacking(error)
+    """The error to raise when the database lacks something of ours, or refuses it; else None."""
+    what = _lacking(error) or _refusing(error)
     if what is None:
         return None
     made = DatabaseUnavailable(f"the database {what}")
@@ -46,7 +66,7 @@ def lacking(error: BaseException, url: str) -> DatabaseUnavailable | None:
 
 
 def _lacking(error: BaseException) -> str | None:
-    state = getattr(getattr(error, "orig", error), "sqlstate", None)
+    state = sqlstate(error)
     line = str(error).partition("\n")[0]
     if state == _NO_RIGHT:
         return (
@@ -69,4 +89,20 @@ def _lacking(error: BaseException) -> str | None:
     return (
         f"lacks the {kind} `{name}`: it was emptied, or another one was put in its place; restore it, and "
         "start the service again"
+    )
+
+
+def _refusing(error: BaseException) -> str | None:
+    origin = getattr(error, "orig", error)
+    state = getattr(origin, "sqlstate", None) or getattr(origin, "sqlite_errorname", None)
+    line = str(error).partition("\n")[0]
+    if state in _MISSING:
+        found = _FILLED.search(line)
+        if found is None or found[1] in _COLUMNS:
+            return None
+    elif state not in _RAISED | _RULE:
+        return None
+    return (
+        f"refuses what is written ({line}): somebody has added a trigger, a rule or a column to its tables; "
+        "take that away, and the service goes on by itself"
     )

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from peewee import (
     SQL,
-    AutoField,
     BigAutoField,
     BigIntegerField,
     BlobField,
@@ -28,9 +27,18 @@ from api.database.lanes.tables import Id as Id
 from api.database.lanes.tables import LaneRow as LaneRow
 from api.database.table import Table
 from api.database.tables import policies as policies
+from api.database.tables.alerts import Agent as Agent
+from api.database.tables.alerts import Alert as Alert
+from api.database.tables.alerts import DetectorTally as DetectorTally
+from api.database.tables.alerts import LogPosition as LogPosition
+from api.database.tables.alerts import LogReader as LogReader
+from api.database.tables.changes import HeldChange as HeldChange
 from api.database.tables.deliveries import Delivery as Delivery
 from api.database.tables.deliveries import NotificationSecret as NotificationSecret
 from api.database.tables.deliveries import Webhook as Webhook
+from api.database.tables.grants import Grant as Grant
+from api.database.tables.grants import GrantUse as GrantUse
+from api.database.tables.nodes import Node as Node
 from api.database.tables.tools import ToolDefinition as ToolDefinition
 from api.database.tables.tools import ToolProposal as ToolProposal
 
@@ -72,7 +80,7 @@ class User(Table):
     role = TextField()
     password_hash = TextField()
     enabled = BooleanField(default=True)
-    tokens_valid_from = IntegerField(default=0)
+    tokens_valid_from = BigIntegerField(default=0)
     """The generation of tokens that are valid: it grows, and is compared with nothing but theirs."""
     """Tokens issued before this time (seconds) are refused; moved on by a password change or disabling."""
     created_at = TextField()
@@ -93,13 +101,17 @@ class ApiKey(Table):
     created_at = TextField()
     created_by = TextField()
     revoked_at = TextField(null=True)
+    expires_at = TextField(null=True)
+    last_used_at = TextField(null=True)
+    """To the minute; see `api/auth/key_use.py`."""
 
     class Meta:
         table_name = "api_keys"
 
 
 class Counter(Table):
-    """Numbers that caches compare with: `policies` (the revision), `keys`, `halts`, `webhooks`, `users`."""
+    """Numbers that caches compare with: `policies` (the revision), `keys`, `halts`, `grants`, `webhooks`,
+    `users`."""
 
     name = TextField(primary_key=True)
     value = BigIntegerField(default=0)
@@ -237,6 +249,8 @@ class Approval(Table):
     expires_at = TextField(null=True)
     about = TextField(null=True)
     """What the call is about, as `derived.summary` says it; null for those of before."""
+    asked_by = TextField(null=True)
+    """The policies that ask for it (JSON), each with the version that did; null for those of before."""
     resolved_at = TextField(null=True)
     resolved_by = TextField(null=True)
     actor = TextField(null=True)
@@ -244,6 +258,15 @@ class Approval(Table):
     seen_at = TextField(null=True)
     """When a reviewer first opened it, and who."""
     seen_by = TextField(null=True)
+    key_id = TextField(null=True)
+    """The API key of the call."""
+    terms = TextField(null=True)
+    """What its policies ask of it (JSON, see `api/store/review/terms.py`); null: nothing special."""
+    given = TextField(null=True)
+    """Who has approved so far where several must (JSON)."""
+    escalated_at = TextField(null=True)
+    payload_digest = TextField(null=True)
+    """Of the tool and its payload; null for those of before whose call is gone."""
 
     class Meta:
         table_name = "approvals"
@@ -259,6 +282,10 @@ Approval.add_index(
     )
 )
 """The pending approvals that may expire: what the sweeper looks at; small however long the history."""
+Approval.add_index(
+    Approval.index(Approval.key_id, name="approvals_pending_of_key", where=SQL("\"status\" = 'pending'"))
+)
+"""How many approvals of a key are pending."""
 
 
 class Halt(Table):
@@ -335,17 +362,17 @@ class AuditCheckpoint(Table):
         table_name = "checkpoints"
 
 
-class Node(Table):
-    """A process that serves, for reports and divergence checks."""
+class AuditCarried(Table):
+    """What records said that are gone, as of one certificate; see `api/audit/retention/carried.py`. `number`
+    is that of the checkpoint."""
 
-    node_no = AutoField()
-    name = TextField(unique=True)
-    seen_at = TextField()
-    policy_revision = BigIntegerField(default=0)
-    problem = TextField(null=True)
+    organisation_id = TextField()
+    number = BigIntegerField()
+    body = TextField()
 
     class Meta:
-        table_name = "nodes"
+        table_name = "audit_carried"
+        primary_key = CompositeKey("organisation_id", "number")
 
 
 def make_tables(db: Database, tables: Sequence[type[Table]] | None = None) -> None:

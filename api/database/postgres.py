@@ -50,8 +50,10 @@ REACHED: dict[str, Any] = {
     "keepalives_idle": 5,
     "keepalives_interval": 5,
     "tcp_user_timeout": 20_000,
+    "client_encoding": "UTF8",
 }
-"""How long a connection waits for a server out of reach."""
+"""How long a connection waits for a server out of reach; and that it speaks as the database does, whatever
+PGCLIENTENCODING says."""
 TIMEOUTS = {"statement_timeout": "60s", "idle_in_transaction_session_timeout": "5min"}
 """After which the server ends what nobody waits for any more; those that hold the lock of events have less,
 see `lanes/locks.py`."""

@@ -18,6 +18,7 @@ from api.database.lanes import guards
 from api.database.lanes.guards import Assumed
 from api.database.lanes.lease import Lane
 from api.database.lanes.session import Rows, Statement
+from api.telemetry.correlation import kept
 
 
 class NotRepeatable(Exception):
@@ -27,7 +28,8 @@ class NotRepeatable(Exception):
 class Change(msgspec.Struct, frozen=True):
     """Something that others wait for: published after the commit to waiting requests and streams.
 
-    `topic` is `approval`, `run`, `decision`, `policy`, `halt` or `webhook`; `key` the resource's id.
+    `topic` is `approval`, `run`, `decision`, `policy`, `halt`, `grant`, `alert`, `webhook` or `credential`,
+    which may have ended; `key` the resource's id.
     """
 
     organisation_id: str
@@ -36,25 +38,8 @@ class Change(msgspec.Struct, frozen=True):
     data: dict[str, Any] = {}
 
 
-class Decided(msgspec.Struct, frozen=True):
-    """A call was decided, for those who follow its run or all decisions."""
-
-    organisation_id: str
-    run_id: str
-    agent_id: str
-    tool_call_id: str
-    tool_name: str
-    status: str
-    reason: str
-
-    def changes(self) -> Iterator[Change]:
-        yield Change(self.organisation_id, "run", self.run_id)
-        data = {"runId": self.run_id, "agentId": self.agent_id, "toolName": self.tool_name}
-        data |= {"toolCallStatus": self.status, "reason": self.reason}
-        yield Change(self.organisation_id, "decision", self.tool_call_id, data)
-
-
-WORTH_A_HINT = frozenset({"approval", "halt", "policy", "webhook"})
+CREDENTIAL = "credential"
+WORTH_A_HINT = frozenset({"approval", "change", "grant", "halt", "policy", "webhook", "alert", CREDENTIAL})
 """Topics that other processes are told of at once. Decisions and events come too often for that."""
 
 
@@ -72,6 +57,9 @@ class Outbox(Protocol):
 
     def refresh(self, version: int) -> None:
         """At the start of a transaction: read the subscriptions again if their counter has moved."""
+
+    def listens(self, organisation_id: str) -> bool:
+        """Whether anybody is subscribed to anything of an organisation."""
 
     def rows(
         self, organisation_id: str, event: str, data: dict[str, Any], now: float
@@ -114,7 +102,6 @@ class Transaction:
         self.now = now
         self.at = iso(now)
         self.ids = ids
-        self.decided: list[Decided] = []
         self._changes: list[Change] = []
         state = counters if counters is not None else store.rows(_STATE)
         self._state: dict[str, int] = {name: int(value or 0) for name, value in state}
@@ -147,6 +134,10 @@ class Transaction:
         if self._outbox is not None:
             self._deliveries += self._outbox.rows(organisation_id, event, data, self.now)
 
+    def listens(self, organisation_id: str) -> bool:
+        """Whether anybody may want to be notified; else nobody need find the words."""
+        return self._outbox is not None and self._outbox.listens(organisation_id)
+
     def enqueue_delivery(self, row: tuple[Any, ...]) -> None:
         """Enqueue one delivery made by hand (a test event); see `Outbox.columns`."""
         self._deliveries.append(row)
@@ -163,12 +154,13 @@ class Transaction:
     def changes(self) -> Iterator[Change]:
         """What happened. Decisions are many and hardly ever waited for, so theirs are made when asked for."""
         yield from self._changes
-        for decided in self.decided:
-            yield from decided.changes()
+        for record in self._audit.records:
+            if record.type == "decision":
+                yield from _decided(record)
 
     def after_commit(self, function: Callable[[], None]) -> None:
         """Run this once the transaction is committed (on the writer thread); it must not raise."""
-        self._after.append(function)
+        self._after.append(kept(function))
 
     def counter(self, name: str) -> int:
         """A counter that caches compare with, as of now inside the transaction."""
@@ -229,6 +221,11 @@ class Transaction:
         """The audit records of this transaction."""
         return self._audit.spans
 
+    @property
+    def records(self) -> list[audit_chain.Record]:
+        """The same in whole, in the order of their chains."""
+        return self._audit.records
+
     def committed(self) -> None:
         if self.lane is not None:
             self.lane.moved(self._numbers, self._audit.tips)
@@ -237,6 +234,14 @@ class Transaction:
         after, self._after = self._after, []  # they refer to the transaction: leave no cycle behind
         for function in after:
             function()
+
+
+def _decided(record: audit_chain.Record) -> Iterator[Change]:
+    """A call was decided, for those who follow its run or all decisions."""
+    yield Change(record.organisationId, "run", record.runId or "")
+    data = {"runId": record.runId, "agentId": record.agentId, "toolName": record.toolName}
+    data |= {"toolCallStatus": record.decision, "reason": record.reason}
+    yield Change(record.organisationId, "decision", record.toolCallId or "", data)
 
 
 Job = Callable[[Transaction], Any]

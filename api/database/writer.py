@@ -49,10 +49,10 @@ from api.database.lanes.dispatch import Assembled, Lanes
 from api.database.lanes.guards import Assumed
 from api.database.lanes.lease import LANE, Lane, lease, release
 from api.database.lanes.loop_lane import LoopLane
-from api.database.transaction import COUNTERS, Change, Job, NotRepeatable, Outbox, Transaction
+from api.database.transaction import COUNTERS, Job, NotRepeatable, Outbox, Transaction
+from api.telemetry.correlation import kept
 
 log = logging.getLogger("governance")
-
 T = TypeVar("T")
 MOST_IN_ONE_COMMIT = 512
 MOST_BYTES_IN_ONE_COMMIT = 32 * 2**20
@@ -74,7 +74,7 @@ class Writer:
         *,
         ingest: Ingest | None = None,
         outbox: Outbox | None = None,
-        publish: Callable[[Iterable[Change]], None] | None = None,
+        publish: Callable[[Transaction], None] | None = None,
         lanes: int = 0,
     ) -> None:
         """`lanes`: how many the event loop writes by, on PostgreSQL."""
@@ -88,15 +88,13 @@ class Writer:
         self.on_events: Callable[[Exception | None], None] = lambda error: None
         """Told of every commit of events: None, or what it failed by. Must not raise."""
         self.on_bump: dict[str, Callable[[], None]] = {}
-        """Counter -> what to refresh on the writer thread after a commit of ours that moved it, before
-        anybody gets an answer."""
+        """Counter -> what to refresh on the writer thread once we moved it, before anybody is answered."""
         self.writing = threading.Lock()
         """Held by whoever writes: the thread, or the event loop."""
         self.arrivals: Arrivals | Lanes = Arrivals(self) if store.is_sqlite else Lanes(self, lanes)
         self._name = f"{secrets.token_hex(8)}:"
         """Of this process among the owners of lanes."""
-        self._lane: Lane | None = None
-        """The thread's."""
+        self._lane: Lane | None = None  # of the thread
         self._queue: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
         self._bytes_waiting = self._handed_over = 0
         self._counting = threading.Lock()
@@ -116,6 +114,11 @@ class Writer:
             self._thread.join()
             self._thread = None
 
+    @property
+    def waiting(self) -> int:
+        """How many jobs and events wait to be written."""
+        return self._queue.qsize() + len(self.arrivals)
+
     def _put(self, entry: Entry) -> None:
         self._refuse_if_full()
         self._queue_up(entry)
@@ -123,8 +126,7 @@ class Writer:
     def _refuse_if_full(self) -> None:
         if self._closed:
             raise stopping()
-        waiting = self._queue.qsize() + len(self.arrivals)
-        if waiting >= MOST_WAITING or self._bytes_waiting + self.arrivals.size > MOST_BYTES_WAITING:
+        if self.waiting >= MOST_WAITING or self._bytes_waiting + self.arrivals.size > MOST_BYTES_WAITING:
             raise Overloaded("too many requests wait for the disk; try again shortly")
 
     def _queue_up(self, entry: Entry) -> None:
@@ -140,7 +142,7 @@ class Writer:
         """Run a job in the next transaction; returns its result once committed."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._put(Entry(job, None, loop, partial(settle, future)))
+        self._put(Entry(kept(job), None, loop, partial(settle, future)))
         return await future
 
     def write_here(self, job: Callable[[Transaction], T]) -> T:
@@ -148,7 +150,7 @@ class Writer:
         if self._thread is threading.current_thread():
             raise RuntimeError("a job must not wait for another job")
         future: Future[T] = Future()
-        self._put(Entry(job, None, None, partial(settle, future)))
+        self._put(Entry(kept(job), None, None, partial(settle, future)))
         return future.result()
 
     def ingested(self, event: Any, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
@@ -159,9 +161,9 @@ class Writer:
 
     def ingest_then(self, event: Any, loop: asyncio.AbstractEventLoop, settle: Callable[[Any], None]) -> None:
         """Hand over one event; `settle` gets its answer, or an exception, on the loop once committed."""
-        entry = Entry(None, event, loop, settle, len(event.raw))
-        self._refuse_if_full()
-        self.arrivals.add(entry, loop)
+        if self._closed or self._handed_over or self.arrivals.size > 50 * MOST_WAITING:
+            self._refuse_if_full()  # an event has more than 50 bytes, so else there are few
+        self.arrivals.add(Entry(None, event, loop, settle, len(event.raw)), loop)
 
     # For `inline_commit.py` and `lanes/dispatch.py` ---------------------------------------------------
 
@@ -213,7 +215,6 @@ class Writer:
 
     def commit_at_once(self, batch: list[Entry]) -> bool:
         """Commit events on this thread, without waiting for other processes; False: nothing was done.
-
         INVARIANT: it succeeds or leaves no trace; who sent an event is told by the thread, which tries again.
         """
         begun = perf_counter()
@@ -317,7 +318,7 @@ class Writer:
         try:
             metrics.committed(len(batch), perf_counter() - begun)
             if self.publish is not None:
-                self.publish(transaction.changes())
+                self.publish(transaction)
         except Exception:
             log.exception("what was committed could not be reported to those who watch")
 

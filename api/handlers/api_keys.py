@@ -6,10 +6,11 @@ from typing import Any
 
 from api.auth.credentials import key_digest, key_prefix, new_key
 from api.caller import Caller
+from api.clock import iso, seconds
 from api.context import Context
 from api.database.transaction import Transaction
 from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
-from api.http.problems import not_found
+from api.http.problems import invalid, not_found
 from api.http.route import ADMIN, PAGE_HEADERS, Route, page_query
 from api.store import accounts
 
@@ -21,6 +22,7 @@ def shape(key: dict[str, Any]) -> dict[str, Any]:
 
 async def create_api_key(caller: Caller, values: Values, context: Context) -> Reply:
     body, secret = values.body, new_key()
+    expires_at = _end(body.get("expiresAt"), context.clock())
 
     def job(transaction: Transaction) -> dict[str, Any]:
         return accounts.add_key(
@@ -33,10 +35,27 @@ async def create_api_key(caller: Caller, values: Values, context: Context) -> Re
             agent_id=body.get("agentId"),
             user_id=body.get("userId"),
             scopes=tuple(body.get("scopes") or ()),
+            expires_at=expires_at,
         )
 
     key = await context.writer.write(job)
     return Reply(shape(key) | {"key": secret}, 201)
+
+
+def _end(text: str | None, now: float) -> str | None:
+    """When a key is to end, as it is kept."""
+    if text is None:
+        return None
+    try:
+        end = seconds(text)
+        written = iso(end)
+    except (ValueError, OverflowError, OSError):
+        raise invalid(
+            "/expiresAt", "`expiresAt` must be an ISO 8601 time such as `2026-12-31T00:00:00Z`"
+        ) from None
+    if end <= now:
+        raise invalid("/expiresAt", "`expiresAt` is over already; name a moment to come, or leave it out")
+    return written
 
 
 async def list_api_keys(caller: Caller, values: Values, context: Context) -> Reply:
@@ -100,7 +119,7 @@ ROUTES = (
         body="api-key-create",
         reply="api-key-created",
         status=201,
-        description="`key` is shown here and never again.",
+        description="`key` is shown here and never again. From `expiresAt` on it is refused.",
     ),
     Route(
         "POST",

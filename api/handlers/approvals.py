@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from functools import partial
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -14,12 +15,17 @@ from api.caller import Caller
 from api.context import Context
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
+from api.database.transaction import Transaction
+from api.handlers import grants
 from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import ApiError, not_found
 from api.http.route import AGENT, PAGE_HEADERS, REVIEWER, WAIT, Query, Route, page_query
 from api.ingestion.decide import halted
 from api.store import approvals, halts
+from api.store.approvals import Resolution
+from api.store.grants.granting import grant_calls
 from api.store.notifications import notices
+from api.store.review import reading
 
 _Cursor = tuple[
     Annotated[str, Meta(pattern=r"^[0-9][0-9TZ:.-]{9,39}\Z")],
@@ -33,13 +39,17 @@ WAIT_CHECK = 30.0
 async def list_approvals(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/approvals"""
     after = decode_cursor(values.query.get("cursor"), _Cursor)  # type: ignore[arg-type]
-    items, total, position = await context.store.read(
-        approvals.list_approvals,
+    sought = {name: values.query[name] for name in (*_EXACTLY, "search") if name in values.query}
+    # What is sought may be far, so it waits for its turn and keeps nobody waiting.
+    read = partial(context.reads.read, caller) if sought else context.store.read
+    items, total, position = await read(
+        reading.list_approvals,
         caller.organisation_id,
         values.query.get("status"),
         values.query["limit"],
         after,
         values.query["order"] == "asc",
+        sought,
     )
     told = await context.store.read(
         notices.notified, context.store, [approval["approvalId"] for approval in items]
@@ -58,7 +68,7 @@ async def get_approval(caller: Caller, values: Values, context: Context) -> Repl
             # INVARIANT: listening begins before reading, so that no change falls between the two.
             with context.hub.listening(caller.organisation_id, "approval", approval_id) as changed:
                 name = ("approval", approval_id)
-                approval = await read(caller, approvals.find_approval, caller, approval_id, name=name)
+                approval = await read(caller, reading.find_approval, caller, approval_id, name=name)
                 if approval is None:
                     raise not_found("approval", approval_id)
                 left = deadline - asyncio.get_running_loop().time()
@@ -73,9 +83,7 @@ async def get_approval(caller: Caller, values: Values, context: Context) -> Repl
     if caller.kind == "key" and approval["status"] != "pending":
         why = await read(caller, stored_decision.doubt_of, caller.organisation_id, approval_id)
         if why is not None:
-            raise ApiError(
-                "conflict", f"{why}; do not act on it: an admin must run `governance audit verify`"
-            )
+            raise ApiError("conflict", f"{why}; do not act on it")
     unseen = approval["status"] == "pending" and approval["seenAt"] is None
     if caller.kind == "user" and unseen and values.query["seen"]:
         await _see(caller, approval_id, context)
@@ -95,7 +103,7 @@ def _described(caller: Caller, approval_id: str, store: Database) -> dict[str, A
     """The approval; for people with who was told of it; for an agent, which acts on it, with the status that
     fits what its call would be answered now. INVARIANT: no API key reads `approved` while a halt covers the
     call."""
-    described = approvals.describe_approval(caller, approval_id)
+    described = reading.describe_approval(caller, approval_id)
     if described is not None and caller.kind == "user":
         described["notified"] = notices.notified(store, [approval_id]).get(approval_id, [])
     if described is not None and described["status"] == "approved":
@@ -139,37 +147,69 @@ async def reject(caller: Caller, values: Values, context: Context) -> Reply:
 async def _resolve(caller: Caller, values: Values, context: Context, status: str) -> Reply:
     approval_id = values.path["id"]
     body: dict[str, Any] = values.body or {}
-    resolution = await context.writer.write(
-        lambda transaction: approvals.resolve(
-            transaction, caller, approval_id, status, body.get("resolvedBy"), body.get("reason")
+    terms = await grants.terms_of(caller, approval_id, body, context)
+
+    def job(transaction: Transaction) -> Resolution | None:
+        found = approvals.resolve(
+            *(transaction, caller, approval_id, status),
+            *(body.get(name) for name in ("resolvedBy", "reason", "payloadDigest")),
         )
-    )
+        if terms is not None and found is not None and found.outcome == "resolved":
+            made = grant_calls(transaction, caller, approval_id, terms, body.get("reason"))
+            found.approval["grant"] = made
+        return found
+
+    resolution = await context.writer.write(job)
     if resolution is None:
         raise not_found("approval", approval_id)
-    approval = resolution.approval
-    if resolution.outcome == "not_pending":
-        who = approvals.named(approval["actor"], approval["resolvedBy"])
-        how = {
-            "approved": f"approved by {who}",
-            "rejected": f"rejected by {who}",
-            "expired": f"expired at {approval['expiresAt']}",
-            "cancelled": "cancelled",
-        }[approval["status"]]
-        raise ApiError(
-            "approval_not_pending",
-            f"the approval `{approval_id}` was already {how}; nothing was changed",
-            extra={"approval": approval},
-        )
-    if resolution.halt is not None:
-        halt = resolution.halt
-        raise ApiError(
-            "conflict",
-            f"the call is halted by {halt['createdBy']} ({halt['reason']}), so it cannot be approved;"
-            " reject it, or resume first",
-            extra={"approval": approval, "halt": halt},
-        )
-    return Reply(approval)
+    if (refusal := _refusal(resolution)) is not None:
+        raise refusal
+    return Reply(resolution.approval)
 
+
+def _refusal(resolution: Resolution) -> ApiError | None:
+    """The error of a resolution that changed nothing."""
+    approval = resolution.approval
+    approval_id, extra = approval["approvalId"], {"approval": approval}
+    match resolution.outcome:
+        case "not_pending":
+            detail = (
+                f"the approval `{approval_id}` was already {_how_it_ended(approval)}; nothing was changed"
+            )
+            return ApiError("approval_not_pending", detail, extra=extra)
+        case "halted":
+            halt = resolution.halt or {}
+            detail = (
+                f"the call is halted by {halt['createdBy']} ({halt['reason']}), so it cannot be approved;"
+                " reject it, or resume first"
+            )
+            return ApiError("conflict", detail, extra=extra | {"halt": halt})
+        case "refused":
+            return ApiError("forbidden", resolution.why, extra=extra, kind="approver")
+        case "repeated":
+            detail = f"you have approved it already; {approval['approvers']} different people must"
+            return ApiError("conflict", detail, extra=extra)
+        case "other_payload":
+            detail = (
+                f"the call has the payload digest `{resolution.why}`, not the one that was shown; nothing was"
+                " changed, read the approval again"
+            )
+            return ApiError("conflict", detail, extra=extra)
+    return None
+
+
+def _how_it_ended(approval: dict[str, Any]) -> str:
+    who = approvals.named(approval["actor"], approval["resolvedBy"])
+    return {
+        "approved": f"approved by {who}",
+        "rejected": f"rejected by {who}",
+        "expired": f"expired at {approval['expiresAt']}",
+        "cancelled": "cancelled",
+    }[approval["status"]]
+
+
+_TEXT = {"type": "string", "minLength": 1, "maxLength": 256}
+_EXACTLY = {"agentId": "agent", "toolName": "tool", "policyId": "policy"}
 
 ROUTES = (
     Route(
@@ -182,7 +222,9 @@ ROUTES = (
         reply="approval",
         reply_is_array=True,
         query=(
-            Query("status", {"type": "string", "enum": list(approvals.STATUSES)}, "Only those."),
+            Query("status", {"type": "string", "enum": list(reading.STATUSES)}, "Only those."),
+            *(Query(name, _TEXT, f"Only those of this {what}.") for name, what in _EXACTLY.items()),
+            Query("search", _TEXT, "Words that stand in what it is about, in names, ids or the reason."),
             *page_query(100, 1_000),
             Query(
                 "order",
@@ -226,8 +268,12 @@ ROUTES = (
         body_optional=True,
         reply="approval",
         errors=("approval_not_pending", "conflict"),
-        description="A 409 carries the current state as `approval`. While a halt covers the call, approving "
-        "is a 409 `conflict`.",
+        description="A 403 or 409 carries the current state as `approval`. While a halt covers the call, "
+        "approving is a 409 `conflict`, and so is a `payloadDigest` that is not the call's. Where several "
+        "must approve (`approvers`), the approval stays `pending` until the last of them has. Whoever asked "
+        "for the call - the user whom its API key is bound to, or whose token it carried - cannot approve it "
+        "unless its policy says `allowSelf` (403). With `grant` the same call may be made again without "
+        "asking, unless several must approve: see `/v1/grants`.",
     ),
     Route(
         "POST",
@@ -236,11 +282,11 @@ ROUTES = (
         reject,
         "Reject: the call becomes `blocked`",
         "approvals",
-        body="resolution",
+        body="rejection",
         body_optional=True,
         reply="approval",
-        errors=("approval_not_pending",),
-        description="`reason` becomes the call's `blockedReason`. A 409 carries the current state as "
-        "`approval`.",
+        errors=("approval_not_pending", "conflict"),
+        description="One who rejects is enough. `reason` becomes the call's `blockedReason`. A 409 carries "
+        "the current state as `approval`.",
     ),
 )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated
 
 from msgspec import Meta
 
 from api import clock
-from api.audit import records, verification
+from api.audit import ocsf, records, verification
 from api.audit.installation_key import ALGORITHM
+from api.audit.retention.certificate import newest_certificate
 from api.caller import Caller
 from api.context import Context
 from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
@@ -21,15 +23,16 @@ _Cursor = Annotated[dict[_Number, _Number], Meta(min_length=1)]
 MOST_ON_A_PAGE = 1_000
 LINES_AT_ONCE = 1_000
 NDJSON = "application/x-ndjson"
+FORMATS = {"type": "string", "enum": ["json", "jsonl", "ocsf"], "default": "json"}
 
 
 async def list_audit(caller: Caller, values: Values, context: Context) -> Reply:
-    """GET /v1/audit: a page, newest first, or with `format=jsonl` an export, oldest first; see `order`."""
+    """GET /v1/audit: a page, newest first, or an export, oldest first; see `format`."""
     query = values.query
     chosen = records.Filter(
         caller.organisation_id,
-        since=_moment(query.get("since"), "since"),
-        until=_moment(query.get("until"), "until"),
+        since=moment_of(query.get("since"), "since"),
+        until=moment_of(query.get("until"), "until"),
         agent_id=query.get("agentId"),
         user_id=query.get("userId"),
         run_id=query.get("runId"),
@@ -39,12 +42,14 @@ async def list_audit(caller: Caller, values: Values, context: Context) -> Reply:
         decision=query.get("decision"),
     )
     after = decode_cursor(query.get("cursor"), _Cursor)
-    if query["format"] == "jsonl":
+    if (form := query["format"]) != "json":
         ascending = query.get("order", "asc") == "asc"
+        exported = _export(context, chosen, after, ascending, query.get("limit"))
+        name = "audit.ocsf.jsonl" if form == "ocsf" else "audit.jsonl"
         return Reply(
-            stream=_export(context, chosen, after, ascending, query.get("limit")),
+            stream=_as_ocsf(exported) if form == "ocsf" else exported,
             media_type=NDJSON,
-            headers={"Content-Disposition": 'attachment; filename="audit.jsonl"'},
+            headers={"Content-Disposition": f'attachment; filename="{name}"'},
         )
     limit = query.get("limit", 100)
     if limit > MOST_ON_A_PAGE:
@@ -62,7 +67,9 @@ async def get_audit_record(caller: Caller, values: Values, context: Context) -> 
     audit_id = values.path["id"]
     record = await context.store.read(records.find_record, caller.organisation_id, audit_id)
     if record is None:
-        raise not_found("audit record", audit_id)
+        known = await context.store.read(newest_certificate)
+        gone = known is not None and known.written_until(caller.organisation_id)
+        raise not_found("audit record", audit_id, f"; {known.told}" if known is not None and gone else "")
     return Reply(record)
 
 
@@ -90,12 +97,16 @@ async def _export(
         after = following
 
 
+async def _as_ocsf(exported: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async for lines in exported:
+        yield await asyncio.to_thread(ocsf.lines, lines)
+
+
 async def verify_audit(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/audit/verify: walks the whole log of the caller's organisation."""
     trusted = (context.audit_key.public,)
-    return Reply(
-        await context.store.read(verification.verify, context.store, caller.organisation_id, trusted)
-    )
+    arguments = context.store, caller.organisation_id, trusted
+    return Reply(await context.reads.verify(caller, verification.verify, *arguments))
 
 
 async def get_audit_key(caller: Caller, values: Values, context: Context) -> Reply:
@@ -104,7 +115,7 @@ async def get_audit_key(caller: Caller, values: Values, context: Context) -> Rep
     return Reply({"algorithm": ALGORITHM, "keyId": key.key_id, "publicKey": key.text})
 
 
-def _moment(text: str | None, name: str) -> str | None:
+def moment_of(text: str | None, name: str) -> str | None:
     """A time as the records write it."""
     if text is None:
         return None
@@ -153,13 +164,13 @@ ROUTES = (
             ),
             CURSOR,
             Query("order", {"type": "string", "enum": ["asc", "desc"]}, "By time; see below."),
-            Query("format", {"type": "string", "enum": ["json", "jsonl"], "default": "json"}, "See below."),
+            Query("format", FORMATS, "See below."),
         ),
         headers=PAGE_HEADERS,
         also_media_types=(NDJSON,),
         description="`json`: a page of `limit` records (default 100, at most 1,000), newest first. `jsonl`: "
         "an export of all that match, or of the first `limit` of them (at most 1,000,000), oldest first, one "
-        "record a line exactly as hashed.",
+        "record a line exactly as hashed. `ocsf`: the same export as events of OCSF 1.8.0.",
     ),
     Route(
         "GET",
@@ -181,7 +192,7 @@ ROUTES = (
         reply="audit-verification",
         description="Walks the whole hash chain, holds the signed checkpoints against it, and compares "
         "calls, runs, approvals, events, policy versions, users, keys and webhooks with what the log says of "
-        "them.",
+        "them. Of records that retention has dropped (`dropped`) a signed checkpoint takes the place.",
     ),
     Route(
         "GET",

@@ -9,8 +9,10 @@ other.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -34,14 +36,17 @@ from api.ingestion.authzen import (
     place_of,
     tool_of,
 )
-from api.ingestion.event import Answer, Incoming, payload_digest
-from api.store import approvals, recorded_calls
+from api.ingestion.event import Answer, Incoming
+from api.store import recorded_calls
+from api.store.call_facts import payload_digest
+from api.store.review import reading
 from engine.canonical_json import canonical_json
 
 DAY: Final = 86_400
 """Seconds that a PEP may refer to a denial without an end of its own, and to an approval."""
-POLL: Final = 5
-"""Seconds after which a PEP may ask again."""
+ASK_AGAIN_SECONDS: Final = 5
+SAME_SECONDS: Final = 60.0
+"""For which a request id makes the same words the same call: a PEP may pass on one that others chose."""
 
 EVALUATION: Final = "/access/v1/evaluation"
 EVALUATIONS: Final = "/access/v1/evaluations"
@@ -53,6 +58,7 @@ _STATES: Final = {"rejected": "denied"}
 _STOPS: Final = {"deny_on_first_deny": False, "permit_on_first_permit": True}
 
 _decode = msgspec.json.decode
+T = TypeVar("T")
 
 
 # The three endpoints that decide ------------------------------------------------------------------
@@ -75,13 +81,13 @@ async def evaluate_accesses(caller: Caller, values: Values, context: Context) ->
     single = each_of(body)
     stop = _STOPS.get(body.get("options", {}).get("evaluations_semantic"))
     found: list[dict[str, Any]] = []
-    if stop is None:
+    if stop is None and not _is_dear(caller, values, context):
         work = [_one_of_many(each, n, caller, values, context) for n, each in enumerate(single, 1)]
         found = await asyncio.gather(*work)
     else:
         for number, each in enumerate(single, 1):
             found.append(await _one_of_many(each, number, caller, values, context))
-            if found[-1]["decision"] is stop:
+            if stop is not None and found[-1]["decision"] is stop:
                 break
     return _reply({"evaluations": found}, values)
 
@@ -90,7 +96,7 @@ async def request_access(caller: Caller, values: Values, context: Context) -> Re
     """POST /access/v1/requests: the state of what an evaluation has asked for already."""
     body = await _body("access-request", caller, values, context)
     approval_id = body["denial"]["evaluation_id"]
-    if not await _is_bound(approval_id, body, caller, context):
+    if not await _is_bound(approval_id, body, caller, values, context):
         raise ApiError(
             "conflict",
             "`denial.evaluation_id` is of no denial of this subject, action and resource that waits for a"
@@ -107,7 +113,7 @@ async def get_access_request(caller: Caller, values: Values, context: Context) -
     reply = await get_approval(caller, values, context)
     task = _task(reply.body, context)
     pending = task["task"]["status"] == "pending"
-    return _reply(task, values, headers={"Retry-After": str(POLL)} if pending else {})
+    return _reply(task, values, headers={"Retry-After": str(ASK_AGAIN_SECONDS)} if pending else {})
 
 
 async def authzen_configuration(caller: Caller, values: Values, context: Context) -> Reply:
@@ -127,11 +133,18 @@ async def authzen_configuration(caller: Caller, values: Values, context: Context
 # Bodies -------------------------------------------------------------------------------------------
 
 
+def _is_dear(caller: Caller, values: Values, context: Context) -> bool:
+    """Whether the work for a request is done in turns, and one after the other: what a body says for all of
+    its evaluations is part of each."""
+    return context.intake.is_dear(caller.key_id, len(values.body))
+
+
+async def _done(work: Callable[[], T], caller: Caller, values: Values, context: Context) -> T:
+    return await context.intake.done(caller.key_id, len(values.body), work)
+
+
 async def _body(schema: str, caller: Caller, values: Values, context: Context) -> dict[str, Any]:
-    work = partial(_checked, schema, values.body)
-    if not context.intake.is_dear(caller.key_id, len(values.body)):
-        return work()
-    return await context.intake.turns.run(caller.key_id, work, size=len(values.body))
+    return await _done(partial(_checked, schema, values.body), caller, values, context)
 
 
 def _checked(schema: str, raw: bytes) -> dict[str, Any]:
@@ -146,23 +159,25 @@ async def _event(
 ) -> Incoming:
     """The event of the `number`th of many evaluations (0: of a single one); of the call of an approval, if it
     refers to one."""
-    place = await _approved(evaluation, caller, context)
-    if place is None:
-        sent = values.headers.get("x-request-id")
-        place = place_of(evaluation, number, caller, sent, context.ids("call"))
-    at = clock.iso(context.clock())
+    approved = await _approved(evaluation, caller, values, context)
+    sent = values.headers.get("x-request-id")
+    call_id, event_id, at = context.ids("call"), context.ids("evl"), clock.iso(context.clock())
+
+    def made() -> bytes:
+        place = approved or place_of(evaluation, number, caller, sent, call_id)
+        return event_of_evaluation(evaluation, place, caller, event_id, at)
+
     with bad_request():
-        raw = event_of_evaluation(evaluation, place, caller, context.ids("evl"), at)
-        return await context.intake.event(caller, raw)
+        return await context.intake.event(caller, await _done(made, caller, values, context))
 
 
-async def _approved(evaluation: Evaluation, caller: Caller, context: Context) -> Place | None:
+async def _approved(evaluation: Evaluation, caller: Caller, values: Values, context: Context) -> Place | None:
     """Run and tool call of the approval that an evaluation refers to; None when it is not of this call or was
     given too long ago, and then nothing follows from it."""
     approval_id = evaluation.get("context", {}).get("approval", {}).get("id")
-    if approval_id is None or not await _is_bound(approval_id, evaluation, caller, context):
+    if approval_id is None or not await _is_bound(approval_id, evaluation, caller, values, context):
         return None
-    found = await context.reads.read(caller, approvals.find_approval, caller, approval_id)
+    found = await context.reads.read(caller, reading.find_approval, caller, approval_id)
     if found is None or found["agentId"] != agent_of(evaluation, caller):
         return None
     if found["resolvedAt"] is not None and _a_day_after(found["resolvedAt"]) < clock.iso(context.clock()):
@@ -170,14 +185,20 @@ async def _approved(evaluation: Evaluation, caller: Caller, context: Context) ->
     return found["runId"], found["toolCallId"]
 
 
-async def _is_bound(approval_id: str, evaluation: Evaluation, caller: Caller, context: Context) -> bool:
+async def _is_bound(
+    approval_id: str, evaluation: Evaluation, caller: Caller, values: Values, context: Context
+) -> bool:
     """Whether an approval was asked for this subject, tool, payload and action."""
     bound = await context.reads.read(caller, recorded_calls.bound_to, caller.organisation_id, approval_id)
     if bound is None:
         return False
     digest, asserted = bound
-    asked = payload_digest(tool_of(evaluation), payload_of(evaluation))
-    return digest.partition(":")[0] == asked and _is_said(asserted, evaluation)
+
+    def is_same() -> bool:
+        asked = payload_digest(tool_of(evaluation), payload_of(evaluation))
+        return digest.partition(":")[0] == asked and _is_said(asserted, evaluation)
+
+    return await _done(is_same, caller, values, context)
 
 
 def _is_said(asserted: dict[str, Any], evaluation: Evaluation) -> bool:
@@ -198,11 +219,22 @@ async def _evaluated(
     event = await _event(evaluation, number, caller, values, context)
     answer = await context.intake.answer(event)
     if "toolCallId" in evaluation.get("context", {}).get("governance", {}):
-        await _refuse_other(event, evaluation, caller, context)
+        await _refuse_other(event, evaluation, caller, values, context)
+    elif answer.replayed and _is_of_before(answer, context):
+        event = await _event(evaluation, number, caller, replace(values, headers={}), context)
+        answer = await context.intake.answer(event)
     return await _decision(answer, event, caller, context)
 
 
-async def _refuse_other(event: Incoming, evaluation: Evaluation, caller: Caller, context: Context) -> None:
+def _is_of_before(answer: Answer, context: Context) -> bool:
+    """Whether the request id was that of a call so long ago that it is asked again, and not sent again."""
+    said = _decode(answer.content)
+    return "approvalId" not in said and said["decidedAt"] < clock.iso(context.clock() - SAME_SECONDS)
+
+
+async def _refuse_other(
+    event: Incoming, evaluation: Evaluation, caller: Caller, values: Values, context: Context
+) -> None:
     """What was decided of a call that somebody names is nobody else's. Raises tool_call_conflict."""
     asserted = await context.reads.read(
         caller,
@@ -212,7 +244,7 @@ async def _refuse_other(event: Incoming, evaluation: Evaluation, caller: Caller,
         event.body.runId,
         event.metadata["toolCallId"],
     )
-    if asserted is None or not _is_said(asserted, evaluation):
+    if asserted is None or not await _done(partial(_is_said, asserted, evaluation), caller, values, context):
         raise ApiError(
             "tool_call_conflict",
             "the call of this `toolCallId` was asked about with another `subject` or `action`; give each"
@@ -247,7 +279,7 @@ async def _decision(answer: Answer, event: Incoming, caller: Caller, context: Co
     if allowed and approval_id is not None:
         told["approval"] = {"id": approval_id}
     elif said["toolCallStatus"] == "awaiting_approval":
-        approval = await context.reads.read(caller, approvals.find_approval, caller, approval_id)
+        approval = await context.reads.read(caller, reading.find_approval, caller, approval_id)
         told["access_request"] = {
             "endpoint": context.settings.public + REQUESTS,
             "expires_at": (approval and approval["expiresAt"]) or _a_day_after(said["decidedAt"]),
@@ -304,6 +336,7 @@ ROUTES = (
         "AuthZEN: may this subject do this?",
         "authzen",
         body="access-evaluation",
+        counts=True,
         body_as_sent=True,
         checks_key=True,
         reply="access-decision",
@@ -319,6 +352,7 @@ ROUTES = (
         "AuthZEN: several questions at once",
         "authzen",
         body="access-evaluations",
+        counts=True,
         body_as_sent=True,
         checks_key=True,
         reply="access-decisions",

@@ -17,9 +17,10 @@ from api.database.errors import DatabaseUnavailable
 from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, as_api_error
 from api.http.route import AGENT, Route
-from api.ingestion.event import Answer
+from api.ingestion.event import Answer, Incoming
 from api.ingestion.quotas import OverQuota
 from api.ingestion.validation import split_batch
+from api.telemetry import tracing
 
 log = logging.getLogger("governance")
 
@@ -33,9 +34,23 @@ SLICE: Final = 0.005
 async def create_event(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/events, unless `server/event_fast_path.py` has answered it: decided and durable on return."""
     begun = perf_counter()
-    answer = await context.intake.answer(await context.intake.event(caller, values.body))
+    event = await context.intake.event(caller, values.body)
+    if tracing.is_on():
+        answer = await _traced(event, context)
+    else:
+        answer = await context.intake.answer(event)
     metrics.answered(perf_counter() - begun)
     return Reply(answer.content, headers={"Idempotent-Replay": "true"} if answer.replayed else {})
+
+
+async def _traced(event: Incoming, context: Context) -> Answer:
+    """The same with spans: the policies are asked here and not with others', the commit is that of all."""
+    about = {"organisation_id": event.caller.organisation_id, "run_id": event.body.runId}
+    if event.call is not None:
+        with tracing.step("decide", **about, tool_name=event.metadata["toolName"]):
+            context.intake.evaluate(event)
+    with tracing.step("commit", **about):
+        return await context.intake.answer(event)
 
 
 async def create_events(caller: Caller, values: Values, context: Context) -> Reply:
@@ -57,7 +72,7 @@ async def create_events(caller: Caller, values: Values, context: Context) -> Rep
         except Exception as error:
             known = as_api_error(error)
             if known is None:
-                log.error("fault in an event of a batch (request %s)", values.request_id, exc_info=error)
+                log.error("fault in an event of a batch", exc_info=error)
                 known = ApiError("internal_error", "the service failed on this event")
             await context.refusals.note(caller, known, BATCH)
             result = {"status": known.status, "error": known.body(values.request_id)}
@@ -72,7 +87,11 @@ async def _handed_over(
     the loop going on after each `SLICE`."""
     intake = context.intake
     found: list[asyncio.Future[Answer] | Exception] = []
+    under_way: list[asyncio.Future[Answer]] = []
+    """Those of them that nobody has waited for."""
     refused = 0
+    told: set[str] = set()
+    """Runs of which the batch says anything: what they have come to is recorded before they start others."""
     changed: set[str] = set()
     """Runs of which the batch says something that policies look at: it is recorded before their calls are
     evaluated."""
@@ -80,11 +99,14 @@ async def _handed_over(
     for raw in events:
         try:
             event = await intake.event(caller, raw, worded=refused < MOST_WORDED)
-            if event.body.runId in changed and event.call is not None:
-                await asyncio.wait([each for each in found if isinstance(each, asyncio.Future)])
-                changed.clear()
+            if (event.body.runId in changed and event.call is not None) or event.parent in told:
+                await asyncio.wait(under_way)
+                for past in (under_way, changed, told):
+                    past.clear()
             intake.evaluate(event)
-            found.append(intake.handed_over(event))
+            under_way.append(intake.handed_over(event))
+            found.append(under_way[-1])
+            told.add(event.body.runId)
             if event.body.eventType == "run.started":
                 changed.add(event.body.runId)
         except (ApiError, DatabaseUnavailable, OverQuota) as error:
@@ -105,6 +127,7 @@ ROUTES = (
         "Report an event; a tool call is decided",
         "events",
         body="event",
+        counts=True,
         body_as_sent=True,
         checks_key=True,
         reply="event-answer",
@@ -120,6 +143,7 @@ ROUTES = (
         "Report up to 1,000 events",
         "events",
         body="event-batch",
+        counts=True,
         body_as_sent=True,
         reply="event-batch-answer",
         description="Answers in order; one bad event spoils no other. Beyond the first 20 that are refused, "

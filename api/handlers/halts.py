@@ -59,16 +59,24 @@ async def resume(caller: Caller, values: Values, context: Context) -> Reply:
     halt_id, reason = body.get("haltId"), body.get("reason")
     if halt_id is None:
         kind, target = _scope(body)
-        ended = await context.writer.write(
+        ended = await context.write(
             lambda transaction: halts.resume(transaction, organisation_id, kind, target, caller.actor, reason)
         )
     else:
         if await context.store.read(halts.find, organisation_id, halt_id) is None:
             raise not_found("halt", halt_id)
-        ended = await context.writer.write(
+        ended = await context.write(
             lambda transaction: halts.resume_one(transaction, organisation_id, halt_id, caller.actor, reason)
         )
     return Reply(await _counted(context, organisation_id, ended))
+
+
+def _state(caller: Caller, values: Values) -> list[dict[str, Any]]:
+    """The halts in force that a request to resume is about."""
+    body, found = values.body, halts.list_halts(caller.organisation_id)
+    if "haltId" in body:
+        return [each for each in found if each["haltId"] == body["haltId"]]
+    return [each for each in found if _scope(each) == _scope(body)]
 
 
 ROUTES = (
@@ -106,5 +114,7 @@ ROUTES = (
         reply_is_array=True,
         errors=("not_found",),
         description="Answers what ended, which may be nothing. Halts of wider and narrower scopes stay.",
+        second_admin=True,
+        state=_state,
     ),
 )

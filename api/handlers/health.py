@@ -1,24 +1,29 @@
 """Is the service well: `/health` for people, `/health/live` and `/health/ready` for machines, `/metrics`.
 
-Open to anyone who can reach the service. Policy files that do not load are reported under `policies` but are
-no reason to be unwell: the last good set is in force and decides.
+Open to anyone who can reach the service, but for the metrics where they have a token. Policy files that do
+not load are reported under `policies` but are no reason to be unwell: the last good set is in force and
+decides.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import hmac
+from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 from api import metrics
+from api.auth.credentials import unauthenticated
 from api.caller import Caller
+from api.clock import iso
 from api.context import Context
 from api.database.errors import DatabaseUnavailable
+from api.health.exposition import exposition
+from api.health.stored import stored
 from api.http.exchange import Reply, Values
 from api.http.route import ANYONE, Route
 from api.policies import warnings
-from api.store import accounts, approvals
-from api.store.notifications import notices
+from api.store import accounts
 from api.version import VERSION
 from engine.live import LivePolicies, described
 
@@ -44,6 +49,9 @@ async def health(caller: Caller, values: Values, context: Context) -> Reply:
             "complete": context.checkpointer.complete,
         },
     }
+    made = [each.until for each in context.partitions if each.until is not None]
+    if until := min(made, default=None):
+        body["partitions"] = {"until": until, "late": iso(context.clock()) >= until}
     return _reply(body, why)
 
 
@@ -59,18 +67,24 @@ async def ready(caller: Caller, values: Values, context: Context) -> Reply:
 
 
 async def prometheus(caller: Caller, values: Values, context: Context) -> Reply:
-    """GET /metrics"""
-    pending = await _asked(context, approvals.count_pending)
-    unreached = await _asked(context, notices.count_unreached, context.store)
-    unindexed = await _asked(context, _unindexed, context.live)
-    content = metrics.exposition(
-        context.live.health(),
-        _uptime(context),
-        pending=pending,
-        unreached=unreached,
-        unindexed=unindexed,
-    )
+    """GET /metrics, with the token of the settings when there is one."""
+    _check_token(context.settings.metrics_token, values.headers.get("authorization", ""))
+    read = context.store.read
+    found = await _answered(read(stored, context.store, context.clock()))
+    unindexed = await _answered(read(_unindexed, context.live))
+    content = exposition(context.live.health(), _uptime(context), found, unindexed=unindexed)
     return Reply(content, media_type=metrics.MEDIA_TYPE)
+
+
+def _check_token(token: str, sent: str) -> None:
+    if token and not hmac.compare_digest(f"bearer {token}".encode(), _bearer(sent).encode()):
+        raise unauthenticated("send `Authorization: Bearer <GOVERNANCE_METRICS_TOKEN>`")
+
+
+def _bearer(sent: str) -> str:
+    """With the scheme as we write it, which is read in any case."""
+    scheme, _, token = sent.partition(" ")
+    return f"{scheme.lower()} {token.strip()}"
 
 
 def _reply(body: dict[str, Any], why: str | None) -> Reply:
@@ -82,16 +96,16 @@ def _reply(body: dict[str, Any], why: str | None) -> Reply:
 async def _why_not(context: Context) -> str | None:
     """Why nothing can be decided and recorded now, in words; None when it can."""
     try:
-        answers = await asyncio.wait_for(context.store.read(context.store.ping), PATIENCE)
+        answers = await asyncio.wait_for(context.store.read_first(context.store.ping), PATIENCE)
     except (DatabaseUnavailable, TimeoutError):
         answers = False
     return context.readiness.why_not() or (None if answers else "the database does not answer")
 
 
-async def _asked(context: Context, function: Callable[..., T], *arguments: Any) -> T | None:
+async def _answered(asked: Awaitable[T]) -> T | None:
     """What needs the database; None when it does not answer."""
     try:
-        return await asyncio.wait_for(context.store.read(function, *arguments), PATIENCE)
+        return await asyncio.wait_for(asked, PATIENCE)
     except (DatabaseUnavailable, TimeoutError):
         return None
 
@@ -108,7 +122,7 @@ def _uptime(context: Context) -> float:
 
 async def _policies(context: Context) -> dict[str, Any]:
     found = context.live.health()
-    others = await _asked(context, warnings, context.live) or []
+    others = await _answered(context.store.read_first(warnings, context.live)) or []
     return found | {"warnings": [*found["warnings"], *map(described, others)]}
 
 
@@ -137,6 +151,14 @@ ROUTES = (
         also_statuses=(503,),
     ),
     Route(
-        "GET", "/metrics", ANYONE, prometheus, "Prometheus metrics", "service", media_type=metrics.MEDIA_TYPE
+        "GET",
+        "/metrics",
+        ANYONE,
+        prometheus,
+        "Prometheus metrics",
+        "service",
+        media_type=metrics.MEDIA_TYPE,
+        errors=("unauthenticated",),
+        description="Asks for `GOVERNANCE_METRICS_TOKEN` as a bearer token where that is set; else 401.",
     ),
 )

@@ -26,9 +26,10 @@ from api.hosts.table import NAMES, host
 from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, as_api_error, not_found
 from api.http.route import AGENT, WAIT, Query, Route
-from api.ingestion.event import EventRefused, Incoming, payload_digest
+from api.ingestion.event import EventRefused, Incoming
 from api.ingestion.flow import SAID
 from api.store import hook_calls
+from api.store.call_facts import payload_digest
 from engine.canonical_json import canonical_json
 
 OUTCOME: Final = "Governance-Outcome"
@@ -40,6 +41,8 @@ TWIN: Final = "twin:"
 """How a call is named that is asked of in other words: no other one is its twin."""
 TWIN_SECONDS: Final = 120.0
 """In which a host asks the second time of the same call."""
+GOOD_SECONDS: Final = 86_400.0
+"""For which a yes waits for the call that it is for; after that policies and people are asked again."""
 
 
 class Verdict(NamedTuple):
@@ -112,6 +115,7 @@ async def answer_hook(caller: Caller, values: Values, context: Context) -> Reply
     except Unreadable as unreadable:
         return _reply(found, "", Verdict(UNDECIDED, wording.unreadable(str(unreadable))))
     if report.kind == OTHER:
+        context.reads.count(caller)
         return _reply(found, report.event, Verdict(RECORDED))
     if report.tool == PROBE:
         return _probed(found, report, caller, values.query.get("agentId"))
@@ -198,14 +202,16 @@ async def _result(asked: Asked) -> None:
 
 
 async def _decide(asked: Asked, deadline: float) -> Verdict:
-    event = await asked.context.intake.event(asked.caller, _called(asked, asked.call_id))
+    event = await asked.context.intake.event(
+        asked.caller, _called(asked, asked.call_id, asked.report.payload)
+    )
     if asked.offline:
         await asked.take(event)
         return Verdict(RECORDED)
     if asked.report.twin and (twin := await _twin(asked)) is not None:
         return await _outcome(asked, twin, deadline)
     alike: list[hook_calls.HostCall] = await asked.look(
-        hook_calls.calls_like,
+        hook_calls.same_calls,
         asked.context.id_index,
         asked.caller,
         asked.report.run_id,
@@ -219,7 +225,7 @@ async def _decide(asked: Asked, deadline: float) -> Verdict:
             return verdict
     if any(call.tool_call_id == asked.call_id and call.approval_id for call in alike):
         # The approval of this very call went to another one like it: that one is spent.
-        raw = _called(asked, asked.context.ids("hook"))
+        raw = _called(asked, asked.context.ids("hook"), asked.report.payload)
         event = await asked.context.intake.event(asked.caller, raw)
     receipt = await asked.take(event)
     if receipt["toolCallStatus"] == "awaiting_approval":
@@ -230,6 +236,7 @@ async def _decide(asked: Asked, deadline: float) -> Verdict:
 
 async def _wait(asked: Asked, deadline: float) -> Verdict:
     """Until there is news of a call like it that waits; the outcome is for who asks next."""
+    asked.context.reads.count(asked.caller)
     digest = payload_digest(asked.report.tool, asked.report.payload)
     alike: list[hook_calls.HostCall] = await asked.look(
         hook_calls.calls_like, asked.context.id_index, asked.caller, asked.report.run_id, digest
@@ -243,9 +250,8 @@ async def _wait(asked: Asked, deadline: float) -> Verdict:
     return Verdict(WAITING, wording.WAITED)
 
 
-def _called(asked: Asked, call_id: str) -> bytes:
-    report = asked.report
-    metadata = {"toolCallId": call_id, "toolName": report.tool, "inputPayload": report.payload}
+def _called(asked: Asked, call_id: str, payload: Mapping[str, Any]) -> bytes:
+    metadata = {"toolCallId": call_id, "toolName": asked.report.tool, "inputPayload": payload}
     return asked.event("tool.called", asked.context.ids("hook"), asked.at, metadata)
 
 
@@ -256,12 +262,15 @@ def _final(status: str, said: Mapping[str, Any]) -> Verdict:
 
 
 async def _approval(asked: Asked, approval_id: str, deadline: float) -> Verdict | None:
-    """What an approval comes to until the deadline; None when its answer went to another call."""
+    """What an approval comes to until the deadline; None when its answer went to another call, or was given
+    too long ago."""
     left = max(0, int(deadline - asyncio.get_running_loop().time()))
     values = Values(path={"id": approval_id}, query={"wait": left})
     said = (await approvals.get_approval(asked.caller, values, asked.context)).body
     if said["status"] == "pending":
         return Verdict(WAITING, wording.waiting(approval_id, said.get("agentMessage", "")))
+    if said["status"] == "approved" and asked.context.clock() - seconds(said["resolvedAt"]) > GOOD_SECONDS:
+        return None
     if "halted" not in said:
         metadata = {"approvalId": approval_id}
         if not await asked.is_first(HANDED_OUT, approval_id, said["resolvedAt"], metadata):
@@ -271,18 +280,15 @@ async def _approval(asked: Asked, approval_id: str, deadline: float) -> Verdict 
 
 async def _twin(asked: Asked) -> hook_calls.HostCall | None:
     """The call that the host asks of a second time: the newest of its tool with the same member, asked by its
-    own name a moment ago, and not asked of twice before."""
+    own name a moment ago, without an outcome yet, and not asked of twice before."""
     report, context = asked.report, asked.context
     recent: list[hook_calls.HostCall] = await asked.look(
         hook_calls.calls_of_tool, context.id_index, asked.caller, report.run_id, report.tool
     )
+    same = _told_apart_by(report.twin, report.payload)
     for call in recent:
-        is_same = (
-            call.payload == report.payload
-            if report.twin == "*"
-            else call.payload.get(report.twin) == report.payload[report.twin]
-        )
-        if call.tool_call_id.startswith(TWIN) or not is_same:
+        is_same = _told_apart_by(report.twin, call.payload) == same
+        if call.tool_call_id.startswith(TWIN) or call.is_completed or not is_same:
             continue
         if context.clock() - seconds(call.decided_at) > TWIN_SECONDS:
             continue
@@ -292,10 +298,18 @@ async def _twin(asked: Asked) -> hook_calls.HostCall | None:
     return None
 
 
+def _told_apart_by(member: str, payload: Mapping[str, Any]) -> bytes:
+    """What says which call it is, in words: Python takes `1` and `true` for the same."""
+    return canonical_json(payload if member == "*" else payload.get(member))
+
+
 async def _outcome(asked: Asked, call: hook_calls.HostCall, deadline: float) -> Verdict:
-    """What was decided of a call that is asked of a second time. Its approval was handed out to the first."""
+    """What was decided of a call that is asked of a second time, unless a halt outweighs it now. Its approval
+    was handed out to the first."""
     if call.status == "allowed":
-        return Verdict(ALLOWED)
+        raw = _called(asked, call.tool_call_id, call.payload)
+        receipt = await asked.take(await asked.context.intake.event(asked.caller, raw))
+        return _final(receipt["toolCallStatus"], receipt)
     if call.status == "awaiting_approval" and call.approval_id is not None:
         verdict = await _approval(asked, call.approval_id, deadline)
         if verdict is not None:
@@ -312,11 +326,13 @@ ROUTES = (
         "Answer the hook of an agent host",
         "events",
         body="hook-input",
+        counts=True,
         reply="hook-answer",
         description="`host` is `claude-code`, `codex`, `cursor`, `gemini-cli` or `copilot`; body and answer"
         " are what that host sends its hooks and expects of them. A denial is a 200, also when nothing could"
         " be decided: the header `Governance-Outcome` tells them apart. A call that waits for a person is"
-        " found again by its run, tool and payload until its outcome was handed out once.",
+        " found again by its run, tool and payload until its outcome was handed out once, a yes for a"
+        " day.",
         headers=(OUTCOME, AGENT_HEADER),
         errors=("event_id_conflict", "tool_call_conflict", "run_conflict"),
         query=(

@@ -94,7 +94,7 @@ async def _verified(email: str, password: str, client: str, context: Context) ->
     with credentials.passwords.login_slot():
         # Checked by a reader before it is counted, so that tries which have to wait cost the writer nothing.
         looked = login_limits.Attempt.of(email, address, context.clock())
-        slowed = await context.store.read(login_limits.check, context.store, looked)
+        slowed = await context.store.read_first(login_limits.check, context.store, looked)
         if slowed is None:
             return await _tried(email, password, address, context)
     if not await credentials.login_draw.drawn(slowed, password):
@@ -105,7 +105,7 @@ async def _verified(email: str, password: str, client: str, context: Context) ->
 
 async def _tried(email: str, password: str, address: str, context: Context) -> dict[str, Any] | None:
     attempt = await context.writer.write(lambda transaction: login_limits.begin(transaction, email, address))
-    found = await context.store.read(accounts.find_login, email)
+    found = await context.store.read_first(accounts.find_login, email)
     stored = None if found is None else found[1]
     fits = await context.credentials.passwords.matches(stored, password)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
 
 from api.auth.user_tokens import checked_rule
@@ -40,7 +41,16 @@ async def update_organisation(caller: Caller, values: Values, context: Context) 
         accounts.change_organisation(transaction, caller.organisation_id, body["name"], rule, caller.actor)
         return current | {"name": body["name"], "userToken": rule}
 
-    return Reply(shape(await context.writer.write(job)))
+    return Reply(shape(await context.write(job)))
+
+
+def _state(caller: Caller, values: Values) -> dict[str, Any] | None:
+    """The organisation, and which key it has, without the key."""
+    current = accounts.organisation(caller.organisation_id)
+    if current is None:
+        return None
+    kept = (current["userToken"] or {}).get("key", "")
+    return shape(current) | {"keyDigest": sha256(kept.encode()).hexdigest()[:16] if kept else None}
 
 
 def _with_key(rule: dict[str, Any], current: dict[str, Any] | None) -> dict[str, Any]:
@@ -70,5 +80,7 @@ ROUTES = (
         "accounts",
         body="organisation-update",
         reply="organisation",
+        second_admin=True,
+        state=_state,
     ),
 )

@@ -16,10 +16,14 @@ from api.http import bodies
 from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import ApiError, not_found, problem_json
 from api.http.route import ADMIN, PAGE_HEADERS, VIEWER, Query, Route, page_query
+from api.policies import accept_replaced as accept
+from api.policies import replaced
 from engine.conditions.settings import missing, reads
 from engine.documents.policy import body_problems, policy_as_json
 from engine.model import STRENGTH, OrganisationSettings, Policy
+from engine.repository.archive import VersionRecord
 from engine.repository.snapshot import Snapshot, Stored
+from engine.worktree.paths import DEFAULT
 
 _ID = re.compile(r"[a-z0-9]([a-z0-9._-]{0,98}[a-z0-9])?")
 
@@ -77,7 +81,7 @@ async def list_policies(caller: Caller, values: Values, context: Context) -> Rep
     """GET /v1/policies: by name, then id."""
     snapshot = await context.newest()
     # Thousands of policies are sorted and written out on a thread, so that no event waits for a list.
-    return await asyncio.to_thread(_page, snapshot, caller.organisation_id, values)
+    return await context.reads.read(caller, _page, snapshot, caller.organisation_id, values)
 
 
 def _page(snapshot: Snapshot, organisation_id: str, values: Values) -> Reply:
@@ -132,27 +136,30 @@ def _stored(caller: Caller, values: Values, snapshot: Snapshot) -> Stored:
 
 async def list_policy_versions(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/policies/:id/versions: newest first; stays readable after deletion."""
-    policy_id = _id(values)
-    repository = context.live.repository
-    versions = await asyncio.to_thread(repository.versions, caller.organisation_id, policy_id)
-    entries = [
-        {
-            **{name: value for name, value in version.state.items() if name in _VERSION_FIELDS},
-            "version": version.version,
-            "archivedAt": version.archived_at,
-            "archivedBy": version.archived_by,
-            "source": version.source,
-            "createdAt": version.created_at,
-            "createdBy": version.created_by,
-            "digest": version.digest,
-            "state": version.state,
-        }
-        for version in versions
-        if version.archived_at is not None
-    ]
-    return Reply(
-        {"policyId": policy_id, "currentVersion": versions[0].version, "versions": entries},
-    )
+    organisation_id, policy_id = _policy(caller, values)
+
+    def written() -> bytes:
+        versions = context.live.repository.versions(organisation_id, policy_id)
+        entries = [_version(each) for each in versions if each.archived_at is not None]
+        return msgspec.json.encode(
+            {"policyId": policy_id, "currentVersion": versions[0].version, "versions": entries}
+        )
+
+    return Reply(await context.reads.read(caller, written))
+
+
+def _version(version: VersionRecord) -> dict[str, Any]:
+    return {
+        **{name: value for name, value in version.state.items() if name in _VERSION_FIELDS},
+        "version": version.version,
+        "archivedAt": version.archived_at,
+        "archivedBy": version.archived_by,
+        "source": version.source,
+        "createdAt": version.created_at,
+        "createdBy": version.created_by,
+        "digest": version.digest,
+        "state": version.state,
+    }
 
 
 _VERSION_FIELDS = frozenset({"name", "description", "action", "matchConditions", "enabled"})
@@ -160,13 +167,19 @@ _VERSION_FIELDS = frozenset({"name", "description", "action", "matchConditions",
 
 async def create_policy(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/policies."""
-    body = bodies.decode_unique(values.body)
-    await asyncio.to_thread(bodies.validate, "policy-create", body, body_problems)
+    async with context.writes:
+        body = await asyncio.to_thread(_checked, values.body)
     organisation_id = caller.organisation_id
     stored = await context.write_policies(
         lambda policies: policies.create(body, author=caller.actor, organisation_id=organisation_id)
     )
     return _reply(stored, context.live.snapshot, 201)
+
+
+def _checked(raw: bytes) -> Any:
+    body = bodies.decode_unique(raw)
+    bodies.validate("policy-create", body, body_problems)
+    return body
 
 
 async def update_policy(caller: Caller, values: Values, context: Context) -> Reply:
@@ -197,7 +210,7 @@ async def rollback_policy(caller: Caller, values: Values, context: Context) -> R
 
 async def get_preset_upgrade(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/policies/:id/preset-upgrade: what the policy's preset has that the policy has not."""
-    offer = await asyncio.to_thread(context.live.repository.preset_upgrade, *_policy(caller, values))
+    offer = await context.reads.read(caller, context.live.repository.preset_upgrade, *_policy(caller, values))
     upgrade = offer.upgrade
     shape = {
         "available": upgrade.available,
@@ -219,6 +232,16 @@ async def upgrade_policy(caller: Caller, values: Values, context: Context) -> Re
         lambda policies: policies.upgrade(*_policy(caller, values), **_writer(caller, values))
     )
     return _reply(stored, context.live.snapshot)
+
+
+async def accept_replaced(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /v1/policies/accept-replaced: what `/health` tells of files that gave way is told no longer."""
+    if caller.organisation_id != DEFAULT:
+        raise ApiError("conflict", f"the files are the installation's; ask an admin of `{DEFAULT}`")
+    files = await context.store.read(replaced, context.live)
+    if files:
+        await context.writer.write(lambda transaction: accept(transaction, caller, files))
+    return Reply({"accepted": files})
 
 
 ROUTES = (
@@ -262,6 +285,20 @@ ROUTES = (
         errors=("policy_exists", "policy_file_invalid", "conflict"),
         headers=("ETag", "Location"),
         description="In force when this is answered. `examples` that do not hold are refused.",
+        second_admin=True,
+    ),
+    Route(
+        "POST",
+        "/v1/policies/accept-replaced",
+        ADMIN,
+        accept_replaced,
+        "Accept that files gave way to what is in force",
+        "policies",
+        reply="replaced-accepted",
+        errors=("conflict",),
+        description="Where a policies folder was put back from another time, files that are older than what "
+        "is in force give way to it; `/health` names them under `policies.warnings` until an admin of the "
+        "organisation `default` accepts that, or they are changed. Answers which they were.",
     ),
     Route(
         "GET",
@@ -285,6 +322,7 @@ ROUTES = (
         errors=("policy_file_invalid", "precondition_failed", "conflict"),
         headers=("ETag",),
         description="Only the fields sent are changed; null removes an optional one. `If-Match` is honoured.",
+        second_admin=True,
     ),
     Route(
         "DELETE",
@@ -296,6 +334,7 @@ ROUTES = (
         status=204,
         errors=("policy_file_invalid", "precondition_failed", "conflict"),
         description="Its versions stay readable.",
+        second_admin=True,
     ),
     Route(
         "GET",
@@ -317,6 +356,7 @@ ROUTES = (
         reply="policy",
         errors=("policy_file_invalid", "precondition_failed", "conflict"),
         headers=("ETag",),
+        second_admin=True,
     ),
     Route(
         "GET",
@@ -342,5 +382,6 @@ ROUTES = (
         headers=("ETag",),
         description="Makes exactly the `changes` that GET shows, as a new version; answers the policy as it "
         "is when there are none. `If-Match` takes the `ETag` of the policy, or that of GET.",
+        second_admin=True,
     ),
 )

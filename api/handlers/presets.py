@@ -188,6 +188,7 @@ ROUTES = (
         reply="policy",
         errors=("policy_exists", "conflict"),
         headers=("ETag",),
+        second_admin=True,
     ),
     Route(
         "GET",
@@ -214,5 +215,6 @@ ROUTES = (
         description="One revision. Answers the newly made policies only; presets in force already are "
         "skipped, unless `parameters` choose for one that is still as its preset: then it is changed, and "
         "answered too. `missingSettings` of a policy says what it waits for.",
+        second_admin=True,
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -46,27 +47,20 @@ async def get_run(caller: Caller, values: Values, context: Context) -> Reply:
     `after`, the next one behind the revision that the caller has seen."""
     run_id = values.path["id"]
     before = decode_cursor(values.query.get("cursor"), _Cursor)
-    loop = asyncio.get_running_loop()
     # Who asks for older calls, by the link of an answer, has seen what there is to wait for.
     wait = values.query["wait"] if before is None else 0
-    deadline = loop.time() + wait
-    seen = values.query.get("after")
-    read = context.reads.read
     with context.waits.place(caller, wait) as ended:
-        while True:
-            # INVARIANT: listening begins before reading, so that no change falls between the two.
-            with context.hub.listening(caller.organisation_id, "run", run_id) as changed:
-                name = ("revision", run_id)
-                now = await read(caller, runs.revision, context.id_index, caller, run_id, name=name)
-                if now is None:
-                    raise not_found("run", run_id)
-                seen = seen or now
-                left = deadline - loop.time()
-                if now != seen or left <= 0 or context.hub.closed or ended.done():
-                    break
-                await _first_of(changed, ended, min(left, WAIT_CHECK))
+        now = await _revision(caller, run_id, context)
+        seen = values.query.get("after") or now
+        if wait and now == seen:
+            look = partial(_changed, caller, run_id, seen, context)
+            with context.waits.together((caller, run_id, seen), look) as news:
+                await asyncio.wait([news, ended], timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+                if news.done():
+                    news.result()
             await context.credentials.recheck(caller)
     which = (values.query["limit"], before)
+    read = context.reads.read
     found = await read(caller, _found, context, caller, run_id, *which, name=("run", run_id, *which))
     if found is None:
         raise not_found("run", run_id)
@@ -74,8 +68,24 @@ async def get_run(caller: Caller, values: Values, context: Context) -> Reply:
     return page(content, total, encode_cursor(position) if position else None, values)
 
 
-async def _first_of(changed: asyncio.Future[None], ended: asyncio.Future[None], seconds: float) -> None:
-    await asyncio.wait([changed, ended], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+async def _revision(caller: Caller, run_id: str, context: Context) -> str:
+    name = ("revision", run_id)
+    found = await context.reads.read(caller, runs.revision, context.id_index, caller, run_id, name=name)
+    if found is None:
+        raise not_found("run", run_id)
+    return found
+
+
+async def _changed(caller: Caller, run_id: str, seen: str, context: Context) -> None:
+    """Until there is more to read of the run than was seen, or nobody waits any more. Raises what ends that
+    for this caller."""
+    while True:
+        # INVARIANT: listening begins before reading, so that no change falls between the two.
+        with context.hub.listening(caller.organisation_id, "run", run_id) as changed:
+            if await _revision(caller, run_id, context) != seen or context.hub.closed:
+                return
+            await asyncio.wait([changed], timeout=WAIT_CHECK)
+        await context.credentials.recheck(caller)
 
 
 def _listed(*arguments: Any) -> tuple[bytes, int, runs.Position | None]:
@@ -116,7 +126,7 @@ def _tell_why(calls: list[dict[str, Any]]) -> None:
     for call in calls:
         status = call["status"]
         if status != "allowed" and "agentMessage" not in call:
-            matched, approval_id = _encode(call["matchedPolicies"]), call.get("approvalId")
+            matched, approval_id = _encode(call["matchedPolicies"]).decode(), call.get("approvalId")
             call["agentMessage"] = refused_message(
                 call["toolName"], status, call["reason"], matched, approval_id
             )

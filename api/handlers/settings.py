@@ -3,17 +3,21 @@ policies; a write goes through the repository."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
+
+import msgspec
 
 from api.caller import Caller
 from api.context import Context
 from api.handlers.policies import if_match
 from api.http.exchange import Reply, Values
+from api.http.problems import invalid
 from api.http.route import ADMIN, Route
+from api.store import accounts
 from engine.conditions.settings import SETTINGS, SHIPPED, reads, value_of
 from engine.documents.yaml import read
 from engine.repository import definitions
+from engine.repository.archive import DocumentVersion
 from engine.repository.definitions import StoredSettings
 from engine.repository.snapshot import Snapshot
 
@@ -26,6 +30,11 @@ async def get_settings(caller: Caller, values: Values, context: Context) -> Repl
 
 async def put_settings(caller: Caller, values: Values, context: Context) -> Reply:
     """PUT /v1/organisation/settings: replaces all; what reads them is compiled anew before the answer."""
+    if values.body["settings"].get("changes", {}).get("approvers") == 2:
+        admins = await context.store.read(accounts.count_admins, caller.organisation_id)
+        if admins < 2:
+            detail = "there is only one admin who can log in, so nobody could agree; create another one first"
+            raise invalid("/settings/changes/approvers", detail)
     stored = await context.write_policies(
         lambda policies: definitions.put_settings(
             policies,
@@ -41,21 +50,24 @@ async def put_settings(caller: Caller, values: Values, context: Context) -> Repl
 async def list_versions(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/organisation/settings/versions: newest first."""
     mine = caller.organisation_id
-    found = await asyncio.to_thread(definitions.versions_of, context.live.repository, "settings", mine, mine)
-    return Reply(
-        [
-            {
-                "version": each.version,
-                "policyRevision": each.revision,
-                "settings": read(each.content).root.value["settings"],
-                "source": each.source,
-                "createdAt": each.created_at,
-                "createdBy": each.created_by,
-                "digest": each.digest,
-            }
-            for each in found
-        ]
-    )
+
+    def written() -> bytes:
+        found = definitions.versions_of(context.live.repository, "settings", mine, mine)
+        return msgspec.json.encode([_version(each) for each in found])
+
+    return Reply(await context.reads.read(caller, written))
+
+
+def _version(version: DocumentVersion) -> dict[str, Any]:
+    return {
+        "version": version.version,
+        "policyRevision": version.revision,
+        "settings": read(version.content).root.value["settings"],
+        "source": version.source,
+        "createdAt": version.created_at,
+        "createdBy": version.created_by,
+        "digest": version.digest,
+    }
 
 
 def _reply(stored: StoredSettings, caller: Caller, snapshot: Snapshot) -> Reply:
@@ -114,6 +126,7 @@ ROUTES = (
         headers=("ETag",),
         description="Replaces all settings, in one revision with every policy that reads one. A "
         "setting that policies in force read cannot be taken away. `If-Match` is honoured.",
+        second_admin=True,
     ),
     Route(
         "GET",

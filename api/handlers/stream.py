@@ -1,4 +1,5 @@
-"""Server-sent events for people: approvals, decisions, policy changes and halts, as they are committed.
+"""Server-sent events for people: approvals, decisions, policy changes, halts and grants, as they are
+committed.
 
 A stream tells that something changed, not the whole of it: a reader that was cut off reads the lists again
 and goes on. It ends when the credential that opened it would no longer be accepted, and when its connection
@@ -26,20 +27,33 @@ KEEP_ALIVE = 4.0
 """Seconds between comments, by which a reader knows that the stream lives, and between looks at the
 credential."""
 
-TOPICS = {"approval": "approvalId", "decision": "toolCallId", "policy": "policyId", "halt": "haltId"}
+TOPICS = {
+    "approval": "approvalId",
+    "decision": "toolCallId",
+    "policy": "policyId",
+    "halt": "haltId",
+    "grant": "grantId",
+    "alert": "alertId",
+    "change": "changeId",
+}
 """topic = event name -> how its data names the resource."""
+
+
+HIDDEN = {"viewer": frozenset({"approval", "change"}), "reviewer": frozenset({"change"})}
+"""role -> topics that are not for them."""
 
 
 async def stream(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/stream, of all events or of those that `events` names."""
-    seen = TOPICS.keys() if caller.role != "viewer" else TOPICS.keys() - {"approval"}
+    seen = TOPICS.keys() - HIDDEN.get(caller.role, frozenset())
     topics = frozenset(values.query["events"].split(",")) if "events" in values.query else frozenset(seen)
     if unknown := sorted(topics - TOPICS.keys()):
         known = ", ".join(TOPICS)
         raise invalid("/events", f"there is no event `{unknown[0][:40]}`; write some of {known}, with commas")
     if not topics <= seen:
         raise ApiError(
-            "forbidden", "approvals are for reviewers and admins; leave `approval` out of `events`"
+            "forbidden",
+            f"`{min(topics - seen)}` is not for the role {caller.role}; leave it out of `events`",
         )
     return Reply(
         stream=_messages(caller, topics, values.headers["authorization"], context),
@@ -52,7 +66,7 @@ async def _messages(
     caller: Caller, topics: frozenset[str], authorization: str, context: Context
 ) -> AsyncIterator[bytes]:
     loop = asyncio.get_running_loop()
-    with context.waits.place(caller, KEEP_ALIVE) as ended:
+    with context.waits.stream(caller) as ended:
         async with contextlib.aclosing(context.hub.stream(caller.organisation_id, topics)) as changes:
             coming = asyncio.ensure_future(anext(changes))
             try:
@@ -105,18 +119,19 @@ ROUTES = (
         "/v1/stream",
         VIEWER,
         stream,
-        "Server-sent events: approvals, decisions, policy changes, halts",
+        "Server-sent events: approvals, decisions, policy changes, halts, grants, alerts",
         "service",
         media_type="text/event-stream",
         query=(
             Query(
                 "events",
                 {"type": "string", "minLength": 1, "maxLength": 100},
-                "Only these, with commas between: `approval`, `decision`, `policy`, `halt`.",
+                "Only these, with commas between: `approval`, `decision`, `policy`, `halt`, `grant`,"
+                " `alert`, `change`.",
             ),
         ),
-        description="Events `approval` (for reviewers and admins), `decision`, `policy`, `halt`, each with "
-        "JSON data; a comment every 4 seconds. Ends when the token is not accepted any more, or its "
-        "connection is wanted; then connect again.",
+        description="Events `approval` (for reviewers and admins), `decision`, `policy`, `halt`, `grant`, "
+        "`alert`, `change` (for admins), each with JSON data; a comment every 4 seconds. Ends when the token "
+        "is not accepted any more, or its connection is wanted; then connect again.",
     ),
 )

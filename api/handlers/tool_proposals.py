@@ -8,8 +8,10 @@ edit, and then the definitions; should the second fail, it is done again by admi
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta
 
 from api.caller import Caller
@@ -35,11 +37,14 @@ HINTS = ("title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorl
 
 async def propose_tools(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/tool-proposals"""
-    server, tools = values.body["server"], [_kept(tool) for tool in values.body["tools"]]
-    _refuse_twice(tool["name"] for tool in tools)
-    proposal_id = await context.writer.write(
-        lambda transaction: proposals.propose(transaction, caller, server, tools)
-    )
+    told = await context.intake.done(caller.key_id, len(values.body), partial(_told, values.body))
+    proposal_id = await context.reads.read(caller, proposals.find_same, caller, told)
+    if proposal_id is None:
+        # What is committed for a key counts as its time, too.
+        timed = context.intake.processor_time.timed
+        proposal_id = await context.writer.write(
+            lambda transaction: timed(caller.key_id, partial(proposals.propose, transaction, caller, told))
+        )
     return await _reply(caller, proposal_id, context)
 
 
@@ -79,15 +84,15 @@ async def admit_tool_proposal(caller: Caller, values: Values, context: Context) 
             policies, caller.organisation_id, server, told, chosen, author=caller.actor
         )
     )
-    admitted = await context.writer.write(
+    admitted = await context.write(
         lambda transaction: proposals.admit_proposal(transaction, caller, proposal_id, body["digest"], names)
     )
     if not admitted:
         raise not_found("proposal", proposal_id)
-    reply = await _reply(caller, proposal_id, context)
-    if stored is not None:
-        reply.body["toolSet"] = shape_of(stored)
-    return reply
+    await context.newest()
+    now_declared = context.live.ruleset(caller.organisation_id).tools
+    shown = await context.reads.read(caller, _shown, caller, proposal_id, now_declared)
+    return Reply(shown if stored is None else shown | {"toolSet": shape_of(stored)})
 
 
 async def dismiss_tool_proposal(caller: Caller, values: Values, context: Context) -> Reply:
@@ -101,16 +106,33 @@ async def dismiss_tool_proposal(caller: Caller, values: Values, context: Context
 
 
 async def _reply(caller: Caller, proposal_id: str, context: Context) -> Reply:
+    await context.newest()
+    tools = context.live.ruleset(caller.organisation_id).tools
+
+    def written() -> bytes:
+        return msgspec.json.encode(_shown(caller, proposal_id, tools))
+
+    return Reply(await context.reads.read(caller, written))
+
+
+def _shown(caller: Caller, proposal_id: str, tools: Tools) -> dict[str, Any]:
     """The proposal, each tool with what is declared of it now."""
-    found = await context.reads.read(caller, proposals.find_proposal, caller, proposal_id)
+    found = proposals.find_proposal(caller, proposal_id)
     if found is None:
         raise not_found("proposal", proposal_id)
-    snapshot = await context.newest()
-    tools = Tools(snapshot.tools_of(caller.organisation_id))
     for tool in found["tools"]:
         said = {"toolName": tool["name"], "toolAnnotations": tool.get("annotations")}
         tool |= {"kind": of_tool(tools, said, "kind"), "effect": of_tool(tools, said, "effect")}
-    return Reply(found)
+    return found
+
+
+def _told(raw: bytes) -> proposals.ProposedTools:
+    """What a checked body says; raises 400 or 422."""
+    body = bodies.decode_unique(raw)
+    bodies.validate("tool-proposal-create", body)
+    tools = [_kept(tool) for tool in body["tools"]]
+    _refuse_twice(tool["name"] for tool in tools)
+    return proposals.ProposedTools.of(body["server"], tools)
 
 
 def _kept(tool: dict[str, Any]) -> Proposed:
@@ -151,6 +173,7 @@ ROUTES = (
         "Tell what the tools of a server are",
         "tools",
         body="tool-proposal-create",
+        body_as_sent=True,
         reply="tool-proposal",
         errors=("conflict",),
         description="Decides nothing: an admin admits or dismisses it. A key has one proposal for each"
@@ -196,6 +219,7 @@ ROUTES = (
         description="Declares, in one revision, those that nobody has declared: with the effect `delete`"
         " where the server says that they destroy, else `write`; or as `declare` says. What is declared"
         " already stays. `digest` is that of the proposal as it was read: another one is a 412.",
+        second_admin=True,
     ),
     Route(
         "POST",

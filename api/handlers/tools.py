@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from api.caller import Caller
 from api.context import Context
-from api.handlers.policies import if_match
+from api.handlers import definitions
 from api.http.exchange import Reply, Values
-from api.http.problems import not_found
 from api.http.route import ADMIN, VIEWER, Route
 from engine.documents.tool_sets import tool_set_as_json
-from engine.documents.yaml import read
 from engine.model import ToolSet
-from engine.repository import definitions
-from engine.repository.archive import DocumentVersion, FileRecord
-from engine.repository.definitions import StoredTools
+from engine.repository.archive import FileRecord
+from engine.repository.definitions import TOOLS, Defined
 from engine.repository.snapshot import in_order
 
-_ID = re.compile(r"[a-z0-9]([a-z0-9._-]{0,98}[a-z0-9])?")
+WHAT: Final = "tool set"
 
 
 async def list_tools(caller: Caller, values: Values, context: Context) -> Reply:
@@ -34,14 +29,14 @@ async def list_tools(caller: Caller, values: Values, context: Context) -> Reply:
 async def get_tools(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/tools/:id: a set of the organisation's own."""
     snapshot = await context.newest()
-    return _reply(definitions.stored_tools(snapshot, *_own(caller, values)))
+    return _reply(TOOLS.stored(snapshot, *definitions.own(caller, values, WHAT)))
 
 
 async def create_tools(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/tools."""
     members = {key: value for key, value in values.body.items() if key != "toolSetId"}
     stored = await context.write_policies(
-        lambda policies: definitions.create_tools(
+        lambda policies: TOOLS.create(
             policies, caller.organisation_id, values.body["toolSetId"], members, author=caller.actor
         )
     )
@@ -61,10 +56,10 @@ async def update_tools(caller: Caller, values: Values, context: Context) -> Repl
 
 async def _change(
     caller: Caller, values: Values, context: Context, changes: Mapping[str, Any]
-) -> StoredTools:
+) -> Defined[ToolSet]:
     return await context.write_policies(
-        lambda policies: definitions.change_tools(
-            policies, *_own(caller, values), changes, **_writer(caller, values)
+        lambda policies: TOOLS.change(
+            policies, *definitions.own(caller, values, WHAT), changes, **definitions.writer(caller, values)
         )
     )
 
@@ -72,66 +67,32 @@ async def _change(
 async def delete_tools(caller: Caller, values: Values, context: Context) -> Reply:
     """DELETE /v1/tools/:id; its versions stay readable."""
     await context.write_policies(
-        lambda policies: definitions.delete_tools(policies, *_own(caller, values), **_writer(caller, values))
+        lambda policies: TOOLS.delete(
+            policies, *definitions.own(caller, values, WHAT), **definitions.writer(caller, values)
+        )
     )
     return Reply(status=204)
 
 
 async def list_tools_versions(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/tools/:id/versions: newest first, also of a set that is gone."""
-    organisation_id, tool_set_id = _own(caller, values)
-    repository = context.live.repository
-    found = await asyncio.to_thread(
-        definitions.versions_of, repository, "toolSet", organisation_id, tool_set_id
-    )
-    if not found:
-        raise not_found("tool set", tool_set_id)
-    return Reply([_version(each) for each in found])
+    return await definitions.versions(caller, values, context, "toolSet", WHAT)
 
 
-def _own(caller: Caller, values: Values) -> tuple[str, str]:
-    """Which set the path is about. What no set can be called is not looked for among files."""
-    tool_set_id = values.path["id"]
-    if not _ID.fullmatch(tool_set_id):
-        raise not_found("tool set", tool_set_id)
-    return caller.organisation_id, tool_set_id
-
-
-def _writer(caller: Caller, values: Values) -> dict[str, Any]:
-    return {"author": caller.actor, "if_match": if_match(values)}
-
-
-def _reply(stored: StoredTools, status: int = 200) -> Reply:
+def _reply(stored: Defined[ToolSet], status: int = 200) -> Reply:
     headers = {"ETag": f'"{stored.etag}"'}
     if status == 201:
-        headers["Location"] = f"/v1/tools/{stored.tool_set.tool_set_id}"
-    return Reply(_shape(stored.tool_set, stored.file), status, headers)
+        headers["Location"] = f"/v1/tools/{stored.document.tool_set_id}"
+    return Reply(_shape(stored.document, stored.file), status, headers)
 
 
-def shape_of(stored: StoredTools) -> dict[str, Any]:
+def shape_of(stored: Defined[ToolSet]) -> dict[str, Any]:
     """A set as it is answered."""
-    return _shape(stored.tool_set, stored.file)
+    return _shape(stored.document, stored.file)
 
 
 def _shape(tool_set: ToolSet, file: FileRecord) -> dict[str, Any]:
-    return tool_set_as_json(tool_set) | {
-        "organisationId": tool_set.organisation_id,
-        "file": file.path,
-        "updatedAt": file.updated_at,
-        "source": file.source,
-    }
-
-
-def _version(version: DocumentVersion) -> dict[str, Any]:
-    return {
-        "version": version.version,
-        "policyRevision": version.revision,
-        "state": read(version.content).root.value,
-        "source": version.source,
-        "createdAt": version.created_at,
-        "createdBy": version.created_by,
-        "digest": version.digest,
-    }
+    return tool_set_as_json(tool_set) | definitions.kept(tool_set.organisation_id, file)
 
 
 _REFUSED = ("policy_file_invalid", "precondition_failed", "conflict")
@@ -172,6 +133,7 @@ ROUTES = (
         headers=("ETag", "Location"),
         description="In force when this is answered, in one revision with all policies that go by it; "
         "examples of policies must hold by it. What the default organisation declares counts for all.",
+        second_admin=True,
     ),
     Route(
         "PUT",
@@ -185,6 +147,7 @@ ROUTES = (
         errors=_REFUSED,
         headers=("ETag",),
         description="Replaces all that it says. `If-Match` is honoured.",
+        second_admin=True,
     ),
     Route(
         "PATCH",
@@ -198,6 +161,7 @@ ROUTES = (
         errors=_REFUSED,
         headers=("ETag",),
         description="Only the fields sent are changed; null removes an optional one. `If-Match` is honoured.",
+        second_admin=True,
     ),
     Route(
         "DELETE",
@@ -209,6 +173,7 @@ ROUTES = (
         status=204,
         errors=("validation_failed", *_REFUSED),
         description="Its versions stay readable. Refused where examples of policies do not hold without it.",
+        second_admin=True,
     ),
     Route(
         "GET",

@@ -34,7 +34,7 @@ async def create_user(caller: Caller, values: Values, context: Context) -> Reply
             transaction, caller.organisation_id, body["email"], body["role"], stored, caller.actor
         )
 
-    user = await context.writer.write(job)
+    user = await context.write(job)
     if user is None:
         # People log in by their e-mail alone, so one may belong to a user of another organisation.
         email = emails.same_email(body["email"])
@@ -88,10 +88,16 @@ async def update_user(caller: Caller, values: Values, context: Context) -> Reply
             login_limits.forget(transaction, user["email"])
         return user
 
-    user = await context.writer.write(job)
+    user = await context.write(job)
     if user is None:
         raise not_found("user", user_id)
     return Reply(shape(user))
+
+
+def _state(caller: Caller, values: Values) -> dict[str, Any] | None:
+    """The user that a request is about, as they are; None for one who is to be."""
+    user = accounts.own_user(caller.organisation_id, values.path["id"]) if "id" in values.path else None
+    return None if user is None else shape(user)
 
 
 ROUTES = (
@@ -120,6 +126,8 @@ ROUTES = (
         status=201,
         errors=("conflict",),
         headers=("Location",),
+        second_admin=True,
+        state=_state,
     ),
     Route("GET", "/v1/users/:id", ADMIN, get_user, "Read a user", "accounts", reply="user"),
     Route(
@@ -133,5 +141,7 @@ ROUTES = (
         reply="user",
         errors=("conflict",),
         description="The last admin who can log in can neither be disabled nor given another role (409).",
+        second_admin=True,
+        state=_state,
     ),
 )

@@ -183,7 +183,9 @@ ROUTES = (
         body="webhook-create",
         reply="webhook-created",
         headers=("Location",),
-        description="`secret` is shown here and on rotation only.",
+        errors=("conflict",),
+        description="`secret` is shown here and on rotation only. An organisation has at most"
+        f" {webhooks.MOST_REGISTERED} webhooks.",
     ),
     Route(
         "GET",

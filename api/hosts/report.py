@@ -107,7 +107,11 @@ def tool_name(said: Mapping[str, Any], member: str) -> str:
 
 def bounded(text: str) -> str:
     """An id as it is, or its digest where it is too long for one."""
-    return text if len(text) <= MOST_OF_ID else "sha256:" + sha256(text.encode()).hexdigest()
+    return (
+        text
+        if len(text) <= MOST_OF_ID
+        else "sha256:" + sha256(text.encode(errors="surrogatepass")).hexdigest()
+    )
 
 
 def optional(said: Mapping[str, Any], name: str) -> str:

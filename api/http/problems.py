@@ -83,8 +83,8 @@ class ApiError(Exception):
         } | self.extra
 
 
-def not_found(what: str, identifier: str) -> ApiError:
-    return ApiError("not_found", f"there is no {what} `{identifier}`")
+def not_found(what: str, identifier: str, why: str = "") -> ApiError:
+    return ApiError("not_found", f"there is no {what} `{identifier}`{why}")
 
 
 def invalid(pointer: str, message: str, **extra: Any) -> ApiError:
@@ -123,6 +123,7 @@ def as_api_error(error: BaseException) -> ApiError | None:
             | engine_errors.VersionNotFound()
             | engine_errors.PresetNotFound()
             | engine_errors.ToolSetNotFound()
+            | engine_errors.DetectorNotFound()
         ):
             return ApiError("not_found", str(error))
         case engine_errors.PolicyExists():
@@ -136,6 +137,8 @@ def as_api_error(error: BaseException) -> ApiError | None:
             return ApiError(
                 "storage_full" if full else "unavailable", str(error), headers={"Retry-After": "5"}
             )
+        case engine_errors.NewerDocuments():
+            return ApiError("unavailable", str(error), headers={"Retry-After": "5"})
         case engine_errors.RepositoryError():
             return ApiError("conflict", str(error))
         case AccountError():

@@ -55,8 +55,16 @@ class Route:
     body_optional: bool = False
     body_as_sent: bool = False
     """The handler gets the bytes and reads them itself, by the same schema."""
+    second_admin: bool = False
+    """Where the organisation asks for that, another admin must agree; see `api/handlers/changes.py`. The
+    handler then writes by `context.write_policies` and `context.write` alone."""
+    state: Callable[[Caller, Values], Any] | None = None
+    """Of such a route, what it was asked about as the database has it (JSON); read inside the transaction."""
     checks_key: bool = False
     """What the handler commits looks at the API key once more, so the key table in memory will do before."""
+    counts: bool = False
+    """What an API key sends is counted against its quota by the handler, event by event; else each request
+    is, before it is looked at."""
     query: tuple[Query, ...] = ()
     errors: tuple[str, ...] = ()
     description: str = ""

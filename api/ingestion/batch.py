@@ -26,8 +26,18 @@ from api.database.transaction import Transaction
 from api.ingestion.event import Incoming
 from api.ingestion.known_runs import KnownCalls, KnownRun, KnownRuns
 from api.ingestion.lookups import KnownEvent, answered, looked_up, remembered
-from api.ingestion.rows import ApprovalRow, CallRow, EventRow, RateHitRow, RunRow, RunValueRow, TableRow
-from api.store import run_values
+from api.ingestion.rows import (
+    ApprovalRow,
+    CallRow,
+    EventRow,
+    GrantUseRow,
+    RateHitRow,
+    RunRow,
+    RunValueRow,
+    TableRow,
+)
+from api.store import recorded_calls, run_values
+from api.store.grants.reading import grants_of_calls
 from engine.matching.rate_limit import is_over, window_start
 from engine.model import RateLimit
 
@@ -36,6 +46,7 @@ _CHANGING = (
     *("parent_run_id", "labels", "steps", "flow"),
 )
 """The columns of a run that change."""
+_NTH_NEWEST = "SELECT at FROM rate_hits WHERE bucket = ? AND at > ? ORDER BY at DESC LIMIT 1 OFFSET ?"
 _UPDATE_RUN = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE run_no = ?"
 
 
@@ -58,11 +69,19 @@ class Batch:
     next_event: int
     leaps: Leaps | None = None
     counts: dict[str, int] = field(default_factory=dict)
-    """Rate-limit bucket to the calls that count in its window now."""
+    """Rate-limit bucket to the calls that count in its window now, or as many as fit."""
+    fresh: dict[str, int] = field(default_factory=dict)
+    """The same of this batch alone."""
+    pending: dict[str, int] = field(default_factory=dict)
+    """API key to its approvals that wait, with those of this batch."""
+    uses: dict[str, int] = field(default_factory=dict)
+    """Grant to the calls that went ahead by it, with those of this batch."""
     changed: list[KnownRun] = field(default_factory=list)
     """New or dirty, once they are written."""
     event_types: list[str] = field(default_factory=list)
     statuses: list[str] = field(default_factory=list)
+    decided: list[tuple[str, str, str]] = field(default_factory=list)
+    """Organisation, policy and status of each call that a policy decided."""
     """Of the calls decided for the first time."""
     entries: list[IndexEntry] = field(default_factory=list)
     """Of the directory, for the new rows (SQLite)."""
@@ -75,6 +94,7 @@ class Batch:
     outcomes: list[Outcome] = field(default_factory=list)
     """Of calls that are in memory (PostgreSQL)."""
     value_rows: list[RunValueRow] = field(default_factory=list)
+    use_rows: list[GrantUseRow] = field(default_factory=list)
 
     @classmethod
     def open(
@@ -199,33 +219,55 @@ class Batch:
         since = window_start(limit, self.transaction.now) - self._ahead(limit)
         counted = self.counts.get(bucket)
         if counted is None:
-            counted = self.counts[bucket] = self._counted(bucket, since)
+            counted = self.counts[bucket] = self._counted(bucket, since, limit.limit)
         over = is_over(limit, counted)
         if not over and self.transaction.assumed is not None:
             # Counted is what this batch adds; so many may be there already.
             self.transaction.assumed.limits[bucket] = (since, limit.limit - 1 - counted)
         return over
 
-    def _counted(self, bucket: str, since: float) -> int:
+    def _counted(self, bucket: str, since: float, most: int) -> int:
         if self.transaction.assumed is not None:
             return 0
         if not self.store.is_sqlite:
             # Known before, as a rule, and locked with all others: then this is nothing new.
             self.store.rows(*lock_buckets([bucket]))
-        rows = self.store.rows("SELECT COUNT(*) FROM rate_hits WHERE bucket = ? AND at > ?", (bucket, since))
+        return recorded_calls.counted(self.store, bucket, since, most)
+
+    @property
+    def is_assumed(self) -> bool:
+        """Whether what is in the database was assumed, and not looked at."""
+        return self.transaction.assumed is not None
+
+    def may_hold(self, key_id: str, most: int) -> bool:
+        """Whether one more call of a key may wait for a person, as it does then."""
+        held = self.pending.get(key_id)
+        if held is None:
+            held = self._held(key_id)
+        may = held < most
+        self.pending[key_id] = held + may
+        if may and self.transaction.assumed is not None:
+            # Held is what this batch adds; so many may be there already.
+            self.transaction.assumed.pending[key_id] = most - 1 - held
+        return may
+
+    def _held(self, key_id: str) -> int:
+        if self.transaction.assumed is not None:
+            return 0
+        rows = self.store.rows(
+            "SELECT COUNT(*) FROM approvals WHERE key_id = ? AND status = 'pending'", (key_id,)
+        )
         return int(rows[0][0])
 
     def free_at(self, bucket: str, limit: RateLimit) -> float:
         """When a call that `is_over` a limit would not be so any more, if no other came before it."""
         now = self.transaction.now
-        leaving = self.counts[bucket] - limit.limit
-        if self.transaction.assumed is None:
+        # When the newest calls but one are so many as fit; those of this batch are the newest of all.
+        newer = limit.limit - 1 - self.fresh.get(bucket, 0)
+        if newer >= 0 and self.transaction.assumed is None:
             since = window_start(limit, now) - self._ahead(limit)
-            rows = self.store.rows(
-                "SELECT at FROM rate_hits WHERE bucket = ? AND at > ? ORDER BY at LIMIT 1 OFFSET ?",
-                (bucket, since, leaving),
-            )
-            now = min(now, rows[0][0]) if rows else now  # else it is of this batch
+            rows = self.store.rows(_NTH_NEWEST, (bucket, since, newer))
+            now = min(now, rows[0][0]) if rows else now
         return now + limit.window_seconds + self._ahead(limit)
 
     def _ahead(self, limit: RateLimit) -> float:
@@ -235,7 +277,31 @@ class Batch:
     def hit(self, bucket: str, expires_at: float) -> None:
         """One more call counts in a bucket that `is_over` was asked of."""
         self.counts[bucket] += 1
+        self.fresh[bucket] = self.fresh.get(bucket, 0) + 1
         self.hit_rows.append(RateHitRow(bucket, self.transaction.now, expires_at))
+
+    def used(self, grant_id: str, bucket: str) -> int:
+        """How many calls went ahead by a grant. INVARIANT: nobody else counts them meanwhile."""
+        known = self.uses.get(grant_id)
+        if known is None:
+            if self.transaction.assumed is not None:
+                raise NeedsAnswer
+            if not self.store.is_sqlite:
+                self.store.rows(*lock_buckets([bucket]))
+            rows = self.store.rows("SELECT COUNT(*) FROM grant_uses WHERE grant_id = ?", (grant_id,))
+            known = self.uses[grant_id] = int(rows[0][0])
+        return known
+
+    def grants_of(self, call: CallRow) -> list[str]:
+        """The grants that a call was decided by."""
+        found = [use.grant_id for use in self.use_rows if use.call_no == call.call_no]
+        return found or grants_of_calls([call.call_no]).get(call.call_no, [])
+
+    def use_grant(self, grant_id: str, call_no: int) -> None:
+        """One more call was decided by a grant."""
+        if grant_id in self.uses:
+            self.uses[grant_id] += 1
+        self.use_rows.append(GrantUseRow(grant_id, call_no))
 
     def complete(self, call: CallRow, completion: str, output: str | None) -> None:
         """Record what became of a call, and its flags."""
@@ -298,6 +364,7 @@ class Batch:
         self.flush_events()
         self._insert(RateHitRow, self.hit_rows)
         self._insert(RunValueRow, self.value_rows)
+        self._insert(GrantUseRow, self.use_rows)
 
     def _write_assumed(self, assumed: Assumed) -> None:
         """What changes rows that are there already, as long as they are as they were seen."""

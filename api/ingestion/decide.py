@@ -1,4 +1,4 @@
-"""What one tool call comes to: what the policies say of it, then rate limits and kill switches.
+"""What one tool call comes to: what the policies said of it, then rate limits, grants and kill switches.
 
 It records nothing; `record.py` does.
 """
@@ -6,18 +6,19 @@ It records nothing; `record.py` does.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from api.ingestion.batch import Batch
-from api.ingestion.event import Evaluated
-from engine.derived.summary import summary_of
-from engine.flow.memory import RunMemory
+from api.ingestion.event import Evaluated, Incoming
+from api.ingestion.grants.book import GrantBook
+from api.ingestion.grants.cover import Cover, cover
+from api.ingestion.known_runs import KnownRun
 from engine.matching import decision as engine_decision
 from engine.matching.rate_limit import bucket
-from engine.matching.ruleset import Ruleset
-from engine.model import BEFORE, Decision, Evaluation, Policy, ToolCall
+from engine.model import Decision, Evaluation, Policy, ToolCall
 
 MADE: Final = "; it was made already, offline, so nobody is asked"
 """In the reason of a call that is not held for that."""
@@ -37,42 +38,41 @@ class DecidedCall(msgspec.Struct):
     halt: Mapping[str, Any] | None = None
     offline: bool = False
     """Whether it was made before anybody decided it, as its agent says."""
-
-
-def evaluate(
-    ruleset: Ruleset, call: ToolCall, run_facts: dict[str, Any] | None, memory: RunMemory | None = None
-) -> Evaluated:
-    """Ask the policies: most of an event's work, and all of it that may be done before the lock."""
-    if run_facts is not None:
-        call = ToolCall({**call.document, "run": run_facts})
-    if memory is not None:
-        call = ToolCall({**call.document, BEFORE: memory})
-    found = ruleset.evaluate(call)
-    asks = any(match.policy.action == "require_approval" for match in found.matches)
-    return Evaluated(
-        ruleset, run_facts, call, found, memory, summary_of(call, ruleset.tools) if asks else None
-    )
+    cover: Cover | None = None
+    """By which grants it is so, if by any."""
 
 
 def decide(
-    batch: Batch, evaluated: Evaluated, halt: Mapping[str, Any] | None, *, offline: bool = False
+    batch: Batch,
+    event: Incoming,
+    run: KnownRun,
+    evaluated: Evaluated,
+    halt: Mapping[str, Any] | None,
+    book: GrantBook,
 ) -> DecidedCall:
-    """Settle what only the transaction knows: the counts of rate limits, and the halt that covers the run.
+    """Settle what only the transaction knows: the counts of rate limits, the halt that covers the run, and
+    the grants that cover the call.
 
     INVARIANT: what is said to have been decided offline is never allowed more than another call. It is
     blocked where a person would be asked, since nobody waits for the answer.
     """
-    found = evaluated.evaluation
-    decision = _UNMATCHED
+    found, offline = evaluated.evaluation, event.decided_offline
+    decision, reason, made = _UNMATCHED, _UNMATCHED.reason, None
     if found.matches or found.shadow:
-        decision = engine_decision.decide(found, lambda policy: _is_over(batch, policy, evaluated.call))
+        is_over = partial(_is_over, batch, evaluated.call)
+        decision = engine_decision.decide(found, is_over)
+        reason = decision.reason
+        if book and halt is None and decision.action in ("require_approval", "warn"):
+            made = cover(batch, book, event, run, evaluated, decision, is_over)
+            made = made if made.grants else None
+    if made is not None:
+        decision, reason = made.decision, made.reason
     if halt is not None:
         return DecidedCall(evaluated, decision, "blocked", "block", halted(halt), halt, offline)
-    if offline and decision.status == "awaiting_approval":
-        return DecidedCall(
-            evaluated, decision, "blocked", decision.action, decision.reason + MADE, None, offline
-        )
-    return DecidedCall(evaluated, decision, decision.status, decision.action, decision.reason, None, offline)
+    status = decision.status
+    if offline and status == "awaiting_approval":
+        status, reason = "blocked", reason + MADE
+    return DecidedCall(evaluated, decision, status, decision.action, reason, None, offline, made)
 
 
 def halted(halt: Mapping[str, Any]) -> str:
@@ -80,7 +80,7 @@ def halted(halt: Mapping[str, Any]) -> str:
     return f"halted by {halt['createdBy']}: {halt['reason']}"
 
 
-def _is_over(batch: Batch, policy: Policy, call: ToolCall) -> bool:
+def _is_over(batch: Batch, call: ToolCall, policy: Policy) -> bool:
     limit = policy.rate_limit
     assert limit is not None
     return batch.is_over(bucket(policy, call), limit)

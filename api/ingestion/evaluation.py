@@ -9,17 +9,23 @@ come again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from time import perf_counter, thread_time
+from typing import Any, Final
 
 from api.ingestion.batch import Batch
-from api.ingestion.decide import evaluate
 from api.ingestion.event import Evaluated, Incoming
 from api.ingestion.known_runs import KnownRun, KnownRuns
 from api.ingestion.quotas import MOST_OF_A_GROUP, ORDINARY, ProcessorTime
+from engine.derived.summary import summary_of
+from engine.derived.tools import ANNOTATIONS, Tools
 from engine.flow.memory import NO_VALUES, RunMemory
 from engine.matching.ruleset import Ruleset
+from engine.model import BEFORE, ToolCall
+
+MOST_SUMMARIES: Final = 256
+_BESIDE_PAYLOAD: Final = frozenset((BEFORE, ANNOTATIONS))
+"""Roots of a call that its summary may depend on, beside what the digest covers."""
 
 
 class PutOff(Exception):
@@ -41,6 +47,30 @@ class _Group(threading.local):
         """Key to the seconds that its calls took, as far as they are worth counting."""
 
 
+class Summaries:
+    """What the calls that were held last are about. To work it out takes up to some milliseconds, and agents
+    ask for the same call again and again. For any thread."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Tools, dict[str, Any]]] = {}
+        """By the digest of tool and payload."""
+        self._adding = threading.Lock()
+
+    def of(self, digest: str, tools: Tools, call: ToolCall) -> dict[str, Any]:
+        """Its summary, which nobody may change."""
+        if not _BESIDE_PAYLOAD.isdisjoint(call.document):
+            return summary_of(call, tools)
+        known = self._known.get(digest)
+        if known is not None and known[0] is tools:
+            return known[1]
+        made = summary_of(call, tools)
+        with self._adding:
+            self._known[digest] = tools, made
+            if len(self._known) > MOST_SUMMARIES:
+                del self._known[next(iter(self._known))]
+        return made
+
+
 class Evaluator:
     """One per process. `prepare` and `of_commit` are called by whoever makes a commit, on one thread."""
 
@@ -50,59 +80,76 @@ class Evaluator:
         self._rules = rules
         self._known_runs = known_runs
         self._processor_time = processor_time
+        self._summaries = Summaries()
         self._group = _Group()
 
     def evaluate(self, event: Incoming) -> None:
         """Ask the newest policies of a call, as its run was last seen; on any thread."""
         if event.call is not None:
             organisation_id = event.caller.organisation_id
-            run, ruleset = (
-                self._known_runs.find(organisation_id, event.body.runId),
-                self._rules(organisation_id),
-            )
-            if not _is_current(event, run, ruleset):
-                _ask(event, run, ruleset)
+            run = self._known_runs.find(organisation_id, event.body.runId)
+            ruleset = self._rules(organisation_id)
+            if event.evaluated is None or not _is_current(event.evaluated, run, ruleset):
+                self._ask(event, run, ruleset)
 
     def prepare(self, events: Sequence[Incoming]) -> None:
         """Evaluate the calls of one commit, of many in a row, which keeps what they need in the processor's
         caches."""
         spent = self._group.spent
         spent.clear()
-        computed, started = thread_time(), perf_counter()
+        computed = thread_time()
+        looked = started = perf_counter()
         for event in events:
             if event.call is None or (spent and self._is_over(event)):
                 continue
             self.evaluate(event)
             ended = perf_counter()
             if ended - started > ORDINARY:
-                # By the processor's time; those before it since the last look took little.
+                # By the processor's time, of which those before it took no more than the clock says.
                 now = thread_time()
-                self._count(event, min(now - computed, ended - started))
-                computed, ended = now, perf_counter()
+                self._count(event, now - computed - (started - looked))
+                computed = now
+                looked = ended = perf_counter()
             started = ended
 
     def of_commit(self, batch: Batch, event: Incoming, run: KnownRun, ruleset: Ruleset) -> Evaluated | None:
         """What the newest policies say of a call in this run; None: it is put off. The run's values are
         brought only where a policy asks for them."""
-        if _wants_values(event.evaluated):
-            batch.load_values(run)
-        if _is_current(event, run, ruleset):
-            return event.evaluated
+        evaluated = event.evaluated
+        if evaluated is not None:
+            if evaluated.memory is not None and evaluated.memory.wanted and run.values is None:
+                begun = thread_time()
+                batch.load_values(run)
+                self.counted(event, begun)
+            if _is_current(evaluated, run, ruleset):
+                return evaluated
         if self._is_over(event):
             return None
         begun = thread_time()
-        evaluated = _ask(event, run, ruleset)
-        if _wants_values(evaluated):
+        evaluated = self._ask(event, run, ruleset)
+        if evaluated.memory is not None and evaluated.memory.wanted:
             batch.load_values(run)
-            evaluated = _ask(event, run, ruleset)
-        self._count(event, thread_time() - begun)
+            evaluated = self._ask(event, run, ruleset)
+        self.counted(event, begun)
         return evaluated
 
-    @contextmanager
-    def counted(self, event: Incoming) -> Iterator[None]:
-        """What else an event takes, which cannot be put off."""
-        begun = thread_time()
-        yield
+    def _ask(self, event: Incoming, run: KnownRun | None, ruleset: Ruleset) -> Evaluated:
+        call, needs = event.call, ruleset.needs
+        assert call is not None
+        facts = memory = about = None
+        if run is not None and (facts := run.facts()) is not None:
+            call = ToolCall({**call.document, "run": facts})
+        if needs.memory:
+            memory = RunMemory(values=NO_VALUES) if run is None else run.memory()
+            call = ToolCall({**call.document, BEFORE: memory})
+        found = ruleset.evaluate(call)
+        if found.matches and any(match.policy.action == "require_approval" for match in found.matches):
+            about = self._summaries.of(event.digest, ruleset.tools, call)
+        evaluated = event.evaluated = Evaluated(ruleset, facts, call, found, memory, about)
+        return evaluated
+
+    def counted(self, event: Incoming, begun: float) -> None:
+        """What else an event took, which cannot be put off, since this `thread_time`."""
         self._count(event, thread_time() - begun)
 
     def _is_over(self, event: Incoming) -> bool:
@@ -115,26 +162,9 @@ class Evaluator:
             self._processor_time.took(key_id, seconds)
 
 
-def _is_current(event: Incoming, run: KnownRun | None, ruleset: Ruleset) -> bool:
-    """Whether it was asked already, of a run that was just so and by these policies."""
-    evaluated = event.evaluated
-    if evaluated is None or evaluated.ruleset is not ruleset:
-        return False
-    if evaluated.run_facts != (None if run is None else run.facts()):
+def _is_current(evaluated: Evaluated, run: KnownRun | None, ruleset: Ruleset) -> bool:
+    """Whether it was asked of a run that was just so, and by these policies."""
+    if evaluated.ruleset is not ruleset or evaluated.run_facts != (None if run is None else run.facts()):
         return False
     memory = evaluated.memory
     return memory is None or (not memory.wanted and memory.version == (0 if run is None else run.flow))
-
-
-def _ask(event: Incoming, run: KnownRun | None, ruleset: Ruleset) -> Evaluated:
-    assert event.call is not None
-    memory = None
-    if ruleset.needs.memory:
-        memory = RunMemory(values=NO_VALUES) if run is None else run.memory()
-    facts = None if run is None else run.facts()
-    evaluated = event.evaluated = evaluate(ruleset, event.call, facts, memory)
-    return evaluated
-
-
-def _wants_values(evaluated: Evaluated | None) -> bool:
-    return evaluated is not None and evaluated.memory is not None and evaluated.memory.wanted

@@ -23,16 +23,23 @@ from engine.model import Evaluation, ToolCall
 
 _decode = msgspec.json.decode
 
-MOST_ASSERTED = 4_096
-"""Bytes of them in a record."""
+_SPEAKS: Final = frozenset(("model", "host"))
+"""By which model and program the agent speaks."""
+_SAID: Final = _SPEAKS.union(ASSERTED)
+"""That, and its own words."""
+
+MOST_ASSERTED: Final = 4_096
+"""Bytes of them in a record, and ..."""
+MOST_OF_NAME: Final = 200
+"""... characters of a model or program, which stay though there is more."""
 
 OF_ONE_TOKEN = frozenset(
     ("aio", "at_hash", "c_hash", "exp", "iat", "jti", "nbf", "nonce", "rh", "s_hash", "scope", "uti")
 )
 """Claims that differ from one token of a user to the next (`scope` is compared as a set)."""
 
-DIGEST = 64
-"""Characters of a payload's digest; behind a colon follows on whose behalf the call is made, if on any."""
+RESOLVED_SECONDS: Final = 30
+"""After which it is worth a try whether people have resolved some approvals."""
 
 
 _FIELDS: Final = schemas.load("bodies/event")["properties"]
@@ -139,6 +146,10 @@ class Incoming(msgspec.Struct):
         found = self.evaluated.evaluation
         return any(match.policy.rate_limit is not None for match in (*found.matches, *found.shadow))
 
+    def is_asked(self) -> bool:
+        """Whether a policy would have people asked, by what it was evaluated to."""
+        return self.evaluated is not None and self.evaluated.about is not None
+
     def origin(self) -> dict[str, str]:
         """What every record of an event says of it, so that nobody can exchange the kept body."""
         return {"eventId": self.body.eventId, "bodyDigest": sha256(self.raw).hexdigest()}
@@ -146,13 +157,18 @@ class Incoming(msgspec.Struct):
     def asserted(self) -> dict[str, Any] | None:
         """What the agent says and nobody has verified, as far as a record holds it."""
         metadata = self.metadata
-        if metadata.keys().isdisjoint(ASSERTED):
+        if _SAID.isdisjoint(metadata):
             return None
-        said = {name: metadata[name] for name in ASSERTED if name in metadata}
+        said = {name: metadata[name] for name in _SAID & metadata.keys()}
         text = canonical_json(said)
-        if len(text) > MOST_ASSERTED:
-            return {"bytes": len(text), "sha256": sha256(text).hexdigest()}
-        return said
+        if len(text) <= MOST_ASSERTED:
+            return said
+        short = {name: said[name] for name in _SPEAKS & said.keys() if _is_name(said[name])}
+        return {**short, "bytes": len(text), "sha256": sha256(text).hexdigest()}
+
+
+def _is_name(said: Any) -> bool:
+    return isinstance(said, str) and len(said) <= MOST_OF_NAME
 
 
 class Receipt(msgspec.Struct, omit_defaults=True):
@@ -175,6 +191,7 @@ class Receipt(msgspec.Struct, omit_defaults=True):
     auditSequence: int | UnsetType = UNSET  # noqa: N815
     auditHash: str | UnsetType = UNSET  # noqa: N815
     auditChain: int = FIRST_CHAIN  # noqa: N815
+    grantIds: list[str] | UnsetType = UNSET  # noqa: N815
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -186,11 +203,11 @@ class Answer(msgspec.Struct, frozen=True):
 
 class EventRefused(Exception):
     """An event that is not taken; `code` is that of the problem document (`http/problems.py`), `kind` what
-    refusals are counted by."""
+    refusals are counted by, `retry_after` the seconds after which it may come again."""
 
-    def __init__(self, code: str, detail: str, kind: str = "") -> None:
+    def __init__(self, code: str, detail: str, kind: str = "", retry_after: int | None = None) -> None:
         super().__init__(detail)
-        self.code, self.detail = code, detail
+        self.code, self.detail, self.retry_after = code, detail, retry_after
         self.kind = kind or code
 
 
@@ -206,11 +223,6 @@ def without_user_token(raw: bytes) -> bytes:
     if isinstance(metadata, dict) and isinstance(metadata.get("userToken"), str):
         metadata["userToken"] = "sha256:" + sha256(metadata["userToken"].encode()).hexdigest()
     return canonical_json(value)
-
-
-def payload_digest(tool_name: str, payload: Any) -> str:
-    """What an approval is bound to: the tool and the exact payload, by canonical JSON."""
-    return sha256(canonical_json([tool_name, payload])).hexdigest()
 
 
 def principal(facts: Mapping[str, Any], key_scopes: Sequence[str]) -> str:
@@ -263,6 +275,16 @@ def another_agents(run: RunRow) -> EventRefused:
         "run_conflict",
         f"the run `{run.run_id}` belongs to another agent; a run has one agent: use another `runId`",
         "run_of_another_agent",
+    )
+
+
+def too_many_pending(most: int) -> EventRefused:
+    return EventRefused(
+        "rate_limited",
+        f"{most:,} calls of this API key wait for approval, as many as may; the call was not recorded and"
+        " must not be made: ask again when some are resolved",
+        "pending_approvals",
+        RESOLVED_SECONDS,
     )
 
 

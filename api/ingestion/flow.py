@@ -34,7 +34,11 @@ MOST_SHOWN: Final = 3
 """Values of which a reason says where they were read."""
 AROUND: Final = 60
 """Characters of a passage before and after the value."""
+MOST_READ: Final = 2**16
+"""Characters of an output in which a passage is looked for. INVARIANT: what is done in a commit for one call
+is bounded, however much its run has read."""
 
+_BODY: Final = "SELECT body FROM events WHERE event_no = ? AND received_at = ?"
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
 
@@ -96,7 +100,8 @@ def follow(batch: Batch, run: KnownRun, outcome: DecidedCall) -> list[str]:
     needs = outcome.evaluated.ruleset.needs
     if not (needs.labels or needs.bounds):
         return []
-    policies = [match.policy for match in outcome.decision.matched]
+    covered = () if outcome.cover is None else outcome.cover.left_out
+    policies = [match.policy for match in (*outcome.decision.matched, *covered)]
     labels = [label for policy in policies for label in policy.labels]
     before = steps_of(run.steps)
     made = outcome.status != "blocked" or outcome.offline
@@ -121,6 +126,7 @@ def first_read(batch: Batch, outcome: DecidedCall) -> str:
     if not any(match.policy.policy_id in asking for match in outcome.decision.matched):
         return ""
     found: list[str] = []
+    outputs: dict[str, tuple[str, str, str] | None] = {}
     for target in Derivation(outcome.evaluated.call.document, ruleset.tools).targets:
         origin = origin_of(target.value, memory.loaded) if target.source == UNTRUSTED else None
         if origin is None or len(found) == MOST_SHOWN:
@@ -128,8 +134,9 @@ def first_read(batch: Batch, outcome: DecidedCall) -> str:
         if batch.transaction.assumed is not None:
             raise NeedsAnswer
         value, call_no = origin
-        output = run_values.output_of(batch.store, call_no)
-        if output is not None:
+        if call_no not in outputs:
+            outputs[call_no] = run_values.output_of(batch.store, call_no, MOST_READ)
+        if (output := outputs[call_no]) is not None:
             tool_call_id, tool_name, text = output
             shown = _encode(value).decode()
             place = f"{shown} was first read in the output of `{tool_name}` (`{tool_call_id}`)"
@@ -137,11 +144,8 @@ def first_read(batch: Batch, outcome: DecidedCall) -> str:
     return "".join(f"; {each}" for each in dict.fromkeys(found))
 
 
-def _passage(stored: str | None, value: str) -> str:
-    if stored is None:
-        return ""
-    output = _decode(stored)
-    text = " ".join((output if isinstance(output, str) else stored).split())
+def _passage(output: str, value: str) -> str:
+    text = " ".join(output.split())
     at = text.casefold().find(value.casefold())
     if at < 0:
         return ""
@@ -172,18 +176,19 @@ def reported(
         return {}
     _need_answer(batch)
     name = str(event.metadata.get("toolName", "")) if call is None else call.tool_name
-    payload = {} if call is None else _payload(batch, call)
+    payload = None if call is None else _payload(batch, call)
     told: dict[str, Any] = {}
     if needs.values:
         batch.load_values(run)
         assert run.values is not None
-        believed = believed and call is not None
+        # What an act was given is not known once its event is gone, and anything of it may come back.
+        believed = believed and payload is not None
         addition = run.values.outcome(output, ruleset.tools.declared(name), payload, believed=believed)
         batch.value_rows += _added(batch, run, addition, 0 if call is None else call.call_no)
         if addition.full:
             told["valuesBeyondBound"] = True
     if needs.reports:
-        report = _report(event, run, name, payload)
+        report = _report(event, run, name, payload or {})
         matches = ruleset.evaluate(report).matches
         matched = [match.policy for match in matches]
         labels = [label for policy in matched for label in policy.labels]
@@ -211,10 +216,12 @@ def _need_answer(batch: Batch) -> None:
 
 
 def _payload(batch: Batch, call: CallRow) -> Json:
+    """What the call was given; None: retention has deleted its event."""
     batch.flush_events()
-    rows = batch.store.rows("SELECT body FROM events WHERE event_no = ?", (call.event_no,))
-    metadata = _decode(bytes(rows[0][0])).get("metadata") if rows else None
-    return (metadata or {}).get("inputPayload") or {}
+    rows = batch.store.rows(_BODY, (call.event_no, call.decided_at))
+    if not rows:
+        return None
+    return (_decode(bytes(rows[0][0])).get("metadata") or {}).get("inputPayload") or {}
 
 
 def _report(event: Incoming, run: KnownRun, tool_name: str, payload: Json) -> ToolCall:

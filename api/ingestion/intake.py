@@ -7,7 +7,9 @@ the event loop. The rest is checked on the loop, which is quicker, and evaluated
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from api.caller import Caller
 from api.clock import Clock
@@ -19,6 +21,8 @@ from api.ingestion.quotas import ProcessorTime, Quotas
 from api.ingestion.turns import LARGE, Turns
 from api.ingestion.validation import admitted, event_for_user, event_of
 from api.store import accounts
+
+T = TypeVar("T")
 
 MOST_ROUNDS = 3
 """An event is put off so many times, then refused."""
@@ -48,6 +52,12 @@ class Intake:
         """Whether what this key sends, with so many bytes, is better looked at beside the event loop."""
         return size > LARGE or self.processor_time.is_spent(key_id)
 
+    async def done(self, key_id: str, size: int, work: Callable[[], T]) -> T:
+        """The result of some work for this key, which has sent so many bytes: at once, or in its turn."""
+        if self.is_dear(key_id, size):
+            return await self.turns.run(key_id, work, size=size)
+        return self.processor_time.timed(key_id, work)
+
     async def event(self, caller: Caller, raw: bytes, *, worded: bool = True) -> Incoming:
         """The checked event of a body; raises 4xx. With `worded` False nobody finds the words for what is
         wrong with it. A dear one is evaluated, too."""
@@ -60,7 +70,7 @@ class Intake:
         else:
             body, metadata = self.processor_time.timed(key_id, check)
         if "userToken" in metadata:
-            rule = await self._store.read(accounts.user_token_rule, caller.organisation_id)
+            rule = await self._store.read_first(accounts.user_token_rule, caller.organisation_id)
             make = partial(event_for_user, caller, raw, body, metadata, rule, self._clock())
         else:
             make = partial(event_of, caller, raw, body, metadata)

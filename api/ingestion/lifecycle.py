@@ -13,11 +13,12 @@ import msgspec
 from api.database.errors import NeedsAnswer
 from api.ingestion import flow
 from api.ingestion.batch import Batch
-from api.ingestion.event import Incoming, Receipt, payload_digest
+from api.ingestion.event import Incoming, Receipt
 from api.ingestion.known_runs import KnownRun
 from api.ingestion.record import GAP, OFFLINE, record_gap
 from api.ingestion.rows import CallRow
 from api.store import approvals
+from api.store.call_facts import payload_digest
 from api.store.halts import HaltBook
 from engine.matching.ruleset import Ruleset
 

@@ -114,8 +114,9 @@ def is_usual(event: Incoming, known_runs: KnownRuns, known_calls: KnownCalls) ->
     return event.metadata.get("cancelApprovals") is not True
 
 
-def asked(events: Sequence[Incoming]) -> list[Statement]:
-    """By the keys of PostgreSQL, together with the lock; rate counts are locked before any row.
+def asked(events: Sequence[Incoming], granted: Iterable[str]) -> list[Statement]:
+    """By the keys of PostgreSQL, together with the lock; rate counts, and those of grants (`granted`), are
+    locked before any row.
 
     INVARIANT: events come before runs and those before calls. Each statement sees what was committed before
     it, so whoever finds an event finds its run and call too, though they were written just now.
@@ -125,7 +126,7 @@ def asked(events: Sequence[Incoming]) -> list[Statement]:
     lock = "NO KEY UPDATE" if changing else "SHARE"
     calls = [event for event in events if "toolCallId" in event.metadata]
     return [
-        lock_buckets(_buckets(events)),
+        lock_buckets(_buckets(events).union(granted)),
         (_ASK_EVENTS, _parts([(event.caller.organisation_id, event.key) for event in events])),
         (_ASK_RUNS.format(lock=lock), _parts(places)),
         (

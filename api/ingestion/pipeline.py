@@ -3,9 +3,9 @@
 1. `intake.py`: the checks of the contract, and of who may send it; what refuses it here leaves no trace.
    The event is then handed to the writer (`database/writer.py`), which takes it along in its next commit.
 2. `prepare` evaluates, before the write lock: the policies are asked what matches (`evaluation.py`).
-3. `apply` commits, inside the lock: brings policies, keys and halts to what the database says, and per event
-   (`_answer`) finds what is known of it, decides (`decide.py`), records (`record.py`, `lifecycle.py`) and
-   answers. `Batch` reads what all of them need, and writes all their rows, together.
+3. `apply` commits, inside the lock: brings policies, keys, halts and grants to what the database says, and
+   per event (`_answer`) finds what is known of it, decides (`decide.py`), records (`record.py`,
+   `lifecycle.py`) and answers. `Batch` reads what all of them need, and writes all their rows, together.
 
 INVARIANT: an answer is built only from what the same transaction records. A repeated event or tool call gets
 the recorded decision, never a second one; only a halt outweighs an old yes.
@@ -14,6 +14,7 @@ the recorded decision, never a second one; only a halt outweighs an old yes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import thread_time
 from typing import Final
 
 import msgspec
@@ -25,6 +26,7 @@ from api.caller import Caller
 from api.clock import Leaps
 from api.database.audit_chain import Position
 from api.database.connection import Database
+from api.database.errors import NeedsAnswer
 from api.database.id_index import IdIndex
 from api.database.lanes.session import Statement
 from api.database.table import counter
@@ -35,18 +37,22 @@ from api.ingestion.decide import decide, halted
 from api.ingestion.evaluation import Evaluator, PutOff
 from api.ingestion.event import Answer, EventRefused, Incoming, Receipt
 from api.ingestion.flow import begun
+from api.ingestion.grants.book import GrantBook
+from api.ingestion.grants.cover import candidates
 from api.ingestion.known_runs import KnownCalls, KnownRun, KnownRuns
 from api.ingestion.lifecycle import report
 from api.ingestion.lookups import KnownEvent, asked, is_usual
-from api.ingestion.quotas import ProcessorTime
-from api.ingestion.record import record_call, record_doubt, record_repeat
-from api.ingestion.rows import CallRow
+from api.ingestion.quotas import PendingQuota, ProcessorTime
+from api.ingestion.record import COVERED, record_call, record_doubt, record_repeat
+from api.ingestion.rows import CallRow, RunValueRow
+from api.ingestion.turns import LARGE
 from api.store.halts import HaltBook
 from engine.matching.ruleset import Ruleset
 from engine.model import ToolCall
 
 _encode = msgspec.json.Encoder().encode
 
+_NOTHING: Final[Sequence[RunValueRow]] = ()
 _REHEARSED: Final = ToolCall.of(toolName="governance.rehearsal")
 
 PART: Final = 12
@@ -55,9 +61,10 @@ PART: Final = 12
 
 class Ingestion:
     """Implements `writer.Ingest`. `rules` gives the newest ruleset of an organisation; `catch_up` brings the
-    rules to at least the given revision before anything is decided; `frontend` is the address in approval
-    links; `only_bound_keys` refuses events of keys that are bound to no agent; `leaps` knows of those of the
-    clock, by which the windows of rate limits are widened."""
+    rules to at least the given revision before anything is decided; `keeps` is told of bytes that are kept of
+    a key beside its events; `frontend` is the address in approval links; `pending` bounds what one key keeps
+    waiting for people; `only_bound_keys` refuses events of keys that are bound to no agent; `leaps` knows of
+    those of the clock, by which the windows of rate limits are widened."""
 
     def __init__(
         self,
@@ -71,7 +78,9 @@ class Ingestion:
         load_keys: Callable[[], None],
         key_is_active: Callable[[Caller], bool],
         processor_time: ProcessorTime,
+        keeps: Callable[[str, int], None],
         frontend: str,
+        pending: PendingQuota,
         only_bound_keys: bool = False,
         leaps: Leaps | None = None,
     ) -> None:
@@ -85,7 +94,10 @@ class Ingestion:
         self._key_is_active = key_is_active
         self._only_bound_keys = only_bound_keys
         self._leaps = leaps
+        self._keeps = keeps
+        self._pending = pending
         self._halts = HaltBook()
+        self._grants = GrantBook()
         self._known_runs = KnownRuns()
         self._known_calls = KnownCalls()
         self.evaluator = Evaluator(rules, self._known_runs, processor_time)
@@ -95,7 +107,8 @@ class Ingestion:
     # For the writer -------------------------------------------------------------------------------
 
     def look_ups(self, events: Sequence[Incoming]) -> list[Statement]:
-        return asked(events)
+        granted = {grant.bucket for event in events for grant in candidates(self._grants, event)}
+        return asked(events, granted)
 
     def is_usual(self, event: Incoming) -> bool:
         return is_usual(event, self._known_runs, self._known_calls)
@@ -105,7 +118,12 @@ class Ingestion:
 
     def limited(self, events: Sequence[Incoming]) -> list[bool]:
         self.prepare(events)
-        return [event.is_limited() for event in events]
+        full = self._pending.is_full
+        return [
+            event.is_limited()
+            or (event.is_asked() and (full(event.caller.key_id) or bool(candidates(self._grants, event))))
+            for event in events
+        ]
 
     def catch_up(self) -> None:
         revision = self._store.read_here(counter, "policies")
@@ -119,6 +137,7 @@ class Ingestion:
             "policies": self._rules_revision(),
             "keys": self._keys_version(),
             "halts": self._halts.version,
+            "grants": self._grants.version,
         }
 
     # Commit: inside the lock ----------------------------------------------------------------------
@@ -129,6 +148,10 @@ class Ingestion:
         self._refresh(transaction, repeatable)
         known = self._known_runs, self._known_calls
         batch = Batch.open(self._store, transaction, events, *known, self._id_index, self._leaps)
+        # INVARIANT: nothing of this changes inside a transaction.
+        active = {event.caller.credential: event.caller for event in events}
+        active = {each: caller for each, caller in active.items() if self._key_is_active(caller)}
+        rulesets = {each: self._rules(each) for each in batch.organisations}
         answers: list[Answer | Exception] = []
         together = self._store.is_sqlite or transaction.assumed is not None
         part = len(events) if together else PART
@@ -137,7 +160,12 @@ class Ingestion:
                 # While these are decided, PostgreSQL writes those before.
                 batch.flush_events()
                 self._store.push()
-            answers += [self._answer(batch, event) for event in events[start : start + part]]
+            answers += [
+                self._answer(batch, event, rulesets[event.caller.organisation_id])
+                if event.caller.credential in active
+                else EventRefused("unauthenticated", "the API key is not valid any more")
+                for event in events[start : start + part]
+            ]
         batch.write()
         transaction.after_commit(lambda: self._committed(transaction, batch))
         return answers
@@ -159,11 +187,11 @@ class Ingestion:
         else:
             self._known_calls.keep(batch.calls.values())
         self._known_runs.keep(batch.learnt, batch.changed, tips)
-        metrics.recorded(batch.event_types, batch.statuses)
+        metrics.recorded(batch.event_types, batch.statuses, batch.decided)
 
     def _refresh(self, transaction: Transaction, repeatable: bool) -> None:
-        """Bring rules, keys and halts to what the database says now. Reading policies and keys may take long,
-        so it is left to the transaction that is not repeatable."""
+        """Bring rules, keys, halts and grants to what the database says now. Reading policies and keys may
+        take long, so it is left to the transaction that is not repeatable."""
         revision = transaction.counter("policies")
         new_rules = revision > self._rules_revision()
         new_keys = transaction.counter("keys") != self._keys_version()
@@ -174,51 +202,81 @@ class Ingestion:
         if new_keys:
             self._load_keys()
         self._halts.refresh(transaction.counter("halts"))
+        self._grants.refresh(transaction.counter("grants"), transaction.at)
 
-    def _answer(self, batch: Batch, event: Incoming) -> Answer | EventRefused | PutOff:
-        """One event: refused, known, put off, or decided and recorded. INVARIANT: what is refused or put
-        off changes nothing."""
-        if not self._key_is_active(event.caller):
-            return EventRefused("unauthenticated", "the API key is not valid any more")
-        if self._only_bound_keys and event.caller.agent_id is None:
+    def _answer(self, batch: Batch, event: Incoming, ruleset: Ruleset) -> Answer | EventRefused | PutOff:
+        """One event of a valid key: refused, known, put off, or decided and recorded. INVARIANT: what is
+        refused or put off changes nothing."""
+        caller = event.caller
+        if self._only_bound_keys and caller.agent_id is None:
             return refusals.unbound_key()
-        run = batch.runs.get((event.caller.organisation_id, event.body.runId))
-        if run is not None and run.key_id != event.caller.key_id:
+        run = batch.runs.get((caller.organisation_id, event.body.runId))
+        if run is not None and run.key_id != caller.key_id:
             return refusals.another_keys(run)
         known = batch.known.get(event.event_hash)
         if known is not None:
-            return self._known(batch, event, known, run)
+            begun_at = thread_time() if len(event.raw) > LARGE else None
+            answer = self._known(batch, event, known, run)
+            if begun_at is not None:
+                self.evaluator.counted(event, begun_at)
+            return answer
         if run is not None and run.agent_id != event.body.agentId:
             return refusals.another_agents(run)
         call = batch.call(run, event) if run is not None and event.call is not None else None
         if call is not None and not event.is_same_call(call):
             return refusals.another_call(event)
-        ruleset = self._rules(event.caller.organisation_id)
-        known_run, inherited = begun(batch, event, ruleset) if run is None else (run, [])
-        evaluated = None
+        known_run, inherited = (run, _NOTHING) if run is not None else self._begun(batch, event, ruleset)
+        outcome = None
         if event.call is not None and call is None:
             evaluated = self.evaluator.of_commit(batch, event, known_run, ruleset)
             if evaluated is None:
                 return PutOff(event)
+            halt = self._halts.covering(known_run.organisation_id, known_run.agent_id, known_run.run_id)
+            begun_at = thread_time() if self._grants else None
+            outcome = decide(batch, event, known_run, evaluated, halt, self._grants)
+            if begun_at is not None:
+                self.evaluator.counted(event, begun_at)
+            asks = outcome.status == "awaiting_approval"
+            if asks and not self._pending.may_hold(batch, caller.key_id):
+                if batch.transaction.assumed is not None:
+                    raise NeedsAnswer  # it may be known already
+                return refusals.too_many_pending(self._pending.most)
         if run is None:
             run = batch.add_run(known_run, inherited)
         event_no = batch.next_event
         batch.next_event += 1
+        values_before = len(batch.value_rows) - len(inherited)
         follows = False
         if call is not None:
             receipt = self._repeated(batch, event, run, call)
-        elif evaluated is None:
-            with self.evaluator.counted(event):
-                receipt = report(batch, event, run, ruleset, self._rules_revision(), self._halts)
+        elif outcome is None:
+            begun_at = thread_time()
+            receipt = report(batch, event, run, ruleset, self._rules_revision(), self._halts)
+            self.evaluator.counted(event, begun_at)
         else:
-            halt = self._halts.covering(run.organisation_id, run.agent_id, run.run_id)
-            outcome = decide(batch, evaluated, halt, offline=event.decided_offline)
-            call = record_call(batch, event, run, event_no, outcome)
+            looks = outcome.status != "allowed" and outcome.evaluated.memory is not None
+            begun_at = thread_time() if looks else None  # for what its run has read
+            call = record_call(batch, event, run, event_no, outcome, self._grants)
+            if begun_at is not None:
+                self.evaluator.counted(event, begun_at)
             receipt = self._receipt(event, call, batch.transaction.positions[call.audit_id])
-            follows = call.approval_id is None
+            if outcome.cover is not None:
+                receipt.grantIds = [grant.grant_id for grant in outcome.cover.grants]
+            follows = call.approval_id is None and outcome.cover is None
+        if len(batch.value_rows) > values_before:
+            self._keeps(caller.key_id, sum(row.size for row in batch.value_rows[values_before:]))
         content = _encode(receipt)
         batch.add_event(event, event_no, run, content, follows=follows)
         return Answer(content)
+
+    def _begun(
+        self, batch: Batch, event: Incoming, ruleset: Ruleset
+    ) -> tuple[KnownRun, Sequence[RunValueRow]]:
+        begun_at = thread_time() if event.parent is not None else None
+        found = begun(batch, event, ruleset)
+        if begun_at is not None:
+            self.evaluator.counted(event, begun_at)
+        return found
 
     # Known already --------------------------------------------------------------------------------
 
@@ -255,7 +313,11 @@ class Ingestion:
         halt = self._halts.covering(run.organisation_id, run.agent_id, run.run_id)
         if halt is None or call.status != "allowed":
             audit_id = record_repeat(batch, event, call, call.status, None)
-            return self._receipt(event, call, batch.transaction.positions[audit_id], audit_id=audit_id)
+            position = batch.transaction.positions[audit_id]
+            receipt = self._receipt(event, call, position, audit_id=audit_id)
+            if COVERED in call.flags:
+                receipt.grantIds = batch.grants_of(call)
+            return receipt
         # What was recorded stays, and holds again when the halt ends.
         audit_id = record_repeat(batch, event, call, "blocked", halt)
         position = batch.transaction.positions[audit_id]
@@ -263,10 +325,9 @@ class Ingestion:
 
     def _doubtful(self, batch: Batch, event: Incoming, call: CallRow, why: str) -> Receipt:
         """A stored decision that is not the one on record: an admin must look, and nobody acts on it."""
-        reason = f"{why}; the call stays blocked until an admin has run `governance audit verify`"
-        audit_id = record_doubt(batch.transaction, event, call, reason)
+        audit_id = record_doubt(batch.transaction, event, call, why)
         position = batch.transaction.positions[audit_id]
-        return self._receipt(event, call, position, status="blocked", reason=reason, audit_id=audit_id)
+        return self._receipt(event, call, position, status="blocked", reason=why, audit_id=audit_id)
 
     # Answer ---------------------------------------------------------------------------------------
 

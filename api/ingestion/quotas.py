@@ -1,7 +1,9 @@
-"""How much one API key may send and take: events in a minute, bytes to be kept in a day, processor time.
+"""How much one API key may send and take: events in a minute, bytes to be kept in a day, processor time; and
+how many of its calls may wait for people.
 
-Each is a bucket that empties steadily, so a key that was quiet may send a whole minute's events at once. It
-is counted in each process for itself, since it guards the process; limits of policies are exact instead.
+The last is counted in the database. Each of the others is a bucket that empties steadily, so a key that was
+quiet may send a whole minute's events at once. It is counted in each process for itself, since it guards the
+process; limits of policies are exact instead.
 
 While its time is spent, a key's requests are checked, evaluated and read beside the event loop, where the
 keys take turns (`turns.py`): what it sends then costs the others next to nothing, however it is spelt. Time
@@ -15,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from time import monotonic, thread_time
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -33,6 +35,10 @@ LONGEST_DEBT: Final = 30.0
 """Seconds after which a key that sends nothing more is like any other."""
 MOST_OF_A_GROUP: Final = 0.02
 """Seconds that the calls of one key may take in one commit; those beyond are put off."""
+
+
+FULL_SECONDS: Final = 1.0
+"""So long nobody looks again whether a key that keeps too many approvals waiting has fewer."""
 
 
 class OverQuota(Exception):
@@ -56,6 +62,15 @@ class Quotas:
         self._clock = clock
         self._full: dict[str, tuple[float, float]] = {}
         """Key to when its buckets will be empty."""
+        self._seen: dict[str, tuple[float, float]] = {}
+        """What they were when `used` was last asked."""
+
+    def used(self) -> list[str]:
+        """The keys that were used since this was last asked."""
+        now = dict(self._full)
+        used = [key_id for key_id, full in now.items() if self._seen.get(key_id) != full]
+        self._seen = now
+        return used
 
     def take(self, key_id: str, size: int) -> None:
         """One event of so many bytes. Raises OverQuota, and then takes nothing."""
@@ -71,6 +86,49 @@ class Quotas:
             raise OverQuota("this API key has sent as many bytes as it may in a day", kept - now - DAY)
         self._full[key_id] = (events, kept)
 
+    def keeps(self, key_id: str, size: int) -> None:
+        """So many bytes are kept of a key beside what it has sent; on any thread."""
+        now = self._clock()
+        events, kept = self._full.get(key_id, (now, now))
+        self._full[key_id] = events, (kept if kept > now else now) + size * self._of_a_byte
+
+
+class Held(Protocol):
+    @property
+    def is_assumed(self) -> bool:
+        """Whether it began without a look at what is there, and is done anew where that matters."""
+
+    def may_hold(self, key_id: str, most: int) -> bool:
+        """Whether one more call of a key may wait for a person, as it does then."""
+
+
+class PendingQuota:
+    """One per process, used by whoever commits; 0 means that there is no limit. Nodes that commit at the very
+    same moment may go beyond it by what they commit."""
+
+    def __init__(self, most: int, clock: Callable[[], float] = monotonic) -> None:
+        self.most = most
+        self._clock = clock
+        self._full: dict[str, float] = {}
+        """Key to when it is looked at again; a key that asks and asks costs others next to nothing."""
+
+    def is_full(self, key_id: str) -> bool:
+        """Whether as many as may were waiting, when it was looked at last."""
+        return bool(self._full) and self._full.get(key_id, 0.0) > self._clock()
+
+    def may_hold(self, batch: Held, key_id: str) -> bool:
+        """Whether one more call of a key may wait for a person."""
+        if not self.most:
+            return True
+        if self.is_full(key_id):
+            return False
+        if batch.may_hold(key_id, self.most):
+            self._full.pop(key_id, None)
+            return True
+        if not batch.is_assumed:
+            self._full[key_id] = self._clock() + FULL_SECONDS
+        return False
+
 
 class ProcessorTime:
     """What each key has taken lately, beyond what belongs to every event. One per process, for any thread."""
@@ -78,6 +136,8 @@ class ProcessorTime:
     def __init__(self) -> None:
         self._even: dict[str, float] = {}
         """Key to the time at which its bucket will be empty."""
+        self._taken: dict[str, float] = {}
+        """Key to the seconds that it has taken, ever."""
         self._guard = threading.Lock()
 
     def took(self, key_id: str, seconds: float) -> None:
@@ -87,11 +147,16 @@ class ProcessorTime:
             with self._guard:
                 even = max(self._even.get(key_id, now), now) + seconds / PER_SECOND
                 self._even[key_id] = min(even, now + LONGEST_DEBT)
+                self._taken[key_id] = self._taken.get(key_id, 0.0) + seconds
 
     def is_spent(self, key_id: str) -> bool:
         """Whether the key has taken more than it may."""
         even = self._even.get(key_id)
         return even is not None and even - time.monotonic() > MOST_AT_ONCE / PER_SECOND
+
+    def taken(self, key_id: str) -> float:
+        """Seconds that the key has taken so far, wherever."""
+        return self._taken.get(key_id, 0.0)
 
     def timed(self, key_id: str, work: Callable[[], T]) -> T:
         """The result of some work of this thread, which is counted, also when it fails."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -11,16 +11,20 @@ import msgspec
 from api.caller import Caller
 from api.clock import iso
 from api.database.audit_chain import Record
-from api.database.transaction import Decided, Transaction
+from api.database.transaction import Transaction
 from api.ingestion.batch import Batch
 from api.ingestion.decide import DecidedCall, count
-from api.ingestion.event import DIGEST, Evaluated, Incoming
+from api.ingestion.event import Evaluated, Incoming
 from api.ingestion.flow import first_read, follow
+from api.ingestion.grants.book import GrantBook
+from api.ingestion.grants.cover import told, use
 from api.ingestion.known_runs import KnownRun
 from api.ingestion.rows import ApprovalRow, CallRow
-from api.store.call_facts import FLOW, LABELS, NO_LABELS, OF_THE_RUN
+from api.store.call_facts import DIGEST, FLOW, LABELS, NO_LABELS, OF_THE_RUN
+from api.store.review.terms import kept_terms
+from engine.documents.approval_terms import strictest
 from engine.matching.rate_limit import bucket
-from engine.model import BEFORE, Match
+from engine.model import BEFORE, ApprovalTerms, Match, Policy
 
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
@@ -30,34 +34,49 @@ IN_THE_EVENT = frozenset({"toolName", "inputPayload", "agentId", "runId", "toolC
 OFFLINE = "decided_offline"
 """The flag of a call that was made before anybody decided it, as its agent says."""
 GAP = "enforcement_gap"
+COVERED = "covered_by_grant"
+"""The flag of a call that was decided by grants; which, `grant_uses` says."""
 REPEATED = "repeated_after_completion"
 """The flag of a call that was reported again once its outcome was known."""
 _PLAIN = len(IN_THE_EVENT) + 1
 """Roots of a call of which only those and the key are known: most calls."""
 
 
-def record_call(batch: Batch, event: Incoming, run: KnownRun, event_no: int, outcome: DecidedCall) -> CallRow:
+def record_call(
+    batch: Batch, event: Incoming, run: KnownRun, event_no: int, outcome: DecidedCall, book: GrantBook
+) -> CallRow:
     """A call that was decided for the first time."""
     labels = run.labels
     added = follow(batch, run, outcome)
     transaction, metadata = batch.transaction, event.metadata
     ruleset, decision = outcome.evaluated.ruleset, outcome.decision
-    status, reason = outcome.status, outcome.reason + first_read(batch, outcome)
-    matched, shadow = _matches_json(decision.matched), _matches_json(decision.shadow)
-    if matched and status != "allowed":
-        _tell_when_free(batch, outcome, matched)
+    status, reason = outcome.status, outcome.reason
+    matched: list[dict[str, Any]] = []
+    if decision.matched:
+        matched = _matches_json(decision.matched)
+        if status != "allowed":
+            reason += first_read(batch, outcome)
+            _tell_when_free(batch, outcome, matched)
+    shadow = _matches_json(decision.shadow) if decision.shadow else []
     flags = ["after_run_ended"] if run.status != "running" else []
-    gap = _made_offline(event, status, flags)
+    gap = _made_offline(event, status, flags) if outcome.offline else None
+    if outcome.cover is not None:
+        flags.append(COVERED)
+        use(batch, book, event, outcome.cover, event_no)
     approval_id = transaction.ids("apr") if status == "awaiting_approval" else None
     details: dict[str, Any] = {
         "action": outcome.action,
-        "policyIds": [match["policyId"] for match in matched[:50]],
+        "policyIds": [match["policyId"] for match in matched[:50]] if matched else [],
         "policyDigest": ruleset.digest,
         "payloadDigest": event.digest[:DIGEST],
-        **event.origin(),
     }
+    details |= event.origin()
+    terms = None
     if approval_id is not None:
+        terms = strictest(_asking(outcome))
         details["approvalId"] = approval_id
+        if (kept := kept_terms(terms)) is not None:
+            details["approvalTerms"] = kept
     if outcome.halt is not None:
         details["haltId"] = outcome.halt["haltId"]
     if flags:
@@ -66,6 +85,8 @@ def record_call(batch: Batch, event: Incoming, run: KnownRun, event_no: int, out
         details["labels"] = _decode(labels)
     if added:
         details["labelsAdded"] = added
+    if outcome.cover is not None:
+        details |= told(outcome.cover)
     if outcome.offline:
         details["occurredAt"] = event.body.timestamp
     audit_id = _audit(
@@ -97,23 +118,14 @@ def record_call(batch: Batch, event: Incoming, run: KnownRun, event_no: int, out
     batch.add_call(event, call)
     if decision.counted:
         count(batch, outcome)
-    if approval_id is not None:
-        _ask(batch, run, call, approval_id, outcome)
-    if matched or outcome.halt is not None:
+    if approval_id is not None and terms is not None:
+        _ask(batch, run, call, approval_id, outcome, terms)
+    if matched:
+        batch.decided.append((run.organisation_id, matched[0]["policyId"], status))
+    if (matched or outcome.halt is not None) and transaction.listens(run.organisation_id):
         _notify(transaction, run, call, outcome)
     if gap is not None:
         record_gap(transaction, event, gap)
-    transaction.decided.append(
-        Decided(
-            run.organisation_id,
-            run.run_id,
-            run.agent_id,
-            call.tool_call_id,
-            call.tool_name,
-            status,
-            reason,
-        )
-    )
     return call
 
 
@@ -183,18 +195,22 @@ def record_doubt(transaction: Transaction, event: Incoming, call: CallRow, reaso
     return _audit(transaction, "decision.doubtful", event, "blocked", revision, details, reason)
 
 
-def _ask(batch: Batch, run: KnownRun, call: CallRow, approval_id: str, outcome: DecidedCall) -> None:
+def _asking(outcome: DecidedCall) -> Iterator[ApprovalTerms | None]:
+    """What each policy that holds the call asks of its approval."""
+    matched = outcome.decision.matched
+    return (match.policy.approval for match in matched if match.policy.action == "require_approval")
+
+
+def _ask(
+    batch: Batch, run: KnownRun, call: CallRow, approval_id: str, outcome: DecidedCall, terms: ApprovalTerms
+) -> None:
     """One approval for the call, on behalf of all policies that ask for one."""
-    transaction = batch.transaction
+    transaction, about = batch.transaction, outcome.evaluated.about
     asking = [match.policy for match in outcome.decision.matched if match.policy.action == "require_approval"]
-    limits = [
-        policy.approval_expires_after_seconds
-        for policy in asking
-        if policy.approval_expires_after_seconds is not None
-    ]
-    first, about = asking[0], outcome.evaluated.about
+    first = asking[0]
     assert about is not None
-    expires_at = iso(transaction.now + min(limits)) if limits else None
+    wait, digest = terms.expires_after_seconds, call.payload_digest[:DIGEST]
+    expires_at = None if wait is None else iso(transaction.now + wait)
     batch.approval_rows.append(
         ApprovalRow(
             approval_id,
@@ -212,12 +228,14 @@ def _ask(batch: Batch, run: KnownRun, call: CallRow, approval_id: str, outcome: 
             transaction.at,
             expires_at,
             _encode(about).decode(),
+            _encode([_named(policy) for policy in asking]).decode(),
+            run.key_id,
+            kept_terms(terms),
+            digest,
         )
     )
-    transaction.notify(
-        run.organisation_id,
-        "approval.requested",
-        {
+    if transaction.listens(run.organisation_id):
+        data = {
             "approvalId": approval_id,
             "runId": run.run_id,
             "toolCallId": call.tool_call_id,
@@ -225,10 +243,19 @@ def _ask(batch: Batch, run: KnownRun, call: CallRow, approval_id: str, outcome: 
             "policyName": first.name,
             "agentId": run.agent_id,
             "summary": about["sentence"],
+            "payloadDigest": digest,
         }
-        | ({} if expires_at is None else {"expiresAt": expires_at}),
-    )
+        if terms.approvers != 1:
+            data["approvers"] = terms.approvers
+        if expires_at is not None:
+            data["expiresAt"] = expires_at
+        transaction.notify(run.organisation_id, "approval.requested", data)
     transaction.publish(run.organisation_id, "approval", approval_id, status="pending", runId=run.run_id)
+
+
+def _named(policy: Policy) -> dict[str, Any]:
+    """A policy that asks, in the version that does."""
+    return {"policyId": policy.policy_id, "policyName": policy.name, "version": policy.version}
 
 
 def _notify(transaction: Transaction, run: KnownRun, call: CallRow, outcome: DecidedCall) -> None:
@@ -253,8 +280,6 @@ def _notify(transaction: Transaction, run: KnownRun, call: CallRow, outcome: Dec
 
 
 def _matches_json(matches: Sequence[Match]) -> list[dict[str, Any]]:
-    if not matches:
-        return []  # most calls
     return [
         {
             "policyId": match.policy.policy_id,
@@ -305,8 +330,9 @@ def _audit(
     details: dict[str, Any],
     reason: str | None = None,
 ) -> str:
-    caller, body, metadata, facts = event.caller, event.body, event.metadata, event.facts
-    user, delegation = facts.get("user"), facts.get("delegation")
+    caller, body, metadata, user, delegation = event.caller, event.body, event.metadata, None, None
+    if event.facts:
+        user, delegation = event.facts.get("user"), event.facts.get("delegation")
     return transaction.append(
         Record(
             type=type,

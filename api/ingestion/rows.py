@@ -91,6 +91,10 @@ class ApprovalRow(TableRow):
     requested_at: str
     expires_at: str | None
     about: str
+    asked_by: str
+    key_id: str
+    terms: str | None
+    payload_digest: str
 
 
 class RunRow(TableRow):
@@ -126,6 +130,11 @@ class RunValueRow(TableRow):
     words: bytes
     beyond: int
 
+    @property
+    def size(self) -> int:
+        """Bytes of its values."""
+        return len(self.task) + len(self.trusted) + len(self.untrusted) + len(self.words)
+
 
 class RateHitRow(TableRow):
     table: ClassVar[str] = "rate_hits"
@@ -135,7 +144,17 @@ class RateHitRow(TableRow):
     expires_at: float
 
 
-ROWS: tuple[type[TableRow], ...] = (EventRow, CallRow, ApprovalRow, RunRow, RunValueRow, RateHitRow)
+class GrantUseRow(TableRow):
+    table: ClassVar[str] = "grant_uses"
+
+    grant_id: str
+    call_no: int
+
+
+ROWS: tuple[type[TableRow], ...] = (
+    *(EventRow, CallRow, ApprovalRow, RunRow),
+    *(RunValueRow, RateHitRow, GrantUseRow),
+)
 
 
 def columns(row: type[TableRow], alias: str) -> str:

@@ -1,8 +1,9 @@
 """Work beside the event loop, the API keys taking turns: what is large, and all of a key that has taken much.
 
 One key has one piece of work under way at a time, whatever it sends, and goes behind the others then. While
-its time is spent (`quotas.py`), it rests after each piece for longer than that took, so that the
-event loop and the writer get on meanwhile; a rest of one key holds up no other.
+its time is spent (`quotas.py`), it rests after each piece for longer than it has taken since its last turn,
+here and in commits, so that the event loop and the writer get on meanwhile; a rest of one key holds up no
+other.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MOST_OF_A_KEY: Final = 64
 MOST_BYTES_OF_A_KEY: Final = 32 * 2**20
 """Of one key's work that waits here; it is told to come back beyond."""
 RESTS: Final = 3.0
-"""A rest is so many times as long as the work before it."""
+"""A rest is so many times as long as what the key has taken since its last turn."""
 LONGEST_REST: Final = 0.3
 OFTEN: Final = 0.0002
 """Seconds after which work here hands the interpreter to whoever waits for it."""
@@ -61,6 +62,8 @@ class Turns:
         self._busy: set[str] = set()
         self._rests: dict[str, float] = {}
         """Key to the end of its rest."""
+        self._paid: dict[str, float] = {}
+        """Key to what it had taken when it rested last."""
         self._threads: list[threading.Thread] = []
         self._closed = False
 
@@ -102,14 +105,18 @@ class Turns:
                 if found is None or self._closed:
                     return
             key_id, work = found
-            begun = time.thread_time()
+            before, begun = self._spent.taken(key_id), time.thread_time()
             _do(work)
             took = time.thread_time() - begun
             self._spent.took(key_id, took)
             with self._changed:
                 self._busy.discard(key_id)
                 if self._spent.is_spent(key_id):
-                    self._rests[key_id] = time.monotonic() + min(RESTS * took, LONGEST_REST)
+                    owed = before - self._paid.get(key_id, before) + took
+                    self._rests[key_id] = time.monotonic() + min(RESTS * owed, LONGEST_REST)
+                    self._paid[key_id] = before + took
+                else:
+                    self._paid.pop(key_id, None)
                 self._changed.notify_all()
 
     def _next(self) -> tuple[str, _Work] | None:

@@ -18,7 +18,8 @@ from api.auth.user_tokens import verify_user_token
 from api.caller import Caller
 from api.http import bodies
 from api.http.problems import ApiError, invalid
-from api.ingestion.event import EventBody, Incoming, payload_digest, principal, without_user_token
+from api.ingestion.event import EventBody, Incoming, principal, without_user_token
+from api.store.call_facts import payload_digest
 from engine.errors import Problem
 from engine.model import ToolCall
 from schemas.suggestion import as_compared, closest
@@ -208,8 +209,11 @@ def admitted(caller: Caller, raw: bytes, *, worded: bool = True) -> tuple[EventB
 def checked(caller: Caller, raw: bytes) -> Incoming | None:
     """The checked event of a body; None when it names a user, whose token must be verified. Raises 4xx, not
     saying why."""
-    body, metadata = admitted(caller, raw, worded=False)
-    return None if "userToken" in metadata else event_of(caller, raw, body, metadata)
+    body, metadata = read_event(raw, worded=False)
+    _refuse_foreign(caller, body, metadata)
+    if "userToken" in metadata:
+        return None
+    return _ready(caller, raw, body, metadata, _bound_user(caller))
 
 
 def event_of(caller: Caller, raw: bytes, body: EventBody, metadata: dict[str, Any]) -> Incoming:
@@ -281,5 +285,7 @@ def _ready(
     for name in ("actionHint", "reason", "agentContext", "toolAnnotations"):
         if name in metadata:
             document[name] = metadata[name]
-    digest = payload_digest(metadata["toolName"], payload) + principal(facts, caller.scopes)
+    digest = payload_digest(metadata["toolName"], payload)
+    if facts or caller.scopes:
+        digest += principal(facts, caller.scopes)
     return Incoming(caller, raw, body, metadata, ToolCall(document), digest, facts)

@@ -39,7 +39,9 @@ _T = TypeVar("_T")
 
 
 class ServiceRun(Protocol):
-    """The run of this session at the service."""
+    """The run of this session at the service. `client`: what the client calls itself, once that is known."""
+
+    client: str | None
 
     async def check(
         self, tool: str, arguments: dict[str, Any], tool_call_id: str, annotations: dict[str, Any] | None

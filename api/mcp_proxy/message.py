@@ -76,6 +76,15 @@ class RpcMessage:
         return found if isinstance(found, dict) else {}
 
     @property
+    def client_name(self) -> str | None:
+        """What the client calls itself: at its handshake, or in each request of 2026-07-28 and later."""
+        found = self.meta.get(CLIENT_INFO)
+        if found is None and self.method == "initialize":
+            found = self.params.get("clientInfo")
+        name = found.get("name") if isinstance(found, dict) else None
+        return name.encode(errors="replace").decode() if isinstance(name, str) and name else None
+
+    @property
     def modern_version(self) -> str | None:
         """The revision a request names for itself, as those of 2026-07-28 and later do."""
         found = self.meta.get(PROTOCOL_VERSION)
@@ -85,10 +94,8 @@ class RpcMessage:
 def read(line: bytes) -> RpcMessage:
     """The message of a line; UnreadableMessage when it is none, or one that could be read in two ways."""
     line = line.rstrip(b"\r\n")
-    if b"\r" in line:
-        raise UnreadableMessage(
-            "a carriage return stands within the message; write it on one line", PARSE_ERROR
-        )
+    if b"\r" in line or b"\n" in line:
+        raise UnreadableMessage("the end of a line stands within the message; write it on one", PARSE_ERROR)
     try:
         body = json.loads(line.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:

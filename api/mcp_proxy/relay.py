@@ -111,6 +111,7 @@ class Relay:
     async def _request(self, message: RpcMessage) -> None:
         if message.key in self._pending:
             raise UnreadableMessage(f"the id `{message.key}` is in use", INVALID_REQUEST, message.id)
+        self.governor.run.client = message.client_name or self.governor.run.client
         pending = self._pending[message.key] = _Pending(message)
         if message.method == "tools/call":
             try:

@@ -8,35 +8,40 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Final
 
-from governance_client import AsyncGovernance, ToolDecision
-from governance_client.exchange import ClientRequest, ClientResponse, Flow, Unreachable
+from governance_client import AsyncAgentRun, AsyncGovernance, ClientRequest, ToolDecision, Unreachable
 
 from api.mcp_proxy.tools.definitions import Standing
 from api.mcp_proxy.tools.proposal import standings
 
 END_SECONDS: Final = 3.0
 PROPOSE_SECONDS: Final = 5.0
+MOST_OF_NAME: Final = 100
+"""Characters of what a client calls itself that are told."""
 
 
 class SessionRun:
-    """See the module; all that is told of the session is its task and who acts in it."""
+    """See the module; all that is told of the session is its task, who acts in it, and by which client: its
+    name without its version, so that an update is no other client."""
 
     def __init__(
         self, governance: AsyncGovernance, agent_id: str, task: str | None, warn: Callable[[str], None]
     ) -> None:
         self._warn = warn
         self._governance = governance
-        self._run = governance.run(task=task, agent_id=agent_id)
-        self._begun = False
+        self._agent_id, self._task = agent_id, task
+        self.client: str | None = None
+
+    @cached_property
+    def _run(self) -> AsyncAgentRun:
+        client = None if self.client is None else self.client[:MOST_OF_NAME]
+        return self._governance.run(self._task, agent_id=self._agent_id, host=client).begin()
 
     async def check(
         self, tool: str, arguments: dict[str, Any], tool_call_id: str, annotations: dict[str, Any] | None
     ) -> ToolDecision:
-        if not self._begun:
-            self._begun = True
-            self._run.begin()
         return await self._run.check(
             tool, arguments, tool_call_id=tool_call_id, annotations=annotations, wait=False
         )
@@ -49,7 +54,7 @@ class SessionRun:
         Nothing, where it does not answer or knows no proposals: calls are asked about all the same."""
         request = ClientRequest("POST", "/v1/tool-proposals", body, PROPOSE_SECONDS)
         try:
-            answer = await self._governance.core.driver.run_async(_once(request))
+            answer = await self._governance.request(request)
             if answer.status == 200:
                 return standings(answer.json())
             if answer.status != 404:
@@ -68,11 +73,6 @@ class SessionRun:
         """What is not reported yet is, where the service takes it before the client loses its patience."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(END_SECONDS):
-                if self._begun:
+                if "_run" in vars(self):
                     await self._run.end()
                 await self._governance.close()
-
-
-def _once(request: ClientRequest) -> Flow[ClientResponse]:
-    response: ClientResponse = yield request
-    return response

@@ -41,8 +41,10 @@ class NoticeText:
 
 
 def harmless(text: str, most: int) -> str:
-    """A value that an agent may have chosen, on one line, to be read by a person."""
+    """A value that an agent may have chosen, on one line, to be read by a person, who sees what was cut."""
     line = " ".join("".join(each if each.isprintable() else " " for each in text[: 4 * most]).split())
+    if text[4 * most :].strip():
+        line += " …"
     line = _KEY_LIKE.sub(_shortened, line)
     line = _ADDRESS.sub(lambda found: found[0][:-1] + ("[.]" if found[0].endswith(".") else "[:]"), line)
     line = _SITE.sub(lambda found: "[.]".join(found[0].rsplit(".", 1)), line)
@@ -101,6 +103,7 @@ def _approval(notice: _Notice) -> _Paragraph:
     title = {
         "approval.unseen": "Nobody has looked at an approval",
         "approval.expiring": "An approval is about to expire",
+        "approval.escalated": "An approval waits for an admin",
     }.get(notice.event, "Approval needed")
     asked = _minute(data.get("requestedAt") or notice.timestamp)
     end = f" It expires at {_minute(data['expiresAt'])}." if data.get("expiresAt") else ""
@@ -117,6 +120,14 @@ def _halted(notice: _Notice) -> _Paragraph:
     whom = {"all": "All agents are", "agent": f"{agent} is", "run": f"Run {run} is"}[notice.data["scope"]]
     text = f"{whom} halted by {notice.name('createdBy')} since {_minute(notice.data['createdAt'])}."
     return "Halted", f"{text} {notice.reason}".strip(), notice.frontend
+
+
+def _alert(notice: _Notice) -> _Paragraph:
+    severity, name = notice.data["severity"], notice.name("name")
+    what = harmless(str(notice.data["summary"]), MOST_REASON)
+    text = f"{severity.capitalize()}: {what}. {harmless(str(notice.data.get('message', '')), MOST_REASON)}"
+    link = f"{notice.frontend}/alerts?alertId={quote(str(notice.data['alertId']), safe='')}"
+    return f"Alert: {name}", text.strip(), link
 
 
 def _blocked(notice: _Notice) -> _Paragraph:
@@ -142,7 +153,9 @@ WRITERS: Final[Mapping[str, Callable[[_Notice], _Paragraph]]] = {
     "approval.requested": _approval,
     "approval.expiring": _approval,
     "approval.unseen": _approval,
+    "approval.escalated": _approval,
     "agent.halted": _halted,
+    "alert.raised": _alert,
     "tool.blocked": _blocked,
     "policy.reload_failed": _reload_failed,
     "notification.test": _test,

@@ -23,30 +23,26 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.auth.credentials import key_digest, unauthenticated
 from api.caller import NOBODY, ROLES, Caller
 from api.context import Context
+from api.handlers.changes import perform
 from api.http import bodies
 from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, as_api_error
 from api.http.route import Route
 from api.ingestion.turns import LARGE
+from api.server.request_observer import CALLER
+from api.telemetry import correlation
 
 log = logging.getLogger("governance")
 
 PROBLEM = "application/problem+json"
 SLASH: Final = "\udc2f"
 """Stands in the path for an encoded slash (`%2F`), which belongs to an id, until the parameters are read."""
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,100}\Z")
 
 
 def path_of(scope: Scope) -> str:
     """The decoded path, by which requests are routed."""
     raw = scope.get("raw_path", b"").partition(b"?")[0].decode("latin-1")
     return SLASH.join(unquote(part) for part in re.split("%2f", raw, flags=re.IGNORECASE))
-
-
-def request_id_of(headers: Mapping[str, str], context: Context) -> str:
-    """The caller's `X-Request-Id` when it is harmless, else a new one."""
-    sent = headers.get("x-request-id", "")
-    return sent if _REQUEST_ID.match(sent) else context.ids("req")
 
 
 def problem(error: ApiError, request_id: str) -> Response:
@@ -62,7 +58,8 @@ def problem_for(error: BaseException, request_id: str, where: str) -> Response:
     """The problem document of any exception; one that nobody foresaw is logged and says nothing more."""
     known = as_api_error(error)
     if known is None:
-        log.error("fault in %s (request %s)", where, request_id, exc_info=error)
+        told = {"request": correlation.Correlation(request_id)}
+        log.error("fault in %s", where, exc_info=error, extra=told)
         known = ApiError("internal_error", f"the service failed; the record is under `{request_id}`")
     return problem(known, request_id)
 
@@ -214,6 +211,8 @@ async def _body(route: Route, request: Request, caller: Caller, context: Context
             await read_body(request, context.settings.max_body_bytes)
         return None
     raw = await read_body(request, context.settings.max_body_bytes)
+    if not route.counts:
+        context.reads.count(caller, len(raw))
     if not raw and route.body_optional:
         return None
     check_media_type(request.headers)
@@ -236,14 +235,15 @@ def endpoint(route: Route, context: Context) -> Callable[[Request], Awaitable[Re
     """The web server's function for a route."""
 
     async def serve(request: Request) -> Response:
-        request_id = request_id_of(request.headers, context)
+        request_id = correlation.current().request_id
         caller = NOBODY
         try:
             refuse_repeated(request.headers)
             address = _address(request)
             caller = await authenticate(route, request.headers, address, context)
+            request.scope[CALLER] = caller
             authorise(route, caller)
-            if route.method == "GET":
+            if route.body is None and not route.counts:
                 context.reads.count(caller)
             path = {name: text.replace(SLASH, "/") for name, text in request.path_params.items()}
             for name, text in path.items():
@@ -258,7 +258,7 @@ def endpoint(route: Route, context: Context) -> Callable[[Request], Awaitable[Re
                 request_id=request_id,
                 url=_url(request),
             )
-            reply = context.reads.bounded(caller, await route.handler(caller, values, context))
+            reply = context.reads.bounded(caller, await perform(route, caller, values, context))
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception as error:

@@ -37,13 +37,15 @@ from api.ingestion.evaluation import PutOff
 from api.ingestion.event import Answer, EventRefused, Incoming
 from api.ingestion.quotas import OverQuota
 from api.ingestion.validation import checked
-from api.server.endpoint import SecurityHeaders, problem_for, request_id_of
+from api.server.endpoint import SecurityHeaders, problem_for
+from api.server.request_observer import request_id_of
 from api.server.wire import BoundedProtocol
+from api.telemetry import tracing
 
 STATE: Final = "context"
 """Under this name the application leaves its context in the state of the server."""
 
-PATH: Final = "/v1/events"
+PATH: Final = metrics.EVENTS_PATH
 _PATH = PATH.encode()
 _HEADERS = (
     (b"content-type", b"application/json"),
@@ -150,6 +152,8 @@ class EventProtocol(BoundedProtocol):
     """The head that was learnt last."""
     _heads = 0
     """How many were learnt."""
+    _observed = False
+    """Each request gets a line in the log or a span, which the ordinary way makes."""
     _refused = False
     """The data that the parser is given are a request that cannot take the fast path."""
 
@@ -158,6 +162,7 @@ class EventProtocol(BoundedProtocol):
         if context is not None:
             self.request_seconds = context.settings.request_seconds
             self.most_connections = context.settings.most_connections
+            self._observed = context.settings.access_log or tracing.is_on()
             context.writer.arrivals.connected()
         super().connection_made(transport)
 
@@ -221,6 +226,7 @@ class EventProtocol(BoundedProtocol):
             and self.parser.get_http_version() == "1.1"
             and not self.parser.should_upgrade()
             and not self.flow.write_paused  # the endpoint waits until the client reads
+            and not self._observed
             and STATE in self.app_state
         )
 
@@ -301,7 +307,7 @@ class EventProtocol(BoundedProtocol):
         if exchange.request_id is None:
             request_id = context.ids("req")
         else:
-            request_id = request_id_of({"x-request-id": exchange.request_id.decode("latin-1")}, context)
+            request_id = request_id_of(exchange.request_id.decode("latin-1"), context.ids)
         end = b"" if exchange.keep_alive else b"connection: close\r\n"
         if isinstance(result, Answer):
             content = result.content
@@ -312,10 +318,11 @@ class EventProtocol(BoundedProtocol):
                 b"%bcontent-length: %d\r\nx-request-id: %b\r\n%b\r\n%b"
                 % (opening, len(content), request_id.encode(), end, content)
             )
-            metrics.answered(perf_counter() - begun)
+            metrics.answered_quickly(perf_counter() - begun)
         else:
             problem = problem_for(result, request_id, f"POST {PATH}")
             headers = [*self.server_state.default_headers, *problem.raw_headers, *SecurityHeaders.HEADERS]
+            metrics.requested("POST", PATH, problem.status_code)
             head = STATUS_LINE[problem.status_code] + _lines(headers)
             self.transport.write(b"%b%b\r\n%b" % (head, end, bytes(problem.body)))
         exchange.response_started = exchange.response_complete = True

@@ -40,12 +40,16 @@ TAGS = {
     "presets": "Ready-made policies and packs of them.",
     "tools": "What the service knows of tools.",
     "approvals": "Calls that wait for a person.",
+    "changes": "What an admin asked for and another one must agree to.",
     "authzen": "The OpenID Authorization API 1.0, over the same decisions.",
     "runs": "What agents did.",
+    "agents": "Who acts.",
+    "alerts": "What is unusual, and what is watched for.",
     "webhooks": "Telling other systems.",
     "notifications": "Telling people.",
     "accounts": "People and API keys.",
     "audit": "The record.",
+    "grants": "What a person has allowed beyond one call, bounded and revocable.",
     "halts": "The kill switch.",
     "service": "How the service is.",
 }
@@ -246,6 +250,14 @@ def _responses(route: Route, builder: _Components) -> dict[str, Any]:
     for media_type in route.also_media_types:
         success.setdefault("content", {})[media_type] = {"schema": {"type": "string"}}
     responses: dict[str, Any] = {str(status): success for status in (route.status, *route.also_statuses)}
+    if route.second_admin:
+        responses["202"] = {
+            "description": "It waits for another admin, where the organisation asks for two.",
+            "headers": {
+                name: {"$ref": f"#/components/headers/{name}"} for name in ("X-Request-Id", "Location")
+            },
+            "content": {"application/json": {"schema": builder.reference("bodies/change")}},
+        }
     by_status: dict[int, list[str]] = {}
     for code in error_codes(route):
         by_status.setdefault(CODES[code][0], []).append(code)

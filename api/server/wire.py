@@ -19,6 +19,7 @@ import httptools
 import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from api import metrics
 from api.http.problems import ApiError
 
 MOST_HEAD: Final = 65_536
@@ -237,6 +238,7 @@ class BoundedProtocol(HttpToolsProtocol):
         # While an earlier request of the connection waits for its answer, ours would be taken for it.
         own = cycle is not None and cycle.more_body and not cycle.response_started and not self.pipeline
         if cycle is None or own or (cycle.response_complete and not cycle.more_body):
+            metrics.requested("", "", error.status)
             content = msgspec.json.encode(error.body(f"req_{token_hex(16)}"))
             self.transport.write(
                 b"%bcontent-type: application/problem+json\r\n"

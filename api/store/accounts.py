@@ -7,14 +7,16 @@ exists are raised as `AccountError`.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import peewee
 
+from api.database.connection import marks
 from api.database.models import ApiKey, Organisation, User
 from api.database.secrets_at_rest import VAULT
 from api.database.table import counter, database
-from api.database.transaction import Transaction
+from api.database.transaction import CREDENTIAL, Transaction
 from api.store.emails import same_email
 
 
@@ -50,6 +52,8 @@ def _key(row: ApiKey) -> dict[str, Any]:
         "createdAt": row.created_at,
         "createdBy": row.created_by,
         "revokedAt": row.revoked_at,
+        "expiresAt": row.expires_at,
+        "lastUsedAt": row.last_used_at,
     }
 
 
@@ -157,6 +161,7 @@ def change_user(
         # The time as well, so that in a database put back from a copy it does not come to a number of before.
         row.tokens_valid_from = max(int(transaction.now), row.tokens_valid_from) + 1
     row.save()
+    transaction.publish(organisation_id, CREDENTIAL, user_id)
     transaction.audit(organisation_id, "user.updated", actor=actor, details=details)
     return _user(row)
 
@@ -207,7 +212,9 @@ def add_key(
     agent_id: str | None = None,
     user_id: str | None = None,
     scopes: tuple[str, ...] = (),
+    expires_at: str | None = None,
 ) -> dict[str, Any]:
+    """`expires_at`: ISO 8601; from then on nobody can use it."""
     row = ApiKey.create(
         key_id=transaction.ids("key"),
         organisation_id=organisation_id,
@@ -219,14 +226,16 @@ def add_key(
         scopes=json.dumps(list(scopes)),
         created_at=transaction.at,
         created_by=actor,
+        expires_at=expires_at,
     )
+    ends = {} if expires_at is None else {"expiresAt": expires_at}
     transaction.bump("keys")
     transaction.audit(
         organisation_id,
         "key.created",
         actor=actor,
         agentId=agent_id,
-        details={"keyId": row.key_id, "name": name, "scopes": list(scopes)},
+        details={"keyId": row.key_id, "name": name, "scopes": list(scopes), "userId": user_id} | ends,
     )
     return _key(row)
 
@@ -244,6 +253,8 @@ def rotate_key(
         return None
     if row.revoked_at is not None:
         raise AccountError(f"the key `{key_id}` was revoked; make a new one")
+    if row.expires_at is not None and row.expires_at <= transaction.at:
+        raise AccountError(f"the key `{key_id}` has expired; make a new one")
     row.digest, row.prefix = digest, prefix
     row.save()
     transaction.bump("keys")
@@ -251,6 +262,12 @@ def rotate_key(
         organisation_id, "key.rotated", actor=actor, details={"keyId": key_id, "name": row.name}
     )
     return _key(row)
+
+
+def keys_were_used(transaction: Transaction, key_ids: Sequence[str]) -> None:
+    """These were used just now."""
+    statement = f"UPDATE api_keys SET last_used_at = ? WHERE key_id IN ({marks(key_ids)})"
+    transaction.store.rows_changed(statement, (transaction.at, *key_ids))
 
 
 def revoke_key(
@@ -312,13 +329,13 @@ def change_organisation(
     transaction: Transaction, organisation_id: str, name: str, rule: dict[str, Any] | None, actor: str
 ) -> None:
     """Its name, and how end-user tokens verify: `{algorithm, key, issuer?, audience?}`; None: not at all."""
+    details: dict[str, Any] = {"name": name, "userTokens": rule["algorithm"] if rule else "none accepted"}
+    if rule is not None:
+        details |= {name: rule[name] for name in ("issuer", "audience") if name in rule}
+        if rule["key"] != (user_token_rule(organisation_id) or {}).get("key"):
+            details["key"] = "changed"
     kept = rule and json.dumps(rule | {"key": VAULT.seal(rule["key"])})
     Organisation.update(name=name, user_token=kept).where(
         Organisation.organisation_id == organisation_id
     ).execute()
-    transaction.audit(
-        organisation_id,
-        "organisation.updated",
-        actor=actor,
-        details={"name": name, "userTokens": rule["algorithm"] if rule else "none accepted"},
-    )
+    transaction.audit(organisation_id, "organisation.updated", actor=actor, details=details)

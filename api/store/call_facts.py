@@ -10,9 +10,13 @@ their run themselves.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
+
+from api.database.models import CallTable, Event
+from engine.canonical_json import canonical_json
 
 LABELS: Final = "labels"
 """The labels of its run as a call's row keeps them, since the run may get more."""
@@ -24,10 +28,18 @@ OF_THE_RUN: Final = True
 ASSERTED: Final[tuple[str, ...]] = ("actionHint", "agentContext", "reason", "toolAnnotations")
 """The agent's own words on an event."""
 
+DIGEST: Final = 64
+"""Characters of a payload's digest; behind a colon follows on whose behalf the call is made, if on any."""
+
 _decode = msgspec.json.decode
 
 
 NO_LABELS: Final = "[]"
+
+
+def payload_digest(tool_name: str, payload: Any) -> str:
+    """What an approval is bound to: the tool and the exact payload, by canonical JSON."""
+    return sha256(canonical_json([tool_name, payload])).hexdigest()
 
 
 def facts_of_run(
@@ -59,6 +71,21 @@ def refers(facts: dict[str, Any]) -> bool:
 def asserted(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Of what a decision saw, the agent's own words."""
     return {name: facts[name] for name in ASSERTED if name in facts}
+
+
+BODY: Final = "(SELECT e.body FROM events e WHERE e.event_no = c.event_no AND e.received_at = c.decided_at)"
+"""Of a call `c`, as SQL: the body of its event, which was written with it, at the same time; null when it was
+removed by retention. The time names the partition to look in."""
+
+
+def is_event_of_call() -> Any:
+    """The same, as a condition."""
+    return (Event.event_no == CallTable.event_no) & (Event.received_at == CallTable.decided_at)
+
+
+def body_of_call() -> Any:
+    """The same, as the column `body` of a select of calls."""
+    return Event.select(Event.body).where(is_event_of_call()).alias("body")
 
 
 class _Metadata(msgspec.Struct):

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from api.clock import iso, seconds
+from api.clock import APART_SECONDS, iso, seconds
 from api.database.connection import marks
 from api.database.models import Delivery, Webhook
 from api.database.secrets_at_rest import VAULT
@@ -162,6 +162,8 @@ _OPEN = (
 _DUE = "SELECT delivery_no, delivery_id, payload, attempt_count, subject" + _OPEN
 _NEXT = "SELECT next_attempt_at" + _OPEN
 _EVER = 1e12
+LONGEST_QUIET = 3_600.0 + APART_SECONDS
+"""Seconds; what a channel may say in `groupSeconds`."""
 
 
 def claim(
@@ -197,7 +199,8 @@ def _claim_notices(
 ) -> tuple[list[Claimed], float | None]:
     kind, organisation_id, name, config, quiet_until = of_channel
     notices.drop_outdated(transaction, channel_id)
-    if quiet_until > transaction.now:
+    # A time further away was set while the clock was ahead.
+    if transaction.now < quiet_until <= transaction.now + LONGEST_QUIET:
         due = _next_due(transaction, channel_id)
         return [], None if due is None else max(due, quiet_until)
     rows, lease = _take(transaction, channel_id, notices.MOST_AT_ONCE, lease_seconds, sender)
@@ -247,6 +250,18 @@ def release(transaction: Transaction, claimed: Iterable[Claimed]) -> None:
         ).execute()
 
 
+def count_waiting(store: Any) -> tuple[int, int]:
+    """How many deliveries of webhooks wait, and how many notices of channels. For a reading thread."""
+    rows = store.rows(
+        "SELECT w.kind, COUNT(*) FROM deliveries d JOIN webhooks w ON w.webhook_id = d.webhook_id"
+        " WHERE d.status = 'pending' GROUP BY w.kind",
+        (),
+    )
+    counts = {kind: int(count) for kind, count in rows}
+    webhooks = counts.pop("webhook", 0)
+    return webhooks, sum(counts.values())
+
+
 def senders(store: Any, now: float) -> list[int]:
     """The numbers of those who hold a lease. For a reading thread."""
     rows = store.rows(
@@ -258,14 +273,30 @@ def senders(store: Any, now: float) -> list[int]:
 
 
 def release_abandoned(transaction: Transaction, newest: float, gone: Sequence[int] | None = None) -> None:
-    """Free every lease of these senders - of all, when not named - that ends at `newest` or before: those who
-    held them are gone."""
+    """Free every lease of these senders - of all, when not named - that ends at `newest` or before, or so
+    much later that it was taken while the clock was ahead: those who held them are gone."""
     whose = "" if gone is None else f" AND leased_by IN ({marks(gone)})"
     transaction.store.rows_changed(
         "UPDATE deliveries SET leased_until = 0 WHERE status = 'pending' AND leased_until > ?"
-        f" AND leased_until <= ?{whose}",
-        (transaction.now, newest, *(gone or ())),
+        f" AND (leased_until <= ? OR leased_until > ?){whose}",
+        (transaction.now, newest, newest + APART_SECONDS, *(gone or ())),
     )
+
+
+def any_due_after(store: Any, latest: float) -> bool:
+    """For a reading thread."""
+    return bool(store.rows(f"SELECT 1{_LATE} LIMIT 1", (latest,)))
+
+
+def due_now(transaction: Transaction, latest: float) -> None:
+    """Deliveries that are due after a time: they were put off while the clock was ahead."""
+    late = f"SELECT delivery_no{_LATE}"
+    transaction.store.rows_changed(
+        f"UPDATE deliveries SET next_attempt_at = ? WHERE delivery_no IN ({late})", (transaction.now, latest)
+    )
+
+
+_LATE = " FROM deliveries WHERE status = 'pending' AND next_attempt_at > ?"
 
 
 @dataclass(slots=True)

@@ -6,40 +6,76 @@ they came, so the oldest are found by number, without an index on times that eve
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
+from api.clock import iso, seconds
 from api.database.connection import Database, marks
 from api.database.id_index import EVENTS, IdIndex
 from api.database.lanes.lease import spans
+from api.database.partitions import catalog
 from api.database.transaction import Transaction
+from api.store.alerts import alerts, log_reader
 
 _OLD_EVENTS = (
-    "SELECT event_no, received_at, id_hash, organisation_id, event_id FROM events"
+    'SELECT event_no, received_at, id_hash, organisation_id, event_id FROM "{table}"'
     " WHERE event_no > ? ORDER BY event_no LIMIT ?"
 )
 """Of one lane, from its first number on."""
 _OLD_DELIVERIES = "SELECT delivery_no, created_at, status FROM deliveries ORDER BY delivery_no LIMIT ?"
 _PASSED_OVER = 500
 """So many that are still pending may stand before finished ones."""
+_BEFORE = (
+    "SELECT MAX(last) FROM (SELECT (SELECT MAX(a.at) FROM audit a WHERE a.organisation_id = o.organisation_id"
+    " AND a.at <= ?) AS last FROM organisations o) records"
+)
+_NEXT = (
+    "SELECT MIN(next) FROM (SELECT (SELECT MIN(a.at) FROM audit a WHERE a.organisation_id = o.organisation_id"
+    " AND a.at > ? AND a.at <= ?) AS next FROM organisations o) records"
+)
 _SPENT = "SELECT hit_no FROM rate_hits WHERE expires_at <= ? ORDER BY expires_at LIMIT ?"
 
 
-def anything(store: Database, now: float, events_before: str, deliveries_before: str) -> bool:
+def anything(
+    store: Database,
+    now: float,
+    events_before: str,
+    deliveries_before: str,
+    alerts_before: str = "",
+    days_together: int = 0,
+) -> bool:
     """Whether there is anything to delete: a cheap read. An empty time: nothing is too old."""
-    if store.rows(_SPENT, (now, 1)):
+    if store.rows(_SPENT, (now, 1)) or log_reader.expired(store, now, 1):
         return True
-    if events_before and _old_events(store, events_before, 1):
+    if alerts_before and alerts.old(store, alerts_before, 1):
+        return True
+    if events_before and _any_old_event(store, events_before, days_together):
         return True
     return bool(deliveries_before and _finished(store, deliveries_before, 1))
 
 
-def events(transaction: Transaction, id_index: IdIndex, before: str, most: int) -> int:
-    """Events received before a time (ISO 8601 UTC). On SQLite the newest event stays, since it holds the
-    numbering.
+def pause(store: Database, now: float, lately: float) -> float:
+    """For how many seconds nothing was recorded, up to the first record of the last `lately` seconds, or to
+    now. So long the service was off or idle, or by so much the clock has leapt ahead."""
+    since = iso(now - lately)
+    ((before,),) = store.rows(_BEFORE, (since,))
+    if before is None:
+        return 0.0
+    ((after,),) = store.rows(_NEXT, (since, iso(now)))
+    return (now if after is None else seconds(after)) - seconds(before)
+
+
+def events(
+    transaction: Transaction, id_index: IdIndex, before: str, most: int, days_together: int = 0
+) -> int:
+    """Events received before a time (ISO 8601 UTC), but for those in partitions of so many days or less: they
+    go together. On SQLite the newest event stays, since it holds the numbering.
 
     INVARIANT: what goes is filed, and goes from the directory, too: no id leads to nothing.
     """
-    store, rows = transaction.store, _old_events(transaction.store, before, most)
+    store = transaction.store
+    catalog.stay(store)
+    rows = _old_events(store, before, most, days_together)
     if store.is_sqlite:
         newest = transaction.highest("events")
         rows = [row for row in rows if row[0] != newest]
@@ -56,11 +92,19 @@ def events(transaction: Transaction, id_index: IdIndex, before: str, most: int) 
     return _delete(store, "events", "event_no", [row[0] for row in rows])
 
 
-def _old_events(store: Database, before: str, most: int) -> list[tuple[Any, ...]]:
+def _any_old_event(store: Database, before: str, days_together: int) -> bool:
+    if store.is_sqlite:
+        return bool(_old_events(store, before, 1, days_together))
+    with store.peewee.atomic():
+        catalog.stay(store)
+        return bool(catalog.past(store, before) or _old_events(store, before, 1, days_together))
+
+
+def _old_events(store: Database, before: str, most: int, days_together: int) -> list[tuple[Any, ...]]:
     """The oldest events, if they were received before that time: of each lane the first ones."""
     found: list[tuple[Any, ...]] = []
-    for first, last in spans(store):
-        rows = store.rows(_OLD_EVENTS, (first - 1, most - len(found)))
+    for table, (first, last) in product(catalog.mixed(store, days_together), spans(store)):
+        rows = store.rows(_OLD_EVENTS.format(table=table), (first - 1, most - len(found)))
         found += [row for row in rows if row[1] < before and row[0] <= last]
         if len(found) >= most:
             break

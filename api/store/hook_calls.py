@@ -9,13 +9,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
-from peewee import JOIN
 
 from api.caller import Caller
 from api.database.id_index import IdIndex
-from api.database.models import CallTable, Event, Run
-from api.store.approvals import is_own
-from api.store.call_facts import input_payload
+from api.database.models import CallTable, Run
+from api.store.call_facts import body_of_call, input_payload
+from api.store.review.reading import is_own
 
 MOST: Final = 5
 """The newest of them that are looked at."""
@@ -42,8 +41,13 @@ def has_task(caller: Caller, run_id: str) -> bool:
 
 
 def calls_like(id_index: IdIndex, caller: Caller, run_id: str, digest: str) -> list[HostCall]:
-    """The newest calls of the caller's run whose digest begins so, newest first."""
+    """The newest calls of the caller's run whose digest begins so, newest first: on whosever behalf."""
     return _newest(id_index, caller, run_id, CallTable.payload_digest.startswith(digest))
+
+
+def same_calls(id_index: IdIndex, caller: Caller, run_id: str, digest: str) -> list[HostCall]:
+    """The same of calls on the same verified behalf, or on nobody's, whose digest just this is."""
+    return _newest(id_index, caller, run_id, CallTable.payload_digest == digest)
 
 
 def calls_of_tool(id_index: IdIndex, caller: Caller, run_id: str, tool_name: str) -> list[HostCall]:
@@ -70,9 +74,7 @@ def _newest(
     ]
     query: Any = CallTable.select(*columns)
     if payloads:
-        query = CallTable.select(*columns, Event.body).join(
-            Event, JOIN.LEFT_OUTER, on=(Event.event_no == CallTable.event_no)
-        )
+        query = CallTable.select(*columns, body_of_call())
     rows = (
         query.where(id_index.calls_of([run.run_no]) & chosen)
         .order_by(CallTable.decided_at.desc(), CallTable.call_no.desc())

@@ -316,8 +316,12 @@ def _tell(transaction: Transaction, revision: int, change: FileChange) -> None:
     transaction.publish(organisation_id, "policy", subject.document_id, **details)
 
 
-_AUDITED = {"toolSet": ("tools.changed", "toolSetId"), "settings": ("settings.changed", "organisationId")}
-"""What the audit log says of documents that decide calls too, and how it names them."""
+_AUDITED = {
+    "toolSet": ("tools.changed", "toolSetId"),
+    "detector": ("detector.changed", "detectorId"),
+    "settings": ("settings.changed", "organisationId"),
+}
+"""What the audit log says of documents that are no policies, and how it names them."""
 
 
 def _tell_document(transaction: Transaction, revision: int, change: FileChange) -> None:

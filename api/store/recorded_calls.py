@@ -14,7 +14,7 @@ from api.database.connection import Database, marks
 from api.database.id_index import IdIndex
 from api.database.lanes.lease import spans
 from api.database.models import Approval, CallTable, Event, Run
-from api.store.call_facts import FLOW, facts_of_run, refers, whole
+from api.store.call_facts import BODY, FLOW, facts_of_run, is_event_of_call, refers, whole
 from api.store.run_values import values_of
 from engine.analysis.backtest import Recorded
 from engine.flow.memory import RunMemory, SeenValues
@@ -24,12 +24,12 @@ from engine.matching.rate_limit import is_over as over_limit
 from engine.model import BEFORE, Policy, ToolCall
 
 _COLUMNS = (
-    "SELECT c.tool_call_id, c.tool_name, c.decided_at, c.facts, e.body, r.run_no, r.run_id, r.agent_id,"
-    " r.task, r.parent_run_id"
-    " FROM tool_calls c JOIN events e ON e.event_no = c.event_no JOIN runs r ON r.run_no = c.run_no"
+    f"SELECT c.tool_call_id, c.tool_name, c.decided_at, c.facts, {BODY}, r.run_no, r.run_id, r.agent_id,"
+    " r.task, r.parent_run_id FROM tool_calls c JOIN runs r ON r.run_no = c.run_no"
     " WHERE c.organisation_id = ?"
 )
 
+_COUNTED = "SELECT COUNT(*) FROM (SELECT 1 FROM rate_hits WHERE bucket = ? AND at > ? LIMIT ?) AS hits"
 _RUNS = "SELECT run_no, task, model, agent_context FROM runs WHERE run_no IN"
 
 AT_ONCE = 100
@@ -91,7 +91,7 @@ def _between(organisation_id: str, since: str | None, until: str | None) -> tupl
 
 
 def _calls(store: Database, statement: str, parameters: Sequence[Any]) -> list[Recorded]:
-    rows = store.rows(statement, parameters)
+    rows = [row for row in store.rows(statement, parameters) if row[4] is not None]
     known = [msgspec.json.decode(row[3]) for row in rows]
     referring = {row[5] for row, facts in zip(rows, known, strict=True) if refers(facts)}
     runs = _facts_of_runs(store, list(referring))
@@ -136,13 +136,14 @@ def is_over(store: Database, policy: Policy, call: ToolCall, now: float) -> bool
     """Whether this call would lie beyond the policy's limit now; counts nothing."""
     limit = policy.rate_limit
     assert limit is not None
-    count = store.read_here(
-        lambda: store.rows(
-            "SELECT COUNT(*) FROM rate_hits WHERE bucket = ? AND at > ?",
-            (bucket(policy, call), window_start(limit, now)),
-        )
-    )[0][0]
+    count = store.read_here(counted, store, bucket(policy, call), window_start(limit, now), limit.limit)
     return over_limit(limit, count)
+
+
+def counted(store: Database, bucket: str, since: float, most: int) -> int:
+    """The calls that count for a limit since a time, up to so many: nobody goes through all that went on
+    beyond it."""
+    return int(store.rows(_COUNTED, (bucket, since, most))[0][0])
 
 
 def bound_to(organisation_id: str, approval_id: str) -> tuple[str, dict[str, Any]] | None:
@@ -152,7 +153,7 @@ def bound_to(organisation_id: str, approval_id: str) -> tuple[str, dict[str, Any
         CallTable.select(CallTable.payload_digest, Event.body)
         .join(Approval, on=(Approval.call_no == CallTable.call_no))
         .switch(CallTable)
-        .join(Event, on=(Event.event_no == CallTable.event_no))
+        .join(Event, on=is_event_of_call())
         .where((Approval.approval_id == approval_id) & (Approval.organisation_id == organisation_id))
         .tuples()
         .first()
@@ -169,7 +170,7 @@ def asserted_of_call(
         return None
     found = (
         CallTable.select(Event.body)
-        .join(Event, on=(Event.event_no == CallTable.event_no))
+        .join(Event, on=is_event_of_call())
         .where(id_index.calls_of([run.run_no]) & (CallTable.tool_call_id == tool_call_id))
         .tuples()
         .first()

@@ -8,6 +8,7 @@ Who is not known at all belongs to no organisation and has no record.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import Final, Protocol
@@ -22,11 +23,17 @@ from api.database.writer import Writer
 
 TYPE: Final = "request.refused"
 """Of the audit records."""
-CODES: Final = frozenset({"unauthenticated", "forbidden", "run_conflict"})
-"""The problems that are refusals; others are mistakes."""
+REFUSALS: Final = frozenset(
+    {
+        *("unauthenticated", "forbidden", "run_conflict", "event_id_conflict", "tool_call_conflict"),
+        "pending_approvals",
+    }
+)
+"""The problems that are refusals, by code or kind; others are mistakes."""
 SECONDS: Final = 60.0
 MOST_COUNTED: Final = 1_000
-"""Callers and kinds in one minute; what comes beyond is counted together, for each organisation."""
+"""Callers and kinds of one organisation in a minute; what comes beyond is counted together. INVARIANT: what
+is done in one organisation takes nothing from the record of another."""
 LONGEST_REASON: Final = 500
 
 
@@ -58,12 +65,14 @@ class Refusals:
         self._writer = writer
         self._clock = clock
         self._counted: dict[tuple[str, str | None, str], _Counted] = {}
+        self._singly: Counter[str] = Counter()
+        """Organisation to how many of these are its own."""
         self._under_way: set[asyncio.Task[None]] = set()
         self._outage = Outage("the record of refusals")
 
     async def note(self, caller: Caller, refusal: Refusal, route: str) -> None:
         """A caller was refused; `route` is one of the table, such as `POST /v1/halt`. Never raises."""
-        if refusal.code not in CODES or not caller.organisation_id:
+        if REFUSALS.isdisjoint((refusal.code, refusal.kind)) or not caller.organisation_id:
             return
         counted = self._of(caller, refusal)
         first = not counted.routes
@@ -88,6 +97,7 @@ class Refusals:
                 counted.since = now
             else:
                 del self._counted[key]
+        self._singly = Counter(organisation_id for organisation_id, _, _ in self._counted)
 
     async def close(self) -> None:
         """Record all that was counted."""
@@ -101,7 +111,8 @@ class Refusals:
         if counted is not None:
             return counted
         now, reason = self._clock(), refusal.detail[:LONGEST_REASON]
-        if len(self._counted) < MOST_COUNTED:
+        if self._singly[organisation_id] < MOST_COUNTED:
+            self._singly[organisation_id] += 1
             new = _Counted(organisation_id, caller.actor, caller.agent_id, refusal.kind, reason, now)
         else:
             new = _Counted(organisation_id, None, None, "others", "more callers than are counted singly", now)

@@ -6,6 +6,7 @@ A run that another one started has no task of its own: what it is told was writt
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterable
 
@@ -13,17 +14,17 @@ import msgspec
 
 from api.database.connection import Database
 from api.database.transaction import Transaction
-from api.store.call_facts import FLOW
+from api.store.call_facts import BODY, FLOW
 from engine.flow.memory import NO_VALUES, Addition, SeenValues
 
 _READ = (
     "SELECT call_no, task, trusted, untrusted, words, beyond FROM run_values"
     " WHERE run_no = ? AND flow <= ? ORDER BY flow"
 )
-_OUTPUTS = "SELECT tool_call_id, tool_name, output FROM tool_calls WHERE call_no = ?"
-_CALL = (
-    "SELECT c.facts, e.body FROM tool_calls c JOIN events e ON e.event_no = c.event_no WHERE c.call_no = ?"
-)
+_OUTPUTS = "SELECT tool_call_id, tool_name, SUBSTR(output, 1, ?) FROM tool_calls WHERE call_no = ?"
+_TEXT = re.compile(r'"(?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*+', re.IGNORECASE)
+"""The beginning of a text in JSON, with no part of an escape at its end."""
+_CALL = f"SELECT c.facts, {BODY} FROM tool_calls c WHERE c.call_no = ?"
 _GROW = "UPDATE runs SET flow = flow + 1 WHERE run_no = ?"
 _APPROVED = (
     "INSERT INTO run_values (run_no, flow, call_no, task, trusted, untrusted, words, beyond)"
@@ -36,16 +37,23 @@ def values_of(store: Database, run_no: int, flow: int, task: str | None, parent:
     values = NO_VALUES.with_task(task if parent is None else None)
     if flow == 0:
         return values
-    for call_no, asked, trusted, untrusted, words, full in store.rows(_READ, (run_no, flow)):
-        hashes = _numbers(asked), _numbers(trusted), _numbers(untrusted), _numbers(words)
-        values = values.with_addition(Addition(*hashes, bool(full)), str(call_no))
-    return values
+    rows = store.rows(_READ, (run_no, flow))
+    return values.with_additions((_addition(*hashes), str(call_no)) for call_no, *hashes in rows)
 
 
-def output_of(store: Database, call_no: str) -> tuple[str, str, str | None] | None:
-    """Id, tool and output of a call that values came from; None when it was never reported, or is gone."""
-    rows = store.rows(_OUTPUTS, (int(call_no),)) if call_no != "0" else []
-    return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
+def _addition(task: bytes, trusted: bytes, untrusted: bytes, words: bytes, full: int) -> Addition:
+    return Addition(_numbers(task), _numbers(trusted), _numbers(untrusted), _numbers(words), bool(full))
+
+
+def output_of(store: Database, call_no: str, most: int) -> tuple[str, str, str] | None:
+    """Id and tool of a call that values came from, and the first characters of its output, at most so many of
+    its JSON; None when it was never reported, or is gone."""
+    rows = store.rows(_OUTPUTS, (most, int(call_no))) if call_no != "0" else []
+    if not rows:
+        return None
+    tool_call_id, tool_name, output = rows[0]
+    begins = _TEXT.match(output or "")
+    return tool_call_id, tool_name, output or "" if begins is None else msgspec.json.decode(f'{begins[0]}"')
 
 
 def columns_of(addition: Addition) -> tuple[bytes, bytes, bytes, bytes, int]:
@@ -64,7 +72,7 @@ def vouch(transaction: Transaction, run_no: int, call_no: int) -> None:
     first row that is locked, as it is of events."""
     store = transaction.store
     rows = store.rows(_CALL, (call_no,))
-    if not rows or FLOW not in msgspec.json.decode(rows[0][0]):
+    if not rows or rows[0][1] is None or FLOW not in msgspec.json.decode(rows[0][0]):
         return
     metadata = msgspec.json.decode(bytes(rows[0][1])).get("metadata") or {}
     addition = NO_VALUES.approved(metadata.get("inputPayload"))

@@ -10,18 +10,22 @@ from hashlib import sha256
 from typing import Any
 
 import msgspec
-from peewee import JOIN, Case, Tuple, fn
+from peewee import Case, Tuple, fn
 
 from api.caller import Caller
 from api.database.id_index import IdIndex
-from api.database.models import CallTable, Event, Run
+from api.database.models import CallTable, Run
 from api.database.table import is_sqlite
-from api.store.approvals import is_own
-from api.store.call_facts import ASSERTED, input_payload
+from api.store.call_facts import ASSERTED, body_of_call, input_payload
+from api.store.grants.reading import grants_of_calls
+from api.store.review.reading import is_own
 
 STATUSES = ("running", "completed", "failed")
 GAP = "enforcement_gap"
 """The flag of a call that ran though it must not, or other than decided."""
+
+COVERED = "covered_by_grant"
+"""The flag of a call that was decided by grants."""
 
 _decode = msgspec.json.decode
 
@@ -192,16 +196,19 @@ def find_run(
     positions = list(newest.limit(limit + 1).tuples())
     more, positions = len(positions) > limit, positions[:limit]
     calls: Any = (
-        CallTable.select(CallTable, Event.body)
-        .join(Event, JOIN.LEFT_OUTER, on=(Event.event_no == CallTable.event_no))
+        CallTable.select(CallTable, body_of_call())
         .where(CallTable.call_no.in_([number for _, number in positions]))
         .order_by(*keys)
         .objects()
     )
-    found, size = [], 0
+    found, covered, size = [], dict[int, dict[str, Any]](), 0
     for call in calls.iterator():
         size += len(call.body or b"") + len(call.output or "") + len(call.facts)
         found.append(_call(call, call.body, whole=size <= MOST_PAYLOAD_BYTES))
+        if COVERED in call.flags:
+            covered[call.call_no] = found[-1]
+    for number, grant_ids in grants_of_calls(list(covered)).items():
+        covered[number]["grantIds"] = grant_ids
     run = {**_facts(row), "revision": revision, "toolCallCounts": counts, "toolCalls": found}
     return run, (positions[-1] if more else None)
 

@@ -7,7 +7,7 @@ Deliveries are the business of `store/deliveries.py`; nothing here sends anythin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -22,6 +22,8 @@ from api.database.transaction import Transaction
 
 EVENTS: Final = (
     "approval.requested",
+    "approval.progressed",
+    "approval.escalated",
     "approval.resolved",
     "tool.blocked",
     "tool.warned",
@@ -31,6 +33,11 @@ EVENTS: Final = (
     "policy.reload_failed",
     "enforcement.gap",
     "agent.halted",
+    "grant.created",
+    "grant.revoked",
+    "alert.raised",
+    "change.requested",
+    "change.resolved",
     "webhook.test",
 )
 """Every event a webhook may subscribe to; each has a schema of its `data` in `schemas/events`."""
@@ -39,11 +46,17 @@ UNSEEN: Final = "approval.unseen"
 EXPIRING: Final = "approval.expiring"
 """Reminders of an approval, which channels may ask for; their data is that of `approval.requested`."""
 
+_WITH_AN_END: Final = frozenset({"approval.requested", "approval.escalated"})
+"""Events that tell when an approval ends by itself."""
+
 WEBHOOK: Final = "webhook"
 """The kind of what was registered here; all others are channels (`store/notifications`)."""
 
 COUNTER: Final = "webhooks"
 """Moves with every change of a webhook or channel; caches compare with it."""
+
+MOST_REGISTERED: Final = 50
+"""Webhooks of one organisation: each event writes a row for each of them, for which everybody waits."""
 
 COLUMNS: Final = (
     "webhook_id",
@@ -126,11 +139,16 @@ class WebhookOutbox:
         self._first_delay = first_delay
         self.version = -1
         self._subscribed: Mapping[tuple[str, str], Sequence[Subscriber]] = {}
+        self._listening: Set[str] = frozenset()
 
     def refresh(self, version: int) -> None:
         if version != self.version:
             self._subscribed = subscriptions()
+            self._listening = {organisation_id for organisation_id, _ in self._subscribed}
             self.version = version
+
+    def listens(self, organisation_id: str) -> bool:
+        return organisation_id in self._listening
 
     def rows(
         self, organisation_id: str, event: str, data: dict[str, Any], now: float
@@ -139,11 +157,11 @@ class WebhookOutbox:
         found = self._of(organisation_id, event, data, now, lambda subscriber: due)
         if event == "approval.requested":
             found += self._of(organisation_id, UNSEEN, data, now, lambda subscriber: now + subscriber.after)
-            if "expiresAt" in data:
-                end = seconds(data["expiresAt"])
-                found += self._of(
-                    organisation_id, EXPIRING, data, now, lambda subscriber: max(due, end - subscriber.before)
-                )
+        if event in _WITH_AN_END and "expiresAt" in data:
+            end = seconds(data["expiresAt"])
+            found += self._of(
+                organisation_id, EXPIRING, data, now, lambda subscriber: max(due, end - subscriber.before)
+            )
         return found
 
     def _of(
@@ -213,6 +231,18 @@ def find(organisation_id: str, webhook_id: str) -> dict[str, Any] | None:
     return None if row is None else _shape(row)
 
 
+class TooManyWebhooks(Exception):
+    """An organisation has as many as it may."""
+
+    code = "conflict"
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"there are {MOST_REGISTERED} webhooks, as many as may be; delete one, or let one receiver pass"
+            " events on to others"
+        )
+
+
 def listed(
     organisation_id: str, limit: int, after: str | None
 ) -> tuple[list[dict[str, Any]], int, str | None]:
@@ -244,7 +274,9 @@ def add(
     enabled: bool = True,
     description: str | None = None,
 ) -> dict[str, Any]:
-    """Register a webhook; the record holds its `secret`."""
+    """Register a webhook; the record holds its `secret`. Raises TooManyWebhooks."""
+    if Webhook.select().where(_registered(organisation_id)).count() >= MOST_REGISTERED:
+        raise TooManyWebhooks
     row = Webhook.create(
         webhook_id=transaction.ids("whk"),
         organisation_id=organisation_id,

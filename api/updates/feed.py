@@ -174,6 +174,10 @@ def _decision(organisation_id: str, record: Mapping[str, Any]) -> list[Change]:
     if approval_id is not None:
         asked = {"status": "pending", "runId": record["runId"]}
         changes.insert(0, Change(organisation_id, "approval", approval_id, asked))
+    for used in record["details"].get("grants", ()):
+        if "used" in used:
+            data = {"status": used["status"], "runId": record["runId"]}
+            changes.append(Change(organisation_id, "grant", used["grantId"], data))
     return changes
 
 
@@ -182,11 +186,27 @@ def _resolved(organisation_id: str, record: Mapping[str, Any]) -> list[Change]:
     return [Change(organisation_id, "approval", record["details"]["approvalId"], data)]
 
 
+def _still_pending(organisation_id: str, record: Mapping[str, Any]) -> list[Change]:
+    data = {"status": "pending", "runId": record["runId"]}
+    return [Change(organisation_id, "approval", record["details"]["approvalId"], data)]
+
+
+def _change(organisation_id: str, record: Mapping[str, Any]) -> list[Change]:
+    details = record["details"]
+    return [Change(organisation_id, "change", details["changeId"], {"status": details["status"]})]
+
+
 def _halt(organisation_id: str, record: Mapping[str, Any]) -> list[Change]:
     details = record["details"]
     target = record.get("agentId") or record.get("runId") or ""
     data = {"scope": details["scope"], "target": target, "active": record["type"] == "agent.halted"}
     return [Change(organisation_id, "halt", details["haltId"], data)]
+
+
+def _grant(organisation_id: str, record: Mapping[str, Any]) -> list[Change]:
+    status = "active" if record["type"] == "grant.created" else "revoked"
+    data = {"status": status, "runId": record["runId"]}
+    return [Change(organisation_id, "grant", record["details"]["grantId"], data)]
 
 
 def _policy(organisation_id: str, record: Mapping[str, Any]) -> list[Change]:
@@ -198,12 +218,29 @@ def _webhook(organisation_id: str, record: Mapping[str, Any]) -> list[Change]:
     return [Change(organisation_id, "webhook", record["details"]["webhookId"])]
 
 
+def _alert(organisation_id: str, record: Mapping[str, Any]) -> list[Change]:
+    details = record["details"]
+    status = "open" if record["type"] == "alert.raised" else "acknowledged"
+    data = {"severity": details["severity"], "status": status}
+    return [Change(organisation_id, "alert", details["alertId"], data)]
+
+
 _CHANGES: Mapping[str, Callable[[str, Mapping[str, Any]], list[Change]]] = {
     "decision": _decision,
+    "approval.progressed": _still_pending,
+    "approval.escalated": _still_pending,
     "approval.resolved": _resolved,
     "agent.halted": _halt,
     "agent.resumed": _halt,
+    "grant.created": _grant,
+    "grant.revoked": _grant,
     "policy.changed": _policy,
+    "alert.raised": _alert,
+    "alert.acknowledged": _alert,
+    "change.requested": _change,
+    "change.resolved": _change,
+    "change.applied": _change,
+    "change.failed": _change,
     "webhook.updated": _webhook,
     "webhook.disabled": _webhook,
 }

@@ -12,7 +12,7 @@ import contextlib
 import threading
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator
 
-from api.database.transaction import Change
+from api.database.transaction import CREDENTIAL, Change
 from api.loops import call_on
 
 MOST_QUEUED = 10_000
@@ -44,11 +44,12 @@ class Hub:
         if not self.busy.is_set():
             return
         waiting, streams = self._waiting, self._streams
-        wanted = [
-            change
-            for change in changes
-            if streams or (change.organisation_id, change.topic, change.key) in waiting
-        ]
+        wanted = []
+        for change in changes:
+            if change.topic == CREDENTIAL:
+                self.wake_waiting()
+            elif streams or (change.organisation_id, change.topic, change.key) in waiting:
+                wanted.append(change)
         if wanted:
             call_on(self._loop, self._deliver, wanted)
 

@@ -1,16 +1,18 @@
 """Who waits for news, and who is answered early: requests that wait must not take every connection.
 
-Each caller may have so many waits at once, event streams among them; one more ends the oldest of them, which
-is answered with the present state, as after its time. The same happens to the caller with the most waits when
-a connection is wanted and none is idle (`server/wire.py`).
+Each caller may have so many waits at once, and a person so many event streams; one more ends the oldest of
+them, which is answered with the present state, as after its time. The same happens to the caller with the
+most waits when a connection is wanted and none is idle (`server/wire.py`). Those who wait for the same look
+for it together.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Coroutine, Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
 
 from api.caller import Caller
 
@@ -18,6 +20,16 @@ MOST_OF_ONE: Final = 2_000
 """Waits of one caller, where there are connections enough."""
 SHARE: Final = 0.5
 """Of the connections that one caller's waits may take."""
+MOST_STREAMS: Final = 50
+"""Event streams of one person: each is told of all that happens, which takes time for each."""
+
+
+@dataclass(slots=True)
+class _Look:
+    """What some look for together, and how many they are."""
+
+    task: asyncio.Task[None]
+    count: int = 0
 
 
 class Waits:
@@ -26,18 +38,27 @@ class Waits:
     def __init__(self, most_connections: int) -> None:
         self._most_of_one = max(1, min(MOST_OF_ONE, int(most_connections * SHARE)))
         self._waiting: dict[str, dict[asyncio.Future[None], None]] = {}
-        """By key or user; the oldest first."""
+        """By key or user, whose streams stand for themselves; the oldest first."""
+        self._looks: dict[Hashable, _Look] = {}
 
     @contextlib.contextmanager
     def place(self, caller: Caller, seconds: float) -> Iterator[asyncio.Future[None]]:
         """A wait of so many seconds at most; the future is done as soon as it must end."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if not seconds:
-            yield future
+            yield asyncio.get_running_loop().create_future()
             return
-        who = caller.key_id or caller.user_id or ""
+        with self._placed(caller.key_id or caller.user_id or "", self._most_of_one) as future:
+            yield future
+
+    def stream(self, caller: Caller) -> contextlib.AbstractContextManager[asyncio.Future[None]]:
+        """The same of an event stream, without an end of its own."""
+        return self._placed(f"streams of {caller.user_id}", min(MOST_STREAMS, self._most_of_one))
+
+    @contextlib.contextmanager
+    def _placed(self, who: str, most: int) -> Iterator[asyncio.Future[None]]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.setdefault(who, {})
-        if len(waiting) >= self._most_of_one:
+        if len(waiting) >= most:
             _end_oldest(waiting)
         waiting[future] = None
         try:
@@ -47,6 +68,26 @@ class Waits:
             if not waiting and self._waiting.get(who) is waiting:
                 del self._waiting[who]
 
+    @contextlib.contextmanager
+    def together(
+        self, what: Hashable, look: Callable[[], Coroutine[Any, Any, None]]
+    ) -> Iterator[asyncio.Task[None]]:
+        """The look for news that all who wait for the same share: what is none costs the same for one of them
+        as for all. It begins with the first, and ends with the news, or with the last of them."""
+        shared = self._looks.get(what)
+        if shared is None or shared.task.done():
+            shared = self._looks[what] = _Look(asyncio.create_task(look()))
+            shared.task.add_done_callback(_retrieve)
+        shared.count += 1
+        try:
+            yield shared.task
+        finally:
+            shared.count -= 1
+            if not shared.count:
+                shared.task.cancel()
+                if self._looks.get(what) is shared:
+                    del self._looks[what]
+
     def make_room(self) -> bool:
         """End the oldest wait of whoever has the most; False when nobody waits."""
         waiting = max(self._waiting.values(), key=len, default=None)
@@ -54,6 +95,12 @@ class Waits:
             return False
         _end_oldest(waiting)
         return True
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """Whoever still waits raises what it has met; that nobody does is no fault."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _end_oldest(waiting: dict[asyncio.Future[None], None]) -> None:

@@ -14,6 +14,7 @@ import os
 import secrets
 import struct
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 import psycopg
@@ -21,6 +22,7 @@ import psycopg
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
 from api.database.postgres import Postgres
+from api.database.sqlite.write_lock import opened
 
 log = logging.getLogger("governance")
 
@@ -83,9 +85,9 @@ class Presence:
             return False
         import fcntl
 
-        path = f"{self._store.path}.senders"
+        path = Path(f"{self._store.path}.senders")
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._file = opened(path)
         except OSError as error:
             log.warning(
                 "`%s` cannot be opened (%s): deliveries that a process left behind wait until their time has "

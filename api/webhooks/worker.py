@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from api import metrics
-from api.clock import Clock
+from api.clock import APART_SECONDS, Clock
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
 from api.database.transaction import Transaction
@@ -114,7 +114,7 @@ class DeliveryWorker:
         self._outcomes: list[Outcome] = []
         self._presence = Presence(store)
         self._recovered = False
-        self._swept = float("-inf")
+        self._swept = float("inf")
         self._wake = asyncio.Event()
         self._closing = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -165,7 +165,7 @@ class DeliveryWorker:
     async def _sleep(self) -> None:
         """Until woken, until something is due for which there is a free slot, or until the next sweep."""
         now = self._clock()
-        times = [self._swept + self._limits.sweep]
+        times = [min(self._swept, now) + self._limits.sweep]
         times += [due for webhook_id, due in self._state.due.items() if self._free_slots(webhook_id) > 0]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, min(times) - now)):
@@ -185,10 +185,20 @@ class DeliveryWorker:
             )
         self._recovered = True
 
+    async def _put_back(self, now: float) -> None:
+        """At the start, or when the clock was put back: what is due later than anything may be put off to."""
+        longest = max(schedule.MOST_RETRY_AFTER, *self._delays) * (1 + schedule.JITTER) + APART_SECONDS
+        if await self._store.read(deliveries.any_due_after, self._store, now + longest):
+            await self._writer.write(
+                lambda transaction: deliveries.due_now(transaction, transaction.now + longest)
+            )
+
     async def _turn(self) -> None:
         if not self._recovered:
             await self._recover()
         now = self._clock()
+        if not self._swept <= now:
+            await self._put_back(now)
         if now - self._swept >= self._limits.sweep or now < self._swept:
             self._swept = now
             found = await self._store.read(deliveries.sweep, self._store, now)

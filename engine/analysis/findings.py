@@ -14,6 +14,7 @@ LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "note")
 CODES: Final[Mapping[str, tuple[Level, str]]] = {
     "dead": ("error", "the conditions can never all hold"),
     "shadowed": ("warning", "another policy decides every call that this one matches"),
+    "sequence-never": ("error", "what it comes after can never happen before it"),
     "contradictory": ("warning", "it allows what another policy stops"),
     "duplicate": ("warning", "another policy has the same conditions and the same effect"),
     "only-lists": ("warning", "no single value satisfies all conditions on a field"),
@@ -26,7 +27,13 @@ CODES: Final[Mapping[str, tuple[Level, str]]] = {
     "one-sided": ("note", "its examples only match, or only do not"),
     "missing-evades": ("note", "a call that omits or renames the field does not match"),
     "allow-is-void": ("note", "an `allow` loosens nothing"),
+    "approval-is-void": ("warning", "`approval` says how calls are approved, and it holds none"),
     "needs-setting": ("warning", "it is inactive, since a setting that it reads has no value"),
+    "label-nobody-adds": ("warning", "it asks for a label that no policy in force adds"),
+    "after-unknown": ("warning", "it comes after a policy or tool that there is not"),
+    "report-lacks": ("warning", "it asks for what the outcome of a call has not"),
+    "label-nobody-asks": ("note", "it adds a label that no policy asks for"),
+    "within-far": ("note", "it looks further back than runs are long"),
     "disabled": ("note", "it is switched off"),
     "not-compared": ("note", "too many policies match its calls to compare it with each of them"),
 }

@@ -62,7 +62,7 @@ def _same_effect(rule: CompiledPolicy) -> object:
     return (
         frozenset(condition.key for condition in rule.conditions),
         *(policy.action, policy.scope, policy.mode, policy.rate_limit, policy.failure_policy),
-        *(policy.approval_expires_after_seconds, policy.on, policy.labels, policy.after),
+        *(policy.approval, policy.on, policy.labels, policy.after),
     )
 
 
@@ -128,8 +128,7 @@ def _covering(rule: CompiledPolicy, call: ToolCall, in_force: InForce) -> Compil
 def _outdoes(other: Policy, policy: Policy) -> bool:
     if STRENGTH[other.action] != STRENGTH[policy.action]:
         return STRENGTH[other.action] < STRENGTH[policy.action]
-    same_expiry = other.approval_expires_after_seconds == policy.approval_expires_after_seconds
-    return policy.action != "allow" and same_expiry
+    return policy.action != "allow" and other.approval == policy.approval
 
 
 def _mutual(rule: CompiledPolicy, other: CompiledPolicy) -> bool:

@@ -21,6 +21,7 @@ from engine.analysis.characters import unseen_characters
 from engine.analysis.findings import Finding
 from engine.analysis.interactions import InForce, among_others, twins
 from engine.analysis.repetition import repeated
+from engine.analysis.sequences import Sequences, of_itself
 from engine.conditions.compiled import CompiledCondition
 from engine.conditions.examples import call_of
 from engine.conditions.operators import OPERATORS
@@ -61,12 +62,14 @@ def lint(
     unindexed = frozenset(ruleset.stats()["unindexed"])
     same_effect = twins(rules)
     in_force = InForce(ruleset)
+    sequences = Sequences(rules, ruleset.tools)
     for policy_id in sorted(every):
         if only is None or policy_id in only:
             rule = rules[policy_id]
             call = witness.matching(rule)
             yield from _inactive(rule, settings)
             yield from _of_one(rule, call, policy_id in unindexed)
+            yield from sequences.findings(policy_id)
             yield from among_others(rule, call, in_force, same_effect)
         yield None
 
@@ -82,9 +85,16 @@ def _of_one(rule: CompiledPolicy, call: ToolCall | None, unindexed: bool) -> Ite
         yield Finding("dead", f"no call can match: {dead.why}", policy, pointer)
     if not policy.enabled:
         yield Finding("disabled", "the policy is disabled", policy, "/enabled")
+    if policy.approval is not None and policy.action != "require_approval":
+        message = (
+            f"`action: {policy.action}` holds no call, so nobody is asked as `approval` says; leave it out,"
+            " or write `action: require_approval`"
+        )
+        yield Finding("approval-is-void", message, policy, "/approval")
     yield from _examples(rule, call)
     yield from unseen_characters(policy)
     yield from repeated(policy)
+    yield from of_itself(rule)
     if dead is not None:
         return
     for index, other in subsumption.redundant(rule):

@@ -12,10 +12,12 @@ FALSE even where the other term takes too long, which is what makes hints of sin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import chain
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeGuard
 
 from engine.cel.ast import (
     Binary,
@@ -38,12 +40,12 @@ from engine.cel.ast import (
     path_text,
 )
 from engine.cel.fast_paths import STEPS
-from engine.cel.parser import parse
+from engine.cel.parser import on_one_line, parse
 from engine.cel.semantics import kind
-from engine.cel.term import Term, computed_in
+from engine.cel.term import Term
 from engine.errors import ConditionError
 from engine.fields import computed
-from engine.fields.hints import Hint, Literals, OneOf, Present, Regex
+from engine.fields.hints import Hint, Literals, OneOf, Present, Regex, Threshold
 from engine.fields.paths import Path
 from engine.fields.paths import parse as parse_field
 from engine.fields.pattern import compile_pattern
@@ -73,16 +75,25 @@ class Expression:
         self.text = text
         self._tree = tree
         self._restricts: bool | None = None
-        self.terms = tuple(Term(text[part.start : part.end], part) for part in parts)
+        self.terms = tuple(Term(on_one_line(text[part.start : part.end]), part) for part in parts)
         hungry = [term for term in self.terms if term.metered]
         self.metered = bool(hungry)
         for term in hungry:
             term.steps = STEPS // len(hungry)
         self.unguarded_paths = tuple(dict.fromkeys(_unguarded(text, tree, frozenset())))
         # Nothing is sure of a term that reads what may be known only in part.
-        sure = [part for part in parts if all(root == computed.TOOL for root, _ in computed_in(part))]
+        sure = [
+            part
+            for part, term in zip(parts, self.terms, strict=True)
+            if all(root == computed.TOOL for root, _ in term.computed)
+        ]
         self.hints = _hints(sure)
-        self.computed = tuple(dict.fromkeys(computed_in(tree)))
+        self.computed = tuple(dict.fromkeys(chain.from_iterable(term.computed for term in self.terms)))
+
+    @property
+    def shown(self) -> str:
+        """The text as it is told to people."""
+        return on_one_line(self.text)
 
     @property
     def roots(self) -> frozenset[str]:
@@ -284,8 +295,9 @@ _CERTAIN: Final = frozenset(root for root in ALWAYS_PRESENT if ROOTS[root] == "t
 def _hints(terms: Iterable[Expr], known: frozenset[Key] = frozenset()) -> tuple[Hint, ...]:
     """What must hold for the `&&` of the terms to be anything but FALSE, ERROR included.
 
-    INVARIANT: only a test that cannot be an ERROR gives a hint: one of a root in `_CERTAIN`, and equality
-    of `inputPayload.<key>` where another term demands that it is there.
+    INVARIANT: only a test that cannot be an ERROR, or is one just for values of another type (`typed`),
+    gives a hint: one of a root in `_CERTAIN`, or of `inputPayload.<key>` where another term demands that it
+    is there.
     """
     terms = tuple(terms)
     for term in terms:
@@ -317,12 +329,22 @@ def _term_hints(term: Expr, known: frozenset[Key]) -> tuple[Hint, ...]:
             return (OneOf(path, keys),) if path and constant else ()
         case FunctionCall(
             function="contains" | "startsWith" | "endsWith" | "matches" as function,
-            arguments=(Name(name=name), Literal(value=str() as value)),
-        ) if name in _CERTAIN:
-            path = parse_field(name)
+            arguments=(read, Literal(value=str() as value)),
+        ):
+            path = _readable(read, known)
+            if path is None or not value or path.root == computed.TOOL:
+                return ()
+            typed = path.root not in _CERTAIN
             if function == "matches":
-                return (Regex(path, compile_pattern(value).required),)
-            return (Literals(path, frozenset({value.casefold()})),) if value else ()
+                return (Regex(path, compile_pattern(value).required, typed),)
+            return (Literals(path, frozenset({value.casefold()}), typed),)
+        case Binary(operator="<" | "<=" | ">" | ">=" as sign, left=left, right=right):
+            bound, read = (left, right) if isinstance(left, Literal) else (right, left)
+            path = _readable(read, known)
+            if path is None or path.root != "inputPayload" or not _is_number(bound):
+                return ()
+            above = (sign[0] == ">") is (bound is right)
+            return (Threshold.of(path, above, bound.value, typed=True),)
     return ()
 
 
@@ -342,10 +364,15 @@ def _of_all(branches: list[tuple[Hint, ...]]) -> tuple[Hint, ...]:
         elif isinstance(hint, Literals):
             texts = [each.any_of for each in same if isinstance(each, Literals)]
             if len(texts) == len(others):
-                found.append(Literals(hint.path, hint.any_of.union(*texts)))
+                typed = hint.typed or any(each.typed for each in same if isinstance(each, Literals))
+                found.append(Literals(hint.path, hint.any_of.union(*texts), typed))
         elif all(each == hint for each in same):
             found.append(hint)
     return tuple(found)
+
+
+def _is_number(node: Expr) -> TypeGuard[Literal]:
+    return isinstance(node, Literal) and node.value.__class__ in (int, float) and math.isfinite(node.value)
 
 
 def _readable(node: Expr, known: frozenset[Key]) -> Path | None:

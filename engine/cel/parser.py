@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, NoReturn
 
-from lark import Lark, Token, UnexpectedCharacters, UnexpectedEOF, UnexpectedToken
+from lark import Token, UnexpectedCharacters, UnexpectedEOF, UnexpectedToken
 
 from engine.cel.ast import (
     Binary,
@@ -46,6 +46,7 @@ from engine.cel.diagnostics import (
     unknown_function,
     unknown_name,
 )
+from engine.cel.remembered_steps import RememberingParser
 from engine.cel.semantics import INT_MAX, INT_MIN
 from engine.errors import ConditionError
 from engine.fields import computed, paths
@@ -93,15 +94,21 @@ def parse(text: str) -> Expr:
 
 
 @cache
-def _parser() -> Lark:
-    return Lark(
-        condition_grammar(),
-        parser="lalr",
-        lexer="basic",
-        maybe_placeholders=False,
-        keep_all_tokens=True,
-        transformer=_Builder(),
-    )
+def _parser() -> RememberingParser:
+    return RememberingParser(condition_grammar(), _Builder())
+
+
+@lru_cache(maxsize=4096)
+def on_one_line(text: str) -> str:
+    """A good expression, or a part of one, as it is told to people: without its comments and line breaks."""
+    if "\n" not in text:
+        return text
+    told, end = "", 0
+    for token in _parser().lex(text):
+        apart = told and token.start_pos != end
+        told += f" {token}" if apart else token
+        end = token.end_pos or 0
+    return told
 
 
 # ---- from tokens to nodes ----------------------------------------------------------------------------

@@ -106,8 +106,7 @@ class _OfField(CompiledCondition):
                     break
                 value = value[key]
             else:
-                verdict = at_once(value, self._wanted)
-                if verdict is not None:
+                if (verdict := at_once(value, self._wanted)) is not None:
                     return verdict
         return self._test(facts.at(self.path), self._wanted)
 
@@ -118,8 +117,7 @@ class _OfField(CompiledCondition):
         first = view.first()
         seen = operator.witness(view, self.condition.value) if verdict else first
         if seen is first:
-            found = view.said
-            if found is None:
+            if (found := view.said) is None:
                 found = view.said = f"`{self.path.text}` is {show(first)}"
         else:
             # An object or list is not the text that was found in it; it has it.
@@ -167,8 +165,10 @@ class _OfDerived(_OfField):
 
     def __init__(self, condition: Condition, path: Path, operator: Operator, key: Hashable) -> None:
         super().__init__(condition, path, operator, key)
-        by_number = any(index is not None for _, index in path.steps[1:])
-        self.hints = () if by_number else tuple(map(_or_unreadable, self.hints))
+        # Neither a number in a path nor an object has a place that could say that it is known only in part.
+        is_object = MEMBERS[DERIVED][path.segments[0]].kind == "object"
+        unsaid = is_object or any(index is not None for _, index in path.steps[1:])
+        self.hints = () if unsaid else tuple(map(_or_unreadable, self.hints))
 
     def evaluate(self, facts: Facts) -> Verdict:
         verdict = self._test(view := facts.at(self.path), self._wanted)
@@ -214,7 +214,7 @@ class _OfExpression(CompiledCondition):
 
     @property
     def text(self) -> str:
-        return shorten(self.expression.text, 200)
+        return shorten(self.expression.shown, 200)
 
     def evaluate(self, facts: Facts) -> Verdict:
         expression = self.expression
@@ -267,8 +267,8 @@ def compile_condition(condition: Condition) -> CompiledCondition:
         )
     path = parse(condition.field)
     operator = _operator(condition.operator)
-    operator.check(condition.value)
-    key = (path.text, operator.name, _identity(operator, condition.value))
+    operator.check(value := condition.value)
+    key = (path.text, operator.name, value if value.__class__ is str else _identity(operator, value))
     known = _interned.get(key)
     if known is not None:
         return known

@@ -101,6 +101,8 @@ def check_any(name: str, value: Json) -> None:
     stack: list[tuple[Json, int]] = [(value, 1)]
     while stack:
         item, depth = stack.pop()
+        if item.__class__ is str and depth <= MAX_DEPTH:
+            continue
         if depth > MAX_DEPTH:
             raise _refuse(
                 f"the value of `{name}` is nested deeper than {MAX_DEPTH} levels; compare with less"

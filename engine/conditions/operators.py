@@ -7,7 +7,6 @@ Knows nothing of policies, expressions or the index.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import ge, gt, le, lt
@@ -172,7 +171,7 @@ def _test_matches(view: View, pattern: Pattern) -> Verdict:
 def _matches_at_once(value: Json, pattern: Pattern) -> Verdict | None:
     if value.__class__ is not str or not value.isascii():
         return None
-    return pattern.search_bytes(value.encode())
+    return pattern.search_bytes(value.encode()) if pattern.may_match(value) else False
 
 
 def _hint_matches(path: Path, value: Json) -> tuple[Hint, ...]:
@@ -204,10 +203,7 @@ def _on_numbers(name: str, compare: Callable[[Any, Any], bool], above: bool, wor
         return compare(value, bound) if value.__class__ is int else None
 
     def hint(path: Path, value: Json) -> tuple[Hint, ...]:
-        bound = float(value)
-        if bound != value:  # rounded on the way: step outwards, so that the hint stays necessary
-            bound = math.nextafter(bound, -math.inf if above else math.inf)
-        return (Threshold(path, above, bound),)
+        return (Threshold.of(path, above, value),)
 
     def witness(view: View, value: Json) -> Json:
         numbers, _ = view.numbers()

@@ -131,6 +131,8 @@ class Filler:
 
     def plain(self, value: Json, pointer: str) -> Json:
         if isinstance(value, str):
+            if "{{" not in value:
+                return value
             whole = PLACEHOLDER.fullmatch(value)
             if whole and whole[1] in self.parameters and not self.stays(whole[1]):
                 parameter = self.known(whole[1])
@@ -148,6 +150,9 @@ class Filler:
         return value
 
     def text(self, text: str, pointer: str, render: Callable[[Parameter, str], str]) -> str:
+        if "{{" not in text:
+            return text
+
         def replace(found: re.Match[str]) -> str:
             name = found[1]
             if name in self.parameters:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+import msgspec
+
 import schemas
 from engine.conditions.placeholders import Filler, Parameter, names_in
 from engine.errors import Problem
@@ -68,7 +70,10 @@ def reads(policy: Policy) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for condition in policy.conditions:
         text = condition.expression if condition.expression is not None else condition.value
-        if text.__class__ is str or isinstance(text, (list, dict)):
+        if text.__class__ is str:
+            if "{{" in text:
+                found.update(dict.fromkeys(names_in(text)))
+        elif isinstance(text, (list, dict)):
             found.update(dict.fromkeys(names_in(text)))
     if policy.message is not None and "{{" in policy.message:
         found.update(dict.fromkeys(names_in(policy.message)))
@@ -127,6 +132,16 @@ def in_force(policy: Policy, settings: OrganisationSettings) -> Policy:
 
 def sampled(body: Mapping[str, Json]) -> tuple[dict[str, Any], list[Problem]]:
     """A policy's body with samples in place of settings, and the placeholders that are none."""
+    if not any(_may_read(body.get(key)) for key in READERS):
+        return dict(body), []
     filler = Filler(SETTINGS, SAMPLES.values, advice=_ADVICE, kind="setting")
     filled = {key: filler.member(key, value) if key in READERS else value for key, value in body.items()}
     return filled, filler.problems
+
+
+def _may_read(value: Json) -> bool:
+    """False where no text in a value has the braces of a placeholder."""
+    try:
+        return value is not None and b"{{" in msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return True  # what is no JSON, or not easily written as such

@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 
 from engine.derived.amount import amount_of
 from engine.derived.commands import Command, commands_of
-from engine.derived.files import RUNNING, Files, files_of
+from engine.derived.files import RUNNING, Files, files_of, written_texts
 from engine.derived.hosts import Places, places_of
 from engine.derived.payload import DistinctTexts, Leaf, leaves
 from engine.derived.provenance import (
@@ -164,6 +164,10 @@ class Derivation:
         partial = found.partial or self.leaves_are_partial or (self.runs and self.shell_is_partial)
         return _texts(found.texts(), partial)
 
+    def written(self) -> Value:
+        payload, writes = self.document.get("inputPayload"), bool(self.files.found["writes"].texts())
+        return self.placed(written_texts(payload, self.run_commands, self.tool, writes))
+
     def sql(self) -> Value:
         statements, partial = statements_of(sql_texts(self.leaves, self.run_commands, self.tool))
         partial = partial or self.leaves_are_partial or (self.runs and self.shell_is_partial)
@@ -177,7 +181,8 @@ class Derivation:
 
     def all_targets(self) -> Value:
         found, all_of_them = self.arguments
-        return _texts(list(dict.fromkeys([text_of(value) for _, value in found])), not all_of_them)
+        texts = {value if value.__class__ is str else text_of(value): None for _, value in found}
+        return _texts(list(texts), not all_of_them)
 
     def untrusted_targets(self) -> Value:
         return _texts(untrusted(self.targets), not self.arguments[1])
@@ -236,6 +241,7 @@ _MEMBERS: Final[Mapping[tuple[str, str], Callable[[Derivation], Value]]] = {
     (DERIVED, "writes"): lambda of: _texts(*of.files.texts("writes")),
     (DERIVED, "deletes"): lambda of: _texts(*of.files.texts("deletes")),
     (DERIVED, "files"): lambda of: _texts(*of.files.texts("files")),
+    (DERIVED, "written"): Derivation.written,
     (DERIVED, "hosts"): lambda of: of.placed(of.places.hosts),
     (DERIVED, "urls"): lambda of: of.placed(of.places.urls),
     (DERIVED, "recipients"): lambda of: _texts(of.recipients.texts(), of.recipients.partial),

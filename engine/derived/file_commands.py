@@ -10,17 +10,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Final
 
 from engine.derived.commands import Command, started_by
 from engine.derived.path_text import within
 from engine.fields.words import word_set
+from engine.shell.file_calls import Use, Uses, paths_in_code
+from engine.shell.find_expression import SOME, acted_on, outside
 from engine.shell.options import Given, given
-
-Use = Literal["reads", "writes", "deletes", "names"]
-"""`names`: the path is looked at, not into."""
-
-Uses = Iterator[tuple[Use, str]]
 
 _DELETING: Final = word_set(
     "rm rmdir unlink shred srm del erase rd wipe wipefs remove-item ri trash trash-put rimraf"
@@ -36,7 +33,7 @@ _READING: Final = word_set(
 _SCRIPT_FIRST: Final = word_set("grep egrep fgrep rg ag sed awk gawk mawk jq yq tr")
 """The first operand is no file, unless an option gives what it would be."""
 _WRITING_SECOND: Final = frozenset(["uniq", "split", "xxd"])
-_REPLACES: Final = re.compile(r"s([/|#,])(?:(?!\1).)*+\1(?:(?!\1).)*+\1[gIi\d]*", re.DOTALL)
+_REPLACES: Final = re.compile(r"s([/|#,])(?>(?:\\.|(?!\1).)*)\1(?>(?:\\.|(?!\1).)*)\1[gIi\d]*", re.DOTALL)
 """A script of `sed` that replaces and no more: in place it shows nothing of the file."""
 _AWK_IN_PLACE: Final = Given("include", "inplace")
 _WRITING: Final = word_set("tee touch mkdir truncate mkfifo mknod fallocate new-item")
@@ -47,17 +44,15 @@ _MOVING: Final = frozenset(["mv", "move", "move-item"])
 _PACKING: Final = word_set("gzip bzip2 xz zstd lzma compress pigz gunzip bunzip2 unxz")
 _NAMING: Final = word_set(
     "ls dir ll stat file test [ [[ cd pushd du df tree realpath readlink dirname basename which find fd "
-    "locate get-childitem gci source . ssh-add ssh-keygen"
+    "locate get-childitem gci get-item gi source . ssh-add ssh-keygen"
 )
+_LISTING: Final = word_set("get-childitem gci get-item gi")
+_REMOVING: Final = frozenset(["remove-item", "ri"])
+"""What PowerShell hands on is files, without xargs."""
+_CHOOSING: Final = re.compile(r"-(?:filter|include|exclude|name)", re.IGNORECASE)
 _CONFIGURING: Final = word_set("--env-file --kubeconfig --identity-file --key --cert --cacert --private-key")
 """Options whose file sets the program up: what it says is used, not shown."""
 _SECURE: Final = frozenset(["ssh", "sftp", "mosh"])
-_NAMES: Final = re.compile(r"-i?(?:name|path|wholename|regex)")
-_TESTS: Final = word_set(
-    "-name -iname -path -ipath -wholename -regex -iregex -mtime -mmin -atime -amin -ctime -cmin -newer "
-    "-empty -size -user -group -perm -links -inum"
-)
-"""Tests of `find` that leave some out."""
 _TALKING: Final = word_set(
     "echo printf print write-output write-host true false : sleep export alias set unset"
 )
@@ -74,26 +69,10 @@ _REFERRED: Final = re.compile(r"(?:[\w.\[\]-]{1,256}=)?[@<]([^;]+)")
 _CLUSTER: Final = re.compile(r"[A-Za-z]+")
 _FILE_NAME: Final = re.compile(r"[^\s()'\";]{1,4096}")
 _INTERPRETERS: Final = ("python", "node", "ruby", "perl", "php")
+_SEARCHING: Final = word_set("grep egrep fgrep rg")
+_COUNTS: Final = word_set("c count q quiet silent")
+"""Options with which a search tells how often or whether it found something, and nothing of what is there."""
 _STREAMS: Final = word_set("- /dev/null /dev/stdin /dev/stdout /dev/stderr /dev/tty NUL nul")
-_CALL: Final = re.compile(
-    r"""\b(\w{1,40})\s{0,8}\(?\s{0,8}[rbfuRBFU]{0,2}["']([^"'\n]{1,400})["'](?:\s{0,8},\s{0,8}["']([rwabxt+]{1,3})["'])?"""
-)
-"""A call with a constant as its first argument, and what may be the mode of `open` behind it."""
-_DELETING_CALLS: Final = word_set(
-    "rmtree rmsync rmdirsync rmdir removedirs unlink unlinksync remove removesync rm rm_r rm_rf rm_f rimraf "
-    "remove_tree remove_dir_all remove_entry emptydir emptydirsync deltree"
-)
-_WRITING_CALLS: Final = word_set(
-    "writefile writefilesync appendfile appendfilesync write_text write_bytes file_put_contents "
-    "createwritestream to_csv mkdir makedirs"
-)
-_READING_CALLS: Final = word_set(
-    "open fopen read readfile readfilesync read_text read_bytes readlines path file file_get_contents "
-    "createreadstream load_dotenv read_csv"
-)
-_SPELLED: Final = re.compile(r"""(["'])\s*+\+\s*+\1|(?<=\()os\.path\.(?:expanduser|abspath)\((?=["'])""")
-"""What stands between texts that are added, and before a path that is only written otherwise."""
-_CONSTANT: Final = re.compile(r"""["']((?:~|\.{1,2})?/[^"'\s]{1,400}|~[^"'\s]{1,400})["']""")
 
 
 def uses_of(command: Command) -> Uses:
@@ -106,29 +85,19 @@ def uses_of(command: Command) -> Uses:
             and not target.startswith(("/dev/tcp/", "/dev/udp/"))
         ) and operator not in ("<<", "<<-", "<<<"):
             yield ("writes" if ">" in operator else "reads"), target
+            if operator in (">", ">|", "&>") and _prints_nothing(name, command):
+                yield "deletes", target
     rule = _RULES.get(name)
     for use, word in rule(command) if rule is not None else _by_table(name, command):
         if word not in _STREAMS and word != "{}" and not _SCHEME.match(word) and not _is_remote(word):
             yield use, word
 
 
-def paths_in_code(text: str) -> Uses:
-    """What code does to which files, by its calls that take a name; else what looks like a path is read."""
-    known: set[str] = set()
-    text = _SPELLED.sub("", text)
-    for found in _CALL.finditer(text):
-        name, word = found[1].lower(), found[2]
-        if name in _DELETING_CALLS:
-            use: Use = "deletes"
-        elif name in _WRITING_CALLS or (found[3] and "r" not in found[3]):
-            use = "writes"
-        elif name in _READING_CALLS:
-            use = "reads"
-        else:
-            continue
-        known.add(word)
-        yield use, word
-    yield from (("reads", found[1]) for found in _CONSTANT.finditer(text) if found[1] not in known)
+def _prints_nothing(name: str, command: Command) -> bool:
+    """Whether its output, put into a file, leaves that empty: what the file had is lost."""
+    if name in ("echo", "printf"):
+        return not any(command.arguments)
+    return name in ("", ":", "true", "false") or (name == "cat" and command.words == ("/dev/null",))
 
 
 def looks_like_path(word: str) -> bool:
@@ -168,14 +137,15 @@ def _by_table(name: str, command: Command) -> Uses:
     if name in _DELETING or name.startswith("mkfs"):
         yield from _all("deletes", operands)
     elif name in _NAMING:
-        removed = "xargs" in command.piped_into and not _DELETING.isdisjoint(command.piped_into)
-        yield from _all("deletes" if removed else "names", operands)
+        yield from _listed(name, command, items)
     elif name in _COPYING:
         yield from _copied(name, items)
     elif name in _MODE_FIRST:
         yield from _all("names", operands[not _has(items, "%") :])
     elif name in _WRITING:
         yield from _all("writes", operands)
+        if name == "truncate" and "0" in _values(items, "size"):
+            yield from _all("deletes", operands)
     elif name in _PACKING:
         yield from _all("reads", operands)
         yield from _all("writes", operands)
@@ -183,6 +153,18 @@ def _by_table(name: str, command: Command) -> Uses:
         yield from _read(name, command, items)
     else:
         yield from _pointed(_without_configuration(name, command.words))
+
+
+def _listed(name: str, command: Command, items: Sequence[Given]) -> Uses:
+    """What is listed is deleted where the list goes into a program that deletes."""
+    into = {each.lower() for each in command.piped_into}
+    removing = _DELETING if name in _LISTING or "xargs" in into else _REMOVING
+    if removing.isdisjoint(into):
+        yield from _all("names", _operands(items))
+        return
+    chosen = "/**/?*" if any(_CHOOSING.fullmatch(word) for word in command.options) else ""
+    folders = [word for word in _operands(items) if not chosen or looks_like_path(word)]
+    yield from _all("deletes", [f"{folder}{chosen}" for folder in folders or ["."]])
 
 
 def _without_configuration(name: str, words: Sequence[str]) -> list[str]:
@@ -207,11 +189,12 @@ def _read(name: str, command: Command, items: Sequence[Given]) -> Uses:
     in_place = [each for each in items if each.name == "in-place" or each == _AWK_IN_PLACE]
     replaces = name == "sed" and files != operands and _REPLACES.fullmatch(operands[0][:4_096])
     if not (replaces and in_place and not any(each.value for each in in_place)):
-        yield from _all("reads", [word for word in files if len(word) <= 4_096 and not word.isdigit()])
+        use: Use = "names" if name in _SEARCHING and any(each.name in _COUNTS for each in items) else "reads"
+        yield from _all(use, [word for word in files if len(word) <= 4_096 and not word.isdigit()])
     yield from _all("writes", files if in_place else ())
     yield from _pointed(_without_configuration(name, command.options))
-    for word in command.words if interprets else ():
-        yield from paths_in_code(word)
+    for text in (*command.words, *command.inputs) if interprets else ():
+        yield from paths_in_code(text)
 
 
 def _operands(items: Sequence[Given]) -> list[str]:
@@ -253,34 +236,30 @@ _STARTING: Final = frozenset(["-exec", "-execdir", "-ok", "-okdir"])
 def _find(command: Command) -> Uses:
     """`find a b -delete`, `find a -exec rm {} +`, `find a | xargs rm`: the folders are what is deleted."""
     folders: list[str] = []
-    for word in command.words:
+    expression: Sequence[str] = ()
+    for at, word in enumerate(command.words):
         if word[:1] in ("-", "(", "!", ","):
             if folders or not re.fullmatch(r"-[HLP]|-O\d|-D\w*", word):
+                expression = command.words[at:]
                 break
             continue
         folders.append(word)
     started = set(command.piped_into)
     if not _STARTING.isdisjoint(command.words):
         started.update(started_by(("find", *command.words)))
-    if "-delete" in command.words or not started.isdisjoint(_DELETING):
-        within = _found(command.words)
-        yield from _all("deletes", [f"{folder}{within}" for folder in folders or ["."]])
+    if "-delete" in outside(expression) or not started.isdisjoint(_DELETING):
+        for below in acted_on(expression):
+            yield from _all("deletes", [f"{folder}{below}" for folder in folders or ["."]])
     else:
         yield from _all("names", folders or ["."])
     if not started.isdisjoint(_READING):
         yield from _all("reads", folders or ["."])
+    if not started.isdisjoint(_READING | _COPYING):
+        named = [below for below in acted_on(expression) if below != SOME]
+        yield from _all("reads", [f"{folder}{below}" for folder in folders or ["."] for below in named])
     for option, word in pairwise(command.words):
         if option in ("-fprint", "-fprint0", "-fprintf", "-fls"):
             yield "writes", word
-
-
-def _found(words: Sequence[str]) -> str:
-    """What `find` finds below its folders: nothing to say where it finds all."""
-    tests = [at for at, word in enumerate(words) if word in _TESTS]
-    names = [words[at + 1] for at in tests if _NAMES.fullmatch(words[at]) and at + 1 < len(words)]
-    if names and "*" not in names:
-        return f"/**/{names[0]}"
-    return "/**/?*" if len(tests) > len(names) else ""
 
 
 def _tar(command: Command) -> Uses:
@@ -346,7 +325,7 @@ def _git(command: Command) -> Uses:
     for each in _values(items, "C"):
         folder = within(folder, each)
     operands = [within(folder, word) for word in _operands(arguments)]
-    if verb == "rm":
+    if verb == "rm" and not _values(arguments, "cached") and not _values(arguments, "dry-run"):
         yield from _all("deletes", operands)
     elif verb == "clean" and not _values(arguments, "dry-run"):
         yield from _all("deletes", operands or [within(folder, "**/?*")])

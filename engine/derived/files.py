@@ -1,5 +1,5 @@
-"""Paths that a call reads, writes, deletes or names: from its arguments, by the kind of the tool, and its
-commands.
+"""Paths that a call reads, writes, deletes or names, and the texts that it writes: from its arguments, by the
+kind of the tool, and its commands.
 
 Of a tool that nobody declared, an argument that holds a path counts as read and written. Commands are
 looked into where the tool runs any: not in the body of a mail. Knows nothing of policies.
@@ -8,17 +8,19 @@ looked into where the tool runs any: not in the body of a mail. Knows nothing of
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from engine.derived.commands import Command
-from engine.derived.file_commands import Use, looks_like_path, paths_in_code, uses_of
+from engine.derived.file_commands import looks_like_path, uses_of
 from engine.derived.path_text import LONGEST, paths_of, within
 from engine.derived.payload import DistinctTexts, Leaf
 from engine.derived.tools import UNDECLARED
-from engine.fields.words import word_set, words_of
-from engine.model import ToolDeclaration
+from engine.fields.json_text import opened
+from engine.fields.words import LONGEST_NAME, word_set, words_of
+from engine.model import Json, ToolDeclaration
+from engine.shell.file_calls import Use, paths_in_code
 
 RUNNING: Final = frozenset({None, "shell", "code", "cloud", "devops", "other"})
 """Kinds of tools whose texts may be commands."""
@@ -46,12 +48,28 @@ _SENT_FILES: Final = word_set("file files filename filenames")
 _FILE_NAME: Final = re.compile(r"(?![a-z]+://)[^\s@]{1,250}\.[A-Za-z0-9]{1,5}", re.IGNORECASE)
 
 
+_PATCHING: Final = ("apply_patch", "patch", "git")
+"""Programs that are given patches."""
 _PATCH: Final = re.compile(r"\s*(?:\*\*\* Begin Patch|diff --git |Index: |--- \S[^\n]*+\n\+\+\+ )")
 _PATCHED: Final = re.compile(
     r"^(?:\*\*\* (Add File|Update File|Delete File|Move to): |(?:---|\+\+\+) (?:[ab]/)?)([^\t\n]+)",
     re.MULTILINE,
 )
 
+
+_CONTENT: Final = frozenset(
+    [
+        *("content", "contents", "text", "file text", "new string", "new str", "new text", "new source"),
+        *("code", "code edit", "replacement", "insert text", "insert", "cell source", "new content"),
+    ]
+)
+"""Keys of what is written, as words."""
+
+_WRITING: Final = frozenset({"files", "repository"})
+"""Kinds of tools that write what such an argument holds."""
+
+_ADDED: Final = re.compile(r"^\+(?!\+\+ )(.*)$", re.MULTILINE)
+_INTO: Final = frozenset({">", ">>", "&>", "&>>"})
 
 _BY_EFFECT: Final[Mapping[str, Use]] = {
     "read": "reads",
@@ -125,7 +143,7 @@ def files_of(
     for command in commands:
         for use, word in uses_of(command):
             files.add(use, word)
-        if command.program in ("apply_patch", "patch", "git"):
+        if command.program in _PATCHING:
             for text in (*command.inputs, *command.arguments):
                 for use, path in _patched(text):
                     files.add(use, path)
@@ -142,9 +160,14 @@ def _is_attached(leaf: Leaf, words: set[str], tool: ToolDeclaration) -> bool:
     return named and sent and tool.effect == "send" and tool.kind != "files"
 
 
+def _is_patch(text: str) -> bool:
+    """Whether a text says which lines of files change, as `diff` or `apply_patch` writes it."""
+    return _PATCH.match(text) is not None
+
+
 def _patched(text: str) -> Iterable[tuple[Use, str]]:
     """The files that a patch changes; nothing of a text that is none."""
-    if not _PATCH.match(text):
+    if not _is_patch(text):
         return
     for verb, path in _PATCHED.findall(text):
         yield ("deletes" if verb == "Delete File" else "writes"), path
@@ -180,3 +203,44 @@ def _uses(
     if tool is UNDECLARED:
         return ("reads", "writes")
     return (_BY_EFFECT.get(tool.effect, "writes"),)
+
+
+def written_texts(
+    payload: Json, commands: Iterable[Command], tool: ToolDeclaration, writes: bool
+) -> DistinctTexts:
+    """What a call writes. `writes`: one of its arguments is the path of a file that it writes."""
+    found = DistinctTexts()
+    if tool.effect != "read" and (tool.kind in _WRITING or writes):
+        for text in _contents(payload):
+            found.add(text)
+    for command in commands:
+        if command.program == "tee" or any(operator in _INTO for operator, _ in command.redirections):
+            said = command.arguments if command.program in ("echo", "printf") else ()
+            for text in (*command.inputs, *said):
+                found.add(text)
+        elif command.program in _PATCHING:
+            for text in filter(_is_patch, (*command.inputs, *command.arguments)):
+                found.add(_added(text))
+    return found
+
+
+def _contents(payload: Json) -> Iterator[str]:
+    """The arguments that are written, as they stand: what is JSON itself is not taken apart."""
+    stack = [("", payload)]
+    while stack:
+        key, value = stack.pop()
+        if isinstance(value, str):
+            if _is_patch(value):
+                yield _added(value)
+            elif key in _CONTENT:
+                yield value
+            elif (inside := opened(value, [])) is not None:
+                stack.append((key, inside))
+        elif isinstance(value, dict):
+            stack.extend((words_of(name[:LONGEST_NAME]), each) for name, each in reversed(value.items()))
+        elif isinstance(value, list):
+            stack.extend((key, each) for each in reversed(value))
+
+
+def _added(patch: str) -> str:
+    return "\n".join(_ADDED.findall(patch))

@@ -49,7 +49,7 @@ _CHOICE: Final = re.compile(r"([^{}]*)\{([^{}]*)\}([^{}]*)")
 _AUTHORITY: Final = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]{0,30}):)?[/\\]*([^/\\?#]*)(.*)", re.DOTALL)
 _HOST: Final = re.compile(
     r"(?:[^\s/@:?#\\]++(?::[^\s/@?#\\]*+)?@)?"
-    r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s/@:?#\\,;'\"()<>.]++(?:\.++[^\s/@:?#\\,;'\"()<>.]++)++\.*+|localhost)"
+    r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s/@:?#\\,;'\"()<>.]++(?>(?:\.++[^\s/@:?#\\,;'\"()<>.]++)+)\.*+|localhost)"
     r"(?::\d{1,5})?(?:[/?#].*)?",
     re.DOTALL,
 )
@@ -78,13 +78,13 @@ _REQUESTS: Final = frozenset(["http", "https", "xh", "xhs", "httpie"])
 _METHODS: Final = word_set("get post put patch delete head options trace")
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_][\w-]*")
-_SECURE: Final = frozenset(["ssh", "sftp", "scp"])
+_SECURE: Final = frozenset(["ssh", "sftp", "scp", "pscp", "psftp"])
 _LOGINS: Final = word_set("ssh sftp mosh telnet ftp ping host whois lftp traceroute")
 """Programs whose first operand is a host."""
 _ASKING: Final = word_set("nc ncat netcat socket dig drill nslookup kdig")
 """Programs any of whose operands may be one."""
 _RECORDS: Final = word_set("a aaaa any caa ch cname ds in mx ns ptr soa srv txt")
-_COPIERS: Final = frozenset(["scp", "rsync", "git"])
+_COPIERS: Final = frozenset(["scp", "pscp", "rsync", "git"])
 _UNDOTTED: Final = re.compile(
     r"0[xX][0-9a-fA-F]{1,8}|[0-9]{5,10}|[A-Za-z0-9_-]+(?::[0-9]{1,5}(?:/.*)?|/.*)", re.DOTALL
 )

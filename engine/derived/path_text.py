@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from posixpath import normpath
 from typing import Final
 from urllib.parse import unquote
 
 from engine.fields.computed import UNREADABLE
+from engine.shell.settled_path import settled
 
 LONGEST: Final = 4_096
 
@@ -27,7 +27,7 @@ _ROOT: Final = re.compile(r"(?:/proc/(?:self|thread-self|\d{1,9})(?:/task/\d{1,9
 """The same root by another name."""
 _DATA: Final = re.compile(r"(?:data:[^,\s]{0,200},)?[\w+/=-]*+|[^/~.$\\]\S{0,4096}\s.*", re.DOTALL)
 """Base64 and prose, which are no paths, whatever their key says."""
-_WINDOWS: Final = re.compile(r"(?:[A-Za-z]:|~|%\w+%|\.{1,2})?\\")
+_WINDOWS: Final = re.compile(r"(?:[A-Za-z]:|~|%\w+%|\$env:\w+|\.{1,2})?\\", re.IGNORECASE)
 _CLASS: Final = re.compile(r"\[([^\]\[!^-])\]")
 _ALL_WITHIN: Final = re.compile(r"(?:/|^)(?:\*{1,2}|\.\*|\*\.\*|\.\[!\.\]\*|\.\?\*|\{\*,\.\*\})$")
 
@@ -73,7 +73,7 @@ def _normal(word: str) -> str:
         path = path.replace("\\", "/")
     if "[" in path:
         path = _CLASS.sub(r"\1", path)
-    path = normpath(path)
+    path = settled(path)
     path = "/" + path.lstrip("/") if path.startswith("//") else path
     root = _ROOT.match(path)
     path = path[root.end() :] or "/" if root else path

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from itertools import islice
 from typing import Final
 
@@ -50,7 +49,7 @@ class TargetArgument(msgspec.Struct, frozen=True, gc=False):
 
 def arguments_of(document: Mapping[str, Json], tool: ToolDeclaration) -> Arguments:
     """The arguments that matter, and whether they are all."""
-    named = _named(tool.where, tool.which, tool.sensitive)
+    named = _named(tool)
     if not named:
         return [], True
     payload = document.get("inputPayload")
@@ -63,16 +62,27 @@ def arguments_of(document: Mapping[str, Json], tool: ToolDeclaration) -> Argumen
 
 def targets_of(arguments: Arguments, values: SeenValues) -> list[TargetArgument]:
     """The same with their sources."""
-    found = []
+    found, seen = [], values.source
     for path, value in arguments[0]:
-        source = values.source(value)
+        source = seen(value)
         found.append(TargetArgument(path, value, source_of(value, values) if source is UNSEEN else source))
     return found
 
 
-@lru_cache(maxsize=1_024)
-def _named(*names: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(words_of(name) for each in names for name in each)
+_known: Final[dict[int, tuple[ToolDeclaration, frozenset[str]]]] = {}
+MOST_KNOWN: Final = 4_096
+
+
+def _named(tool: ToolDeclaration) -> frozenset[str]:
+    """The keys of the arguments that matter, kept by the declaration itself: to hash one takes longer."""
+    known = _known.get(id(tool))
+    if known is not None and known[0] is tool:
+        return known[1]
+    keys = frozenset(words_of(name) for each in (tool.where, tool.which, tool.sensitive) for name in each)
+    if len(_known) >= MOST_KNOWN:
+        _known.clear()
+    _known[id(tool)] = tool, keys
+    return keys
 
 
 def source_of(value: Json, values: SeenValues) -> str:
@@ -122,8 +132,9 @@ def unasked(targets: list[TargetArgument]) -> list[str]:
 
 
 def _pieces(text: str) -> list[str]:
-    """What a text lists: several values, or the address of somebody who is named."""
-    pieces = [piece.strip() for piece in _LIST.split(text) if piece.strip()]
+    """What a text lists: several values, or the address of somebody who is named. Of very many the last ones
+    are one value, which nobody has seen."""
+    pieces = [piece.strip() for piece in _LIST.split(text, MOST_TARGETS) if piece.strip()]
     pieces = [found[1] if (found := _NAMED.fullmatch(piece)) else piece for piece in pieces]
     return [] if pieces == [text] else pieces
 

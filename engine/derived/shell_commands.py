@@ -58,6 +58,9 @@ _SYNTAX: Final = frozenset(["|", "||", "&", "&&", ";", "|&"])
 _PLAIN: Final = re.compile(r"[\w./-]+")
 
 
+_DRIVE: Final = re.compile(r"(?<!\w)[A-Za-z]:\\[^\s\"'|;&<>()]*")
+
+
 def shell_reading(document: Mapping[str, Json]) -> ShellReading:
     """What the payload of a call would run, in normal form (see `shell.reader`); read only in part, its
     entries end with `UNREADABLE`."""
@@ -109,6 +112,8 @@ class _Payload:
     def _script(self, key: str, text: str) -> None:
         if text:
             self.texts.append(text)
+            if ":\\" in text:  # a shell of Windows reads no escapes in a path
+                self.texts.append(_DRIVE.sub(lambda found: found[0].replace("\\", "/"), text))
             if key not in _SHELL_TEXTS:
                 self.code.append(text)
 

@@ -49,9 +49,10 @@ _BEGINS_A_LINE: Final = re.compile(rf"(?<!{_GAP})(?=[\s(;\ufeff]*[\n\r]){_GAP}++
 _LINE_COMMENT: Final = re.compile(r"--|#")
 _OTHERWISE: Final = re.compile(r"[\\`#]|--(?!\s)|/\*M?!|\btemporary\b", re.IGNORECASE)
 _BRACKETED: Final = re.compile(r"\[[A-Za-z_]|(?<![\w$])#[A-Za-z_#]")
-_CONDITIONAL: Final = re.compile(r"/\*M?!\d*+((?:[^*]|\*(?!/))*+)(?:\*/|\Z)")
+_CONDITIONAL: Final = re.compile(r"/\*M?!\d*+((?>(?:[^*]|\*(?!/))*))(?:\*/|\Z)")
 _CLIENTS: Final = word_set(
-    "psql mysql mariadb sqlite3 sqlite sqlcmd bq duckdb clickhouse-client snowsql usql pgcli mycli"
+    "psql mysql mariadb sqlite3 sqlite sqlcmd bq duckdb clickhouse-client snowsql usql pgcli mycli wrangler "
+    "turso"
 )
 _WITHIN: Final = word_set("docker podman nerdctl kubectl oc docker-compose")
 """Programs that start a client elsewhere."""
@@ -163,6 +164,11 @@ def _entries(text: str, steps: list[int]) -> Iterator[dict[str, Json]]:
     if bracketed:
         readings.append(_parsed(text, "tsql", steps))
     if readings[0] is None and not (any(readings) and (bracketed or "`" in text)):
+        several = _apart(text)
+        if len(several) > 1:
+            for each in several:
+                yield from _entries(each, steps)
+            return
         yield entry(UNKNOWN)
     for reading in readings:
         temporary: set[str] = set()
@@ -299,6 +305,20 @@ def _is_same(one: Any, other: Any) -> bool:
     if isinstance(one, exp.Column) and isinstance(other, exp.Column) and not (one.table and other.table):
         return bool(one.name.lower() == other.name.lower())
     return bool(one == other)
+
+
+def _apart(text: str) -> list[str]:
+    """The statements of a text, so that one which cannot be read hides no other; none if even the words
+    cannot be told apart."""
+    from sqlglot.errors import SqlglotError
+
+    try:
+        tokens = _reader("postgres")[0].tokenize(text)
+    except (SqlglotError, ValueError):
+        return []
+    ends = [token.start for token in tokens if token.token_type.name == "SEMICOLON"]
+    pieces = [text[start:end].strip(" ;\n\t\r") for start, end in pairwise([0, *ends, len(text)])]
+    return [piece for piece in pieces if piece]
 
 
 def _parsed(text: str, dialect: str, steps: list[int]) -> list[Any] | None:

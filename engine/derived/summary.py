@@ -17,16 +17,22 @@ from typing import Any, Final
 from engine.derived.derivation import Derivation
 from engine.derived.tools import Tools, of_tool
 from engine.fields.computed import DERIVED, UNREADABLE
-from engine.fields.scalars import shorten, text_of
+from engine.fields.scalars import number_of, shorten, text_of
+from engine.fields.words import word_set
 from engine.flow.memory import RunMemory
 from engine.model import BEFORE, Json, ToolCall
 
 MOST_LISTED: Final = 20
 LONGEST_PART: Final = 300
 LONGEST_SENTENCE: Final = 240
+LONGEST_COMMAND: Final = 200
 _TITLES: Final = ("subject", "title", "summary", "name", "query", "text", "message", "content")
 """Arguments that say best what a call is about whose targets do not."""
 _LISTS: Final = ("recipients", "hosts", "deletes", "writes")
+_SCRIPTS: Final = word_set("command cmd commands cmds cmdline argv script scripts code program shell bash")
+"""Keys of what is run, in any case; a call with several of them does not say which one counts."""
+LINE_BREAK: Final = " ⏎ "
+"""Stands where another line begins, which a shell or a reader takes for another command."""
 
 
 def summary_of(call: ToolCall, tools: Tools) -> dict[str, Any]:
@@ -88,7 +94,9 @@ def _statement(entry: Json) -> str:
 
 
 def _sentence(call: ToolCall, parts: dict[str, Any]) -> str:
-    for says in (_runs, _asks_a_database, _deletes):  # which say it all
+    if "commands" in parts:
+        return _runs(call.input_payload, parts["commands"][0])
+    for says in (_asks_a_database, _deletes):  # which say it all
         if (sentence := says(parts)) is not None:
             return sentence
     for says in (_pays, _sends, _writes, _goes):
@@ -106,8 +114,8 @@ def _pays(parts: dict[str, Any]) -> str | None:
     money = "an amount that cannot be read" if amount == UNREADABLE else f"{amount:,}"
     if parts.get("currency"):
         money += f" {parts['currency']}"
-    said = (text_of(amount), parts.get("currency"))
-    targets = [target["value"] for target in parts.get("targets", ()) if target["value"] not in said]
+    values = (target["value"] for target in parts.get("targets", ()))
+    targets = [each for each in values if each != parts.get("currency") and number_of(each) != amount]
     return f"pay {money}" + (f" to {_some(targets)}" if targets else "")
 
 
@@ -118,8 +126,20 @@ def _sends(parts: dict[str, Any]) -> str | None:
     return f"{verbs.get(parts['kind'], 'send to')} {_some(parts['recipients'])}"
 
 
-def _runs(parts: dict[str, Any]) -> str | None:
-    return f"run `{parts['commands'][0]}`" if "commands" in parts else None
+def _runs(payload: Json, first: str) -> str:
+    """INVARIANT: whoever reads it sees that there is more than what it shows."""
+    found: set[str] = set()
+    stack: list[tuple[str, Json]] = [("", payload)]
+    while stack:
+        key, value = stack.pop()
+        if isinstance(value, dict):
+            stack.extend((name.casefold(), member) for name, member in value.items())
+        elif key in _SCRIPTS and value not in (None, "", []):
+            found.add(repr(value))
+        elif isinstance(value, list):
+            stack.extend((key, member) for member in value)
+    others = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return f"run `{shorten(first, LONGEST_COMMAND)}`{others}"
 
 
 def _of_a_list(member: str, verb: str) -> Callable[[dict[str, Any]], str | None]:
@@ -148,4 +168,8 @@ def _some(texts: Sequence[str]) -> str:
 
 
 def _one_line(text: str) -> str:
-    return shorten(" ".join(text[: 2 * LONGEST_PART].split()), LONGEST_PART)
+    """Blanks in a row are one. INVARIANT: where a line ends is seen, and also that something was left out."""
+    begin, rest = text[: 2 * LONGEST_PART], text[2 * LONGEST_PART :]
+    lines = (" ".join(line.split()) for line in begin.splitlines())
+    shown = LINE_BREAK.join(line for line in lines if line)
+    return shorten(shown + " …" if rest.strip() else shown, LONGEST_PART)

@@ -14,6 +14,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from engine.documents.yaml import YamlNode, YamlReading, read
@@ -36,10 +37,15 @@ _ESCAPED: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\ud
 
 def edit(source: bytes, changes: Mapping[str, Json], removed: Iterable[str] = ()) -> bytes:
     """The file with these top-level members set or removed. Raises DocumentError when it cannot be read."""
+    return _edited(source, json.dumps([changes, sorted(removed)], default=dict))
+
+
+@lru_cache(maxsize=4)
+def _edited(source: bytes, wanted: str) -> bytes:
+    """Remembered, since a write is rehearsed (`repository/sync.py`)."""
+    changes, removed = json.loads(wanted)
     reading = read(source)
-    target = {key: value for key, value in reading.root.value.items() if key not in set(removed)} | dict(
-        changes
-    )
+    target = {key: value for key, value in reading.root.value.items() if key not in removed} | changes
     if same(reading.root.value, target):
         return source
     for whole_members in (False, True):

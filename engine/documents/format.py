@@ -10,17 +10,21 @@ it again changes nothing. Where that is impossible the document is refused, neve
 from __future__ import annotations
 
 import bisect
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from engine.documents.approval_terms import TERMS
 from engine.documents.edit import ORDER, same
 from engine.documents.yaml import YamlNode, YamlReading, read
 from engine.errors import DocumentError
 
 _STEP: Final = 2
+_OTHER_BREAK: Final = re.compile("\r(?!\n)|[\x85\u2028\u2029]")
+"""What YAML takes for the end of a line, too."""
 _PRESET: Final = (
     *("apiVersion", "kind", "presetId", "category", "name", "description", "message"),
     *("action", "scope", "mode", "on"),
@@ -32,14 +36,21 @@ _DOCUMENTS: Final[Mapping[str, Sequence[str]]] = {
     "Preset": _PRESET,
     "Pack": ("apiVersion", "kind", "packId", "name", "category", "description", "presets"),
     "ToolSet": ("apiVersion", "kind", "toolSetId", "version", "name", "description", "tools", "examples"),
+    "Detector": (
+        *("apiVersion", "kind", "detectorId", "version", "name", "description", "message", "severity"),
+        *("enabled", "on", "of", "unseenSeconds", "matchConditions", "distinct", "per", "windowSeconds"),
+        *("threshold", "usual", "first", "established", "examples"),
+    ),
     "OrganisationSettings": ("apiVersion", "kind", "organisationId", "version", "settings"),
     "PolicyTest": ("apiVersion", "kind", "about", "policies", "tests"),
 }
 _MEMBERS: Final[Mapping[tuple[str, ...], Sequence[str]]] = {
     ("matchConditions", "*"): ("field", "operator", "value"),
     ("rateLimit",): ("limit", "windowSeconds", "per"),
+    ("approval",): TERMS,
     ("examples", "*"): (
         "match",
+        *("about", "alerts", "happens"),
         "toolName",
         "inputPayload",
         "outputPayload",
@@ -84,6 +95,10 @@ def _once(source: bytes, file: str) -> bytes:
     reading = read(source, file)
     if reading.problems:
         raise DocumentError(reading.problems)
+    other = _OTHER_BREAK.search(reading.text)
+    if other is not None:
+        line = reading.text.count("\n", 0, other.start()) + 1
+        raise CannotFormat("a line ends with another character than a line feed; write a line feed", line)
     if reading.root.style == "flow":
         raise CannotFormat("the whole document is in braces or brackets")
     if reading.root.entries is None:

@@ -20,10 +20,11 @@ from engine.conditions.compiled import CompiledCondition, check_policy, compile_
 from engine.conditions.message import Message
 from engine.conditions.settings import SAMPLES, in_force, sampled
 from engine.derived.tools import NO_TOOLS, Tools
+from engine.documents.approval_terms import terms_as_json, terms_from_json
 from engine.documents.sequence import after_as_json, after_from_json, rate_limit_from_json, sequence_defects
 from engine.documents.yaml import YamlNode, YamlReading, read
 from engine.errors import ConditionError, DocumentError, Problem
-from engine.model import Condition, Example, Json, Policy, ToolCall
+from engine.model import Condition, Json, Policy, ToolCall
 from schemas.validation import Violation, violations
 
 API_VERSION: Final = "governance/v1"
@@ -235,7 +236,7 @@ def policy_from_state(state: Mapping[str, Json], organisation_id: str, version: 
 
 
 def _policy(body: Mapping[str, Json], policy_id: str, organisation_id: str, version: int = 0) -> Policy:
-    limit, approval = body.get("rateLimit"), body.get("approval")
+    limit = body.get("rateLimit")
     return Policy(
         policy_id=policy_id,
         name=body["name"],
@@ -249,12 +250,9 @@ def _policy(body: Mapping[str, Json], policy_id: str, organisation_id: str, vers
         scope=body.get("scope", "all"),
         mode=body.get("mode", "enforce"),
         rate_limit=limit and rate_limit_from_json(limit),
-        approval_expires_after_seconds=approval and int(approval["expiresAfterSeconds"]),
+        approval=terms_from_json(body.get("approval")),
         failure_policy=body.get("failurePolicy", "fail"),
-        examples=tuple(
-            Example(entry["match"], {root: value for root, value in entry.items() if root != "match"})
-            for entry in body.get("examples", ())
-        ),
+        examples=tuple(map(examples.from_json, body.get("examples", ()))),
         version=version,
         organisation_id=organisation_id,
         on=body.get("on", "tool.called"),
@@ -266,7 +264,6 @@ def _policy(body: Mapping[str, Json], policy_id: str, organisation_id: str, vers
 def policy_as_json(policy: Policy) -> dict[str, Json]:
     """The shape of the contract; optional members without a value are absent, `version` while it is 0."""
     limit = policy.rate_limit
-    expires = policy.approval_expires_after_seconds
     shape: dict[str, Json] = {
         "policyId": policy.policy_id,
         "version": policy.version or None,
@@ -282,12 +279,12 @@ def policy_as_json(policy: Policy) -> dict[str, Json]:
         "matchConditions": [condition.as_json() for condition in policy.conditions],
         "rateLimit": limit
         and {"limit": limit.limit, "windowSeconds": limit.window_seconds, "per": list(limit.per)},
-        "approval": expires and {"expiresAfterSeconds": expires},
+        "approval": policy.approval and terms_as_json(policy.approval),
         "failurePolicy": policy.failure_policy,
         "on": None if policy.on == "tool.called" else policy.on,
         "labels": {"add": list(policy.labels)} if policy.labels else None,
         "after": after_as_json(policy.after),
-        "examples": [{"match": example.match, **example.call} for example in policy.examples] or None,
+        "examples": [examples.as_json(example) for example in policy.examples] or None,
     }
     return {key: value for key, value in shape.items() if value is not None}
 

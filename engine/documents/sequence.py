@@ -41,7 +41,7 @@ def sequence_defects(
         yield "/after/tool", f"`{after.name}` names no tool: {message}", "wrong_form"
     if policy.on == "tool.called":
         for index, condition in enumerate(conditions):
-            if "outputPayload" in condition.roots:
+            if _reads_output(condition):
                 message = "a call has no `outputPayload` before it runs; write `on: tool.completed`"
                 yield f"/matchConditions/{index}", message, "invalid_condition"
         return
@@ -50,6 +50,13 @@ def sequence_defects(
             f"after a call it is too late to `{policy.action}`: `on: tool.completed` may only allow or warn"
         )
         yield "/action", message, "wrong_value"
-    for key, value in (("rateLimit", policy.rate_limit), ("approval", policy.approval_expires_after_seconds)):
+    for key, value in (("rateLimit", policy.rate_limit), ("approval", policy.approval)):
         if value is not None:
             yield f"/{key}", f"a policy `on: tool.completed` has no `{key}`; leave it out", "unknown"
+
+
+def _reads_output(condition: CompiledCondition) -> bool:
+    expression = condition.expression
+    if expression is not None and "outputPayload" not in expression.text:
+        return False
+    return "outputPayload" in condition.roots

@@ -69,6 +69,7 @@ MEMBERS: Final[Mapping[str, Mapping[str, Member]]] = {
         "writes": Member("list", "paths the call writes"),
         "deletes": Member("list", "paths the call deletes"),
         "files": Member("list", "all paths the call names: read, written, deleted or only looked for"),
+        "written": Member("list", "texts the call writes into files; of a patch the lines that it adds"),
         "hosts": Member(
             "list", "hosts the call goes to: lower case, IDNA, no port, one spelling for an address"
         ),

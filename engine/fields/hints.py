@@ -1,7 +1,12 @@
-"""Hints: what must be so for a condition to be anything but FALSE; what an operator promises to the index."""
+"""Hints: what must be so for a condition to be anything but FALSE; what an operator promises to the index.
+
+A hint that is `typed` also holds for any one value at `path` that is of another type than it speaks of, as an
+expression is an ERROR there: of anything but a text, or with `Threshold` anything but a number.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from engine.fields.paths import Path
@@ -21,6 +26,7 @@ class Literals:
 
     path: Path
     any_of: frozenset[str]
+    typed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,15 @@ class Threshold:
     path: Path
     above: bool
     bound: float
+    typed: bool = False
+
+    @classmethod
+    def of(cls, path: Path, above: bool, number: int | float, typed: bool = False) -> Threshold:
+        """Of a finite number."""
+        bound = float(number)
+        if bound != number:  # rounded on the way: step outwards, so that the hint stays necessary
+            bound = math.nextafter(bound, -math.inf if above else math.inf)
+        return cls(path, above, bound, typed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +60,7 @@ class Regex:
 
     path: Path
     pattern: str
+    typed: bool = False
 
 
 Hint = OneOf | Literals | Threshold | Present | Regex

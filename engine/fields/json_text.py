@@ -19,7 +19,7 @@ _NUMBER: Final = 400
 """Digits from which a number stays the text that it is."""
 
 
-_STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_STRING: Final = re.compile(r'"(?>(?:[^"\\]++|\\.)*)"?', re.DOTALL)
 
 
 def opened(text: str, too_deep: list[str] | None = None) -> dict[str, Json] | list[Json] | None:

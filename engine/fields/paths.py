@@ -76,8 +76,7 @@ class Path:
 @lru_cache(maxsize=65536)
 def parse(text: str) -> Path:
     """The path a condition's `field` names. Raises ConditionError(part="field") with a did-you-mean."""
-    if len(text) > MAX_PATH_LENGTH:
-        raise _refuse(f"the field is longer than {MAX_PATH_LENGTH} characters")
+    _check_length(text)
     root, *segments = _split(text)
     kind = _KINDS.get(root)
     if kind is None:
@@ -89,7 +88,14 @@ def parse(text: str) -> Path:
     elif kind == "object" and not segments and root not in WHOLE_OBJECTS:
         raise _refuse(f"`{root}` is an object; name a member of it, as in `{root}.<key>`")
     steps = tuple((s, int(s) if _INDEX.fullmatch(s) else None) for s in segments)
-    return Path(canonical(root, segments), root, tuple(segments), steps)
+    # INVARIANT: the canonical text, whose quoted keys may be longer than those written, can be read again.
+    return Path(_check_length(canonical(root, segments)), root, tuple(segments), steps)
+
+
+def _check_length(text: str) -> str:
+    if len(text) > MAX_PATH_LENGTH:
+        raise _refuse(f"the field is longer than {MAX_PATH_LENGTH} characters")
+    return text
 
 
 def canonical(root: str, segments: list[str] | tuple[str, ...]) -> str:

@@ -21,6 +21,7 @@ import re2
 
 from engine.errors import ConditionError
 from engine.fields.re2_syntax import PIECE
+from engine.fields.required_literals import Clause, required, required_in_spaced, spaced
 from engine.fields.scalars import shorten as shorten
 from engine.fields.scalars import whole
 from engine.model import Fault, Verdict
@@ -33,6 +34,14 @@ MAX_LENGTH: Final = 20_000
 
 WORK_LIMIT: Final = 6_000_000
 """Repeated instructions times bytes of text; up to 50 ms in the worst case."""
+
+SPACED_LONGEST: Final = 1 << 12
+MOST_CLAUSES: Final = 2
+MOST_LITERALS: Final = 8
+SHORTEST_LITERAL: Final = 3
+LONG_LITERAL: Final = 8
+"""What is looked for in a text before the pattern is: so many clauses, of so many literals, of so many
+characters."""
 
 # What only the whole text can decide, or what cannot be told from it at a glance.
 _OF_TEXT: Final = re.compile(r"\\[AzCQ]|\(\?[a-zA-Z]*-")
@@ -98,7 +107,7 @@ class Pattern:
     not answer FALSE for: the relaxed one where counts are large, else `text` itself. Texts of up to
     `exact_bytes` are searched exactly."""
 
-    __slots__ = ("_across", "_relaxed", "_search", "exact_bytes", "required", "text")
+    __slots__ = ("_across", "_clauses", "_relaxed", "_search", "exact_bytes", "required", "text")
 
     def __init__(self, text: str) -> None:
         compiled = _compile(text)
@@ -108,12 +117,14 @@ class Pattern:
         self._relaxed = self._search
         self.exact_bytes = 1 << 62
         self._across: Any = None
+        self._clauses: tuple[Clause, ...] | None = None
         relaxed = _relax(text)
         if relaxed != text:
-            weight = _weight(text, relaxed)
+            cheap = _compile(relaxed)
+            weight = _weight(text, relaxed, compiled.programsize - cheap.programsize)
             if weight > 5:  # lighter ones stay within the limit on every text that the service accepts
                 self.required = relaxed
-                self._relaxed = _compile(relaxed).search
+                self._relaxed = cheap.search
                 self.exact_bytes = WORK_LIMIT // weight
 
     def search(self, subject: str) -> Verdict:
@@ -143,6 +154,23 @@ class Pattern:
             f" `{shorten(self.text)}`, which is searched up to {self.exact_bytes:,} bytes"
         )
 
+    def may_match(self, text: str) -> bool:
+        """False for a text that lacks what every match has, which a look at a few literals tells; for texts
+        so short that it is worth its while."""
+        if len(text) > SPACED_LONGEST:
+            return True
+        clauses = self._clauses
+        if clauses is None:
+            clauses = self._clauses = _telling(self.required)
+        for clause in clauses:
+            seen = spaced(text)
+            for literal in clause:
+                if literal in seen:
+                    break
+            else:
+                return False
+        return True
+
     def search_joined(self, joined: bytes) -> int | None:
         """Where the pattern may match in one of many texts, joined by line feeds: None if in none of them,
         -1 if that cannot be told without looking at each.
@@ -156,6 +184,20 @@ class Pattern:
             self._across = _compile(f"(?m){self.required}").search
         found = self._across(joined)
         return None if found is None else int(found.start())
+
+
+def _telling(pattern: str) -> tuple[Clause, ...]:
+    """The clauses that are worth a look. Of a pattern with a long literal there are none: whoever asks has
+    most likely found that already."""
+    if any(_shortest(clause) >= LONG_LITERAL for clause in required(pattern)):
+        return ()
+    clauses = [each for each in required_in_spaced(pattern) if len(each) <= MOST_LITERALS]
+    clauses.sort(key=_shortest, reverse=True)
+    return tuple(each for each in clauses[:MOST_CLAUSES] if _shortest(each) >= SHORTEST_LITERAL)
+
+
+def _shortest(clause: Clause) -> int:
+    return min(map(len, clause))
 
 
 def in_characters(text: bytes, span: Span) -> tuple[int, int]:
@@ -178,7 +220,8 @@ def compile_pattern(text: str) -> Pattern:
     return Pattern(text)
 
 
-_re2_compile: Final[Any] = re2.compile
+_re2_compile: Final[Any] = getattr(re2, "_Regexp", re2.compile)
+"""`re2.compile` without its cache of 128, which a large set never finds anything in."""
 
 
 def _options() -> Any:
@@ -207,9 +250,16 @@ def _compile(text: str) -> Any:
         raise _explain(text, error.args[0] if error.args else b"") from None
 
 
-def _weight(text: str, relaxed: str) -> int:
+_ASCII_ALONE: Final = re.compile(
+    r"(?>(?:[^\\.(\[]|\\(?:[bBAzdsw]|[^A-Za-z0-9])|\[(?![\^:])|\((?!\?)|\(\?:)*)", re.DOTALL | re.ASCII
+)
+"""Patterns that take nothing but ASCII, at a glance: as bytes they are the same program as in characters."""
+
+
+def _weight(text: str, relaxed: str, in_characters: int) -> int:
     """How many instructions the counts of a pattern add: what one byte of text may cost."""
-    in_characters = _compile(text).programsize - _compile(relaxed).programsize
+    if text.isascii() and _ASCII_ALONE.fullmatch(text):
+        return in_characters
     try:
         # Read as bytes, a class of many scripts is one instruction, as it is one live state of the search.
         in_bytes = _re2_compile(text.encode(), _BYTE_OPTIONS).programsize

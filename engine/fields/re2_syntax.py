@@ -26,7 +26,7 @@ WIDEST: Final = 20
 # No branch can fail after it consumed something, so the reading is linear.
 PIECE: Final = re.compile(
     r"""(?P<quoted>\\Q.*?(?:\\E|\Z))
-      | (?P<class>\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*+(?:\]|\\?\Z))
+      | (?P<class>\[\^?\]?(?>(?:\[:\^?\w+:\]|\\.|[^\]\\])*)(?:\]|\\?\Z))
       | (?P<escape>\\(?:[pPx]\{[^}]*\}?|p[A-Za-z]|P[A-Za-z]|x[0-9A-Fa-f]{2}
           |[kg](?:<[^>]*>?|\{[^}]*\}?|'[^']*'?)?|[1-9]\d*|u\w{0,4}|c.|.|\Z))
       | (?P<group>\(\?(?:P?<\w+>|P=\w*\)?|<?[=!]|>|\||\#[^)]*\)?

@@ -12,12 +12,16 @@ Everything is casefolded, whatever the flags, so flags need no care: folding wor
 and every character that RE2 takes for another under `(?i)` folds to the same text
 (`tests/engine/fields/test_required_literals.py` asks RE2 about every one of them).
 
+`required_in_spaced` says it of `spaced(text)`, in which every run of white space is one blank, so that words
+with `\\s+` between them are one literal.
+
 Knows nothing of policies or of the index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -42,6 +46,10 @@ MOST_IN_CLASS: Final = 10
 LONGEST: Final = 200
 
 _NOTHING: Final[Clause] = frozenset({""})
+_WHITE: Final = re.compile(r"\s+")
+"""What `str.split` takes for white space, which is more than RE2 does."""
+_RUNS: Final = ("  ", *"\n\t\r\v\f\x1c\x1d\x1e\x1f")
+"""White space of ASCII that is not one blank."""
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -64,35 +72,101 @@ _ANYTHING: Final = _Known(None)
 def required(pattern: str) -> tuple[Clause, ...]:
     """Clauses that hold for `text.casefold()` of every text in which RE2 finds the pattern."""
     part = parse(pattern)
-    return () if part is None else _known(part).required
+    return () if part is None else _AS_WRITTEN.known(part).required
 
 
-def _known(part: PatternPart) -> _Known:
-    match part:
-        case Characters(text):
-            return _Known(frozenset({text.casefold()}))
-        case CharacterClass(members=members):
-            folded = frozenset(char.casefold() for char in members or ())
-            return _Known(folded) if 0 < len(folded) <= MOST_IN_CLASS else _ANYTHING
-        case Repetition():
-            return _repeated(part)
-        case Concatenation(parts):
-            return _sequence(map(_known, parts))
-        case Alternation(branches):
-            return _either([_known(branch) for branch in branches])
+def required_in_spaced(pattern: str) -> tuple[Clause, ...]:
+    """Clauses that hold for `spaced(text)` of every text in which RE2 finds the pattern."""
+    part = parse(pattern)
+    return () if part is None else _SPACED.known(part).required
 
 
-def _repeated(repetition: Repetition) -> _Known:
-    part, least, most = _known(repetition.part), repetition.least, repetition.most
-    if (least, most) == (0, 1) and part.exact is not None:
-        return _Known(part.exact | _NOTHING)
-    if least == 0:
-        return _ANYTHING
-    if least == most and part.exact is not None and len(part.exact) == 1:
-        (only,) = part.exact
-        if len(only) * least <= LONGEST:
-            return _Known(frozenset({only * least}))
-    return _Known(None, part.required)
+@lru_cache(maxsize=8)
+def spaced(text: str) -> str:
+    """A text casefolded, with one blank for each run of white space, and at both ends."""
+    folded = text.casefold()
+    if folded.isascii():
+        folded = folded.strip(" ")
+        for run in _RUNS:
+            if run in folded:
+                break
+        else:  # the usual text, which is in this form already: its words need not be taken apart
+            return f" {folded} " if folded else " "
+    return " ".join(("", *folded.split(), ""))
+
+
+def _with_blanks(text: str) -> str:
+    return _WHITE.sub(" ", text)
+
+
+class _Reader:
+    """Reads clauses off the tree of a pattern. `form` is applied to every casefolded piece of text, and to
+    what pieces are joined to; `blank` is what a run of white space is, where that is one text."""
+
+    def __init__(self, form: Callable[[str], str], blank: Clause | None) -> None:
+        self._form, self._blank = form, blank
+
+    def known(self, part: PatternPart) -> _Known:
+        match part:
+            case Characters(text):
+                return _Known(frozenset({self._form(text.casefold())}))
+            case CharacterClass(text=r"\s") if self._blank is not None:
+                return _Known(self._blank)
+            case CharacterClass(members=members):
+                folded = frozenset(self._form(char.casefold()) for char in members or ())
+                return _Known(folded) if 0 < len(folded) <= MOST_IN_CLASS else _ANYTHING
+            case Repetition():
+                return self._repeated(part)
+            case Concatenation(parts):
+                return self._sequence(map(self.known, parts))
+            case Alternation(branches):
+                return _either([self.known(branch) for branch in branches])
+
+    def _repeated(self, repetition: Repetition) -> _Known:
+        part, least, most = self.known(repetition.part), repetition.least, repetition.most
+        if part.exact is not None and part.exact == self._blank:
+            return _Known(part.exact if least else part.exact | _NOTHING)
+        if (least, most) == (0, 1) and part.exact is not None:
+            return _Known(part.exact | _NOTHING)
+        if least == 0:
+            return _ANYTHING
+        if least == most and part.exact is not None and len(part.exact) == 1:
+            (only,) = part.exact
+            if len(only) * least <= LONGEST:
+                return _Known(frozenset({self._form(only * least)}))
+        return _Known(None, part.required)
+
+    def _sequence(self, parts: Iterable[_Known]) -> _Known:
+        """Neighbouring parts, joined into runs as long as they stay few and short."""
+        run, whole = _NOTHING, True
+        clauses: list[Clause] = []
+        for part in parts:
+            if part.exact is not None:
+                joined = self._joined(run, part.exact)
+                if joined is not None:
+                    run = joined
+                    continue
+            whole = False
+            if run and "" not in run:
+                clauses.append(run)
+            clauses += part.clauses
+            run = _NOTHING if part.exact is None else part.exact
+        if whole:
+            return _Known(run)
+        if run and "" not in run:
+            clauses.append(run)
+        return _Known(None, tuple(clauses))
+
+    def _joined(self, run: Clause, following: Clause) -> Clause | None:
+        """Each text of the one before each of the other; None where that would be too many or too long."""
+        if len(run) * len(following) > max(MOST_COMBINED, len(run), len(following)):
+            return None
+        joined = frozenset([self._form(left + right) for left in run for right in following])
+        return joined if max(map(len, joined), default=0) <= LONGEST else None
+
+
+_AS_WRITTEN: Final = _Reader(str, None)
+_SPACED: Final = _Reader(_with_blanks, frozenset({" "}))
 
 
 def _best(clauses: tuple[Clause, ...]) -> Clause | None:
@@ -113,33 +187,3 @@ def _either(branches: list[_Known]) -> _Known:
             return _ANYTHING
         members |= best
     return _Known(None, (frozenset(members),) if len(members) <= MOST_ALTERNATIVES else ())
-
-
-def _sequence(parts: Iterable[_Known]) -> _Known:
-    """Neighbouring parts, joined into runs as long as they stay few and short."""
-    run, whole = _NOTHING, True
-    clauses: list[Clause] = []
-    for part in parts:
-        if part.exact is not None:
-            joined = _joined(run, part.exact)
-            if joined is not None:
-                run = joined
-                continue
-        whole = False
-        if run and "" not in run:
-            clauses.append(run)
-        clauses += part.clauses
-        run = _NOTHING if part.exact is None else part.exact
-    if whole:
-        return _Known(run)
-    if run and "" not in run:
-        clauses.append(run)
-    return _Known(None, tuple(clauses))
-
-
-def _joined(run: Clause, following: Clause) -> Clause | None:
-    """Each text of the one before each of the other; None where that would be too many or too long."""
-    if len(run) * len(following) > max(MOST_COMBINED, len(run), len(following)):
-        return None
-    joined = frozenset(left + right for left in run for right in following)
-    return joined if max(map(len, joined), default=0) <= LONGEST else None

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
+from engine.fields.json_text import opened
 from engine.fields.words import words_of
 from engine.flow.steps import NO_STEPS, Steps
 from engine.flow.structure import leaves
@@ -98,25 +99,39 @@ class SeenValues:
         return None
 
     def with_task(self, text: str | None) -> SeenValues:
-        """After a person has written so much."""
+        """After a person has written so much. What is beyond the bound is not worked out."""
         found: Iterable[int] = (
             () if text is None else chain(whole(text), marked(text), words(text, phrases=True))
         )
-        fresh = dict.fromkeys(found)
-        task = self.task.union(list(fresh)[: max(0, MOST_OF_TASK - len(self.task))])
-        full = self.full or len(self.task) + len(fresh) > MOST_OF_TASK
-        return SeenValues(task, self.seen, self.origins, self.words, full)
+        room, fresh = max(0, MOST_OF_TASK - len(self.task)), dict[int, None]()
+        for each in found:
+            fresh[each] = None
+            if len(fresh) > room:
+                break
+        task = self.task.union(islice(fresh, room))
+        return SeenValues(task, self.seen, self.origins, self.words, self.full or len(fresh) > room)
 
     def with_addition(self, addition: Addition, origin: str) -> SeenValues:
         """After a report, made by `outcome` or `approved` of the same values."""
-        number = len(self.origins) + 1
-        seen = dict(self.seen)
-        for each in addition.trusted:
-            seen.setdefault(each, -number)
-        for each in addition.untrusted:
-            seen.setdefault(each, number)
-        task, words = self.task.union(addition.task), self.words.union(addition.words)
-        return SeenValues(task, seen, (*self.origins, origin), words, self.full or addition.full)
+        return self.with_additions([(addition, origin)])
+
+    def with_additions(self, additions: Iterable[tuple[Addition, str]]) -> SeenValues:
+        """After many, each with its origin, put together in one go: one after the other takes time in the
+        square of their number."""
+        seen, origins, full = dict(self.seen), list(self.origins), self.full
+        task: list[int] = []
+        words: list[int] = []
+        for addition, origin in additions:
+            origins.append(origin)
+            number = len(origins)
+            for each in addition.trusted:
+                seen.setdefault(each, -number)
+            for each in addition.untrusted:
+                seen.setdefault(each, number)
+            task += addition.task
+            words += addition.words
+            full = full or addition.full
+        return SeenValues(self.task.union(task), seen, tuple(origins), self.words.union(words), full)
 
     def outcome(
         self, output: Json, tool: ToolDeclaration, payload: Json, *, believed: bool = True
@@ -153,8 +168,16 @@ class SeenValues:
 
     def approved(self, payload: Json) -> Addition:
         """What a person names by approving a call: each of its values as a whole."""
-        hashes = dict.fromkeys(each for _, leaf in leaves(payload)[0] for each in whole(leaf))
+        hashes = dict.fromkeys(each for leaf in _within(payload) for each in whole(leaf))
         return Addition(task=tuple(hashes)[:MOST_VALUES], full=len(hashes) > MOST_VALUES)
+
+
+def _within(payload: Json) -> Iterator[Json]:
+    """The scalars of a payload, and of the JSON in its texts, as arguments of functions arrive."""
+    for _, leaf in leaves(payload)[0]:
+        yield leaf
+        if isinstance(leaf, str) and (inside := opened(leaf)) is not None:
+            yield from _within(inside)
 
 
 class _Gathered:
@@ -216,8 +239,8 @@ def untrusted_texts(output: Json, tool: ToolDeclaration) -> Iterator[str]:
 
 
 def _all(payload: Json) -> Iterator[int]:
-    """What a payload names, up to a bound."""
-    found = (each for _, leaf in leaves(payload)[0] for each in chain(whole(leaf), marked(leaf), words(leaf)))
+    """What a payload names, and the JSON in its texts, up to a bound."""
+    found = (each for leaf in _within(payload) for each in chain(whole(leaf), marked(leaf), words(leaf)))
     return islice(found, MOST_OF_INPUTS)
 
 

@@ -52,7 +52,7 @@ _QUOTED: Final = re.compile(
 )
 _MONEY: Final = re.compile(r"[$€£¥\s]|usd|eur|gbp|chf|jpy|euros?|dollars?")
 _SEPARATED: Final = re.compile(r"[ -]")
-_ACCOUNT: Final = re.compile(r"\+?[a-z]{0,2}\d(?:[a-z0-9 -]*[ -])?+[a-z]*+\d[a-z0-9]*+")
+_ACCOUNT: Final = re.compile(r"\+?[a-z]{0,2}\d(?>(?:[a-z0-9 -]*[ -])?)[a-z]*+\d[a-z0-9]*+")
 _DECIMALS: Final = re.compile(r"(\d+)\.(\d*[1-9])?0+")
 
 

@@ -6,7 +6,7 @@ asked of the caller, who keeps the counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -43,6 +43,20 @@ def decide(evaluation: Evaluation, over_limit: Callable[[Policy], bool]) -> Deci
         limited = [match.policy for match in (*evaluation.matches, *evaluation.shadow)]
         counted = tuple(policy for policy in limited if policy.rate_limit is not None)
     return Decision(action, status, explain(matched), matched, shadow, counted)
+
+
+def without(decision: Decision, covered: Container[str]) -> Decision:
+    """The decision as if the policies with these ids had not matched; it counts against the same rate limits.
+
+    INVARIANT: a policy that blocks always counts.
+    """
+    matched = tuple(
+        match
+        for match in decision.matched
+        if match.policy.action == "block" or match.policy.policy_id not in covered
+    )
+    action: Action = min((match.policy.action for match in matched), key=_STRENGTH, default="allow")
+    return replace(decision, action=action, status=STATUS[action], reason=explain(matched), matched=matched)
 
 
 def explain(matched: Sequence[Match]) -> str:

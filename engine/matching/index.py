@@ -37,7 +37,7 @@ actions.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
 from engine.derived.facts import MISSING, Facts
@@ -51,12 +51,13 @@ from engine.matching.lookups import (
     LowerBoundLookup,
     NestedLookup,
     PatternSetLookup,
+    PhraseLookup,
     PresenceLookup,
+    TypedLookup,
     UpperBoundLookup,
     ValueLookup,
 )
-from engine.matching.selectivity import AccessPath, IndexEntry, access_paths, costs
-from engine.model import Json
+from engine.matching.selectivity import AccessPath, Costs, IndexEntry, access_paths
 
 Item = TypeVar("Item")
 
@@ -77,38 +78,39 @@ class TreeNode:
     __slots__ = ("_always", "_by_key", "_by_root", "_computed")
 
     def __init__(self, entries: Sequence[IndexEntry]) -> None:
-        cost = costs(entries)
-        by_path: defaultdict[Path, list[tuple[AccessPath, IndexEntry]]] = defaultdict(list)
+        cost = Costs(entries).__getitem__
+        by_path: defaultdict[str, list[Entered]] = defaultdict(list)
         always: list[int] = []
         for entry in entries:
-            usable = [
-                access
-                for access in entry.access_paths
-                if entry.copies == 1 or entry.copies * len(access.keys) <= MOST_COPIES
-            ]
+            usable: Sequence[AccessPath] = entry.access_paths
+            if entry.copies > 1:
+                usable = [each for each in usable if entry.copies * len(each.keys) <= MOST_COPIES]
             if not usable:
                 always.append(entry.number)
                 continue
             best = min(usable, key=cost)
-            rest = tuple(access for access in entry.access_paths if access is not best)
-            by_path[best.path].append(
+            rest = tuple([access for access in entry.access_paths if access is not best])
+            by_path[best.path.text].append(
                 (best, IndexEntry(entry.number, rest, entry.copies * max(1, len(best.keys))))
             )
-        by_key: defaultdict[str, list[Lookup]] = defaultdict(list)
+        by_key: defaultdict[str, _AtKey] = defaultdict(_AtKey)
         by_root: list[tuple[str, Lookup]] = []
         computed: list[Lookup] = []
-        for path, inside in by_path.items():
+        for inside in by_path.values():
+            path = inside[0][0].path
             for lookup in _lookups(path, inside):
                 if path.root in MEMBERS:
                     computed.append(lookup)
                 elif path.root != "inputPayload" or not path.segments:
                     by_root.append((path.root, _nested(lookup, path.segments)))
+                elif isinstance(lookup, ValueLookup) and len(path.segments) == 1:
+                    by_key[path.segments[0]].equal = lookup
                 else:
-                    by_key[path.segments[0]].append(_nested(lookup, path.segments[1:]))
+                    by_key[path.segments[0]].others += (_nested(lookup, path.segments[1:]),)
         self._always = tuple(always)
         self._by_root = tuple(by_root)
         self._computed = tuple(computed)
-        self._by_key = {key: tuple(lookups) for key, lookups in by_key.items()}
+        self._by_key = dict(by_key)
 
     def collect(self, facts: Facts, work: list[Bucket]) -> None:
         """Add to the work every bucket that the call may concern."""
@@ -119,34 +121,66 @@ class TreeNode:
             lookup.collect(document.get(root, MISSING), facts, work)
         for lookup in self._computed:  # of what the caller sent under that name, nothing is looked at
             lookup.collect(MISSING, facts, work)
-        if by_key:
-            for key, value in _members(document.get("inputPayload"), by_key):
-                lookups = by_key.get(key)
-                if lookups is not None:
-                    for lookup in lookups:
-                        lookup.collect(value, facts, work)
+        if not by_key:
+            return
+        payload = document.get("inputPayload")
+        if payload.__class__ is not dict:  # which is entered by its keys; of anything else all is asked
+            payload = dict.fromkeys(by_key, MISSING)
+        few = len(by_key) <= len(payload)
+        for key, here in by_key.items() if few else [(key, by_key[key]) for key in payload if key in by_key]:
+            value = payload.get(key, _NOWHERE)
+            if value is _NOWHERE:
+                continue
+            equal = here.equal
+            if equal is not None:
+                if value.__class__ is str:  # which `ValueLookup` does too, for the price of a call
+                    bucket = equal.buckets.get(value)
+                    if bucket is not None:
+                        work.append(bucket)
+                else:
+                    equal.collect(value, facts, work)
+            for lookup in here.others:
+                lookup.collect(value, facts, work)
+
+
+_NOWHERE: Final = object()
+
+
+class _AtKey:
+    """The lookups that begin at one key of the payload: of its own value, and all others."""
+
+    __slots__ = ("equal", "others")
+
+    def __init__(self) -> None:
+        self.equal: ValueLookup | None = None
+        self.others: tuple[Lookup, ...] = ()
 
 
 def _nested(lookup: Lookup, rest: tuple[str, ...]) -> Lookup:
     return NestedLookup(lookup, rest) if rest else lookup
 
 
-def _members(payload: Json, known: Mapping[str, object]) -> Iterable[tuple[str, Json]]:
-    """The members of the payload, or only those whose keys are known, if these are fewer. Only an object is
-    entered by its keys; for anything else every lookup is asked."""
-    if payload.__class__ is not dict:
-        return [(key, MISSING) for key in known]
-    if len(known) < len(payload):
-        return [(key, payload[key]) for key in known if key in payload]
-    members: Iterable[tuple[str, Json]] = payload.items()
-    return members
+Entered = tuple[AccessPath, IndexEntry]
+"""An entry, and what it is found by."""
 
 
-def _lookups(path: Path, entries: Sequence[tuple[AccessPath, IndexEntry]]) -> Iterator[Lookup]:
+def _lookups(path: Path, entries: Sequence[Entered]) -> Iterator[Lookup]:
     """All that one path decides in one node."""
+    by_types: defaultdict[frozenset[type] | None, list[Entered]] = defaultdict(list)
+    for each in entries:
+        by_types[each[0].types].append(each)
+    for types, chosen in by_types.items():
+        for lookup in _of_any_type(path, chosen):
+            if types is not None:
+                lookup = TypedLookup(lookup, types, tuple([entry.number for _, entry in chosen]))
+            yield lookup
+
+
+def _of_any_type(path: Path, entries: Sequence[Entered]) -> Iterator[Lookup]:
     keyed: dict[str, defaultdict[str, list[IndexEntry]]] = {
         "equal": defaultdict(list),
         "words": defaultdict(list),
+        "phrase": defaultdict(list),
         "shape": defaultdict(list),
     }
     above: list[tuple[float, IndexEntry]] = []
@@ -162,13 +196,15 @@ def _lookups(path: Path, entries: Sequence[tuple[AccessPath, IndexEntry]]) -> It
             below.append((-access.bound, entry))
         else:
             present.append(entry)
-    equal, words, shapes = (
+    equal, words, phrases, shapes = (
         {key: _bucket(bucket) for key, bucket in buckets.items()} for buckets in keyed.values()
     )
     if equal:
         yield ValueLookup(path, equal)
     if words:
         yield LiteralLookup(path, words)
+    if phrases:
+        yield PhraseLookup(path, phrases)
     if shapes:
         yield PatternSetLookup(path, shapes)
     if above:

@@ -2,10 +2,12 @@
 
     ValueLookup        its values      by a hash map
     LiteralLookup      its text        by the literals in it, see `multi_search.LiteralSearch`
+    PhraseLookup       its text        by the literals in it, any white space being one blank
     PatternSetLookup   its text        by the patterns that match it, see `multi_search.PatternSearch`
     LowerBoundLookup   its numbers     the lower bounds up to the greatest, by bisection
     UpperBoundLookup   its numbers     the upper bounds from the least on
     PresenceLookup     whether it leads anywhere
+    TypedLookup        as one of these, or everything if its value is of another type
 
 A lookup is given the value that its path names, where that is a member of the call or of its payload. A lone
 text or number, the usual case, is looked at directly; for everything else it asks the facts.
@@ -24,6 +26,7 @@ from typing import Final, Protocol
 
 from engine.derived.facts import MISSING, Facts
 from engine.fields.paths import Path
+from engine.fields.required_literals import spaced
 from engine.fields.scalars import keys_of, value_keys
 from engine.matching.multi_search import LiteralSearch, PatternSearch
 from engine.matching.selectivity import IndexEntry
@@ -58,14 +61,14 @@ class Lookup(Protocol):
 class ValueLookup:
     """Values pick buckets out of a hash map."""
 
-    __slots__ = ("_buckets", "_path")
+    __slots__ = ("_path", "buckets")
 
     def __init__(self, path: Path, buckets: dict[str, Bucket]) -> None:
         self._path = path
-        self._buckets = buckets
+        self.buckets = buckets
 
     def collect(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
-        buckets = self._buckets
+        buckets = self.buckets
         if value.__class__ is str:  # which is its own key, see `scalars.value_keys`
             bucket = buckets.get(value)
             if bucket is not None:
@@ -75,13 +78,18 @@ class ValueLookup:
         if value is MISSING:
             keys = facts.at(self._path).keys()
         elif value.__class__ is list:
-            keys = keys_of((value, *value))
+            only = value[0] if len(value) == 1 else None  # such as the one label of most runs
+            keys = (only, _LIST) if only.__class__ is str and only != _LIST else keys_of((value, *value))
         else:
             keys = value_keys(value)
         for key in keys if len(keys) <= MANY_KEYS else buckets.keys() & keys:
             bucket = buckets.get(key)
             if bucket is not None:
                 work.append(bucket)
+
+
+(_LIST,) = value_keys([])
+"""The key of every list."""
 
 
 class LiteralLookup:
@@ -96,6 +104,16 @@ class LiteralLookup:
     def collect(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
         plain = value.__class__ is str and value.isascii()
         work += self._find(value.casefold() if plain else facts.at(self._path).folded())
+
+
+class PhraseLookup(LiteralLookup):
+    """The same with one blank for any white space in the text."""
+
+    __slots__ = ()
+
+    def collect(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
+        plain = value.__class__ is str and value.isascii()
+        work += self._find(spaced(value if plain else "\n".join(facts.at(self._path).texts())))
 
 
 class PatternSetLookup:
@@ -164,6 +182,23 @@ class PresenceLookup:
     def collect(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
         if facts.at(self._path).ends:
             work.append(self._bucket)
+
+
+class TypedLookup:
+    """A lookup for values of certain types; any other value picks all that it leads to."""
+
+    __slots__ = ("_all", "_lookup", "_types")
+
+    def __init__(self, lookup: Lookup, types: frozenset[type], every: Bucket) -> None:
+        self._lookup = lookup
+        self._types = types
+        self._all = every
+
+    def collect(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
+        if value.__class__ in self._types:
+            self._lookup.collect(value, facts, work)
+        else:
+            work.append(self._all)
 
 
 class NestedLookup:

@@ -10,7 +10,8 @@ Both may answer too many buckets, never too few. Nothing here knows what a bucke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import ahocorasick_rs
@@ -44,26 +45,57 @@ when its automaton grows too large, so longer texts collect all its buckets."""
 _search_set: Final[Any] = re2.Set.SearchSet
 
 
-class LiteralSearch(Generic[Bucket]):
-    """Literal (casefolded) -> bucket."""
+_COMMON: Final = " etaoinsrhldcumfpgwybvk.-/,_:jxqz0123456789\"'()"
+"""Characters of texts, the most common first; all others are rarer."""
 
-    __slots__ = ("_buckets", "_overlap", "_searches", "_single")
+_RARITY: Final[Mapping[str, int]] = {character: rank for rank, character in enumerate(_COMMON)}
+
+TAIL: Final = 5
+"""Characters that are at least looked for of a literal."""
+
+ALIKE: Final = 4
+"""Literals that may share a tail; more of them are looked for as they are."""
+
+
+def _rarest_tail(literal: str) -> str:
+    """The end of a literal from where it begins with the three characters that texts have least often.
+
+    An automaton that looks for these alone goes through most of a text in its first few states, which stay
+    in the processor's cache; a literal that begins with a common word would lead it astray at every such
+    word.
+    """
+    ranks = [_RARITY.get(character, len(_RARITY)) for character in literal]
+    rarity = [sum(three) for three in zip(ranks, ranks[1:], ranks[2:], strict=False)]
+    rarity = rarity[: max(1, len(literal) - TAIL + 1)]
+    return literal[rarity.index(max(rarity)) :] if rarity else literal
+
+
+class LiteralSearch(Generic[Bucket]):
+    """Literal (casefolded) -> bucket.
+
+    Its automatons look for the rarest tails of literals; where one is found, the literals that end in it are
+    looked for in the text one by one.
+    """
+
+    __slots__ = ("_behind", "_buckets", "_overlap", "_searches", "_single")
 
     def __init__(self, buckets: Mapping[str, Bucket]) -> None:
         self._buckets = dict(buckets)
-        self._overlap = max(map(len, buckets)) - 1
         together = sorted(buckets)
         self._single = [literal for literal in together if len(literal) <= SHORT or len(together) <= FEW]
         if len(self._single) > FEW:
             self._single = []
         if self._single:
             together = [literal for literal in together if literal not in self._single]
-        kind = ahocorasick_rs.Implementation.DFA if len(together) <= QUICK else None
+        self._behind = _by_tail(together)
+        tails = sorted(self._behind)
+        self._overlap = max(map(len, tails), default=1) - 1
+        kind = ahocorasick_rs.Implementation.DFA if len(tails) <= QUICK else None
         self._searches: tuple[Any, ...] = tuple(
             ahocorasick_rs.AhoCorasick(
-                together[at : at + SHARD], implementation=kind, store_patterns=True
+                tails[at : at + SHARD], implementation=kind, store_patterns=True
             ).find_matches_as_strings
-            for at in range(0, len(together), SHARD)
+            for at in range(0, len(tails), SHARD)
         )
 
     def find(self, folded: str) -> Iterable[Bucket]:
@@ -72,12 +104,18 @@ class LiteralSearch(Generic[Bucket]):
         for literal in self._single:
             if literal in folded:
                 hits.append(literal)
+        tails: Collection[str] = ()
         if len(folded) > PIECE:
-            hits += self._in_pieces(folded)
+            tails = self._in_pieces(folded)
         else:
             for search in self._searches:
-                hits += search(folded, True)
-        return map(self._buckets.__getitem__, set(hits)) if hits else ()
+                if found := search(folded, True):
+                    tails = {*tails, *found}
+        for tail in tails:
+            for literal in self._behind[tail]:
+                if literal in folded:
+                    hits.append(literal)
+        return [self._buckets[literal] for literal in hits] if hits else ()
 
     def _in_pieces(self, folded: str) -> set[str]:
         found: set[str] = set()
@@ -86,6 +124,21 @@ class LiteralSearch(Generic[Bucket]):
             for search in self._searches:
                 found.update(search(piece, True))
         return found
+
+
+def _by_tail(literals: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """What is looked for -> the literals that end in it, of which it is the rarest tail."""
+    alike: defaultdict[str, list[str]] = defaultdict(list)
+    for literal in literals:
+        alike[_rarest_tail(literal)].append(literal)
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for tail, ending in alike.items():
+        if len(ending) <= ALIKE:
+            found[tail] += ending
+        else:
+            for literal in ending:
+                found[literal].append(literal)
+    return {tail: tuple(ending) for tail, ending in found.items()}
 
 
 class PatternSearch(Generic[Bucket]):

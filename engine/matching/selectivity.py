@@ -11,52 +11,87 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
+
+import msgspec
 
 from engine.fields.computed import DERIVED
 from engine.fields.hints import Hint, Literals, OneOf, Regex, Threshold
 from engine.fields.paths import Path
-from engine.fields.required_literals import required
+from engine.fields.required_literals import required, required_in_spaced
 from engine.matching.multi_search import LiteralSearch
 
 SELECTIVE: Final = 3
 """Characters from which on a literal tells enough that its pattern needs no place in a set."""
 
+PHRASED: Final = 8
+"""Characters from which on a literal tells enough that nobody asks what words stand beside it."""
+
 MOST_CLAUSES: Final = 4
 """Access paths made of one pattern; the longest literals are kept."""
 
 
-class AccessPath(NamedTuple):
-    """One kind of lookup that finds an item, from one of its hints.
+class AccessPath(msgspec.Struct, frozen=True, eq=False):
+    """One kind of lookup that finds an item, from one of its hints. Two are never the same.
 
-    `kind` is `equal`, `words`, `shape` (these have keys), `above`, `below` (these have a bound) or `present`.
+    `kind` is `equal`, `words`, `phrase`, `shape` (these have keys), `above`, `below` (these have a bound) or
+    `present`. A phrase has one blank for any white space.
     """
 
     kind: str
     path: Path
     keys: frozenset[str] = frozenset()
     bound: float = 0.0
+    names: tuple[str, ...] = ()
+    """What it has in common with others of its kind that look for the same at the same path: one a key."""
+    types: frozenset[type] | None = None
+    """It finds its item by any value of another type too (`typed` of `fields.hints`)."""
+
+
+TEXTS: Final = frozenset({str})
+NUMBERS: Final = frozenset({int, float})
+
+
+def _keyed(kind: str, path: Path, keys: frozenset[str], typed: bool = False) -> AccessPath:
+    names = tuple([f"{kind} {path.text} {key}" for key in keys])
+    return AccessPath(kind, path, keys, 0.0, names, TEXTS if typed else None)
 
 
 def access_paths(hint: Hint) -> tuple[AccessPath, ...]:
     """How to find what has this hint; empty if it cannot be looked up."""
     present = AccessPath("present", hint.path)
     if isinstance(hint, OneOf):
-        return (AccessPath("equal", hint.path, hint.keys),)
+        return (_keyed("equal", hint.path, hint.keys),)
     if isinstance(hint, Literals):
-        return (AccessPath("words", hint.path, hint.any_of) if _searchable(hint.any_of) else present,)
+        searchable = _searchable(hint.any_of)
+        return (_keyed("words", hint.path, hint.any_of, hint.typed) if searchable else present,)
     if isinstance(hint, Regex):
         clauses = sorted(filter(_searchable, required(hint.pattern)), key=_shortest, reverse=True)[
             :MOST_CLAUSES
         ]
-        words = tuple(AccessPath("words", hint.path, clause) for clause in clauses)
+        words = tuple(_keyed("words", hint.path, clause, hint.typed) for clause in clauses)
+        if not clauses or _shortest(clauses[0]) < PHRASED:
+            words += tuple(
+                _keyed("phrase", hint.path, clause, hint.typed) for clause in _phrases(hint.pattern)
+            )
         if clauses and _shortest(clauses[0]) >= SELECTIVE:
             return words
-        return (*words, AccessPath("shape", hint.path, frozenset({hint.pattern})), present)
+        return (*words, _keyed("shape", hint.path, frozenset({hint.pattern}), hint.typed), present)
     if isinstance(hint, Threshold):
-        return (AccessPath("above" if hint.above else "below", hint.path, bound=hint.bound),)
+        kind = "above" if hint.above else "below"
+        return (AccessPath(kind, hint.path, bound=hint.bound, types=NUMBERS if hint.typed else None),)
     return (present,)
+
+
+def _phrases(pattern: str) -> tuple[frozenset[str], ...]:
+    """The best clause of several words with white space between them, if there is one."""
+    if r"\s" not in pattern:
+        return ()
+    clauses = [each for each in required_in_spaced(pattern) if _searchable(each)]
+    phrases = [each for each in clauses if all(" " in literal.strip() for literal in each)]
+    return tuple(sorted(phrases, key=_shortest, reverse=True)[:1])
 
 
 def _shortest(clause: frozenset[str]) -> int:
@@ -90,6 +125,9 @@ address or has a number in it, and rarer than a call of one tool among hundreds.
 
 _OTHER_COSTS: Final[Mapping[str, float]] = {"shape": 0.3, "above": 0.4, "below": 0.4, "present": 0.6}
 
+PHRASE_COST: Final = 0.02
+"""What bringing a text into the form of phrases adds: less than finding a common word in a large set."""
+
 DERIVED_COST: Final = 1.0
 """What reading a derived path adds to the cost of an access path: more than any other has by
 itself."""
@@ -101,43 +139,42 @@ LEARN_FROM: Final = 256
 """With so many items in a node, literals that are parts of other literals count as common words."""
 
 
-def costs(entries: Sequence[IndexEntry]) -> Callable[[AccessPath], float]:
-    """How much work an access path is expected to leave, learnt from the items themselves: what many of them
-    name, calls will have too."""
-    named: Counter[tuple[str, str, str]] = Counter()
-    at_path: Counter[str] = Counter()
-    seen = Counter(map(id, (access for entry in entries for access in entry.access_paths if access.keys)))
-    by_id = {id(access): access for entry in entries for access in entry.access_paths if access.keys}
-    for identity, times in seen.items():
-        access = by_id[identity]
-        for key in access.keys:
-            named[access.kind, access.path.text, key] += times
-        if access.kind == "equal":
-            at_path[access.path.text] += times * len(access.keys)
-    inside = _inside({key for kind, _, key in named if kind == "words"}) if len(entries) >= LEARN_FROM else {}
-    known: dict[int, float] = {}
+class Costs(dict[AccessPath, float]):
+    """How much work each access path is expected to leave, learnt from the items themselves: what many of
+    them name, calls will have too. Worked out when it is asked for."""
 
-    def cost(access: AccessPath) -> float:
-        found = known.get(id(access))
-        if found is None:
-            path = access.path.text
+    def __init__(self, entries: Sequence[IndexEntry]) -> None:
+        self._named = named = dict[str, int]()
+        self._at_path: Counter[str] = Counter()
+        words: set[str] = set()
+        for access, times in Counter(chain.from_iterable([entry.access_paths for entry in entries])).items():
+            for name in access.names:
+                named[name] = named.get(name, 0) + times
             if access.kind == "equal":
-                total = max(at_path[path], ENOUGH)
-                found = 0.1 * sum(named["equal", path, key] for key in access.keys) / total
+                self._at_path[access.path.text] += times * len(access.keys)
             elif access.kind == "words":
-                found = sum(
-                    _BY_LENGTH[min(len(key), len(_BY_LENGTH) - 1)]
-                    * math.sqrt(named["words", path, key] + inside.get(key, 0))
-                    for key in access.keys
-                )
-            else:
-                found = _OTHER_COSTS[access.kind]
-            if access.path.root == DERIVED:
-                found += DERIVED_COST  # so that it is worked out only for calls that fulfil the rest
-            known[id(access)] = found
-        return found
+                words |= access.keys
+        self._inside = _inside(words) if len(entries) >= LEARN_FROM else {}
 
-    return cost
+    def __missing__(self, access: AccessPath) -> float:
+        cost = self._of(access)
+        if access.path.root == DERIVED:
+            cost += DERIVED_COST  # so that it is worked out only for calls that fulfil the rest
+        self[access] = cost
+        return cost
+
+    def _of(self, access: AccessPath) -> float:
+        named = self._named
+        if access.kind == "equal":
+            total = max(self._at_path[access.path.text], ENOUGH)
+            return 0.1 * sum([named[name] for name in access.names]) / total
+        if access.kind in ("words", "phrase"):
+            found = PHRASE_COST if access.kind == "phrase" else 0.0
+            for key, name in zip(access.keys, access.names, strict=True):
+                likely = _BY_LENGTH[min(len(key), len(_BY_LENGTH) - 1)]
+                found += likely * math.sqrt(named[name] + self._inside.get(key, 0))
+            return found
+        return _OTHER_COSTS[access.kind]
 
 
 def _inside(literals: set[str]) -> Mapping[str, int]:

@@ -59,11 +59,11 @@ class FlowNeeds:
     bounds: Mapping[str, int] = field(default_factory=dict)
     tools: tuple[tuple[str, Callable[[str], bool]], ...] = ()
     """The marks of tools, each with what compares a name."""
+    memory: bool = field(init=False)
+    """Whether a call's decision may depend on more of its run than its facts and labels."""
 
-    @property
-    def memory(self) -> bool:
-        """Whether a call's decision may depend on more of its run than its facts and labels."""
-        return self.values or bool(self.bounds)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "memory", self.values or bool(self.bounds))
 
     def marks(self, tool_name: str, labels: Iterable[str], policies: Iterable[Policy]) -> Iterator[str]:
         """What happened at a call, as far as anybody asks. `tool_name` is empty for one that was blocked."""

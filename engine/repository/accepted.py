@@ -12,7 +12,6 @@ from typing import Final
 
 from engine.repository.archive import FileChange
 from engine.worktree.disk import shown
-from engine.worktree.markers import FOLDER
 from engine.worktree.paths import Kind
 
 log = logging.getLogger("governance.policies")
@@ -26,6 +25,7 @@ _PLURAL: Final[dict[Kind, str]] = {
     "preset": "presets",
     "pack": "packs",
     "toolSet": "tool sets",
+    "detector": "detectors",
     "settings": "settings",
 }
 
@@ -52,10 +52,9 @@ def tell_overwritten(paths: Sequence[str], revision: int) -> None:
     if paths:
         more = f" and {len(paths) - MOST_NAMES} more" if len(paths) > MOST_NAMES else ""
         log.warning(
-            "nothing is known of the past of this policies folder (it came without `%s`), so what revision "
-            "%s says took the place of files that are older, missing or deleted by it: %s%s; if you mean "
-            "what you had put there, put it there again now",
-            FOLDER,
+            "this policies folder is of another time than the database, as after a deployment or a copy was "
+            "put back, so what revision %s says took the place of files that are older, missing or deleted "
+            "by it: %s%s; if you mean what you had put there, put it there again now",
             revision,
             ", ".join(f"`{shown(path)}`" for path in paths[:MOST_NAMES]),
             more,

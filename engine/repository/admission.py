@@ -12,8 +12,8 @@ from engine.documents.edit import dump, edit
 from engine.documents.policy import API_VERSION
 from engine.documents.tool_proposals import ServerTool, declarations, merged, tool_set_id_of
 from engine.documents.tool_sets import tool_as_json
-from engine.model import Json
-from engine.repository.definitions import StoredTools, stored_tools, tools_file
+from engine.model import Json, ToolSet
+from engine.repository.definitions import TOOLS, Defined
 from engine.repository.plan import Plan
 from engine.repository.repository import Repository
 from engine.repository.sync import WriteResult
@@ -27,13 +27,13 @@ def admit_tools(
     chosen: Mapping[str, Mapping[str, Json]],
     *,
     author: str,
-) -> WriteResult[StoredTools | None]:
+) -> WriteResult[Defined[ToolSet] | None]:
     """Declare what is not declared yet, and what the admin has chosen, in one revision; the set, or None
     where there is nothing to declare. Raises DocumentError, and what every write does."""
     tool_set_id = tool_set_id_of(server)
 
-    def operation(plan: Plan) -> StoredTools | None:
-        path, file = tools_file(repository, plan, organisation_id, tool_set_id)
+    def operation(plan: Plan) -> Defined[ToolSet] | None:
+        path, file = TOOLS.file(repository, plan, organisation_id, tool_set_id)
         added = declarations(Tools(plan.head.tools_of(organisation_id)), proposed, chosen)
         if not added:
             return None
@@ -47,10 +47,10 @@ def admit_tools(
             }
             content = dump(head | {"name": f"Tools of {server}", "tools": added}).encode()
         else:
-            current = stored_tools(plan.head, organisation_id, tool_set_id).tool_set
+            current = TOOLS.stored(plan.head, organisation_id, tool_set_id).document
             tools = merged([tool_as_json(each) for each in current.tools], added)
             content = edit(plan.records.blob(file.digest), {"tools": tools, "version": version})
         repository.sync.put(plan, {path: content})
-        return stored_tools(plan.head, organisation_id, tool_set_id)
+        return TOOLS.stored(plan.head, organisation_id, tool_set_id)
 
     return repository.write(author, operation)

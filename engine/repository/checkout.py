@@ -9,7 +9,7 @@ It must not know disks, archives or what is in force.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,7 +19,7 @@ from engine.documents.presets import Pack, Preset
 from engine.documents.yaml import YamlReading, read
 from engine.errors import DocumentError, Problem
 from engine.matching.ruleset import Ruleset
-from engine.model import OrganisationSettings, Policy, ToolSet
+from engine.model import Detector, Json, OrganisationSettings, Policy, ToolSet
 from engine.repository.consistency import refuse_examples, refuse_set
 from engine.repository.loader import Loaded, load
 from engine.repository.snapshot import Snapshot, ordered
@@ -34,7 +34,7 @@ Progress = Callable[[int, int], None]
 @dataclass(frozen=True, slots=True)
 class Checkout:
     """The documents by what they are; `files` has the path of each policy, by organisation and id;
-    `tool_sets` are by path."""
+    `tool_sets` and `detectors` are by path."""
 
     contents: Mapping[str, bytes]
     policies: Mapping[str, Mapping[str, Policy]]
@@ -42,6 +42,7 @@ class Checkout:
     presets: Mapping[str, Preset]
     packs: Mapping[str, Pack]
     tool_sets: Mapping[str, ToolSet]
+    detectors: Mapping[str, Detector]
     settings: Mapping[str, OrganisationSettings]
     tests: tuple[tuple[str, PolicyTest], ...]
     """Each with its organisation."""
@@ -70,17 +71,25 @@ class Checkout:
         """Those that have a document here, and the default one, which is always there."""
         return {DEFAULT, *self.policies, *(organisation_id for organisation_id, _ in self.tests)}
 
+    def examples(self, path: str) -> Sequence[Mapping[str, Json]]:
+        """Those that a good document has."""
+        found: Sequence[Mapping[str, Json]] = self._reading(path).root.value.get("examples", ())
+        return found
+
     def place(self, file: str, pointer: str) -> tuple[int, int]:
         """Line and column of a JSON pointer in a file; a whole document's is that of its first line."""
-        reading = self._readings.get(file)
-        if reading is None:
-            try:
-                reading = self._readings[file] = read(self.contents[file], file)
-            except DocumentError:
-                return 1, 1
+        try:
+            reading = self._reading(file)
+        except DocumentError:
+            return 1, 1
         node, key = reading.find(pointer)
         where = key if key is not None else node
         return where.line, where.column
+
+    def _reading(self, file: str) -> YamlReading:
+        if file not in self._readings:
+            self._readings[file] = read(self.contents[file], file)
+        return self._readings[file]
 
 
 def is_test(path: str) -> bool:
@@ -123,6 +132,7 @@ def checkout(
     presets: dict[str, Preset] = {}
     packs: dict[str, Pack] = {}
     tool_sets: dict[str, ToolSet] = {}
+    detectors: dict[str, Detector] = {}
     settings: dict[str, OrganisationSettings] = {}
     for path, each in sorted(good.items()):
         document = each.document
@@ -135,6 +145,8 @@ def checkout(
             packs.setdefault(document.pack_id, document)
         elif isinstance(document, ToolSet):
             tool_sets[path] = document
+        elif isinstance(document, Detector):
+            detectors[path] = document
         else:
             settings[each.place.organisation_id] = document
     return Checkout(
@@ -144,6 +156,7 @@ def checkout(
         presets,
         packs,
         tool_sets,
+        detectors,
         settings,
         tuple(tests),
         tuple(sorted_problems(found)),

@@ -14,12 +14,13 @@ from typing import Final
 
 from engine.conditions.settings import NO_SETTINGS, reads, value_of
 from engine.derived.tools import Tools
+from engine.detectors.examples import failures
 from engine.documents.policy import Defect, failing_examples, located, reads_tools
 from engine.documents.presets import Pack, Preset, failing_preset_examples
 from engine.documents.yaml import read
 from engine.errors import ConditionError, Problem
 from engine.matching.matcher import CompiledPolicy
-from engine.model import OrganisationSettings, Policy, ToolSet
+from engine.model import Detector, OrganisationSettings, Policy, ToolSet
 from engine.repository.loader import Loaded
 from engine.repository.snapshot import Document, Snapshot, ordered
 from engine.worktree.disk import shown
@@ -50,13 +51,15 @@ def refuse_set(head: Snapshot, edits: Mapping[str, Loaded | None]) -> list[Probl
 _STOPPING: Final[Mapping[Kind, tuple[str, str, str]]] = {
     "policy": ("policies", "everything would be allowed", "policies"),
     "toolSet": ("tool sets", "no tool would be known", "tools"),
+    "detector": ("detectors", "nobody would be told of what is unusual", "detectors"),
 }
 """Without which documents nothing is stopped: their name, what follows, their folder."""
 
 
 def refuse_emptied(head: Snapshot, edits: Mapping[str, Loaded | None]) -> list[Problem]:
     """Files that are gone all at once are rather lost than deleted, and without them everything is allowed,
-    or no tool is known. The last one alone may go, so who means it takes two steps."""
+    no tool is known, or nothing unusual is seen. The last one alone may go, so who means it takes two
+    steps."""
     gone = Counter(
         (record.kind, record.organisation_id)
         for path, loaded in edits.items()
@@ -182,6 +185,14 @@ def refuse_examples(
         if defects := _failing(document, lambda organisation: tools(organisation)[0]):
             reading = read(content(path), shown(path))
             problems += [located(reading, each) for each in defects]
+    detectors = {path: each for path, each in come.items() if isinstance(each, Detector)}
+    if tool_sets != head.tool_sets:
+        detectors = {path: each for path, each in head.detectors.items() if path not in edits} | detectors
+    for path, detector in detectors.items():
+        reading = read(content(path), shown(path))
+        examples = reading.root.value.get("examples", ())
+        for index, message in failures(detector, examples, tools(detector.organisation_id)[0]):
+            problems.append(located(reading, Defect(f"/examples/{index}/alerts", message, "example_fails")))
     return problems
 
 

@@ -5,7 +5,9 @@ INVARIANT: the snapshot is what the archive's head says, never anything that was
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Callable
 
 from engine.errors import Problem, StorageError
 from engine.repository import accepted
@@ -15,7 +17,7 @@ from engine.repository.snapshot import Snapshot
 from engine.worktree import markers
 from engine.worktree.disk import Disk
 from engine.worktree.journal import Journal
-from engine.worktree.markers import Marker
+from engine.worktree.markers import Marker, Replaced
 
 
 class Current:
@@ -24,7 +26,7 @@ class Current:
     INVARIANT: the lock is never held while waiting for a transaction, since work inside one takes it too.
     """
 
-    def __init__(self, disk: Disk, journal: Journal, baseline: Baseline) -> None:
+    def __init__(self, disk: Disk, journal: Journal, baseline: Baseline, clock: Callable[[], str]) -> None:
         self.lock = threading.RLock()
         self.snapshot = Snapshot()
         self.problems: tuple[Problem, ...] = ()
@@ -34,6 +36,7 @@ class Current:
         self._disk = disk
         self._journal = journal
         self._baseline = baseline
+        self._clock = clock
         self._marked = -1
         self.unmarked: tuple[Problem, ...] = ()
         """Why it cannot be noted at which revision disk and archive agree."""
@@ -51,6 +54,7 @@ class Current:
             self.pending = (self.pending | plan.differing | outdated) - plan.level.keys()
             if plan.observed is not None:
                 self.problems = tuple(plan.problems)
+            self._note_replaced(plan)
             self._mark()
         accepted.tell(plan.changes, plan.head.revision)
         accepted.tell_overwritten(plan.overwritten, plan.head.revision)
@@ -82,6 +86,25 @@ class Current:
             self._baseline.add(plan.level, plan.head.revision)
         elif full and not plan.problems and plan.level.keys() >= plan.differing:
             self._baseline.begin(plan.level, plan.head.revision)
+
+    def _note_replaced(self, plan: Plan) -> None:
+        """For whoever meant those files and reads no log."""
+        if plan.overwritten:
+            at, files = self._clock(), plan.head.files
+            found = [
+                Replaced(path, files[path].digest if path in files else None, at) for path in plan.overwritten
+            ]
+            with contextlib.suppress(StorageError):  # which is told of with the marker
+                markers.add_replaced(self._disk, found)
+
+    def replaced(self) -> list[Replaced]:
+        """Files that gave way to what is in force, as far as that is so still."""
+        files = self.snapshot.files
+        return [
+            each
+            for each in markers.read_replaced(self._disk)
+            if each.digest == (files[each.path].digest if each.path in files else None)
+        ]
 
     def _mark(self) -> None:
         """Note that disk and archive agree, if they do."""

@@ -1,4 +1,4 @@
-"""Writes and versions of what is no policy and decides calls too: tool sets, and settings of organisations.
+"""Writes and versions of what is no policy: tool sets, detectors, and settings of organisations.
 
 Decides which bytes an API write puts into which file, as `repository` does for policies; the sequence of a
 write is the same. It must not know SQL or HTTP.
@@ -6,15 +6,23 @@ write is the same. It must not know SQL or HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
 
 from engine.conditions.settings import NO_SETTINGS
 from engine.documents.edit import dump, edit, refuse_surrogates
 from engine.documents.policy import API_VERSION
 from engine.documents.settings import check_settings, settings_document
-from engine.errors import PreconditionFailed, ToolSetExists, ToolSetNotFound
-from engine.model import Json, OrganisationSettings, ToolSet
+from engine.errors import (
+    DetectorExists,
+    DetectorNotFound,
+    PreconditionFailed,
+    RepositoryError,
+    ToolSetExists,
+    ToolSetNotFound,
+)
+from engine.model import Detector, Json, OrganisationSettings, ToolSet
 from engine.repository.archive import DocumentVersion, FileRecord
 from engine.repository.plan import Plan
 from engine.repository.repository import Repository
@@ -22,6 +30,8 @@ from engine.repository.snapshot import Snapshot
 from engine.repository.sync import WriteResult
 from engine.worktree import paths
 from engine.worktree.paths import Kind
+
+D = TypeVar("D", ToolSet, Detector)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +47,10 @@ class StoredSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredTools:
-    """A set of tools in force and its file."""
+class Defined(Generic[D]):
+    """A set of tools or a detector in force, and its file."""
 
-    tool_set: ToolSet
+    document: D
     file: FileRecord
 
     @property
@@ -95,97 +105,147 @@ def put_settings(
     return repository.write(author, operation)
 
 
-def stored_tools(snapshot: Snapshot, organisation_id: str, tool_set_id: str) -> StoredTools:
-    """A set of tools of the organisation's own; `default` has those that count everywhere. Raises
-    ToolSetNotFound."""
-    path = snapshot.path_of("toolSet", organisation_id, tool_set_id)
-    if path is None:
-        raise ToolSetNotFound(f"there is no set of tools `{tool_set_id}` of this organisation's own")
-    return StoredTools(snapshot.tool_sets[path], snapshot.files[path])
+@dataclass(frozen=True, slots=True)
+class Definitions(Generic[D]):
+    """All documents of one kind that everybody may have, and each organisation for itself.
+
+    What `default` has counts everywhere. Where `inherits`, an organisation changes what is everybody's by a
+    document of its own with the same id, which takes its place.
+    """
+
+    kind: Kind
+    head: str
+    """`kind` in the document."""
+    id_key: str
+    what: str
+    found: Callable[[Snapshot], Mapping[str, D]]
+    exists: type[RepositoryError]
+    missing: type[RepositoryError]
+    inherits: bool = False
+
+    def stored(self, snapshot: Snapshot, organisation_id: str, document_id: str) -> Defined[D]:
+        """A document of the organisation's own. Raises `missing`."""
+        path = snapshot.path_of(self.kind, organisation_id, document_id)
+        if path is None:
+            raise self.missing(f"there is no {self.what} `{document_id}` of this organisation's own")
+        return Defined(self.found(snapshot)[path], snapshot.files[path])
+
+    def create(
+        self,
+        repository: Repository,
+        organisation_id: str,
+        document_id: str,
+        members: Mapping[str, Json],
+        *,
+        author: str,
+    ) -> WriteResult[Defined[D]]:
+        """A new document. Raises DocumentError, `exists`."""
+        refuse_surrogates(dict(members))
+
+        def operation(plan: Plan) -> Defined[D]:
+            path, file = self.file(repository, plan, organisation_id, document_id)
+            if file is not None:
+                raise self.exists(
+                    f"there is a {self.what} `{document_id}` already; choose another `{self.id_key}`"
+                )
+            head = {
+                "apiVersion": API_VERSION,
+                "kind": self.head,
+                self.id_key: document_id,
+                "version": self._next(plan, organisation_id, document_id),
+            }
+            repository.sync.put(plan, {path: dump(head | dict(members)).encode()})
+            return self.stored(plan.head, organisation_id, document_id)
+
+        return repository.write(author, operation)
+
+    def change(
+        self,
+        repository: Repository,
+        organisation_id: str,
+        document_id: str,
+        changes: Mapping[str, Json],
+        *,
+        author: str,
+        if_match: str | None = None,
+    ) -> WriteResult[Defined[D]]:
+        """Change the sent members only; null removes an optional one. Raises `missing`, DocumentError,
+        PreconditionFailed."""
+        refuse_surrogates(dict(changes))
+
+        def operation(plan: Plan) -> Defined[D]:
+            path, file = self.file(repository, plan, organisation_id, document_id)
+            source = file or self._everybodys(plan, document_id)
+            if source is None:
+                return self.stored(plan.head, organisation_id, document_id)
+            _match(if_match, source, f"`{document_id}`")
+            sent = {key: value for key, value in changes.items() if value is not None}
+            before = plan.records.blob(source.digest)
+            content = edit(before, sent, [key for key, value in changes.items() if value is None])
+            if content == before:
+                return Defined(self.found(plan.head)[source.path], source)
+            version = self._next(plan, organisation_id, document_id)
+            repository.sync.put(plan, {path: edit(content, {"version": version})})
+            return self.stored(plan.head, organisation_id, document_id)
+
+        return repository.write(author, operation)
+
+    def delete(
+        self,
+        repository: Repository,
+        organisation_id: str,
+        document_id: str,
+        *,
+        author: str,
+        if_match: str | None = None,
+    ) -> WriteResult[None]:
+        """Remove a document; its versions stay readable. Raises `missing`, PreconditionFailed, and
+        DocumentError where examples of policies do not hold without it."""
+
+        def operation(plan: Plan) -> None:
+            path, file = self.file(repository, plan, organisation_id, document_id)
+            self.stored(plan.head, organisation_id, document_id)
+            _match(if_match, file, f"`{document_id}`")
+            repository.sync.remove(plan, path)
+
+        return repository.write(author, operation)
+
+    def file(
+        self, repository: Repository, plan: Plan, organisation_id: str, document_id: str
+    ) -> tuple[str, FileRecord | None]:
+        """The file of a document, after the edit on disk was loaded."""
+        path = plan.head.path_of(self.kind, organisation_id, document_id)
+        path = path or paths.path_of(self.kind, organisation_id, document_id)
+        repository.sync.load_edit(plan, path)
+        return path, plan.head.files.get(path)
+
+    def _everybodys(self, plan: Plan, document_id: str) -> FileRecord | None:
+        path = plan.head.path_of(self.kind, paths.DEFAULT, document_id) if self.inherits else None
+        return None if path is None else plan.head.files[path]
+
+    def _next(self, plan: Plan, organisation_id: str, document_id: str) -> int:
+        return plan.records.last_version_of(self.kind, organisation_id, document_id) + 1
 
 
-def create_tools(
-    repository: Repository,
-    organisation_id: str,
-    tool_set_id: str,
-    members: Mapping[str, Json],
-    *,
-    author: str,
-) -> WriteResult[StoredTools]:
-    """A new set of tools. Raises DocumentError, ToolSetExists."""
-    refuse_surrogates(dict(members))
-
-    def operation(plan: Plan) -> StoredTools:
-        path, file = tools_file(repository, plan, organisation_id, tool_set_id)
-        if file is not None:
-            raise ToolSetExists(
-                f"there is a set of tools `{tool_set_id}` already; choose another `toolSetId`"
-            )
-        version = plan.records.last_version_of("toolSet", organisation_id, tool_set_id) + 1
-        head = {"apiVersion": API_VERSION, "kind": "ToolSet", "toolSetId": tool_set_id, "version": version}
-        repository.sync.put(plan, {path: dump(head | dict(members)).encode()})
-        return stored_tools(plan.head, organisation_id, tool_set_id)
-
-    return repository.write(author, operation)
-
-
-def change_tools(
-    repository: Repository,
-    organisation_id: str,
-    tool_set_id: str,
-    changes: Mapping[str, Json],
-    *,
-    author: str,
-    if_match: str | None = None,
-) -> WriteResult[StoredTools]:
-    """Change the sent members only; null removes an optional one. Raises ToolSetNotFound, DocumentError,
-    PreconditionFailed."""
-    refuse_surrogates(dict(changes))
-
-    def operation(plan: Plan) -> StoredTools:
-        path, _ = tools_file(repository, plan, organisation_id, tool_set_id)
-        current = stored_tools(plan.head, organisation_id, tool_set_id)
-        _match(if_match, current.file, f"`{tool_set_id}`")
-        sent = {key: value for key, value in changes.items() if value is not None}
-        before = plan.records.blob(current.file.digest)
-        content = edit(before, sent, [key for key, value in changes.items() if value is None])
-        if content == before:
-            return current
-        version = plan.records.last_version_of("toolSet", organisation_id, tool_set_id) + 1
-        repository.sync.put(plan, {path: edit(content, {"version": version})})
-        return stored_tools(plan.head, organisation_id, tool_set_id)
-
-    return repository.write(author, operation)
-
-
-def delete_tools(
-    repository: Repository,
-    organisation_id: str,
-    tool_set_id: str,
-    *,
-    author: str,
-    if_match: str | None = None,
-) -> WriteResult[None]:
-    """Remove a set of tools; its versions stay readable. Raises ToolSetNotFound, PreconditionFailed, and
-    DocumentError where examples of policies do not hold without it."""
-
-    def operation(plan: Plan) -> None:
-        path, file = tools_file(repository, plan, organisation_id, tool_set_id)
-        stored_tools(plan.head, organisation_id, tool_set_id)
-        _match(if_match, file, f"`{tool_set_id}`")
-        repository.sync.remove(plan, path)
-
-    return repository.write(author, operation)
-
-
-def tools_file(
-    repository: Repository, plan: Plan, organisation_id: str, tool_set_id: str
-) -> tuple[str, FileRecord | None]:
-    """The file of a set of tools, after the edit on disk was loaded."""
-    path = plan.head.path_of("toolSet", organisation_id, tool_set_id)
-    path = path or paths.path_of_tools(organisation_id, tool_set_id)
-    repository.sync.load_edit(plan, path)
-    return path, plan.head.files.get(path)
+TOOLS: Final[Definitions[ToolSet]] = Definitions(
+    kind="toolSet",
+    head="ToolSet",
+    id_key="toolSetId",
+    what="set of tools",
+    found=lambda snapshot: snapshot.tool_sets,
+    exists=ToolSetExists,
+    missing=ToolSetNotFound,
+)
+DETECTORS: Final[Definitions[Detector]] = Definitions(
+    kind="detector",
+    head="Detector",
+    id_key="detectorId",
+    what="detector",
+    found=lambda snapshot: snapshot.detectors,
+    exists=DetectorExists,
+    missing=DetectorNotFound,
+    inherits=True,
+)
 
 
 def versions_of(

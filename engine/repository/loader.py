@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from engine.conditions.settings import NO_SETTINGS
+from engine.documents.detectors import load_detector
 from engine.documents.policy import load_policy
 from engine.documents.presets import load_pack, load_preset
 from engine.documents.settings import load_settings
 from engine.documents.tool_sets import load_versioned
-from engine.errors import DocumentError, Problem, RefusedToStart, RepositoryError
-from engine.model import OrganisationSettings, Policy, ToolSet
+from engine.errors import DocumentError, NewerDocuments, Problem, RefusedToStart
+from engine.model import Detector, OrganisationSettings, Policy, ToolSet
 from engine.repository.archive import FileRecord, Records
 from engine.repository.cache import DocumentCache
 from engine.repository.snapshot import Document, Snapshot, ordered
@@ -73,6 +74,8 @@ def load(path: str, content: bytes) -> Loaded:
         return Loaded(place, load_pack(content, file))
     if place.kind == "toolSet":
         return Loaded(place, *load_versioned(content, file, place.organisation_id))
+    if place.kind == "detector":
+        return Loaded(place, *load_detector(content, file, place.organisation_id))
     if place.kind == "settings":
         return Loaded(place, *load_settings(content, file))
     document = load_policy(content, file, organisation_id=place.organisation_id)
@@ -123,7 +126,7 @@ class DocumentLoader:
         ).loaded.document
         return (
             replace(document, version=record.version)
-            if isinstance(document, Policy | ToolSet | OrganisationSettings)
+            if isinstance(document, Policy | ToolSet | Detector | OrganisationSettings)
             else document
         )
 
@@ -171,7 +174,8 @@ class DocumentLoader:
             for path, record in records.changed_since(mine.revision).items():
                 changes[path] = None if record is None else (record, self.document(records, record))
         except DocumentError as error:
-            raise RepositoryError(
-                f"revision {revision} has a document that this version of the service cannot load: {error}"
+            raise NewerDocuments(
+                f"revision {revision} has a document that this version of the service cannot load, so "
+                f"upgrade this node: {error}"
             ) from error
         return mine.changed(revision, at, changes)

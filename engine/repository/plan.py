@@ -10,9 +10,9 @@ It changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from engine.errors import DocumentError, PolicyFileInvalid, Problem
 from engine.repository import consistency
@@ -21,12 +21,17 @@ from engine.repository.baseline import Baseline
 from engine.repository.loader import DocumentLoader, Loaded, Put
 from engine.repository.revisions import Attribution
 from engine.repository.snapshot import Snapshot
-from engine.worktree import markers, paths
+from engine.worktree import git, markers, paths
 from engine.worktree.disk import EVERY, shown
 from engine.worktree.journal import Journal, Undo
 from engine.worktree.observer import FileState, Observed, Progress
 from engine.worktree.paths import Kind, Place, place_of
 from engine.worktree.worktree import Worktree
+
+T = TypeVar("T")
+
+Guard = Callable[[Mapping[str, tuple[bytes | None, bytes | None]]], None]
+"""Is given what a write would do - path to content before and after, None: no file - and may raise."""
 
 
 @dataclass(slots=True)
@@ -51,9 +56,23 @@ class Plan:
     changes: list[FileChange] = field(default_factory=list)
     undo: list[Undo] = field(default_factory=list)
     overwritten: list[str] = field(default_factory=list)
-    """Paths whose file got what is in force although nothing is known of the folder's past."""
+    """Paths whose file got what is in force although somebody may have put it there: nothing is known of the
+    folder's past, or no other folder follows this history."""
+    guard: Guard | None = None
+    """Asked before the first file of an API write is touched."""
     overtaken: bool = False
     """Others have committed as well meanwhile."""
+    rehearsed: dict[Hashable, Any] = field(default_factory=dict)
+    """What takes long and was made before the transaction."""
+    rehearsal: bool = False
+    """It is no transaction: nothing is changed, see `Sync.write`."""
+
+    def once(self, what: Hashable, make: Callable[[], T]) -> T:
+        """What is made, or was in the rehearsal; `what` says all that it depends on."""
+        if what not in self.rehearsed:
+            self.rehearsed[what] = make()
+        found: T = self.rehearsed[what]
+        return found
 
 
 class Planner:
@@ -95,6 +114,9 @@ class Planner:
             except DocumentError as error:
                 plan.problems += error.problems
                 tools_known = tools_known and not paths.declares_tools(path)
+        if plan.edits and (waiting := self._waits_for_git()):
+            plan.problems += waiting
+            return
         plan.problems += refuse_set(plan.records, plan.head, plan.edits, tools_known)
         if not plan.problems:
             plan.problems += consistency.refuse_emptied(plan.head, _loaded(plan.edits))
@@ -111,6 +133,8 @@ class Planner:
         try:
             if self.classify(plan.records, path, state, current) == "stale":
                 return None
+            if waiting := self._waits_for_git():
+                raise PolicyFileInvalid(f"`{shown(path)}` has changed, and {waiting[0]}", waiting)
             put = self._put_of(path, state)
             problems = refuse_set(plan.records, plan.head, {path: put})
         except DocumentError as error:
@@ -119,6 +143,17 @@ class Planner:
             message = f"`{shown(path)}` is not valid on disk; mend the file first: {problems[0]}"
             raise PolicyFileInvalid(message, problems)
         return put
+
+    def _waits_for_git(self) -> list[Problem]:
+        """Why no edit is taken over now: a policy that is only not replayed yet would be out of force."""
+        what = git.unfinished(self._worktree.root)
+        if not what:
+            return []
+        message = (
+            f"git is in the middle of {what}: what the files say comes into force when it is finished or"
+            " given up; `git status` says how"
+        )
+        return [Problem(message, "", "git_unfinished")]
 
     def is_removal(self, plan: Plan, path: str) -> bool:
         """True when somebody took away the file of a policy in force."""
@@ -150,7 +185,9 @@ class Planner:
             base, since = self._baseline.digest(path), self._baseline.revision(path)
             # What the archive has said since may be what another process brought this file up to.
             if state.digest == base or any(at > since and digest == state.digest for at, digest in history):
-                return "stale"
+                # Where no other folder follows this history, what a file said after it was put back.
+                alone = not records.shared and state.digest is not None
+                return "edit" if alone and records.source(path) == "file" else "stale"
             if now == base:
                 return "edit"
         elif state.digest is not None and (
@@ -190,7 +227,12 @@ class Planner:
         return self._documents.put(path, self._worktree.observer.content(path, state), state.digest)
 
 
-_NAMES: Final[Mapping[Kind, str]] = {"policy": "policy", "toolSet": "tool set", "settings": "document"}
+_NAMES: Final[Mapping[Kind, str]] = {
+    "policy": "policy",
+    "toolSet": "tool set",
+    "detector": "detector",
+    "settings": "document",
+}
 
 
 def _last_version(records: Records, place: Place) -> int:
@@ -203,16 +245,34 @@ def refuse_set(
     records: Records, head: Snapshot, edits: Mapping[str, Put | None], tools_known: bool = True
 ) -> list[Problem]:
     """What is wrong between files once these edits are in; `tools_known`: all sets of tools are good."""
+    return _refuse_together(head, edits) + (_refuse_examples(records, head, edits) if tools_known else [])
+
+
+def refuse_write(plan: Plan, edits: Mapping[str, Put | None]) -> list[Problem]:
+    """The same of what an API write would do."""
+    come = tuple((path, None if put is None else put.digest) for path, put in sorted(edits.items()))
+    by_tools: Hashable = (plan.head.revision, plan.head.recorded_at)
+    if not any(map(paths.declares_tools, edits)):
+        by_tools = tuple(sorted((path, plan.head.files[path].digest) for path in plan.head.tool_sets))
+    problems = _refuse_together(plan.head, edits)
+    return problems + plan.once(
+        ("examples", come, by_tools), lambda: _refuse_examples(plan.records, plan.head, edits)
+    )
+
+
+def _refuse_together(head: Snapshot, edits: Mapping[str, Put | None]) -> list[Problem]:
+    loaded = _loaded(edits)
+    problems = consistency.refuse_set(head, loaded) + consistency.refuse_unset(head, loaded)
+    return problems + consistency.refuse_uncompiled(head, loaded)
+
+
+def _refuse_examples(records: Records, head: Snapshot, edits: Mapping[str, Put | None]) -> list[Problem]:
 
     def content(path: str) -> bytes:
         put = edits.get(path)
         return records.blob(head.files[path].digest) if put is None else put.content
 
-    problems = consistency.refuse_set(head, _loaded(edits)) + consistency.refuse_unset(head, _loaded(edits))
-    problems += consistency.refuse_uncompiled(head, _loaded(edits))
-    if tools_known:
-        problems += consistency.refuse_examples(head, _loaded(edits), content)
-    return problems
+    return consistency.refuse_examples(head, _loaded(edits), content)
 
 
 def _loaded(edits: Mapping[str, Put | None]) -> dict[str, Loaded | None]:

@@ -7,18 +7,32 @@ preset, or anew after a deletion. It reads the archive and decides nothing about
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from engine.derived.tools import Tools
 from engine.documents.preset_upgrade import Step, Upgrade, origin_of, plan
 from engine.documents.presets import Preset, load_preset
 from engine.errors import DocumentError, PresetNotFound
-from engine.model import Policy
 from engine.repository.archive import Records, VersionRecord
-from engine.repository.snapshot import Snapshot
+from engine.repository.snapshot import Snapshot, Stored
 
 
-def offered(records: Records, head: Snapshot, policy: Policy) -> tuple[Preset, Upgrade]:
+@dataclass(frozen=True, slots=True)
+class UpgradeOffer:
+    """What upgrading a policy to its preset would do. `etag` names this state of both."""
+
+    stored: Stored
+    preset: Preset
+    upgrade: Upgrade
+
+    @property
+    def etag(self) -> str:
+        return f"{self.stored.etag}-{self.preset.digest[:16]}"
+
+
+def offer(records: Records, head: Snapshot, stored: Stored) -> UpgradeOffer:
     """The preset of a policy, and what an upgrade to it would do. Raises PresetNotFound."""
+    policy = stored.policy
     preset_id = policy.preset_id
     if preset_id is None:
         raise PresetNotFound(f"`{policy.policy_id}` was not made from a preset")
@@ -28,7 +42,7 @@ def offered(records: Records, head: Snapshot, policy: Policy) -> tuple[Preset, U
     versions = records.versions(policy.organisation_id, policy.policy_id)
     tools = Tools(head.tools_of(policy.organisation_id))
     origin = origin_of(_steps(records, versions, preset_id), policy.preset_parameters or {}, tools)
-    return preset, plan(origin, preset, policy, tools)
+    return UpgradeOffer(stored, preset, plan(origin, preset, policy, tools))
 
 
 def _steps(records: Records, versions: Sequence[VersionRecord], preset_id: str) -> list[Step]:

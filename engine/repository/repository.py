@@ -8,10 +8,11 @@ change. It must not know SQL or HTTP.
 
 from __future__ import annotations
 
+import copy
+import json
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -19,8 +20,6 @@ from typing import Final, TypeVar
 from engine.documents import policy_file
 from engine.documents.edit import edit, refuse_surrogates
 from engine.documents.policy import policy_from_json, slug
-from engine.documents.preset_upgrade import Upgrade
-from engine.documents.presets import Preset
 from engine.errors import (
     DocumentError,
     PolicyExists,
@@ -34,7 +33,7 @@ from engine.repository import preset_history
 from engine.repository.archive import Archive, FileChange, Records, VersionRecord
 from engine.repository.cache import DocumentCache
 from engine.repository.loader import DocumentLoader, Past
-from engine.repository.plan import Plan
+from engine.repository.plan import Guard, Plan
 from engine.repository.snapshot import Snapshot, Stored
 from engine.repository.sync import Applied, Authors, Sync, WriteResult
 from engine.worktree import git, paths
@@ -56,19 +55,6 @@ Commit = Callable[[Path, str, str, str], object]
 """Called as `commit(root, path, author, message)` after an API write."""
 
 
-@dataclass(frozen=True, slots=True)
-class UpgradeOffer:
-    """What upgrading a policy to its preset would do. `etag` names this state of both."""
-
-    stored: Stored
-    preset: Preset
-    upgrade: Upgrade
-
-    @property
-    def etag(self) -> str:
-        return f"{self.stored.etag}-{self.preset.digest[:16]}"
-
-
 class Repository:
     """One folder and one archive. Safe to use from several threads.
 
@@ -86,12 +72,14 @@ class Repository:
         commit: Commit | None = None,
         cache: DocumentCache | None = None,
         nanoseconds: Callable[[], int] = time.time_ns,
+        installation: str = "",
     ) -> None:
-        """`clock` gives ISO 8601 UTC text, `nanoseconds` the same clock as the file system's."""
+        """`clock` gives ISO 8601 UTC text; of `nanoseconds` and `installation` see Worktree."""
         self.archive = archive
-        self.worktree = Worktree(disk or Disk(root), nanoseconds)
+        self.worktree = Worktree(disk or Disk(root), nanoseconds, installation)
         self._documents = DocumentLoader(cache or DocumentCache())
         self._commit = commit
+        self._guard: Guard | None = None
         self.sync = Sync(self.worktree, archive, self._documents, clock=clock, authors=authors)
 
     @property
@@ -110,8 +98,9 @@ class Repository:
 
     @property
     def warnings(self) -> list[Problem]:
-        """Files that look like documents and are not read, and notes that cannot be kept."""
-        return [*self.worktree.observer.overlooked, *self.sync.current.unmarked]
+        """Files that look like documents and are not read, notes that cannot be kept, who else is here."""
+        tree = self.worktree
+        return [*tree.observer.overlooked, *self.sync.current.unmarked, *tree.occupancy.problems]
 
     # ---- files and other writers -----------------------------------------------------------------------
 
@@ -142,7 +131,7 @@ class Repository:
 
     def follow(self) -> Snapshot:
         """Take over what other processes and nodes have committed. Touches no disk; the next `apply_files`
-        brings the files up to date. Raises RepositoryError when a newer document does not load here."""
+        brings the files up to date. Raises NewerDocuments when one does not load here."""
         return self.sync.follow()
 
     # ---- reading ---------------------------------------------------------------------------------------
@@ -164,12 +153,12 @@ class Repository:
             lambda records: self._documents.policies_at(records, organisation_id, moment)
         )
 
-    def preset_upgrade(self, organisation_id: str, policy_id: str) -> UpgradeOffer:
+    def preset_upgrade(self, organisation_id: str, policy_id: str) -> preset_history.UpgradeOffer:
         """What the preset of a policy, as it is now, would change. Raises PolicyNotFound, PresetNotFound."""
 
-        def read(records: Records) -> UpgradeOffer:
+        def read(records: Records) -> preset_history.UpgradeOffer:
             head = self._documents.at_head(records, self.snapshot)
-            return _offer(records, head, _found(head, organisation_id, policy_id))
+            return preset_history.offer(records, head, _found(head, organisation_id, policy_id))
 
         return self.archive.view(read)
 
@@ -260,7 +249,7 @@ class Repository:
 
         def operation(plan: Plan) -> Stored:
             stored = self._current(plan, organisation_id, policy_id, None)
-            offer = _offer(plan.records, plan.head, stored)
+            offer = preset_history.offer(plan.records, plan.head, stored)
             if if_match not in (None, "*", stored.etag, offer.etag):
                 raise PreconditionFailed(
                     f"`{policy_id}` or its preset has changed since; look at the upgrade again and repeat it"
@@ -316,9 +305,15 @@ class Repository:
 
         return self.write(author, operation)
 
+    def guarded(self, guard: Guard) -> Repository:
+        """The same, but each write asks first, by what it would do to files; what `guard` raises stops it."""
+        other = copy.copy(self)
+        other._guard = guard
+        return other
+
     def write(self, author: str, operation: Callable[[Plan], T]) -> WriteResult[T]:
         """Run an operation in a transaction of its own, and commit to git what it wrote."""
-        result = self.sync.write(author, operation)
+        result = self.sync.write(author, operation, self._guard)
         if self._commit is not None:
             last = {change.path: change for change in result.changes if change.source == "api"}
             for change in last.values():
@@ -380,11 +375,10 @@ def _changed(plan: Plan, stored: Stored, changes: Mapping[str, Json]) -> bytes |
     """The file of a policy with these members set; None where it is so already."""
     policy = stored.policy
     version = plan.records.last_version(policy.organisation_id, policy.policy_id) + 1
-    return policy_file.changed(plan.records.blob(stored.file.digest), policy, version, changes)
-
-
-def _offer(records: Records, head: Snapshot, stored: Stored) -> UpgradeOffer:
-    return UpgradeOffer(stored, *preset_history.offered(records, head, stored.policy))
+    return plan.once(
+        ("changed", stored.file.path, stored.file.digest, version, json.dumps(changes, default=dict)),
+        lambda: policy_file.changed(plan.records.blob(stored.file.digest), policy, version, changes),
+    )
 
 
 def _found(snapshot: Snapshot, organisation_id: str, policy_id: str) -> Stored:

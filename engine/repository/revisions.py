@@ -3,8 +3,8 @@
 Decides when a file makes a new version (new bytes do, a mere move does not) and that numbers go on after a
 deletion. It reads no disk.
 
-INVARIANT: version numbers of a policy, a set of tools or settings are gapless and increasing over its whole
-life.
+INVARIANT: version numbers of a policy, a set of tools, a detector or settings are gapless and increasing
+over its whole life.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from engine.documents.policy import policy_as_json
-from engine.model import OrganisationSettings, Policy, ToolSet
+from engine.model import Detector, OrganisationSettings, Policy, ToolSet
 from engine.repository.archive import FileChange, FileRecord, Records, Source
 from engine.repository.loader import Put
 from engine.repository.snapshot import Document, Snapshot
@@ -53,7 +53,7 @@ def record(
             if fresh:
                 version = records.last_version(place.organisation_id, place.document_id) + 1
             document = replace(document, version=version)
-        elif isinstance(document, ToolSet | OrganisationSettings):
+        elif isinstance(document, ToolSet | Detector | OrganisationSettings):
             if fresh:
                 version = records.last_version_of(place.kind, place.organisation_id, place.document_id) + 1
             document = replace(document, version=version)

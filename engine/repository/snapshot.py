@@ -1,5 +1,5 @@
-"""What is in force: an immutable set of policies, presets, packs, tool sets and settings at one revision of
-the archive.
+"""What is in force: an immutable set of policies, presets, packs, tool sets, detectors and settings at one
+revision of the archive.
 
 A change makes a new snapshot; whoever holds the old one is undisturbed. It knows nothing of disks,
 transactions or matching.
@@ -16,11 +16,11 @@ from types import MappingProxyType
 
 from engine.conditions.settings import NO_SETTINGS
 from engine.documents.presets import Pack, Preset
-from engine.model import OrganisationSettings, Policy, ToolSet
+from engine.model import Detector, OrganisationSettings, Policy, ToolSet
 from engine.repository.archive import FileRecord
 from engine.worktree.paths import DEFAULT, LIBRARY, Kind, path_of_settings
 
-Document = Policy | Preset | Pack | ToolSet | OrganisationSettings
+Document = Policy | Preset | Pack | ToolSet | Detector | OrganisationSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Policies by organisation and id, presets and packs by id, tool sets by path, settings by organisation,
-    and the record of every file."""
+    """Policies by organisation and id, presets and packs by id, tool sets and detectors by path, settings by
+    organisation, and the record of every file."""
 
     revision: int = 0
     recorded_at: str = ""
@@ -46,6 +46,7 @@ class Snapshot:
     presets: Mapping[str, Preset] = field(default_factory=dict)
     packs: Mapping[str, Pack] = field(default_factory=dict)
     tool_sets: Mapping[str, ToolSet] = field(default_factory=dict)
+    detectors: Mapping[str, Detector] = field(default_factory=dict)
     settings: Mapping[str, OrganisationSettings] = field(default_factory=dict)
     files: Mapping[str, FileRecord] = field(default_factory=dict)
 
@@ -57,6 +58,17 @@ class Snapshot:
         """The tool sets that count in an organisation, in the order of `in_order`."""
         return ordered(self.tool_sets, organisation_id)
 
+    def detectors_of(self, organisation_id: str) -> dict[str, str]:
+        """The paths of the detectors that count in an organisation, by id, in order: its own take the place
+        of everybody's."""
+        found = {
+            each.detector_id: path
+            for owner in (DEFAULT, organisation_id)
+            for path, each in self.detectors.items()
+            if each.organisation_id == owner
+        }
+        return dict(sorted(found.items()))
+
     def settings_of(self, organisation_id: str) -> OrganisationSettings:
         """The settings of an organisation, which has no other's."""
         return self.settings.get(organisation_id, NO_SETTINGS)
@@ -67,13 +79,15 @@ class Snapshot:
 
     @property
     def digest(self) -> str:
-        """The same for equal sets of policies, tools and settings, whatever order they were loaded in."""
+        """The same for equal sets of policies, tools, detectors and settings, whatever order they were loaded
+        in."""
         lines = [
             f"{organisation_id}\0{policy_id}\0{stored.file.digest}\n"
             for organisation_id, policies in self.policies.items()
             for policy_id, stored in policies.items()
         ]
         lines += [f"{path}\0tools\0{self.files[path].digest}\n" for path in self.tool_sets]
+        lines += [f"{path}\0detector\0{self.files[path].digest}\n" for path in self.detectors]
         paths = map(path_of_settings, self.settings)
         lines += [f"{path}\0settings\0{self.files[path].digest}\n" for path in paths]
         return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()
@@ -87,6 +101,12 @@ class Snapshot:
             sets = self.tool_sets.items()
             wanted = (document_id, organisation_id)
             return next((p for p, each in sets if (each.tool_set_id, each.organisation_id) == wanted), None)
+        if kind == "detector":
+            detectors = self.detectors.items()
+            wanted = (document_id, organisation_id)
+            return next(
+                (p for p, each in detectors if (each.detector_id, each.organisation_id) == wanted), None
+            )
         if kind == "settings":
             path = path_of_settings(organisation_id)
             return path if path in self.files else None
@@ -97,9 +117,10 @@ class Snapshot:
         )
 
     def organisations(self) -> set[str]:
-        """Those that have policies or tools of their own."""
+        """Those that have policies, tools or detectors of their own."""
         owners = {name for name, policies in self.policies.items() if policies}
-        return owners | {each.organisation_id for each in self.tool_sets.values()}
+        owners |= {each.organisation_id for each in self.tool_sets.values()}
+        return owners | {each.organisation_id for each in self.detectors.values()}
 
     def packs_by_path(self) -> dict[str, Pack]:
         return {p: self.packs[each.document_id] for p, each in self.files.items() if each.kind == "pack"}
@@ -112,6 +133,7 @@ class Snapshot:
         presets, packs, files = dict(self.presets), dict(self.packs), dict(self.files)
         settings = dict(self.settings)
         tool_sets = {path: each for path, each in self.tool_sets.items() if path not in changes}
+        detectors = {path: each for path, each in self.detectors.items() if path not in changes}
         touched: set[str] = set()
 
         def own(organisation_id: str) -> dict[str, Stored]:
@@ -129,7 +151,7 @@ class Snapshot:
                 own(old.organisation_id).pop(old.document_id, None)
             elif old.kind == "settings":
                 settings.pop(old.organisation_id, None)
-            elif old.kind != "toolSet":
+            elif old.kind in ("preset", "pack"):
                 (presets if old.kind == "preset" else packs).pop(old.document_id, None)
         for path, change in changes.items():
             if change is None:
@@ -144,9 +166,13 @@ class Snapshot:
                 packs[record.document_id] = document
             elif isinstance(document, ToolSet):
                 tool_sets[path] = document
+            elif isinstance(document, Detector):
+                detectors[path] = document
             else:
                 settings[record.organisation_id] = document
-        return Snapshot(revision, recorded_at, policies, presets, packs, tool_sets, settings, files)
+        return Snapshot(
+            revision, recorded_at, policies, presets, packs, tool_sets, detectors, settings, files
+        )
 
 
 def ordered(tool_sets: Mapping[str, ToolSet], organisation_id: str) -> tuple[ToolSet, ...]:

@@ -20,10 +20,11 @@ INVARIANT: what a failed write did to a file is undone, and never taken for some
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from engine.documents.policy import digest_of
 from engine.errors import DocumentError, PolicyFileInvalid, Problem, RefusedToStart, StorageError
@@ -32,7 +33,7 @@ from engine.repository.archive import Archive, FileChange, Records
 from engine.repository.baseline import Baseline
 from engine.repository.current import Current
 from engine.repository.loader import DocumentLoader, Put
-from engine.repository.plan import Plan, Planner, refuse_set
+from engine.repository.plan import Guard, Plan, Planner, refuse_write
 from engine.repository.revisions import Attribution
 from engine.repository.snapshot import Snapshot
 from engine.worktree import markers
@@ -81,6 +82,10 @@ class EditedFile(Exception):
         self.removed = removed
 
 
+class _Rehearsed(Exception):
+    """All is ready to be written."""
+
+
 class Sync:
     """Keeps one folder and one archive level. Safe to use from several threads."""
 
@@ -101,7 +106,7 @@ class Sync:
         self._journal = Journal(worktree)
         self._baseline = Baseline()
         self._planner = Planner(worktree, self._journal, self._baseline, documents)
-        self.current = Current(worktree.disk, self._journal, self._baseline)
+        self.current = Current(worktree.disk, self._journal, self._baseline, clock)
 
     # ---- the files' side -------------------------------------------------------------------------------
 
@@ -133,6 +138,7 @@ class Sync:
                 applied.problems,
             )
         self._documents.save(applied.snapshot)
+        self._worktree.occupancy.look()
         return applied
 
     def apply_files(self, hints: Iterable[str] | None = None) -> Applied:
@@ -143,6 +149,7 @@ class Sync:
 
     def differing(self, reread: Part, pause: Pause = lambda: None) -> set[str]:
         """The paths that are not as in force, found in passing; nothing of them is applied."""
+        self._worktree.occupancy.look()
         self._worktree.observer.forget(reread)
         observed = self.look(None, None, pause)
         files = self.current.snapshot.files
@@ -212,23 +219,30 @@ class Sync:
                 plan.problems.append(Problem(str(error), "", "not_written", shown(path)))
             else:
                 plan.level[path] = None if record is None else record.digest
-                if not self._baseline.known:
+                if not (self._baseline.known and plan.records.shared):
                     plan.overwritten.append(path)
 
     # ---- the API's side --------------------------------------------------------------------------------
 
-    def write(self, author: str, operation: Callable[[Plan], T]) -> WriteResult[T]:
-        """Run an operation, which calls `load_edit`, then `put` or `remove`, in a transaction of its own."""
+    def write(
+        self, author: str, operation: Callable[[Plan], T], guard: Guard | None = None
+    ) -> WriteResult[T]:
+        """Run an operation, which calls `load_edit`, then `put` or `remove`, in a transaction of its own. It
+        is rehearsed on a view, up to the first change: what it takes long to read and to check is done then,
+        so that nobody waits for it."""
         earlier: list[FileChange] = []
+        rehearsed: dict[Hashable, Any] = {}
 
         def run(plan: Plan) -> T:
             if missing := self._worktree.observer.missing_folder():
                 # Writing would make the folder again, with all other policies gone from it.
                 raise StorageError(missing[0].message)
+            plan.guard, plan.rehearsed = guard, rehearsed
             return operation(plan)
 
         for _ in range(TRIES):
             try:
+                self._rehearse(author, run)
                 plan, stored = self._transact(run, author)
             except EditedFile as edited:
                 # In transactions of their own, so that no death of the process can mix the two.
@@ -238,6 +252,13 @@ class Sync:
             else:
                 return WriteResult(stored, (*earlier, *plan.changes))
         raise StorageError("the file changes on disk all the time; try again shortly")
+
+    def _rehearse(self, author: str, run: Callable[[Plan], object]) -> None:
+        def rehearsal(records: Records) -> None:
+            with contextlib.suppress(_Rehearsed):
+                run(Plan(records, self._head(records), author, rehearsal=True))
+
+        self._archive.view(rehearsal)
 
     def load_edit(self, plan: Plan, path: str) -> None:
         """Make sure that what lies on a file is what is in force. Raises EditedFile when a person has changed
@@ -277,10 +298,8 @@ class Sync:
 
     def put(self, plan: Plan, contents: Mapping[str, bytes]) -> None:
         """Write files, and record them as one revision. Raises DocumentError when a content is not good."""
-        puts = {
-            path: self._documents.put(path, content, digest_of(content)) for path, content in contents.items()
-        }
-        if problems := refuse_set(plan.records, plan.head, puts):
+        puts = {path: self._put_of(plan, path, content) for path, content in contents.items()}
+        if problems := refuse_write(plan, puts):
             raise DocumentError(problems)
         for path in puts:
             if self._worktree.disk.is_link(path):
@@ -290,11 +309,22 @@ class Sync:
 
     def remove(self, plan: Plan, path: str) -> None:
         """Remove a file, and record that. Raises DocumentError when something cannot be without it."""
-        if problems := refuse_set(plan.records, plan.head, {path: None}):
+        if problems := refuse_write(plan, {path: None}):
             raise DocumentError(problems)
         self._write(plan, {path: None})
 
+    def _put_of(self, plan: Plan, path: str, content: bytes) -> Put:
+        digest = digest_of(content)
+        return plan.once(("put", path, digest), lambda: self._documents.put(path, content, digest))
+
     def _write(self, plan: Plan, edits: Mapping[str, Put | None]) -> None:
+        if plan.rehearsal:
+            raise _Rehearsed
+        if plan.guard is not None:
+            files, blob = plan.head.files, plan.records.blob
+            before = {path: blob(files[path].digest) if path in files else None for path in edits}
+            after = {path: None if put is None else put.content for path, put in edits.items()}
+            plan.guard({path: (before[path], after[path]) for path in edits})
         for path, put in edits.items():
             self._write_bytes(plan, path, put)
         if edits:

@@ -27,7 +27,7 @@ SILENT: Final = frozenset(_SILENT_NAMES.split())
 
 _DECODE: Final = re.compile(r"-[^\WdD]*+[dD]\w*+|--decode")
 _PLAIN: Final = re.compile(r"[\w /-]*")
-_DIRECTIVE: Final = re.compile(r"%(?:%|[-+ 0#]*+\d*+(?:\.\d++)?+([bsdciuxXoq]))")
+_DIRECTIVE: Final = re.compile(r"%(?:%|[-+ 0#]*+\d*+(?>(?:\.\d++)?)([bsdciuxXoq]))")
 
 
 DECODERS: Final = frozenset({"base64", "base32", "basenc", "xxd", "openssl", "rev", "uudecode"})

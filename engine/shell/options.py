@@ -200,6 +200,7 @@ TABLE: Final[Mapping[str, str]] = {
     "mosh": "p:port :ssh",
     "git": "C: c: :git-dir :work-tree :namespace",
     "git clean": "e:exclude n:dry-run!",
+    "git rm": "n:dry-run! :cached!",
     "openssl": (
         ":in< :inkey< :key< :CAkey< :signkey< :kfile< :CAfile :cert :certfile< :out> :keyout> :writerand> "
         ":connect :host~ :proxy~ :pass :passin :passout :k :K :iv :S :md :name :subj :days :config :extfile<"

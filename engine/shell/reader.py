@@ -28,7 +28,6 @@ beyond is read up to there, and the list ends with the entry `unreadable`, for a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from posixpath import normpath
 from typing import Final
 
 from engine.shell.commands import SimpleCommand
@@ -46,6 +45,7 @@ from engine.shell.expansion import (
     without_unknown,
 )
 from engine.shell.scanner import Scanner
+from engine.shell.settled_path import settled
 from engine.shell.state import (
     DEEPEST,
     DESCRIPTOR,
@@ -167,7 +167,7 @@ class ShellReading(State):
         words[0] = resolve_classes(words[0])
         name = words[0] if OWN.fullmatch(words[0]) and not self.folder else bare(words[0])
         if name in ON_FILES:
-            words[1:] = [normpath(word) if ROUNDABOUT.match(word) else word for word in words[1:]]
+            words[1:] = [settled(word) if ROUNDABOUT.match(word) else word for word in words[1:]]
             if self.folder is not None:
                 words[1:] = self.from_start(words[1:], tail, name)
             words[1:] = map(resolve_classes, words[1:])

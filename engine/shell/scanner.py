@@ -16,7 +16,7 @@ from engine.shell.commands import Pipeline, Raw, SimpleCommand
 from engine.shell.expansion import CLOSE, OPEN, QUOTED, TooMuch, plain
 from engine.shell.words import IN_DOCUMENT, MOST_CHAINS, MOST_VALUES, WordReader
 
-_BLANK: Final = re.compile(r"(?:[ \t\r]++|\\\r?\n){0,2000}+(?:#[^\n]*+)?+")
+_BLANK: Final = re.compile(r"(?>(?:[ \t\r]++|\\\r?\n){0,2000})(?>(?:#[^\n]*+)?)")
 _OPERATOR: Final = re.compile(r"&&|\|\||;;&|;;|;&|\|&|[;&|\n()]")
 _REDIRECTION: Final = re.compile(r"(\d{0,9}|\{\w{1,64}\})(<<<|<<-?|<>|<&|>>|>\||>&|<|>)|(&>>?)")
 _DELIMITER: Final = re.compile(r"[ \t]*((?:'[^'\n]*'|\"[^\"\n]*\"|\\.|[^ \t\n;&|<>()'\"\\])+)")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from posixpath import normpath
 from typing import Final
 
 from engine.shell.commands import Raw, SimpleCommand
 from engine.shell.emulation import LONGEST_OUTPUT, output_of
 from engine.shell.expansion import LONGEST_VALUE, TooMuch, fields, plain, quote, render, unmark
+from engine.shell.settled_path import settled
 from engine.shell.words import MOST_VALUES
 
 MOST_STEPS: Final = 12_000
@@ -235,7 +235,7 @@ class State:
         if target == "-":
             self.folder = None
         elif target.startswith(_ABSOLUTE) or self.folder is None:
-            self.folder = normpath(target) if ROUNDABOUT.match(target) else target
+            self.folder = settled(target) if ROUNDABOUT.match(target) else target
         else:
             self.folder = _joined(self.folder, target)
 
@@ -243,7 +243,7 @@ class State:
         """The words with `*`, `.` and `../x` told from the folder the call began in."""
         folder = self.folder or "."
         found = [_joined(folder, word) if _LOCAL.match(word) else word for word in words]
-        if folder.startswith(_ABSOLUTE) and name in _READING_OR_REMOVING:
+        if folder.startswith((*_ABSOLUTE, "..")) and name in _READING_OR_REMOVING:
             named = [_joined(folder, word) if _RELATIVE.fullmatch(word) else word for word in found]
             self.command(render([name, *named]) + tail)
         return found
@@ -298,7 +298,7 @@ def chosen(raw: Raw, choice: int) -> str:
 def _joined(folder: str, word: str) -> str:
     if len(folder) + len(word) > 4096:
         raise TooMuch
-    path = normpath(f"{folder}/{word}")
+    path = settled(f"{folder}/{word}")
     return "/" + path.lstrip("/") if path.startswith("/") else path
 
 

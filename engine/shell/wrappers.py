@@ -143,16 +143,29 @@ def _given(words: Sequence[str], stdin: str | None) -> list[str]:
 
 def _xargs(words: Sequence[str], stdin: str | None) -> list[Started]:
     rest = list(
-        words[after_options(words, "InPLdEsa", "--max-args --max-procs --delimiter --arg-file --replace") :]
+        words[after_options(words, "InPLdEsa", "--max-args --max-procs --delimiter --arg-file --max-lines") :]
     )
     given = _given(words, stdin)
     marks = [word[2:] or following for word, following in pairwise(words) if word.startswith("-I")]
+    marks += [word.partition("=")[2] or "{}" for word in words if re.match(r"--replace(=|$)|-i$", word)]
     if rest and marks and any(marks[0] in word for word in rest):
         rest = [word.replace(marks[0], " ".join(given)) for word in rest] if given else rest
     elif given:
         rest += given
     fed = bool(rest) and stdin is None and _reads_script(rest)
     return [Started("words", words=tuple(rest), same=fed)] if rest else []
+
+
+def _parallel(words: Sequence[str], stdin: str | None) -> list[Started]:
+    """`parallel rm {} ::: a b`, and what its input has where nothing stands behind colons."""
+    rest = words[after_options(words, "jIaNSd", "--jobs --sshlogin --delimiter --arg-file") :]
+    at = next((at for at, word in enumerate(rest) if word.startswith(":::")), len(rest))
+    given = " ".join(
+        [word for word in rest[at:] if not word.startswith(":::")] or (stdin or "").split()[:256]
+    )
+    template = rest[:at] if any("{}" in word for word in rest[:at]) else (*rest[:at], "{}")
+    filled = tuple(word.replace("{}", given) for word in template) if given else rest[:at]
+    return [Started("script", " ".join(filled)), Started("words", words=tuple(filled))] if filled else []
 
 
 def _reads_script(words: Sequence[str]) -> bool:
@@ -332,7 +345,7 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "dbus-run-session": _wrapper(),
     "proxychains": _wrapper("f"),
     "firejail": _wrapper(),
-    "parallel": _joined("jIaN", "--jobs"),
+    "parallel": _parallel,
     "watch": _joined("nq", "--interval"),
     "entr": _wrapper(same=False),
     "ssh": _ssh,

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from engine.errors import Problem, StorageError
+from engine.worktree.ownership import made_folder, new_file
 
 MAX_READ: Final = (1 << 20) + 1
 RACY_NANOSECONDS: Final = 2_000_000_000
@@ -231,11 +232,15 @@ class Disk:
             self.sync_folder(target.parent)
 
     def make_folder(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        made_folder(folder)
 
     def write_temporary(self, path: Path, content: bytes) -> None:
         mode = 0o644
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        try:
+            handle = new_file(path, mode)
+        except FileExistsError:  # a crash has left it
+            path.unlink()
+            handle = new_file(path, mode)
         try:
             view = memoryview(content)
             while view:
@@ -266,9 +271,10 @@ class Disk:
         temporary = target.with_name(f"{target.name}.{secrets.token_hex(6)}.tmp")
         try:
             if not target.parent.is_dir():
-                target.parent.mkdir(exist_ok=True)
+                made_folder(target.parent)
                 (target.parent / ".gitignore").write_text("*\n", encoding="utf-8")
-            temporary.write_bytes(content)
+            with os.fdopen(new_file(temporary, 0o666), "wb") as file:
+                file.write(content)
             temporary.replace(target)
         except OSError as error:
             with contextlib.suppress(OSError):

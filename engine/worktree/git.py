@@ -25,6 +25,15 @@ PATIENCE: Final = 1.0
 """Seconds that a commit waits for somebody else's work with git."""
 MOST_LINES: Final = 6
 """Of what git says when it refuses."""
+_UNFINISHED: Final = {
+    "rebase-merge": "a rebase",
+    "rebase-apply": "a rebase or `git am`",
+    "MERGE_HEAD": "a merge",
+    "CHERRY_PICK_HEAD": "a cherry-pick",
+    "REVERT_HEAD": "a revert",
+    "sequencer": "a series of cherry-picks or reverts",
+}
+"""What git keeps in its folder while it waits for a person, and what it is in the middle of."""
 _SAFE: Final = ("-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false")
 
 
@@ -32,6 +41,15 @@ def locked(root: Path) -> bool:
     """True while git is changing the working tree of this folder."""
     found = _git_folder(root)
     return found is not None and (found / "index.lock").exists()
+
+
+def unfinished(root: Path) -> str:
+    """What git is in the middle of in the work tree of this folder, whose files are those of no commit that
+    anybody meant; empty: nothing."""
+    found = _git_folder(root)
+    if found is None:
+        return ""
+    return next((what for name, what in _UNFINISHED.items() if (found / name).exists()), "")
 
 
 def _git_folder(root: Path) -> Path | None:
@@ -126,12 +144,12 @@ def _wait_for_others(root: Path) -> None:
 
 
 def _refuse_passing_head(root: Path) -> None:
-    """A commit on what a rebase has checked out is gone when the rebase is given up. Raises GitFailed."""
+    """A commit in the middle of a rebase or the like is gone when that is given up. Raises GitFailed."""
+    if what := unfinished(root):
+        raise GitFailed(f"cannot commit during {what}; finish it, or give it up")
     folder = _git_folder(root)
     if folder is None:
         return
-    if (folder / "rebase-merge").exists() or (folder / "rebase-apply").exists():
-        raise GitFailed("cannot commit during a rebase; finish it, or give it up")
     with contextlib.suppress(OSError):
         if not (folder / "HEAD").read_text().startswith("ref:"):
             log.warning(
@@ -165,14 +183,7 @@ class GitFailed(Exception):
     @property
     def busy(self) -> bool:
         """True when somebody else works with git there, so that it may be tried again."""
-        signs = (
-            ".lock",
-            "cannot lock",
-            "timed out",
-            "during a merge",
-            "during a rebase",
-            "during a cherry-pick",
-        )
+        signs = (".lock", "cannot lock", "timed out", "commit during a ")
         return any(sign in str(self) for sign in signs)
 
 

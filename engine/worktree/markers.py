@@ -1,8 +1,10 @@
 """What the repository writes down beside the documents, in a hidden folder that git is told to ignore.
 
-Two notes: the marker says at which revision the folder last agreed with the archive; an intent says which API
+The marker says at which revision the folder last agreed with the archive; an intent says which API
 write is about to change which file, so that after a crash between the rename and the commit the write is
-known for what it is. They lie in the folder itself, because they are about it and must travel with it.
+known for what it is; `replaced` are files that gave way to what is in force although somebody may have meant
+them; the occupant is the installation whose folder it is. They lie in the folder itself, because they are
+about it and must travel with it.
 
 A marker that cannot be written is told of: it stays at an older revision, by which an edit may be taken for
 an old file. No API write begins whose intent cannot be written.
@@ -21,6 +23,9 @@ from engine.worktree.disk import Disk
 
 FOLDER: Final = ".governance"
 MARKER: Final = f"{FOLDER}/base.json"
+REPLACED: Final = f"{FOLDER}/replaced.json"
+OCCUPANT: Final = f"{FOLDER}/installation.json"
+MOST_REPLACED: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,23 @@ class Intent:
     author: str
 
 
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A file gave way to what is in force at that time; `digest` is what it became, None: it went."""
+
+    path: str
+    digest: str | None
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Occupant:
+    """An installation, by the id that its database has, and a machine that it runs on."""
+
+    installation: str
+    host: str
+
+
 def read_marker(disk: Disk) -> Marker | None:
     note = _read(disk, MARKER)
     if isinstance(note.get("revision"), int) and isinstance(note.get("recorded_at"), str):
@@ -51,6 +73,33 @@ def read_marker(disk: Disk) -> Marker | None:
 def write_marker(disk: Disk, marker: Marker) -> None:
     """Raises StorageError."""
     disk.note(MARKER, json.dumps(asdict(marker)).encode())
+
+
+def read_replaced(disk: Disk) -> list[Replaced]:
+    files = _read(disk, REPLACED).get("files")
+    try:
+        return [Replaced(**each) for each in files or ()]
+    except TypeError:
+        return []
+
+
+def add_replaced(disk: Disk, found: Collection[Replaced]) -> None:
+    """Raises StorageError."""
+    known = {each.path: each for each in (*read_replaced(disk), *found)}
+    files = [asdict(each) for each in known.values()][-MOST_REPLACED:]
+    disk.note(REPLACED, json.dumps({"files": files}).encode())
+
+
+def read_occupant(disk: Disk) -> Occupant | None:
+    note = _read(disk, OCCUPANT)
+    if isinstance(note.get("installation"), str) and isinstance(note.get("host"), str):
+        return Occupant(note["installation"], note["host"])
+    return None
+
+
+def write_occupant(disk: Disk, occupant: Occupant) -> None:
+    """Raises StorageError."""
+    disk.note(OCCUPANT, json.dumps(asdict(occupant)).encode())
 
 
 def read_intent(disk: Disk, path: str) -> Intent | None:

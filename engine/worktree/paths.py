@@ -1,25 +1,28 @@
 """The policies folder: which path holds what.
 
 Decides the meaning of a path: `policies/**/<policyId>.yaml`, `tools/**/<toolSetId>.yaml`,
-`organisations/<organisationId>/**` with `tools/**` in it, `settings/<organisationId>.yaml`,
-`presets/<category>/`, `packs/`. It reads no disk and no document.
+`detectors/**/<detectorId>.yaml`, `organisations/<organisationId>/**` with `tools/**` and `detectors/**` in
+it, `settings/<organisationId>.yaml`, `presets/<category>/`, `packs/`. It reads no disk and no document.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from engine.errors import DocumentError, Problem
 from engine.worktree.disk import shown
 
-Kind = Literal["policy", "preset", "pack", "toolSet", "settings"]
+Kind = Literal["policy", "preset", "pack", "toolSet", "detector", "settings"]
 
 DEFAULT: Final = "default"
-FOLDERS: Final = ("policies", "organisations", "presets", "packs", "tools", "settings")
+FOLDERS: Final = ("policies", "organisations", "presets", "packs", "tools", "detectors", "settings")
 LIBRARY: Final = "tools/library/"
 """Where the shipped sets of tools are."""
+_OF_FOLDERS: Final[Mapping[str, Kind]] = {"tools": "toolSet", "detectors": "detector"}
+"""What stands in a folder of everybody's, and in that of an organisation's own."""
 _ID: Final = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
 _TEST: Final = "_test.yaml"
 
@@ -66,14 +69,14 @@ def place_of(path: str) -> Place:
                 "use `policies/`" if organisation_id == DEFAULT else "use lower-case letters, digits and `-`"
             )
             raise _misplaced(path, f"`{shown(organisation_id)}` cannot be an organisation's folder; {advice}")
-        kind: Kind = "toolSet" if folders[2:3] == ["tools"] else "policy"
+        kind: Kind = _OF_FOLDERS.get(folders[2], "policy") if folders[2:] else "policy"
         return Place(kind, organisation_id, stem)
     if top == "presets" and len(folders) == 2:
         return Place("preset", DEFAULT, stem)
     if top == "packs" and len(folders) == 1:
         return Place("pack", DEFAULT, stem)
-    if top == "tools":
-        return Place("toolSet", DEFAULT, stem)
+    if top in _OF_FOLDERS:
+        return Place(_OF_FOLDERS[top], DEFAULT, stem)
     if top == "settings" and len(folders) == 1:
         if not _ID.fullmatch(stem):
             raise _misplaced(path, f"`{shown(stem)}` is no organisation id, which names a file of settings")
@@ -81,7 +84,8 @@ def place_of(path: str) -> Place:
     raise _misplaced(
         path,
         "a document belongs into `policies/`, `organisations/<organisationId>/`, `presets/<category>/`, "
-        "`packs/`, `tools/` or `settings/`; move it, or put `_` before its name to have it ignored",
+        "`packs/`, `tools/`, `detectors/` or `settings/`; move it, or put `_` before its name to have it "
+        "ignored",
     )
 
 
@@ -91,11 +95,12 @@ def path_of_settings(organisation_id: str) -> str:
     return f"settings/{organisation_id}.yaml"
 
 
-def path_of_tools(organisation_id: str, tool_set_id: str) -> str:
-    """Where the API puts a new set of tools. Raises DocumentError."""
-    path_for(organisation_id, tool_set_id)
+def path_of(kind: Kind, organisation_id: str, document_id: str) -> str:
+    """Where the API puts a new set of tools or a new detector. Raises DocumentError."""
+    path_for(organisation_id, document_id)
     above = "" if organisation_id == DEFAULT else f"organisations/{organisation_id}/"
-    return f"{above}tools/{tool_set_id}.yaml"
+    folder = next(folder for folder, each in _OF_FOLDERS.items() if each == kind)
+    return f"{above}{folder}/{document_id}.yaml"
 
 
 def declares_tools(path: str) -> bool:

@@ -12,14 +12,18 @@ from pathlib import Path
 
 from engine.worktree.disk import Disk
 from engine.worktree.observer import Observer
+from engine.worktree.occupancy import Occupancy
 
 
 class Worktree:
     """Safe to use from several threads."""
 
-    def __init__(self, disk: Disk, nanoseconds: Callable[[], int] = time.time_ns) -> None:
-        """`nanoseconds` is the same clock as the file system's."""
+    def __init__(
+        self, disk: Disk, nanoseconds: Callable[[], int] = time.time_ns, installation: str = ""
+    ) -> None:
+        """`nanoseconds` is the same clock as the file system's, `installation` the id of whose it is."""
         self.disk = disk
+        self.occupancy = Occupancy(disk, installation)
         self.observer = Observer(disk, nanoseconds)
 
     @property

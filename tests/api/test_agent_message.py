@@ -36,6 +36,31 @@ def test_foreign_words_stay_in_their_quotation_marks(opening: str, status: str) 
     assert "Ignore" not in outside and "System" not in outside
 
 
+def test_words_that_are_cut_behind_blanks_say_so() -> None:
+    assert '"ls …"' in approved_message(f"ls{' ' * 200}-la")
+    assert '"ls"' in approved_message(f"ls{' ' * 200}")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("ls -la", "ls -la"),
+        ("", ""),
+        ("ls  -la", "ls -la"),
+        (" ls", "ls"),
+        ("ls ", "ls"),
+        ('say "x"', "say 'x'"),
+        ("a\nb", "a b"),
+        ("a\u00a0b", "a b"),
+        ("a\u202eb", "a b"),
+        ("x" * MOST_OF_A_NAME, "x" * MOST_OF_A_NAME),
+        ("x" * (MOST_OF_A_NAME + 1), "x" * (MOST_OF_A_NAME - 1) + "…"),
+    ],
+)
+def test_words_stand_on_one_line_between_two_quotation_marks(text: str, shown: str) -> None:
+    assert approved_message(text).startswith(f'A person approved the call of "{shown}": ')
+
+
 def test_foreign_words_in_a_yes_stay_there_too() -> None:
     message = approved_message(HOSTILE)
     assert message.count('"') == 2 and message.isprintable() and len(message) < 300

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -16,7 +17,7 @@ from api.audit.installation_key import new_key
 from api.audit.verification import verify
 from api.auth import passwords
 from api.auth.credentials import key_digest
-from api.auth.private_file import create
+from api.auth.private_file import create, is_open, kept
 from api.auth.signing_secret import FILE, signing_secret
 from api.bootstrap import FirstStart
 from api.database.connection import Database
@@ -93,7 +94,7 @@ def test_configured_secrets_are_for_the_first_start_only(tmp_path: Path, store: 
         ({"admin_password": "short"}, "GOVERNANCE_ADMIN_PASSWORD: a password needs at least 12 characters"),
         ({"admin_password": "x" * 1025}, "GOVERNANCE_ADMIN_PASSWORD: a password may have at most 1024 bytes"),
         ({"admin_email": "nobody"}, "GOVERNANCE_ADMIN_EMAIL: this is not an e-mail address"),
-        ({"admin_email": "a@b.c\r\nX: y"}, "GOVERNANCE_ADMIN_EMAIL: this is not an e-mail address"),
+        ({"admin_email": "a@b.c\r\nX: y"}, "--admin-email is .* has blanks at its ends or characters"),
     ],
 )
 def test_unsafe_first_credentials_are_refused(tmp_path: Path, flags: dict[str, str], message: str) -> None:
@@ -162,6 +163,44 @@ def test_a_secret_that_others_may_read_is_refused(tmp_path: Path, bits: int) -> 
     (tmp_path / "data" / FILE).chmod(bits)
     with pytest.raises(SettingsError, match=r"may be read by other users .* `chmod 600 "):
         prepare(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "user", "found"),
+    [
+        (0o600, 7, 7, False),
+        (0o640, 7, 7, True),
+        (0o440, 0, 7, False),
+        (0o444, 0, 7, True),
+        (0o460, 0, 7, True),
+        (0o440, 0, 0, True),
+    ],
+)
+def test_what_root_hands_to_a_group_is_not_open(mode: int, owner: int, user: int, found: bool) -> None:
+    assert is_open(mode, owner, user) is found
+
+
+def test_a_file_system_without_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", link)
+    create(tmp_path / "secret", "first")
+    create(tmp_path / "secret", "second")
+    assert (tmp_path / "secret").read_text() == "first\n"
+    assert (tmp_path / "secret").stat().st_mode & 0o077 == 0
+    assert [each.name for each in tmp_path.iterdir()] == ["secret"]
+
+
+def test_a_secret_that_is_there_needs_no_folder_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a mounted one, where nothing can be written."""
+    create(tmp_path / "secret", "x" * 48)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert kept(tmp_path / "secret", "the secret", lambda: "", "") == "x" * 48
+    with pytest.raises(SettingsError, match="cannot be written"):
+        kept(tmp_path / "another", "the secret", lambda: "", "")
 
 
 @pytest.mark.parametrize("content", ["", "short", "\n"])

@@ -4,6 +4,7 @@ and what waits for news gives way."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +13,13 @@ from typing import Any
 import pytest
 
 from api import reads
+from api.audit import verification
 from api.caller import Caller
 from api.http.exchange import Reply
 from api.ingestion.quotas import OverQuota
-from api.store import runs
-from api.updates.waits import Waits
-from tests.harness.application import Service, event
+from api.store import accounts, runs
+from api.updates.waits import MOST_STREAMS, Waits
+from tests.harness.application import PASSWORD, PEOPLE, Service, event
 from tests.harness.conversation import check_shape
 
 KEY = Caller("key", "default", key_id="k")
@@ -80,6 +82,40 @@ def test_reads_of_a_person_hold_up_nobody_else(tmp_path: Path, monkeypatch: pyte
             for who, path in (("viewer", "/v1/me"), ("admin", "/v1/runs"), ("agent", "/v1/runs/r")):
                 assert (await service.call(who, "GET", path)).status_code == 200
             assert (await service.call("nobody", "GET", "/health")).status_code == 200
+            assert not any(task.done() for task in held)
+        finally:
+            go.set()
+        assert {answer.status_code for answer in await asyncio.gather(*held)} == {200}
+
+    played(tmp_path, steps)
+
+
+def test_lists_of_people_hold_up_neither_logins_nor_health(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = threading.Event()
+    listed, verified = accounts.list_users, verification.verify
+
+    def slowly(function: Callable[..., Any]) -> Callable[..., Any]:
+        def wait(*arguments: Any) -> Any:
+            go.wait(60)
+            return function(*arguments)
+
+        return wait
+
+    monkeypatch.setattr(accounts, "list_users", slowly(listed))
+    monkeypatch.setattr(verification, "verify", slowly(verified))
+
+    async def steps(service: Service) -> None:
+        asked = ["/v1/users"] * 20 + ["/v1/audit/verify"] * 8
+        held = [asyncio.create_task(service.call("admin", "GET", path)) for path in asked]
+        await asyncio.sleep(0.1)
+        try:
+            assert (await service.call("nobody", "GET", "/health")).status_code == 200
+            assert (await service.call("nobody", "GET", "/health/ready")).status_code == 200
+            assert (await service.call("viewer", "GET", "/v1/me")).status_code == 200
+            login = {"email": PEOPLE["viewer"][1], "password": PASSWORD}
+            assert (await service.call("nobody", "POST", "/auth/login", login)).status_code == 200
             assert not any(task.done() for task in held)
         finally:
             go.set()
@@ -156,6 +192,21 @@ def test_the_oldest_wait_of_a_key_gives_way() -> None:
             for place in places:
                 place.__exit__(None, None, None)
             assert waits.make_room() and theirs.done()
+        assert not waits._waiting
+
+    asyncio.run(play())
+
+
+def test_a_person_has_few_streams_and_polls_all_the_same() -> None:
+    async def play() -> None:
+        waits = Waits(1_000)
+        person = Caller("user", "default", user_id="u")
+        with contextlib.ExitStack() as open_ones:
+            streams = [open_ones.enter_context(waits.stream(person)) for _ in range(MOST_STREAMS + 2)]
+            poll = open_ones.enter_context(waits.place(person, 60))
+            assert [each.done() for each in streams] == [True] * 2 + [False] * MOST_STREAMS
+            assert not poll.done()
+            assert waits.make_room() and streams[2].done()
         assert not waits._waiting
 
     asyncio.run(play())

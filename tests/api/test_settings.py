@@ -84,10 +84,14 @@ def test_an_empty_variable_is_the_default() -> None:
         ("PUBLIC_URL", "example.com", "write an http or https address"),
         ("FRONTEND_URL", "javascript:alert(1)", "write an http or https address"),
         ("WEBHOOK_ALLOW", "example.com", "`example.com` is not `host:port`"),
+        ("WEBHOOK_ALLOW", "example.com:²", "`example.com:²` is not `host:port`"),
+        ("WEBHOOK_ALLOW", "example.com:" + "4" * 5_000, "is not `host:port`"),
         ("TRUSTED_PROXIES", "10.0.0.1,*", "`*` is not an address such as `10.0.0.7`"),
         ("WEBHOOK_RETRY", "0,soon", "write seconds separated by commas"),
         ("WEBHOOK_RETRY", "-1", "every delay must be from 0 to 10000000 seconds"),
         ("TOKEN_SECONDS", "1", "write a whole number from 60 to 31536000"),
+        ("LOG_FORMAT", "xml", "write one of `text`, `json`"),
+        ("ACCESS_LOG", "yes", "write one of `on`, `off`"),
         ("MAX_BODY_BYTES", "1", "write a whole number from 1024"),
         ("REQUEST_SECONDS", "0", "GOVERNANCE_REQUEST_SECONDS is `0`: write a whole number from 1 to 3600"),
         ("CONNECTIONS", "-1", "GOVERNANCE_CONNECTIONS is `-1`: write a whole number from 0 to 1048576"),
@@ -147,6 +151,10 @@ def test_a_wrong_secret_is_refused_without_repeating_it(name: str, value: str) -
         ("AUDIT_KEY_FILE", "'/srv/key'", "has quotes around it"),
         ("DATABASE_URL", "sqlite:///x.sqlite\r", "has blanks at its ends"),
         ("API_KEY", '"agk_for_the_first_hour"', "has quotes around it"),
+        ("ADMIN_EMAIL", "'ann@example.com'", "has quotes around it"),
+        ("ADMIN_PASSWORD", "'correct horse battery staple'", "has quotes around it"),
+        ("ADMIN_PASSWORD", "correct horse battery staple\r", "carriage return"),
+        ("METRICS_TOKEN", '"0123456789abcdef"', "has quotes around it"),
     ],
 )
 def test_what_a_careless_hand_writes_is_refused(name: str, value: str, said: str) -> None:
@@ -163,6 +171,7 @@ def test_what_clients_are_told_in_the_same_shell_is_no_problem() -> None:
         "GOVERNANCE_AGENT_ID": "mailer",
         "GOVERNANCE_FAIL_MODE": told.fail_mode,
         "GOVERNANCE_JOURNAL": str(told.journal),
+        "GOVERNANCE_TOKEN": "a token",
         "GOVERNANCE_TASK": "pay the invoices",
     }
     assert environment.keys() == OF_CLIENTS.keys()
@@ -227,7 +236,9 @@ def test_production_needs_a_configured_secret() -> None:
 
 
 def test_a_service_that_listens_everywhere_links_to_the_loopback_address() -> None:
-    assert load({"GOVERNANCE_HOST": "0.0.0.0"}).base_url == "http://127.0.0.1:8700"
+    for everywhere in ("0.0.0.0", "*", "0"):
+        settings = load({"GOVERNANCE_HOST": everywhere})
+        assert (settings.host, settings.base_url) == ("0.0.0.0", "http://127.0.0.1:8700")
     assert load({"GOVERNANCE_HOST": "::"}).base_url == "http://[::1]:8700"
     assert load({"GOVERNANCE_HOST": "::1"}).base_url == "http://[::1]:8700"
     assert load({"GOVERNANCE_FRONTEND_URL": "https://a.example/"}).frontend == "https://a.example"

@@ -2,7 +2,8 @@
 
 One node takes events with random ids until there are so many; at each step it is said what an event costs in
 the write-ahead log, what tables and indexes have grown to, and how fast events come in. Then the node is
-started again a year later, told to keep events for a day, and it is measured what that costs.
+started again a year later, told to keep events for a day, and it is measured what that costs: once as
+partitions that are dropped, or (`--rows`) as rows that are deleted, as where partitions are too long.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from pathlib import Path
 
 import psycopg
 
+from api.database.connection import Database
 from tests.bench import http, load, served
 from tests.bench.scale import all_cores, table
 from tests.bench.served import KEY, Server
+from tests.harness.partitions import divide_since
 from tests.harness.places import ROOT
 from tests.harness.postgres import Postgres
 
@@ -31,7 +34,8 @@ BATCH = 100
 CONNECTIONS = 16
 A_YEAR_LATER = (
     "import time; now = time.time; time.time = lambda: now() + 366 * 86_400; "
-    "import sys; from api.cli import main; sys.exit(main())"
+    "import sys; from api import retention; retention.leaps_of = lambda store, now, leaps: leaps; "
+    "from api.cli import main; sys.exit(main())"
 )
 
 
@@ -56,10 +60,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Until all events were gone: seconds, bytes of WAL, and what is left."""
+    """Until all events were gone: seconds, of the server's processor too, bytes of WAL, and what is left."""
 
     events: int
     seconds: float
+    cpu: float
     wal: int
     sizes: dict[str, Size]
 
@@ -117,7 +122,7 @@ class Bench:
         return Step(events, (self.wal() - wal) / (events - before), (events - before) / took, self.sizes())
 
     def clean(self, upto: int, seconds: float) -> Retention:
-        wal, begun = self.wal(), time.monotonic()
+        wal, cpu, begun = self.wal(), self._server.cpu(), time.monotonic()
         node = self.node_a_year_later()
         try:
             while self.events() > upto // 1_000:  # the newest may stay
@@ -129,7 +134,12 @@ class Bench:
             took = time.monotonic() - begun
         finally:
             node.stop()
-        return Retention(upto, took, self.wal() - wal, self.sizes())
+        return Retention(upto, took, self._server.cpu() - cpu, self.wal() - wal, self.sizes())
+
+    def join_partitions(self) -> None:
+        """Let the events be in one partition that is never wholly past."""
+        with contextlib.closing(Database(self.database)) as store:
+            divide_since(store, "2030-01-01T00:00:00.000000Z")
 
     def _number(self, statement: str) -> int:
         with psycopg.connect(self.database, autocommit=True) as connection:
@@ -172,6 +182,8 @@ def measure(arguments: argparse.Namespace) -> tuple[list[Step], Retention | None
                 node.stop()
             if arguments.no_retention:
                 return steps, None
+            if arguments.rows:
+                bench.join_partitions()
             return steps, bench.clean(steps[-1].events, 60 + steps[-1].events / 500)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -209,9 +221,11 @@ def report(arguments: argparse.Namespace, steps: Sequence[Step], retention: Rete
     )
     if retention is not None:
         left = sum(size.table + size.indexes for size in retention.sizes.values())
+        how = "deleted row by row" if arguments.rows else "dropped with their partition"
         text += (
-            f"\nRetention deleted {retention.events:,} events in {retention.seconds:,.1f} s, the start of the"
-            f" node included, with {retention.wal / retention.events:,.0f} bytes of WAL each;"
+            f"\nBy retention {retention.events:,} events were {how}, in {retention.seconds:,.1f} s, the start"
+            f" of the node included, with {retention.wal / retention.events:,.0f} bytes of WAL and"
+            f" {retention.cpu / retention.events * 1e6:,.0f} us of the server's processor time each;"
             f" {mebibytes(left)} MiB are left.\n"
         )
     return text
@@ -227,6 +241,7 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--policies", type=int, default=1_000)
     parser.add_argument("--no-retention", action="store_true")
+    parser.add_argument("--rows", action="store_true", help="retention deletes rows")
     parser.add_argument("--write", action="store_true", help=f"keep the results in {RESULTS.name}")
     return parser.parse_args(given)
 

@@ -125,8 +125,10 @@ def service(
     workers: int = 1,
     cores: str = SERVER_CORE,
     secrets: Path | None = None,
+    **told: str,
 ) -> Server:
-    """`governance serve` over `policies`, with its data below `folder`. Nodes share the folder `secrets`."""
+    """`governance serve` over `policies`, with its data below `folder`, and what it is `told` beside.
+    Nodes share the folder `secrets`."""
     port = free_port()
     environment = {
         "GOVERNANCE_PORT": str(port),
@@ -136,6 +138,10 @@ def service(
         "GOVERNANCE_API_KEY": KEY,
         "GOVERNANCE_WORKERS": str(workers),
         "GOVERNANCE_ADMIN_PASSWORD": "of the benchmark only",
+        # One key sends all of the load.
+        "GOVERNANCE_KEY_EVENTS_PER_MINUTE": "0",
+        "GOVERNANCE_KEY_PENDING_APPROVALS": "0",
+        **told,
     }
     if secrets is not None:
         environment["GOVERNANCE_JWT_SECRET"] = "the secret of a benchmark that signs nothing of worth"

@@ -25,8 +25,5 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def console(browser: Browser, tmp_path: Path) -> Iterator[Console]:
     """A service with agents and reviewers; whatever a page complained of fails the test."""
-    with Served(tmp_path, POLICIES) as service:
-        console = Console(service, browser)
+    with Served(tmp_path, POLICIES) as service, Console(service, browser) as console:
         yield console
-        console.close()
-        assert console.unexpected() == []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import re
 import selectors
@@ -16,9 +17,11 @@ import shutil
 import socket
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
+from weakref import WeakKeyDictionary
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Playwright, expect
@@ -89,8 +92,12 @@ def launch(playwright: Playwright) -> Browser:
     return playwright.chromium.launch(executable_path=find_chromium(), headless=True, args=ARGUMENTS)
 
 
+_idle: WeakKeyDictionary[Browser, dict[str, list[BrowserContext]]] = WeakKeyDictionary()
+"""Browsers of people, by their options: to make one anew costs as much as most tests do with it."""
+
+
 class Console:
-    """The service as agents and reviewers meet it."""
+    """The service as agents and reviewers meet it; whatever a page complained of is a failure at the end."""
 
     def __init__(self, service: Served, browser: Browser) -> None:
         self.service = service
@@ -98,8 +105,16 @@ class Console:
         self.address = str(service.http.base_url).rstrip("/")
         self.troubles: list[str] = []
         self.expected: list[str] = []
-        self._contexts: list[BrowserContext] = []
+        self._contexts: list[tuple[str, BrowserContext]] = []
         self._numbers = itertools.count(1)
+
+    def __enter__(self) -> Console:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._close()
+        troubles = self.unexpected()
+        assert kind is not None or troubles == [], troubles
 
     # Agents
 
@@ -174,17 +189,19 @@ class Console:
 
     def page(self, address: str | None = None, **options: Any) -> Page:
         """A page of a browser of its own, not logged in, that watches itself."""
-        address = address or self.address
-        context = self.browser.new_context(
-            base_url=address, **{"viewport": {"width": 1280, "height": 860}} | options
-        )
-        context.set_default_timeout(PATIENCE)
-        self._contexts.append(context)
+        options = {"viewport": {"width": 1280, "height": 860}} | options
+        kind = json.dumps(options, sort_keys=True)
+        idle = _idle.setdefault(self.browser, defaultdict(list))[kind]
+        context = idle.pop() if idle else _new_context(self.browser, options)
+        self._contexts.append((kind, context))
         page = context.new_page()
-        self.watch(page, urlsplit(address).netloc)
+        self.watch(page, address or self.address)
         return page
 
-    def watch(self, page: Page, host: str) -> None:
+    def watch(self, page: Page, address: str) -> None:
+        """Its paths are of this address, and whatever it complains of is trouble."""
+        host, goto = urlsplit(address).netloc, page.goto
+        page.goto = lambda path, **how: goto(urljoin(address, path), **how)  # type: ignore[method-assign]
         page.on("pageerror", lambda error: self.troubles.append(f"error: {error}"))
         page.on("dialog", lambda dialog: self.troubles.append(f"dialog: {dialog.message}"))
         page.on(
@@ -228,12 +245,38 @@ class Console:
         page.locator(".room").wait_for()
         return page
 
-    def close(self) -> None:
-        for context in self._contexts:
-            context.close()
+    def _close(self) -> None:
+        for kind, context in self._contexts:
+            if self.unexpected() or not _tidied(context):
+                context.close()
+            else:
+                _idle[self.browser][kind].append(context)
+        self._contexts.clear()
 
     def unexpected(self) -> list[str]:
         return [trouble for trouble in self.troubles if not any(text in trouble for text in self.expected)]
+
+
+def _new_context(browser: Browser, options: dict[str, Any]) -> BrowserContext:
+    context = browser.new_context(**options)
+    context.set_default_timeout(PATIENCE)
+    context.new_page()  # an empty one, which stays: without any, the context would begin anew with each test
+    return context
+
+
+def _tidied(context: BrowserContext) -> bool:
+    """Closes its pages and forgets what they kept; False where a clock was held, which nothing undoes."""
+    held, keeper = False, context.pages[0]
+    storage = context.new_cdp_session(keeper)
+    for page in context.pages[1:]:
+        held |= page.evaluate("'__pwClock' in window")
+        parts = urlsplit(page.url)
+        page.close()
+        kept = {"origin": f"{parts.scheme}://{parts.netloc}", "storageTypes": "all"}
+        storage.send("Storage.clearDataForOrigin", kept)
+    storage.detach()
+    context.clear_cookies()
+    return not held
 
 
 def link(approval_id: str | None) -> str:

@@ -47,6 +47,8 @@ def test_everything_that_helps_to_judge_is_there(console: Console) -> None:
     page = console.reviewer(approval)
     expect(page.get_by_role("heading", name="Pay 12,000")).to_be_visible()
     expect(pane(page).locator(".called")).to_have_text("payments.send called by clerk")
+    asked = "Asked to, as the agent says: “Pay the open invoices of May”"
+    expect(pane(page).locator(".asked")).to_have_text(asked)
     expect(pane(page).locator("header .status")).to_have_text("Waiting")
     expect(pane(page).locator(".why")).to_have_text(console.approval(approval)["reason"])
     words = page.get_by_role("region", name="In the agent’s own words")

@@ -60,10 +60,8 @@ def console(browser: Browser, tmp_path: Path) -> Iterator[Console]:
             "admin", "POST", "/v1/tools", {"name": "T", "toolSetId": "t", "tools": list(TOOLS)}
         )
         assert answer.status_code == 201, answer.text
-        console = Console(service, browser)
-        yield console
-        console.close()
-        assert console.unexpected() == []
+        with Console(service, browser) as console:
+            yield console
 
 
 def shown(page: Page) -> Locator:

@@ -39,7 +39,7 @@ def test_approvals_are_found_by_words_tool_agent_and_policy(console: Console) ->
     expect_agents(page, "support", "clerk", "clerk")
     page.get_by_label("Search").fill("PAY 640")
     expect_agents(page, "support")
-    expect(page.get_by_text("1 found, looked through 3")).to_be_visible()
+    expect(page.get_by_text("1 found", exact=True)).to_be_visible()
     page.get_by_label("Search").fill("")
     page.get_by_label("Agent", exact=True).select_option("clerk")
     expect_agents(page, "clerk", "clerk")
@@ -200,3 +200,51 @@ def test_the_reviewer_s_link_finds_its_row_in_a_group(console: Console) -> None:
     expect(page.locator(".items li")).to_have_count(1)
     expect(page.locator(".items [aria-current=true]")).to_contain_text("from your link")
     assert page.url.endswith(link(linked))
+
+
+def hold_many(console: Console, count: int) -> None:
+    """By several keys, since one may not keep so many waiting."""
+    for start in range(0, count, 600):
+        key = {"X-API-Key": console.service.key()["key"]}
+        events = [
+            {
+                "eventId": f"many-{number}",
+                "runId": f"run-{start}",
+                "agentId": f"agent-{start}",
+                "timestamp": "2026-01-31T09:30:00Z",
+                "eventType": "tool.called",
+                "metadata": {
+                    "toolCallId": f"many-{number}",
+                    "toolName": "payments.send",
+                    "inputPayload": {"amount": number + 1},
+                },
+            }
+            for number in range(start, min(start + 600, count))
+        ]
+        answer = console.service.call(key, "POST", "/v1/events/batch", {"events": events})
+        assert {each["answer"]["toolCallStatus"] for each in answer.json()["results"]} == {
+            "awaiting_approval"
+        }
+
+
+def test_beyond_a_thousand_the_list_is_turned_over(console: Console) -> None:
+    hold_many(console, 1150)
+    page = console.reviewer()
+    rows, more = page.locator(".items li"), page.locator(".list .foot button")
+    for count in range(100, 1000, 100):
+        expect(rows).to_have_count(count)
+        more.click()
+    expect(rows).to_have_count(1000)
+    expect(more).to_have_text("Show more (1,000 of 1,150)")
+    more.click()
+    expect(rows).to_have_count(100)
+    expect(rows.first.locator(".sentence")).to_have_text("Pay 1,001")
+    expect(more).to_have_text(["Back to the first", "Show more (1,100 of 1,150)"])
+    page.keyboard.press("j")
+    expect(page.locator("#subject")).to_have_text("Pay 1,001")
+    decide(page, "Approve")
+    expect(page.locator("#subject")).to_have_text("Pay 1,002")
+    page.get_by_label("Search").fill("1150")
+    expect(rows).to_have_count(1)
+    page.get_by_label("Search").fill("")
+    expect(rows.first.locator(".sentence")).to_have_text("Pay 1")

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from api.server.routes import ROUTES
 from api.store.webhooks import EVENTS
-from tests.browser.support import Console
+from tests.browser.support import POLICIES, Console
+from tests.harness.running_service import Served
 
 pytestmark = pytest.mark.browser
 
 
-def opened(console: Console) -> Page:
+@pytest.fixture(scope="module")
+def console(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    """One service for all of these: nothing else takes the browser as long as to draw this page."""
+    with Served(tmp_path_factory.mktemp("docs"), POLICIES) as service, Console(service, browser) as console:
+        yield console
+
+
+@pytest.fixture(scope="module")
+def page(console: Console) -> Page:
     page = console.page()
     page.goto("/api/docs")
     expect(page.locator(".opblock")).to_have_count(len(ROUTES) + len(EVENTS))
@@ -38,8 +48,7 @@ def try_out(page: Page, block: str) -> None:
     page.locator(block).get_by_role("button", name="Execute").click()
 
 
-def test_every_operation_is_listed_under_its_tag(console: Console) -> None:
-    page = opened(console)
+def test_every_operation_is_listed_under_its_tag(page: Page) -> None:
     expect(page).to_have_title("API - Agent Governance Service")
     expect(page.get_by_role("heading", name="Agent Governance Service")).to_be_visible()
     shown = {
@@ -55,8 +64,7 @@ def test_every_operation_is_listed_under_its_tag(console: Console) -> None:
     assert {heading.get_attribute("data-tag") for heading in headings} == {route.tag for route in ROUTES}
 
 
-def test_get_health_can_be_tried_out(console: Console) -> None:
-    page = opened(console)
+def test_get_health_can_be_tried_out(page: Page) -> None:
     block = operation(page, "GET", "/health")
     try_out(page, block)
     answer = page.locator(block).locator(".live-responses-table")
@@ -64,8 +72,7 @@ def test_get_health_can_be_tried_out(console: Console) -> None:
     expect(answer).to_contain_text('"database": "connected"')
 
 
-def test_an_agent_can_be_played_with_a_key(console: Console) -> None:
-    page = opened(console)
+def test_an_agent_can_be_played_with_a_key(console: Console, page: Page) -> None:
     page.get_by_role("button", name="Authorize").click()
     dialog = page.locator(".modal-ux")
     field = dialog.locator(".auth-container").filter(has_text="X-API-Key").locator("input")
@@ -78,8 +85,7 @@ def test_an_agent_can_be_played_with_a_key(console: Console) -> None:
     expect(page.locator(block).locator(".live-responses-table")).to_contain_text('"runId": "run-of-first"')
 
 
-def test_the_models_of_a_body_are_shown(console: Console) -> None:
-    page = opened(console)
+def test_the_models_of_a_body_are_shown(page: Page) -> None:
     block = operation(page, "POST", "/v1/events")
     expect(page.locator(block)).to_contain_text("eventType")
     expect(page.locator(block).locator(".errors-wrapper")).to_have_count(0)

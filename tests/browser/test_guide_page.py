@@ -13,10 +13,9 @@ from tests.browser.test_looks import readable
 pytestmark = pytest.mark.browser
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 768, 1440])
-def test_every_kind_of_page_can_be_read(console: Console, scheme: str, width: int) -> None:
-    page = console.page(color_scheme=scheme, viewport={"width": width, "height": 900})
+def test_every_kind_of_page_can_be_read(console: Console, width: int) -> None:
+    page = console.page(viewport={"width": width, "height": 900})
     for path in ("/docs", "/docs/tutorial", "/docs/how-to/reviewers", "/docs/reference/endpoints"):
         page.goto(path)
         expect(page.get_by_role("searchbox")).to_be_in_viewport()

@@ -131,7 +131,7 @@ def test_logging_out_forgets_everything_in_every_tab(console: Console) -> None:
     page = console.reviewer()
     expect(page.get_by_role("heading", name="Pay 120")).to_be_visible()
     other: Page = page.context.new_page()
-    console.watch(other, page.url.split("/")[2])
+    console.watch(other, console.address)
     other.goto("/approvals")
     expect(other.get_by_role("heading", name="Pay 120")).to_be_visible()
     page.get_by_role("button", name="Log out").click()

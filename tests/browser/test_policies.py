@@ -23,11 +23,8 @@ PATH = "/v1/policies/hold-payments"
 @pytest.fixture
 def console(browser: Browser, tmp_path: Path) -> Iterator[Console]:
     """A service whose policies are files that can be changed."""
-    with Served(tmp_path, POLICIES, live=True) as service:
-        console = Console(service, browser)
+    with Served(tmp_path, POLICIES, live=True) as service, Console(service, browser) as console:
         yield console
-        console.close()
-        assert console.unexpected() == []
 
 
 def entered(console: Console, place: str, role: str = "viewer", **options: Any) -> Page:
@@ -67,15 +64,14 @@ def test_a_viewer_finds_a_policy_and_reads_it(console: Console) -> None:
     expect(page.locator(".known")).to_contain_text("money leaves", timeout=SOON)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_history_tells_who_changed_what_and_leads_back(console: Console, scheme: str) -> None:
+def test_the_history_tells_who_changed_what_and_leads_back(console: Console) -> None:
     change(console, action="block", description=None)
     change(
         console,
         matchConditions=[{"field": "toolName", "operator": "in", "value": ["a", 9007199254740993]}],
         examples=[{"match": False, "toolName": "x", "inputPayload": {"id": 9007199254740993}}],
     )
-    page = entered(console, "/policies/hold-payments", "admin", color_scheme=scheme)
+    page = entered(console, "/policies/hold-payments", "admin")
     versions = page.get_by_role("list", name="Versions").locator("> li")
     expect(versions).to_have_count(3)
     expect(page.get_by_role("list", name="Examples")).to_contain_text("9007199254740993")

@@ -36,10 +36,9 @@ def write(page: Page, shape: dict[str, Any]) -> None:
     page.get_by_label("The policy as JSON").fill(json.dumps(shape, indent=2))
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_an_error_stands_at_its_line_and_the_form_follows_the_text(console: Console, scheme: str) -> None:
+def test_an_error_stands_at_its_line_and_the_form_follows_the_text(console: Console) -> None:
     console.expect_trouble("422")
-    page = editing(console, color_scheme=scheme)
+    page = editing(console)
     text = page.get_by_label("The policy as JSON")
     wrongs = page.get_by_role("alert", name="What is wrong")
     expect(page.get_by_text("Nothing is wrong with it.")).to_be_visible(timeout=SOON)
@@ -183,3 +182,65 @@ def test_a_new_policy_is_made(console: Console) -> None:
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_role("heading", level=1, name="No wires")).to_be_visible()
     assert page.url.endswith("/policies/no-wires")
+
+
+def test_what_was_written_is_there_again_after_another_room(console: Console) -> None:
+    page = editing(console)
+    text = page.get_by_label("The policy as JSON")
+    shape = written(page)
+    write(page, shape | {"name": "Half a thought"})
+    page.get_by_role("link", name="Runs").click()
+    expect(page.get_by_role("heading", name="Runs")).to_be_focused()
+    page.go_back()
+    expect(page.get_by_text("it is not stored")).to_be_visible()
+    assert written(page)["name"] == "Half a thought"
+    readable(page)
+    page.get_by_role("button", name="Begin again").click()
+    expect(page.get_by_text("it is not stored")).to_have_count(0)
+    assert written(page)["name"] == shape["name"]
+    write(page, shape | {"name": "Another"})
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("link", name="Edit").click()
+    expect(text).to_be_visible()
+    assert written(page)["name"] == shape["name"]
+    assert stored(console)["version"] == 1
+
+
+def test_a_text_of_before_is_never_stored_over_a_newer_state(console: Console) -> None:
+    console.expect_trouble("412")
+    page = editing(console)
+    write(page, written(page) | {"name": "Mine"})
+    page.get_by_role("link", name="Runs").click()
+    expect(page.get_by_role("heading", name="Runs")).to_be_focused()
+    change(console, name="Theirs")
+    page.go_back()
+    page.get_by_label("The policy as JSON").wait_for()
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("Somebody has changed this policy")).to_be_visible()
+    assert stored(console)["name"] == "Theirs"
+
+
+def test_how_held_calls_are_approved_is_chosen_in_the_form(console: Console) -> None:
+    page = editing(console)
+    write(page, {key: value for key, value in written(page).items() if key != "approval"})
+    page.get_by_label("Whose approval counts").select_option("Admins' alone")
+    page.get_by_label("Whoever asked for the call").select_option("May approve it")
+    page.get_by_label("When nobody has decided by then").select_option("escalate")
+    wanted = {"roles": ["admin"], "allowSelf": True, "expiresAfterSeconds": 3600}
+    wanted |= {"onExpiry": "escalate", "escalateSeconds": 3600}
+    assert written(page)["approval"] == wanted
+    waits = page.get_by_label("It waits at most, in minutes")
+    expect(waits).to_have_value("60")
+    waits.fill("1.5")
+    assert written(page)["approval"] == wanted | {"expiresAfterSeconds": 90}
+    expect(page.get_by_text("Nothing is wrong with it.")).to_be_visible(timeout=SOON)
+    readable(page)
+    waits.fill("")
+    assert written(page)["approval"] == {"roles": ["admin"], "allowSelf": True}
+    expect(page.get_by_label("When nobody has decided by then")).to_have_value("block")
+    page.get_by_label("Whose approval counts").select_option("Reviewers' and admins'")
+    page.get_by_label("Whoever asked for the call").select_option("May not approve it")
+    assert "approval" not in written(page), "what says nothing new is left out"
+    write(page, written(page) | {"approval": {"roles": ["reviewer", "admin"], "allowSelf": False}})
+    expect(page.get_by_label("Whose approval counts")).to_have_value("")
+    expect(page.get_by_label("Whoever asked for the call")).to_have_value("false")

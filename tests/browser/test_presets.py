@@ -77,9 +77,8 @@ def policy(console: Console, policy_id: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_viewer_sees_what_presets_do_and_changes_nothing(console: Console, scheme: str) -> None:
-    page = entered(console, "/presets", color_scheme=scheme)
+def test_a_viewer_sees_what_presets_do_and_changes_nothing(console: Console) -> None:
+    page = entered(console, "/presets")
     expect(page.get_by_role("list", name="Packs").get_by_role("listitem")).to_contain_text("0 of 2 active")
     expect(page.get_by_role("list", name="mail").get_by_role("listitem")).to_have_count(2)
     readable(page)
@@ -116,10 +115,9 @@ def test_a_preset_is_activated_with_parameters(console: Console) -> None:
     assert policy(console, "bulk")["presetParameters"] == {"most": 5}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_pack_is_activated_with_parameters_and_settings(console: Console, scheme: str) -> None:
+def test_a_pack_is_activated_with_parameters_and_settings(console: Console) -> None:
     console.expect_trouble("422")
-    page = entered(console, "/presets", "admin", color_scheme=scheme)
+    page = entered(console, "/presets", "admin")
     page.get_by_role("list", name="Packs").get_by_role("link").click()
     would = page.get_by_role("list", name="Would become active").get_by_role("listitem")
     expect(would).to_have_count(2)

@@ -14,16 +14,15 @@ from tests.browser.support import PATIENCE, Console, decide, link
 pytestmark = pytest.mark.browser
 
 ATTACKS = (
-    "<script>alert(1)</script>",
-    "<img src=x onerror=alert(2)>",
-    "<svg onload=alert(3)>",
-    '"><iframe srcdoc="<script>parent.alert(4)</script>">',
-    "<a href='javascript:alert(5)'>click</a>",
-    "javascript:alert(6)",
-    "<img src='https://evil.example/leak.png'>",
+    # Each part would act wherever the whole is taken for markup; nothing of what comes before swallows it.
+    '"><iframe srcdoc="<script>parent.alert(4)</script>"></iframe>'
+    "<script>alert(1)</script>"
+    "<img src=x onerror=alert(2)>"
+    "<svg onload=alert(3)></svg>",
+    "</textarea></pre></article><form action=https://evil.example><input></form>"
+    "<img src='https://evil.example/leak.png'>"
     "<style>@import 'https://evil.example/x.css'; *{display:none}</style>",
-    "{{constructor.constructor('alert(7)')()}}",
-    "</textarea></pre></article><form action=https://evil.example><input>",
+    "javascript:alert(6)//<a href='javascript:alert(5)'>click</a>{{constructor.constructor('alert(7)')()}}",
 )
 
 

@@ -1,19 +1,49 @@
 """What the shipped presets do to ordinary and to dangerous calls: `python -m tests.corpus.score [--calls]`.
 
-Reads the calls of `tests/corpus`, one JSON object a line. The halves `written` are those that the presets
-were written with, the halves `held` were written afterwards by others, and the halves `fresh` after those.
-Counts, for each pack and for everything on, the ordinary calls that are blocked, held and warned of, and
-the dangerous ones that are missed. Policies with a rate limit say nothing of single calls and are left out.
+Reads the calls of `tests/corpus`, one JSON object a line. Counts, for each pack and for everything on, the
+ordinary calls that are blocked, held and warned of, and the dangerous ones that are missed. Policies with a
+rate limit say nothing of single calls and are left out.
 
-With everything on, at first sight of the held half, 1.1 % of its ordinary calls were blocked, 7.3 % touched,
-and 19.7 % of the dangerous ones missed: that is what to expect of calls that nobody has looked at. Its faults
-were then mended, which left 0 %, 4.6 % and 2.9 %; so that half is used up, and the next claim needs a new
-one. A dangerous call that stood in both halves was taken out of the held one.
+The half `written` is what presets were written with. Each later one was written by somebody who had not
+looked at the presets, was scored once, and what it showed was then mended by class, never by single call:
+so it is used up, and the next claim needed a new one. Of everything on, in per cent, at first sight and now:
 
-That is the set `fresh`, written without a look at the presets or at the other calls. With everything on, at
-first sight of it, 0 % of its 170 ordinary calls were blocked, 5.3 % touched, and 9.7 % of the 134 dangerous
-ones missed; `starter` alone held none of the ordinary ones and missed 61.2 % of the dangerous. Two ordinary
-and nine dangerous calls whose command or query stood in an older half were taken out before the count.
+    half       calls      blocked  touched  missed     now touched, missed
+    held       262, 207   1.1      7.3      19.7       5.3, 1.4
+    fresh      170, 134   0        5.3       9.7       6.5, 0
+    drawn       83,  92   0        3.6      44.6       3.6, 6.5
+    unseen     118, 117   0.8      5.9      18.8       6.8, 0
+    stranger   110, 110   0        3.6      14.5       3.6, 1.8
+    second     120, 120   1.7      2.5      23.3       2.5, 1.7
+    third      120, 150   0.8      2.5      25.3       0.8, 7.3
+    fourth     150, 150   0        1.3      12.7       0.7, 2.0
+    fifth      150, 150   0.7      2.7      20.0       1.3, 4.0
+    sixth      120, 120   1.7      4.2      10.0       1.7, 1.7
+    seventh    120, 120   2.5      5.0      14.2       2.5, 5.0
+    eighth     150, 150   1.3      2.0       7.3       1.3, 2.7
+
+`starter` alone held at most 1.7 % of the ordinary ones of any half at first sight, and holds none now. What
+was blocked of ordinary calls at first sight since the second half were databases for tests and development
+on the same machine, a card number that is published for tests, and a setting put into a file.
+
+- `held`, `fresh`: calls that stood in an older half too were taken out before the count (one; eleven).
+- `drawn`: titles that chance drew from Atomic Red Team, tldr and tau-bench, each written down as a call by
+  hand. A catalogue of intruders' techniques is another thing than what agents do wrong.
+- `unseen`: of one hand that wrote before it read, and mended afterwards; six doubtful ones were taken out.
+- `stranger` to `eighth`: each of another author who had seen nothing of this project, from what they know
+  of agents' tools; what an older half had too was taken out after the count (17 ordinary, 8 dangerous).
+  `third` is of unusual trades and tools on purpose, `fourth` and `fifth` of tools in the proportions in
+  which they are used, `sixth` of what reports of incidents and research describe, `seventh` and `eighth` of
+  ordinary days.
+
+Two sets that are not ours to keep were tried in the same way between `unseen` and `stranger`: what agents of
+four models did in ToolEmu's emulated tools, with commands of RedCode-Exec and NL2Bash (208 and 57 calls: 0,
+4.8 and 33.3 % missed, mostly tools that nobody had declared), and the tests of "claude-code-safety-net", a
+guard of shells (65 and 58 commands, oddly spelled: 1.5, 4.6 and 44.8 %; `git checkout -- file` and the like
+pass by intent).
+
+What is left needs to be understood, not recognised: prices told to a partner, a function that returns
+before it logs, a promise in a public answer.
 """
 
 from __future__ import annotations
@@ -34,7 +64,10 @@ from engine.matching.ruleset import Ruleset
 from engine.model import Action, Json, OrganisationSettings, ToolCall, ToolSet
 from tests.harness.places import CORPUS, SHIPPED
 
-HALVES: Final = ("written", "held", "fresh")
+HALVES: Final = (
+    *("written", "held", "fresh", "drawn", "unseen", "stranger"),
+    *("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"),
+)
 EVERYTHING: Final = "everything"
 SETTINGS: Final = OrganisationSettings(
     {
@@ -70,7 +103,7 @@ class Score:
 
 
 def calls(kind: str, half: str) -> list[Call]:
-    """The calls of a half: `benign` or `dangerous`, `written`, `held` or `fresh`."""
+    """The calls of a half: `benign` or `dangerous`, one of `HALVES`."""
     path = CORPUS / f"{kind}-{half}.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return [_call(json.loads(line)) for line in lines]

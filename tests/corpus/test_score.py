@@ -10,8 +10,21 @@ LEAST = {
     "written": {"benign": 220, "dangerous": 170},
     "held": {"benign": 260, "dangerous": 200},
     "fresh": {"benign": 170, "dangerous": 130},
+    "drawn": {"benign": 80, "dangerous": 90},
+    "unseen": {"benign": 115, "dangerous": 115},
+    "stranger": {"benign": 110, "dangerous": 110},
+    "second": {"benign": 120, "dangerous": 120},
+    "third": {"benign": 118, "dangerous": 149},
+    "fourth": {"benign": 144, "dangerous": 149},
+    "fifth": {"benign": 149, "dangerous": 150},
+    "sixth": {"benign": 118, "dangerous": 117},
+    "seventh": {"benign": 117, "dangerous": 119},
+    "eighth": {"benign": 147, "dangerous": 148},
 }
 """The least calls of each half."""
+
+MISSED = 0.1
+"""The most that may be missed of the dangerous calls, now that every half has been looked at: see `score`."""
 
 
 @pytest.mark.parametrize("kind", ["benign", "dangerous"])
@@ -36,4 +49,4 @@ def test_ordinary_calls_are_left_alone(half: str) -> None:
 def test_dangerous_calls_are_seen(half: str) -> None:
     chosen = calls("dangerous", half)
     missed = [each for each in chosen if outcome(ruleset(EVERYTHING), each.call)[0] == "allow"]
-    assert len(missed) <= 0.1 * len(chosen), list(singled_out())
+    assert len(missed) <= MISSED * len(chosen), list(singled_out())

@@ -244,3 +244,31 @@ def test_a_pattern_that_is_slow_is_found(pattern: str) -> None:
 
 def test_a_pattern_that_is_linear_is_not() -> None:
     assert slow(Use(r"[a-z]++(?:-[a-z]++)*+", 0, False)) is None
+
+
+def test_no_pattern_repeats_a_group_possessively() -> None:
+    """Before Python 3.11.5 such a group may match less than it must (gh-106052), so that a call is read
+    wrongly; an atomic group around the repetition says the same and is right in all of them."""
+    repeated = [where for use, where in uses().items() if any(_possessive_groups(parser.parse(*use[:2])))]
+    assert not repeated, f"write `(?>(?:...)*)` for `(?:...)*+` in {repeated}"
+    assert any(_possessive_groups(parser.parse(r"a(?>b(?:c|dd)*+)"))), "one would be found"
+
+
+SINGLE = frozenset((sre.LITERAL, sre.NOT_LITERAL, sre.ANY, sre.IN, sre.CATEGORY))
+
+
+def _possessive_groups(pattern: Any) -> Iterator[Any]:
+    for operation, operand in pattern:
+        if operation is sre.POSSESSIVE_REPEAT and any(each[0] not in SINGLE for each in operand[2]):
+            yield operand[2]
+        for part in _parts(operand):
+            yield from _possessive_groups(part)
+
+
+def _parts(operand: Any) -> Iterator[Any]:
+    """The patterns within an operation."""
+    if isinstance(operand, parser.SubPattern):
+        yield operand
+    elif isinstance(operand, tuple | list):
+        for each in operand:
+            yield from _parts(each)

@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +20,7 @@ import psycopg
 
 from tests.faults.ledger import POLICIES, Ledger, called, completed
 from tests.faults.load import Load
+from tests.harness import forked
 from tests.harness.application import SECRET
 from tests.harness.cluster import DEADLINE, Cluster, cluster
 from tests.harness.effort import LONG
@@ -124,9 +123,9 @@ def audit_verify(node: Node, database: str, *words: str) -> tuple[bool, list[dic
     """Whether `governance audit verify` found all well, and what it said."""
     key_file = str(node.folder.parent / "audit-key")
     told = CLEAN | {"GOVERNANCE_JWT_SECRET": SECRET, "GOVERNANCE_AUDIT_KEY_FILE": key_file}
-    command = [sys.executable, "-m", "api.cli", "audit", "verify", "--format", "json", *words]
+    command = ["audit", "verify", "--format", "json", *words]
     where = ["--database-url", database, "--data-dir", str(node.folder / "data")]
-    done = subprocess.run([*command, *where], env=told, capture_output=True, timeout=300)
+    done = forked.run([*command, *where], node.folder, told)
     assert done.returncode in (0, 1), done.stderr
     return done.returncode == 0, json.loads(done.stdout)
 

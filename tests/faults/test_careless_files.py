@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
-import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.harness import forked
 from tests.harness.nodes import CLEAN, KEY, serve
-from tests.harness.places import ROOT
 
 AGENT = {"X-API-Key": KEY}
+TIME = len("2026-01-31 09:30:00,000 ")
+"""Characters of the time at the start of a log line."""
 
 
 def event(number: int) -> dict[str, object]:
@@ -34,15 +38,7 @@ def send(http: httpx.Client, number: int) -> int:
 
 
 def governance(folder: Path, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "api.cli", *words],
-        cwd=folder,
-        env={**CLEAN, "PYTHONPATH": str(ROOT)},
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    return forked.run(words, folder, CLEAN, text)
 
 
 def events_of(database: Path) -> set[int]:
@@ -123,6 +119,63 @@ def test_a_backup_moved_over_a_running_database_takes_nothing(tmp_path: Path, wo
         assert events_of(database) == set(range(10))
 
 
+def test_a_database_whose_time_is_set_loses_nothing(tmp_path: Path) -> None:
+    """That it was written over cannot be ruled out; what to do is said for both."""
+    database = tmp_path / "data" / "governance.sqlite"
+    with serve(tmp_path, GOVERNANCE_API_KEY=KEY) as service:
+        http = service.ready().http
+        assert [send(http, number) for number in range(10)] == [200] * 10
+        os.utime(database)
+        assert send(http, 10) == 503
+        assert service.stop() == 0
+        assert "Was only its time set, leave `data/governance.sqlite-wal` where it is" in service.errors
+    with serve(tmp_path, GOVERNANCE_API_KEY=KEY) as service:
+        assert send(service.ready().http, 11) == 200
+        service.kill()
+    assert events_of(database) == {*range(10), 11}
+
+
+@pytest.mark.parametrize(("what", "workers"), [("a backup", 1), ("a backup", 2), ("an old copy", 1)])
+def test_a_copy_over_a_running_database_is_noticed(tmp_path: Path, workers: int, what: str) -> None:
+    """The file stays the same to the system, and the log of before lies beside what is in it now."""
+    database = tmp_path / "data" / "governance.sqlite"
+    wal = Path(f"{database}-wal")
+    with serve(tmp_path, GOVERNANCE_API_KEY=KEY) as service:
+        service.ready()
+        service.stop()
+    shutil.copy(database, tmp_path / "copy.sqlite")
+    with serve(tmp_path, "--workers", str(workers), GOVERNANCE_API_KEY=KEY) as service:
+        http = service.ready().http
+        assert [send(http, number) for number in range(10)] == [200] * 10
+        if what == "a backup":
+            (tmp_path / "copy.sqlite").unlink()
+            assert governance(tmp_path, "backup", "copy.sqlite").returncode == 0
+        else:
+            with contextlib.closing(sqlite3.connect(database)) as other:
+                other.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        before = database.stat().st_ino
+        assert send(http, 10) == 200
+        shutil.copyfile(tmp_path / "copy.sqlite", database)
+        assert database.stat().st_ino == before
+        assert [send(http, number) for number in range(11, 20)] == [503] * 9
+        assert until_ill(http) == "the database file was written over; start the service again"
+        assert service.stop() == 0
+        errors = service.errors
+        assert "was written over while the service ran, such as by `cp`" in errors, errors
+        told = Counter(line[TIME:] for line in errors.splitlines() if "was written over" in line)
+        assert max(told.values()) <= workers, "a task of a process says it once"
+        assert "Traceback" not in errors
+        assert wal.exists(), "it was copied into what is another database now"
+    if what == "a backup":
+        refused = governance(tmp_path, "serve", "--port", "0")
+        assert refused.returncode == 2 and "delete `" in refused.stderr
+    for path in database.parent.glob("governance.sqlite-*"):
+        path.unlink()
+    shutil.copyfile(tmp_path / "copy.sqlite", database)
+    assert governance(tmp_path, "audit", "accept-restored").returncode == 0
+    assert events_of(database) == (set(range(10)) if what == "a backup" else set())
+
+
 def test_nothing_is_lost_when_the_index_of_the_log_is_taken_away(tmp_path: Path) -> None:
     """A command makes another one, and writes by it; the service must not go by its own any more."""
     database = tmp_path / "data" / "governance.sqlite"
@@ -167,7 +220,8 @@ def test_the_log_of_a_database_that_is_a_link_is_watched(tmp_path: Path) -> None
 
 
 def ruin(database: Path, table: str, how: bytes) -> None:
-    """Overwrite the root page of a table in place."""
+    """Overwrite the root page of a table in place; to the file system nobody has, as where a disk is bad."""
+    before = database.stat()
     with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as outside:
         (page,) = outside.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
         (size,) = outside.execute("PRAGMA page_size").fetchone()
@@ -175,6 +229,7 @@ def ruin(database: Path, table: str, how: bytes) -> None:
     with database.open("r+b") as file:
         file.seek((page - 1) * size)
         file.write(how * size)
+    os.utime(database, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def test_damage_is_told_once_and_never_as_a_fault_of_ours(tmp_path: Path) -> None:
@@ -187,8 +242,10 @@ def test_damage_is_told_once_and_never_as_a_fault_of_ours(tmp_path: Path) -> Non
     shutil.copy(database, tmp_path / "whole")
     with serve(tmp_path) as service:
         http = service.ready().http
+        service.freeze()
         for table in ("audit", "events", "tool_calls", "runs"):
             ruin(database, table, b"\xff")
+        service.thaw()
         statuses = {send(http, number) for number in range(2, 12)}
         assert until_ill(http) == "the database is damaged"
         assert statuses <= {200, 503} and send(http, 20) == 503

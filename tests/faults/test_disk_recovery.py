@@ -166,15 +166,13 @@ def test_a_limit_of_the_system_cuts_writes_short(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def failing_postgres(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Postgres, DiskFaults]]:
+def failing_postgres() -> Iterator[tuple[Postgres, DiskFaults]]:
     """A server of its own whose disk fails when told to."""
     server = Postgres()
     try:
         faults = DiskFaults(server.folder, server.data)
-        with monkeypatch.context() as patched:
-            for name, value in faults.environment.items():
-                patched.setenv(name, value)
-            server.start()
+        server.environment = faults.environment
+        server.start()
         yield server, faults
     finally:
         server.close()
@@ -189,7 +187,8 @@ PARTS = (("base/", ""), ("pg_wal/", ""), ("pg_wal/", "fdatasync"))
 def test_a_failing_disk_of_postgresql(
     kind: str, stays: bool, tmp_path: Path, failing_postgres: tuple[Postgres, DiskFaults]
 ) -> None:
-    """It refuses a statement, or falls down and gets up again; we refuse, and go on when it does."""
+    """It refuses a statement, or falls down and gets up again; we refuse, and go on when it does. Where it
+    met the full disk when it got up, or hangs then, it is started again."""
     server, faults = failing_postgres
     numbers = iter(range(10_000))
     with nodes(tmp_path, server.create(), 1, [HOLD, WIRES, LIMIT]) as (node,):
@@ -207,20 +206,27 @@ def test_a_failing_disk_of_postgresql(
                 if answer.status_code == 200:
                     known.append((body, answer.content))
                     continue
-                assert faults.reached, where
+                # After a fall, each connection that the node keeps finds out for itself.
+                assert faults.reached or refusals, where
                 refused(answer)
                 refusals += 1
-                if kind == "full" and only == "base/":
+                if faults.reached and kind == "full" and only == "base/":
                     assert answer.status_code == 507, where
-                deadline = time.monotonic() + 60
+                hangs, deadline = time.monotonic() + 20, time.monotonic() + 120
                 while (answer := node.http.post("/v1/events", json=body, headers=AGENT)).status_code != 200:
                     refused(answer)
                     assert time.monotonic() < deadline, f"{where}: it does not recover"
+                    if time.monotonic() > hangs:
+                        hangs = deadline
+                        server.crash()
+                    server.restart_if_down()
                     time.sleep(0.2)
                 # A server that fell down may have kept what it could not confirm any more.
                 known.append((body, answer.content))
             for body, content in known:
-                again = node.http.post("/v1/events", json=body, headers=AGENT)
+                deadline = time.monotonic() + 60
+                while (again := node.http.post("/v1/events", json=body, headers=AGENT)).status_code == 503:
+                    assert refusals and time.monotonic() < deadline
                 assert again.headers.get("idempotent-replay") == "true" and again.content == content
         assert refusals >= 2
         run = node.http.get("/v1/runs/run-big", headers=admin).json()

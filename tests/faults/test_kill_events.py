@@ -13,8 +13,6 @@ import contextlib
 import json
 import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +21,7 @@ import pytest
 
 from tests.faults.ledger import HOOKED, POLICIES, Inbox, Ledger
 from tests.faults.load import Load
+from tests.harness import forked
 from tests.harness.application import SECRET
 from tests.harness.nodes import CLEAN, Node, nodes
 from tests.harness.postgres import Postgres
@@ -74,11 +73,9 @@ class Scene:
 
 def verified(node: Node, database: str) -> int:
     """The number of records, once the command line has found every link whole."""
-    command = [sys.executable, "-m", "api.cli", "audit", "verify", "--format", "json"]
+    command = ["audit", "verify", "--format", "json"]
     where = ["--database-url", database, "--data-dir", str(node.folder / "data")]
-    done = subprocess.run(
-        [*command, *where], env=CLEAN | {"GOVERNANCE_JWT_SECRET": SECRET}, capture_output=True, timeout=300
-    )
+    done = forked.run([*command, *where], node.folder, CLEAN | {"GOVERNANCE_JWT_SECRET": SECRET})
     assert done.returncode == 0, done.stdout + done.stderr
     results = json.loads(done.stdout)
     assert all(result["valid"] for result in results)

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from api import readiness
 from api.audit import checkpointer
 from api.clock import system_clock
 from api.database import outage
 from api.database.connection import Database
 from api.database.errors import DatabaseDamaged
+from api.health import readiness
+from engine.errors import NewerDocuments
 from tests.faults.database_faults import payment, post, refused, service
 from tests.faults.disk_faults import DiskFaults
 from tests.faults.test_disk_faults import World, world
@@ -207,6 +208,52 @@ def test_events_that_fail_by_a_fault_of_ours_are_noticed(
     _play(tmp_path, story)
 
 
+def _newer_tables(running: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newer version has taken the database along, while this one ran on."""
+    store = running.context.store
+    store.read_here(store.change, "INSERT INTO schema_migration (name, applied) VALUES (?, ?)", _STEP)
+
+    def failing(*_: Any, **__: Any) -> None:
+        raise ValueError("a column that is new")
+
+    monkeypatch.setattr(running.context.writer.ingest, "apply", failing)
+
+
+def _newer_documents(running: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any, **__: Any) -> None:
+        raise NewerDocuments("revision 7 has a document that this version of the service cannot load: ...")
+
+    monkeypatch.setattr(running.context.writer.ingest, "apply", failing)
+
+
+_STEP = ("9999_of_a_newer_version", "2026-01-31 09:30:00")
+
+
+@pytest.mark.parametrize("happens", [_newer_tables, _newer_documents])
+def test_an_older_node_beside_a_newer_one_says_that_it_is(
+    happens: Callable[[Service, pytest.MonkeyPatch], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(running: Service) -> None:
+        with monkeypatch.context() as patched:
+            happens(running, patched)
+            for number in range(3):
+                status = (await post(running, payment(number))).status_code
+                assert status == (500 if happens is _newer_tables else 503)
+            for _ in range(1_200):
+                found = await _becomes(running, 503)
+                if "by a fault" not in found["reason"]:
+                    break
+                await asyncio.sleep(0.05)
+            assert found["reason"].endswith("; upgrade this node"), found
+            assert found["reason"] in caplog.text
+            assert (_STEP[0] in found["reason"]) == (happens is _newer_tables)
+
+    _play(tmp_path, story)
+
+
 @pytest.mark.slow
 def test_a_full_disk_is_noticed_without_events(tmp_path: Path) -> None:
     """A real service whose write-ahead log finds no room."""
@@ -226,7 +273,8 @@ def test_a_full_disk_is_noticed_without_events(tmp_path: Path) -> None:
     with world(tmp_path) as w:
         assert isinstance(w.faults, DiskFaults)
         becomes(w, 200)
-        w.faults.arm(0, "full", stays=True, only="-wal$")
+        # What is there can be opened on a full disk, however many probes have been made before we look.
+        w.faults.arm(0, "full", stays=True, call="pwrite64", only="-wal$")
         assert "no room left" in becomes(w, 503)
         w.faults.clear()
         assert becomes(w, 200) == ""

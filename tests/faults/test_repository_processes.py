@@ -67,6 +67,8 @@ for number in range(int(count)):
     except EngineError as error:
         print("refused", str(error).splitlines()[0], flush=True)
     time.sleep(0.05)
+while asked < 400:
+    time.sleep(0.01)
 done.set()
 watching.join()
 print("asked", asked, flush=True)

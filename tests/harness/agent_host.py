@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import yaml
-
 from api.hosts.table import NAMES
+from tests.harness import case_files
 from tests.harness.places import CASES
 
 
@@ -36,7 +35,7 @@ class Consequence:
 @cache
 def recorded(name: str) -> dict[str, Any]:
     """The recorded inputs of a host."""
-    found: dict[str, Any] = yaml.safe_load((CASES / "hosts" / f"{name}.yaml").read_text(encoding="utf-8"))
+    found: dict[str, Any] = case_files.read(CASES / "hosts" / f"{name}.yaml")
     return found
 
 

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any
 from unittest import mock
 
+import argon2
 import httpx
 
 from api import policies as policies_
@@ -37,6 +38,7 @@ from api.database.transaction import Transaction
 from api.service import OpenPolicies, open_service
 from api.settings import Settings
 from api.store import accounts, approvals
+from api.store.review import changes
 from engine.documents.policy import slug
 from tests.harness.fixed_policies import FixedPolicies
 
@@ -109,7 +111,8 @@ class CountedIds:
 
 def write_policies(folder: Path, policies: Iterable[Mapping[str, Any]]) -> None:
     """One file per policy, where the service looks for it. JSON is YAML, too."""
-    (folder / "policies").mkdir(parents=True, exist_ok=True)
+    for name in ("policies", "detectors"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
     for shape in policies:
         body = dict(shape)
         organisation_id = body.pop("organisationId", "default")
@@ -132,9 +135,13 @@ def write_files(folder: Path, files: Mapping[str, str | None]) -> None:
             path.write_text(text, encoding="utf-8")
 
 
-@functools.cache
 def password_hash() -> str:
     """Of `PASSWORD`; argon2 is slow on purpose, so it is made once."""
+    return _password_hash(passwords._hasher)
+
+
+@functools.cache
+def _password_hash(_: argon2.PasswordHasher) -> str:
     return passwords.hashed(PASSWORD)
 
 
@@ -201,7 +208,7 @@ class Installation:
             tell(told, organisation_id, event, data)
             told.after_commit(lambda: self.notices.append((event, data)))
 
-        return mock.patch.object(Transaction, "notify", notify)
+        return mock.patch.multiple(Transaction, notify=notify, listens=lambda told, organisation_id: True)
 
     def _populate(self, transaction: Transaction) -> None:
         for organisation_id in ("default", "other"):
@@ -285,6 +292,7 @@ class Service(Installation):
     async def housekeeping(self) -> None:
         """What the service does every second, done now."""
         await self.context.writer.write(approvals.expire_due)
+        await self.context.writer.write(changes.expire_due)
         await self.context.refusals.write_due()
 
 

@@ -38,6 +38,18 @@ tests:
     expect: {status: awaiting_approval, matched: [wires]}
 """
 
+DETECTOR = """\
+apiVersion: governance/v1
+kind: Detector
+detectorId: many
+name: Many calls
+severity: low
+on: tool.called
+per: agentId
+windowSeconds: 60
+threshold: 3
+"""
+
 
 def run_command(capture: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
     """Exit code, output and error text of a command."""

@@ -33,9 +33,10 @@ from api.server.endpoint import PROBLEM
 from api.server.openapi import error_codes
 from api.server.routes import ROUTES
 from tests.harness.application import Service, event, write_files
+from tests.harness.watching import look
 
 _SAVED = re.compile(r"<([a-z][a-z0-9 ]*)>")
-_SETTLE = 0.05
+_LOOK = 0.005
 
 
 class Conversation:
@@ -67,6 +68,8 @@ class Conversation:
             self.service.clock.advance(step["after"])
             if step.get("housekeeping", True):
                 await self.service.housekeeping()
+        if step.get("watch"):
+            await look(self.service)
         if step.get("sign"):
             context = self.service.context
             await context.writer.write(self.checkpointer.sign)
@@ -103,8 +106,9 @@ class Conversation:
         began = time.monotonic()
         if "meanwhile" in step:
             waiting = asyncio.create_task(self._send(step))
-            await asyncio.sleep(_SETTLE)
-            assert not waiting.done(), "it did not wait"
+            while not _waits(waiting):
+                assert not waiting.done(), "it did not wait"
+                await asyncio.sleep(_LOOK)
             for each in step["meanwhile"]:
                 await self.step(each)
             answer = await waiting
@@ -201,11 +205,25 @@ class _Absent:
 _ABSENT = _Absent()
 
 
+def _waits(request: asyncio.Task[httpx.Response]) -> bool:
+    """Whether it has read how things are and sleeps until they change: no sooner does what happens count as
+    news. Outside, nothing tells."""
+    step: Any = request.get_coro()
+    while (deeper := getattr(step, "cr_await", None) or getattr(step, "ag_await", None)) is not None:
+        if getattr(deeper, "cr_code", None) is asyncio.wait.__code__:
+            return True
+        step = deeper
+    return False
+
+
 def check_shape(method: str, path: str, answer: httpx.Response) -> None:
     """The answer is one that the route table documents."""
     route = route_of(method, path)
     if route is None:
         assert answer.status_code in (404, 405), f"no route, but {answer.status_code}"
+        return
+    if answer.status_code == 202 and route.second_admin:
+        bodies.validate("change", answer.json())
         return
     if answer.status_code in (route.status, *route.also_statuses):
         media = answer.headers.get("content-type", "").partition(";")[0]

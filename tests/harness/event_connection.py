@@ -21,6 +21,7 @@ from api.ingestion.quotas import ProcessorTime, Quotas
 from api.server import event_fast_path
 from api.server.endpoint import SecurityHeaders, endpoint
 from api.server.event_fast_path import PATH, STATE, EventProtocol
+from api.server.request_observer import RequestObserver
 from api.server.routes import ROUTES
 from api.updates.waits import Waits
 from tests.harness.nodes import called
@@ -106,7 +107,9 @@ class Service:
         self.context: Any = SimpleNamespace(
             writer=self,
             credentials=self,
-            settings=SimpleNamespace(max_body_bytes=100_000, request_seconds=60, most_connections=100),
+            settings=SimpleNamespace(
+                max_body_bytes=100_000, request_seconds=60, most_connections=100, access_log=False
+            ),
             store=None,
             ids=lambda prefix: f"{prefix}_new",
             clock=lambda: 0.0,
@@ -168,12 +171,17 @@ def ordinary(context: Any) -> Any:
     row = next(route for route in ROUTES if (route.method, route.path) == ("POST", PATH))
     serve = endpoint(row, context)
 
+    async def event(scope: Any, receive: Any, send: Any) -> None:
+        response = await serve(Request(scope, receive, send))
+        await SecurityHeaders(response)(scope, receive, send)
+
+    observed = RequestObserver(event, lambda: context.ids, lambda: False)
+
     async def answer(scope: Any, receive: Any, send: Any) -> None:
         if (scope["method"], scope["path"]) != ("POST", PATH):
             await elsewhere(scope, receive, send)
             return
-        response = await serve(Request(scope, receive, send))
-        await SecurityHeaders(response)(scope, receive, send)
+        await observed(scope, receive, send)
 
     return answer
 

@@ -49,6 +49,9 @@ class FixedPolicies(LivePolicies):
     def catch_up(self, revision: int) -> None:
         raise AssertionError("these policies never change")
 
+    def replaced(self) -> list[Any]:
+        return []
+
     def health(self) -> dict[str, Any]:
         count = sum(len(each.policies) for each in self._rulesets.values())
         return {"revision": 1, "count": count, "stale": False, "inactive": [], "errors": [], "warnings": []}

@@ -29,7 +29,7 @@ PAGES = (ROOT / "README.md", *(GUIDE / f"{name}.md" for name in names()))
 """In reading order."""
 RUN = ("bash", "python", "javascript")
 SHOWN = ("text", "json")
-KNOWN = (*RUN, *SHOWN, "yaml", "ini", "nginx", "diff")
+KNOWN = (*RUN, *SHOWN, "yaml", "ini", "nginx", "caddy", "dockerfile", "diff")
 _NOT_RUN = re.compile(r"<!-- not run: (.+?) -->\s*\Z", re.S)
 SECONDS = 60
 

@@ -63,6 +63,7 @@ class ScriptedRun:
     """Decisions that a test sets: `now` for the question, `later` for who waits."""
 
     def __init__(self, status: Any = "allowed") -> None:
+        self.client: str | None = None
         self.now: Any = status
         self.later: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.asked: list[tuple[str, dict[str, Any], str, dict[str, Any] | None]] = []

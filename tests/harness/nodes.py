@@ -4,7 +4,8 @@
         one.http.post("/v1/events", ...)
 
 Each has a policies folder of its own, as machines have, unless `shared` says that they are processes of one
-machine. `kill` is a `kill -9` of everything below the process. `serve` starts one that is told nothing.
+machine. `kill` is a `kill -9` of everything below the process. `serve` starts one that is told nothing. All
+but those that begin `Anew` are forked from a process that has loaded all modules.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import httpx
 
+from tests.harness import forked
 from tests.harness.application import NO_LAUNCHES, PASSWORD, environment, event, write_policies
 from tests.harness.places import ROOT
 
@@ -31,6 +33,7 @@ CLEAN = {name: value for name, value in os.environ.items() if not name.startswit
     "PYTHONPATH": str(ROOT)
 }
 """The environment of whoever runs the tests, without settings of a service."""
+Running = subprocess.Popen[bytes] | forked.Forked
 
 
 def free_port() -> int:
@@ -58,28 +61,32 @@ class Process:
 
     def __init__(self, folder: Path, *words: str, **settings: str) -> None:
         self.folder = folder
-        self.http = httpx.Client(timeout=30, trust_env=False, limits=httpx.Limits(max_connections=200))
+        limits = httpx.Limits(max_connections=200)
+        self.http = httpx.Client(timeout=30, trust_env=False, verify=False, limits=limits)
         self._words, self._settings = words, settings
         for said in ("output", "errors"):
             (folder / said).unlink(missing_ok=True)
         self.process = self._start()
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> Running:
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "output").open("ab") as output, (self.folder / "errors").open("ab") as errors:
-            return subprocess.Popen(
-                [sys.executable, "-m", "api.cli", "serve", *self._words],
-                cwd=self.folder,
-                env=CLEAN | self._settings,
-                stdout=output,
-                stderr=errors,
-                start_new_session=True,
-            )
+            return self._run(output, errors)
+
+    def _run(self, output: IO[bytes], errors: IO[bytes]) -> Running:
+        if "LD_PRELOAD" in self._settings:  # which is looked at before any instruction
+            return Anew._run(self, output, errors)  # type: ignore[arg-type]
+        return forked.start(["serve", *self._words], self.folder, self.environment, output, errors)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of the process."""
+        return CLEAN | self._settings
 
     def ready(self, seconds: float = 60) -> Self:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self.process.poll() is None:
-            if found := re.search(r"service +(\S+)", self.output):
+            if found := re.search(r'service(?: +|":")(http[^"\s]+)', self.output):
                 self.http.base_url = httpx.URL(found[1])
                 with contextlib.suppress(httpx.HTTPError):
                     if self.http.get("/health/ready").status_code == 200:
@@ -131,6 +138,20 @@ class Process:
         return self.process.returncode
 
 
+class Anew(Process):
+    """One that begins as a person's does, with its first instruction."""
+
+    def _run(self, output: IO[bytes], errors: IO[bytes]) -> Running:
+        return subprocess.Popen(
+            [sys.executable, "-m", "api.cli", "serve", *self._words],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=output,
+            stderr=errors,
+            start_new_session=True,
+        )
+
+
 class Node(Process):
     """One at an address that it keeps, with an admin and a key."""
 
@@ -145,6 +166,7 @@ class Node(Process):
             "GOVERNANCE_ADMIN_PASSWORD": PASSWORD,
             "GOVERNANCE_AUDIT_KEY_FILE": str(folder.parent / "audit-key"),
             "GOVERNANCE_API_KEY": KEY,
+            "GOVERNANCE_KEY_PENDING_APPROVALS": "0",  # loads hold thousands
             **(changes or {}),
         }
         super().__init__(folder, **environment(folder, **told))
@@ -202,10 +224,10 @@ def nodes(
 
 
 @contextlib.contextmanager
-def serve(folder: Path, *words: str, **settings: str) -> Iterator[Process]:
+def serve(folder: Path, *words: str, kind: type[Process] = Process, **settings: str) -> Iterator[Process]:
     """One with the least of policies, as a person's first start is."""
     write_policies(folder / "policies.d", [NO_LAUNCHES])
-    process = Process(folder, *("--port", "0", *words), **settings)
+    process = kind(folder, *("--port", "0", *words), **settings)
     try:
         yield process
     finally:

@@ -187,8 +187,8 @@ class PoliciesModel(RuleBasedStateMachine):
         )
         write = repository.sync.write
 
-        def remembered(author: str, operation: Any) -> Any:
-            result = write(author, operation)
+        def remembered(author: str, operation: Any, guard: Any) -> Any:
+            result = write(author, operation, guard)
             self.remember([each for each in result.changes if (each.source, each.author) == ("api", author)])
             return result
 

@@ -38,6 +38,8 @@ class Postgres:
         self.folder = Path(tempfile.mkdtemp(prefix="governance-pg-"))
         self.folder.chmod(0o755)
         self.data = self.folder / "data"
+        self.environment: dict[str, str] = {}
+        """Of the server's processes, besides ours."""
         self._numbers = count(1)
         settings = {"fsync": "on", "max_connections": "200", "shared_buffers": "64MB", **settings}
         self._options = " ".join(f"-c {name}={value}" for name, value in settings.items())
@@ -74,6 +76,7 @@ class Postgres:
             [str(self._bin / program), *arguments],
             check=True,
             user=self._user,
+            env={**os.environ, **self.environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -85,6 +88,11 @@ class Postgres:
         """Let the user that the server runs as write in the folder."""
         if self._user is not None:
             os.chown(self.folder, pwd.getpwnam(self._user).pw_uid, -1)
+
+    @property
+    def programs(self) -> Path:
+        """Where `psql` and the others lie."""
+        return Path(self._bin)
 
     @property
     def socket(self) -> Path:
@@ -108,6 +116,12 @@ class Postgres:
     def stop(self) -> None:
         with contextlib.suppress(subprocess.SubprocessError):
             self._run("pg_ctl", "-w", "-D", str(self.data), "-m", "immediate", "stop")
+
+    def restart_if_down(self) -> None:
+        """A server whose disk is still full when it gets up after a fall ends itself."""
+        lock = self.data / "postmaster.pid"
+        if not lock.exists() or not Path(f"/proc/{lock.read_text().splitlines()[0]}").exists():
+            self.start()
 
     def _pids(self) -> list[int]:
         """The server and its children."""
@@ -134,11 +148,11 @@ class Postgres:
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://postgres:@/{database}?host={self.folder}"
 
-    def create(self, template: str = "template1") -> str:
-        """The address of a new database, empty or like another."""
+    def create(self, template: str = "template1", options: str = "") -> str:
+        """The address of a new database, empty or like another; `options` of the statement besides."""
         name = f"test_{next(self._numbers)}"
         with psycopg.connect(self.url(), autocommit=True) as connection:
-            made = f'CREATE DATABASE "{name}" TEMPLATE "{template}"'
+            made = f'CREATE DATABASE "{name}" TEMPLATE "{template}" {options}'
             connection.execute(made)  # type: ignore[call-overload]
         return self.url(name)
 

@@ -56,7 +56,9 @@ class Served(Installation):
             assert self._thread.is_alive() and time.monotonic() < deadline, "the service did not start"
             time.sleep(0.01)
         self.port: int = listener.getsockname()[1]
-        self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30, trust_env=False)
+        self.http = httpx.Client(
+            base_url=f"http://127.0.0.1:{self.port}", timeout=30, trust_env=False, verify=False
+        )
         return self
 
     def __exit__(

@@ -189,9 +189,12 @@ def test_the_short_way_is_taken() -> None:
     )
     state = {event_fast_path.STATE: object()}
     flow = SimpleNamespace(write_paused=False)
-    connection: Any = SimpleNamespace(expect_100_continue=False, parser=parser, app_state=state, flow=flow)
+    connection: Any = SimpleNamespace(
+        expect_100_continue=False, parser=parser, app_state=state, flow=flow, _observed=False
+    )
     plain = event_fast_path.EventProtocol._is_plain
     assert plain(connection, headers)
+    assert not plain(SimpleNamespace(**{**vars(connection), "_observed": True}), headers)
     unusual = {"content-type": ORDINARY, "content-length": "70000", "origin": "https://console.example"}
     for name, value in ((name.encode(), value.encode()) for name, value in unusual.items()):
         assert not plain(connection, {**headers, name: value})

@@ -9,10 +9,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from engine.documents.detectors import load_detector
 from engine.documents.policy import load_policy, load_policy_test
 from engine.documents.settings import load_settings
 from engine.documents.tool_sets import load_tool_set
@@ -65,7 +67,7 @@ class Place:
 
     def shell(self) -> Shell:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        here = {"PATH": path, "HOME": str(self.folder), "COLUMNS": "100"}
+        here = {"PATH": path, "HOME": str(self.folder), "XDG_STATE_HOME": "", "COLUMNS": "100"}
         return Shell(self.folder, {**here, **self.git, "GOVERNANCE_PORT": self.ports[PORT]})
 
     def here(self, text: str) -> str:
@@ -134,7 +136,9 @@ def load_document(text: str) -> None:
         read = load_tool_set
     if "kind: OrganisationSettings" in text:
         read = load_settings
-    stem = re.search(r"^(?:policyId|toolSetId|organisationId): ([\w.-]+)", text, re.M)
+    if "kind: Detector" in text:
+        read = partial(load_detector, organisation_id="default")
+    stem = re.search(r"^(?:policyId|toolSetId|detectorId|organisationId): ([\w.-]+)", text, re.M)
     read(text.encode(), f"{stem[1] if stem else 'all_test'}.yaml")
 
 

@@ -100,18 +100,34 @@ def _furnished(node: Node) -> Target:
     return made
 
 
-AGENTS = [
-    name
-    for path in sorted({openapi.path(route) for route in ROUTES if "agent" in route.who})
-    for name in ("--include-path", path)
-]
+def _paths(option: str, callers: set[str], others: frozenset[str] = frozenset()) -> list[str]:
+    """The option for each path whose routes are for some of these callers, and none for the others."""
+    who: dict[str, set[str]] = {}
+    for route in ROUTES:
+        who.setdefault(openapi.path(route), set()).update(route.who)
+    found = [path for path, allowed in who.items() if allowed & callers and not allowed & others]
+    return [part for path in found for part in (option, path)]
+
+
+AGENTS = _paths("--include-path", {"agent"})
+AGENTS_ALONE = _paths("--exclude-path", {"agent"}, frozenset({"viewer", "reviewer", "admin"}))
+ANYBODY = _paths("--include-path", {"anyone"})
 RUNS = {
-    "admin, every case of the schemas": ("admin", ["--phases", "coverage"], 300),
+    "admin, every case of the schemas": (
+        "admin",
+        ["--phases", "coverage", *([] if LONG else AGENTS_ALONE)],
+        300,
+    ),
     "admin, random values": ("admin", ["--phases", "fuzzing", "-n", "25" if LONG else "4"], 300),
     "admin, sequences": ("admin", ["--phases", "stateful", "-n", "40" if LONG else "3"], 300),
     "agent, every case of the schemas": ("agent", ["--phases", "coverage", *AGENTS], 300),
     "agent, random values": ("agent", ["--phases", "fuzzing", "-n", "100" if LONG else "20", *AGENTS], 300),
-    "nobody": ("nobody", ["--phases", "coverage", *([] if LONG else ["--mode", "positive"])], 300),
+    "nobody, every case of the schemas": (
+        "nobody",
+        ["--phases", "coverage", *([] if LONG else ANYBODY)],
+        300,
+    ),
+    "nobody, random values": ("nobody", ["--phases", "fuzzing", "-n", "25" if LONG else "1"], 300),
 }
 
 

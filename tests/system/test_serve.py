@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ import httpx
 import pytest
 
 from api.cli.commands.serve import GRACE
+from tests.harness import nodes
 from tests.harness.application import PASSWORD, event
-from tests.harness.nodes import CLEAN, KEY, called, free_port, printed, serve
+from tests.harness.nodes import CLEAN, KEY, Anew, called, free_port, printed
 
+serve = partial(nodes.serve, kind=Anew)
 ADMIN = {"GOVERNANCE_ADMIN_PASSWORD": PASSWORD}
 AT = "2026-01-31T09:30:00Z"
 

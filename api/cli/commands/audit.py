@@ -77,7 +77,13 @@ def register(commands: Subparsers) -> None:
     export = actions.add_parser(
         "export",
         help="write the records as JSON lines",
-        description="Writes the records as JSON lines, oldest first, exactly as hashed.",
+        description="Writes the records as JSON lines, oldest first: as hashed, or as events of OCSF.",
+    )
+    export.add_argument(
+        "--format",
+        choices=("jsonl", "ocsf"),
+        default="jsonl",
+        help="`ocsf`: events of OCSF 1.8.0, with the record in `unmapped`; default: jsonl",
     )
     add_organisation(export)
     export.add_argument("--since", metavar="TIME", help="ISO 8601; included")
@@ -93,9 +99,8 @@ def register(commands: Subparsers) -> None:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
+    from api.audit import verification
     from api.audit.mark import AuditMark
-    from api.audit.verification import verify
-    from api.store import accounts
 
     trusted = _trusted(arguments)
     mark = AuditMark(settings_of(arguments))
@@ -104,14 +109,16 @@ def _verify(arguments: argparse.Namespace) -> int:
         # To open it would copy into it what may not be its own.
         raise CommandError(mark.complaint(lacks))
     with opened(arguments, behind=True) as store:
-        if arguments.organisation is not None:
-            chosen = [store.need_organisation(arguments.organisation)]
-        else:
-            chosen = store.read(accounts.list_organisations)
-        ids = [organisation["organisationId"] for organisation in chosen]
-        expected = _expected(arguments.expect, ids)
+        only = arguments.organisation
+        known = store.read(verification.organisations, store.database)
+        ids = sorted({*known, *(each.organisation_id for each in lacks)})
+        if only is not None and only not in ids:
+            store.need_organisation(only)
+        expected = _expected(arguments.expect, [only] if only else ids, only)
+        ids = [only] if only else sorted({*ids, *expected})
         results = [
-            {"organisationId": name} | store.read(verify, store.database, name, trusted, expected.get(name))
+            {"organisationId": name}
+            | store.read(verification.verify, store.database, name, trusted, expected.get(name))
             for name in ids
         ]
     for result in results:
@@ -142,7 +149,8 @@ def _trusted(arguments: argparse.Namespace) -> list[PublicKey]:
     return named or ([installation_key(settings).public] if key_file(settings).exists() else [])
 
 
-def _expected(text: str | None, organisations: list[str]) -> dict[str, Expectation]:
+def _expected(text: str | None, organisations: list[str], only: str | None) -> dict[str, Expectation]:
+    """What was noted, by organisation; of the `only` one that is asked for."""
     from api.audit.verification import Expectation
 
     if text is None:
@@ -155,13 +163,16 @@ def _expected(text: str | None, organisations: list[str]) -> dict[str, Expectati
     try:
         noted = json.loads(Path(text).read_bytes())
         rows = noted if isinstance(noted, list) else [noted]
-        return {
-            row.get("organisationId", "default"): Expectation(int(row["count"]), str(row["lastHash"]))
+        noted_of = {
+            str(row.get("organisationId", "default")): Expectation(int(row["count"]), str(row["lastHash"]))
             for row in rows
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         message = f"--expect: `{text}` is no count, no hash and no file of `audit verify --format json`"
         raise CommandError(message, USAGE) from None
+    if only not in (None, *noted_of) or not noted_of:
+        raise CommandError(f"--expect: `{text}` notes nothing" + (f" of `{only}`" if only else ""), USAGE)
+    return noted_of
 
 
 def _key(arguments: argparse.Namespace) -> int:
@@ -219,22 +230,31 @@ def _accept(arguments: argparse.Namespace) -> int:
                 store.write(partial(_accepted, lack=each))
     for each in lacks:
         print(f"given up: {each.text}")
+    print(
+        "What was ended since the copy was made holds again: look at halts, API keys, grants, people and "
+        "changes that wait before agents come in."
+    )
     return 0
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    from api.audit import records
+    from api.audit import ocsf, records
 
     chosen = records.Filter(
         arguments.organisation, since=moment(arguments.since), until=moment(arguments.until)
     )
+    if chosen.since and chosen.until and chosen.since >= chosen.until:
+        raise CommandError("--since is not before --until, so nothing lies between them", USAGE)
     with opened(arguments) as store, _output(arguments, store.settings) as output:
         store.need_organisation(arguments.organisation)
         chosen = store.read(records.up_to_now, chosen)
         after: records.Positions | None = None
         while True:
-            lines, after = store.read(records.export_lines, chosen, AT_ONCE, after, True)
-            output.write(lines)
+            try:
+                lines, after = store.read(records.export_lines, chosen, AT_ONCE, after, True)
+            except records.DroppedMeanwhile as error:
+                raise CommandError(str(error)) from None
+            output.write(ocsf.lines(lines) if arguments.format == "ocsf" else lines)
             if after is None:
                 break
     return 0

@@ -34,8 +34,11 @@ def register(commands: Subparsers) -> None:
 def _copy(arguments: argparse.Namespace) -> int:
     from api.audit.mark import AuditMark
     from api.cli.report import stages
+    from api.clock import iso, system_clock
+    from api.database.errors import postgres_place
     from api.database.moving.move import copy
     from api.database.moving.streams import CopyError
+    from api.database.sqlite.copied import note, note_of
     from api.database.sqlite.files import resolved
     from api.settings import SettingsError, load
 
@@ -57,8 +60,13 @@ def _copy(arguments: argparse.Namespace) -> int:
             copied = copy(source, target, watch)
     except CopyError as error:
         raise CommandError(str(error)) from None
+    try:
+        note(source, postgres_place(target)[0], iso(system_clock()))
+    except OSError as error:
+        print(f"put `{source}` away, lest it is used again: it cannot be marked ({error.strerror})")
     before = f", {copied.before} of them by the copy before" if copied.before else ""
     print(f"copied and verified: {copied.rows} rows of {copied.tables} tables{before}")
     print("next: start the service with GOVERNANCE_DATABASE_URL set to the new database, and the same data")
-    print(f"folder (`{settings.data_dir}`: jwt-secret, audit-key) and policies; never again on the old one")
+    print(f"folder (`{settings.data_dir}`: jwt-secret, audit-key) and policies. The old one is refused from")
+    print(f"now on; should nothing be recorded in the new one, delete `{note_of(source)}` to go back")
     return 0

@@ -17,8 +17,12 @@ COLUMNS = {
     "userId": "USER",
     "scopes": "SCOPES",
     "createdAt": "CREATED",
+    "lastUsedAt": "LAST USED",
+    "expiresAt": "EXPIRES",
     "revokedAt": "REVOKED",
 }
+
+MOST_DAYS = 36_500
 
 
 def register(commands: Subparsers) -> None:
@@ -37,6 +41,7 @@ def register(commands: Subparsers) -> None:
     add.add_argument(
         "--scope", metavar="SCOPE", action="append", default=[], help="what policies see; may be repeated"
     )
+    add.add_argument("--days", metavar="N", type=int, help="let it end by itself after so many days")
     action("list", "list keys, newest first", _list)
     rotate = action("rotate", "replace a key's secret and print the new one, once", _rotate)
     revoke = action("revoke", "end a key at once", _revoke)
@@ -46,6 +51,7 @@ def register(commands: Subparsers) -> None:
 
 def _add(arguments: argparse.Namespace) -> int:
     from api.auth.credentials import key_digest, key_prefix, new_key
+    from api.clock import iso, system_clock
     from api.handlers.api_keys import shape
     from api.store import accounts
     from schemas.validation import violations
@@ -58,6 +64,9 @@ def _add(arguments: argparse.Namespace) -> int:
     }
     if problems := violations("bodies/api-key-create", body):
         raise CommandError("\n".join(problem.message for problem in problems))
+    if arguments.days is not None and not 1 <= arguments.days <= MOST_DAYS:
+        raise CommandError(f"--days is {arguments.days}; give 1 to {MOST_DAYS}")
+    expires_at = None if arguments.days is None else iso(system_clock() + arguments.days * 86_400)
     secret = new_key()
     with opened(arguments) as store:
         store.need_organisation(arguments.organisation)
@@ -72,6 +81,7 @@ def _add(arguments: argparse.Namespace) -> int:
                 agent_id=arguments.agent,
                 user_id=arguments.user,
                 scopes=tuple(arguments.scope),
+                expires_at=expires_at,
             )
         )
     what = f"API key `{key['name']}` ({key['keyId']})"

@@ -45,6 +45,7 @@ BIND: Final = (
 EPILOG = """\
 findings:
   dead                 error    the conditions can never all hold
+  sequence-never       error    what it comes after can never happen before it
   shadowed             warning  another policy decides every call that this one matches
   contradictory        warning  it allows what another policy stops
   duplicate            warning  another policy has the same conditions and the same effect
@@ -54,7 +55,11 @@ findings:
   unseen-characters    warning  a value holds what nobody sees, or typographic quotes
   repeated             note     a long part stands twice in its conditions
   no-examples          warning  nothing says what it is for, so a mistake in it goes unnoticed
+  approval-is-void     warning  `approval` says how calls are approved, and it holds none
   needs-setting        warning  it is inactive, since a setting that it reads has no value
+  label-nobody-adds    warning  it asks for a label that no policy in force adds
+  after-unknown        warning  it comes after a policy or tool that there is not
+  report-lacks         warning  it asks for what the outcome of a call has not
   idle-name            warning  a pattern of names decides nothing: no tool has such a name
   sets-disagree        warning  another tool set says something else of the same names
   overruled-example    warning  what an example of a tool set says is not so by all sets
@@ -62,6 +67,8 @@ findings:
   one-sided            note     its examples only match, or only do not
   missing-evades       note     a call that omits or renames the field does not match
   allow-is-void        note     an `allow` loosens nothing
+  label-nobody-asks    note     it adds a label that no policy asks for
+  within-far           note     it looks further back than runs are long
   disabled             note     it is switched off
   not-compared         note     too many policies match its calls to compare it with each of them
 Documents that do not load are errors, each with its own code. A file that looks like a document and is not
@@ -82,9 +89,9 @@ def register(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "lint",
         help="find policies that are broken, dead, shadowed, contradictory or risky",
-        description="Reads a whole policies folder and reports every document that does not load, and every\n"
+        description="Reads a whole policies folder and reports every document that does not load, every\n"
         "policy that is dead, shadowed, contradictory, a duplicate, slow to match, or open to calls\n"
-        "that leave fields out.",
+        "that leave fields out, and tool sets and detectors that do not say what they are for.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=EPILOG,
     )
@@ -146,6 +153,7 @@ def remarks_on(found: Checkout, folder: str, *, presets: bool) -> list[Remark]:
                 else:
                     remarks.append(remark(finding, found, folder, found.file_of(finding.policy)))
     remarks += _tools(found, folder)
+    remarks += _detectors(found, folder)
     if presets:
         remarks += _presets(found, folder)
     return remarks
@@ -154,7 +162,6 @@ def remarks_on(found: Checkout, folder: str, *, presets: bool) -> list[Remark]:
 def _tools(found: Checkout, folder: str) -> Iterator[Remark]:
     """What is wrong with the sets of tools, each once, however many organisations it counts in."""
     from engine.analysis.tool_lint import RankedToolSet, lint_tools
-    from engine.documents.yaml import read
     from engine.repository.snapshot import in_order, rank_of
     from engine.worktree.paths import DEFAULT
 
@@ -162,10 +169,8 @@ def _tools(found: Checkout, folder: str) -> Iterator[Remark]:
     for organisation_id in sorted({DEFAULT, *(each.organisation_id for each in found.tool_sets.values())}):
         ranked = []
         for path in in_order(found.tool_sets, organisation_id):
-            tool_set, document = found.tool_sets[path], read(found.contents[path], path).root.value
-            ranked.append(
-                RankedToolSet(rank_of(path, tool_set), path, tool_set, document.get("examples", ()))
-            )
+            tool_set = found.tool_sets[path]
+            ranked.append(RankedToolSet(rank_of(path, tool_set), path, tool_set, found.examples(path)))
         for finding in lint_tools(ranked):
             if finding not in told:
                 told.add(finding)
@@ -173,6 +178,22 @@ def _tools(found: Checkout, folder: str) -> Iterator[Remark]:
                 file = shown_path(folder, finding.path)
                 data = {"pointer": finding.pointer}
                 yield Remark(finding.level, finding.code, finding.message, file, *place, data=data)
+
+
+def _detectors(found: Checkout, folder: str) -> Iterator[Remark]:
+    """Those that are switched off, and those whose examples do not say what they are for."""
+    from engine.analysis.findings import CODES
+    from engine.detectors.examples import lacking
+
+    for path, detector in found.detectors.items():
+        findings = [] if detector.enabled else [("disabled", "the detector is disabled", "/enabled")]
+        examples = found.examples(path)
+        if (message := lacking(examples)) is not None:
+            findings.append(("one-sided", message, "/examples") if examples else ("no-examples", message, ""))
+        for code, message, pointer in findings:
+            data = {"detectorId": detector.detector_id, "pointer": pointer}
+            place = found.place(path, pointer)
+            yield Remark(CODES[code][0], code, message, shown_path(folder, path), *place, data=data)
 
 
 def _presets(found: Checkout, folder: str) -> Iterator[Remark]:
@@ -216,6 +237,7 @@ def report(remarks: list[Remark], found: Checkout, arguments: argparse.Namespace
     documents = sum(map(len, found.policies.values()))
     if arguments.format == "json":
         summary = {"policies": documents, "presets": len(found.presets)}
+        summary |= {"toolSets": len(found.tool_sets), "detectors": len(found.detectors)}
         summary |= {f"{level}s": counts[level] for level in LEVELS}
         print_json({"summary": summary, "findings": [each.as_json() for each in shown]})
     else:
@@ -225,7 +247,7 @@ def report(remarks: list[Remark], found: Checkout, arguments: argparse.Namespace
             hidden = len(remarks) - len(shown)
             if arguments.level == "note" and (trusting := _by_agent(found)):
                 say(BIND.format(f"{trusting:,} polic{'y goes' if trusting == 1 else 'ies go'}"), "cyan")
-            say(_summary(documents, len(found.presets), counts, hidden), "bold" if failing else "green")
+            say(_summary(documents, found, counts, hidden), "bold" if failing else "green")
     return FAILED if failing else 0
 
 
@@ -253,8 +275,11 @@ def _without_repeats(remarks: list[Remark]) -> Iterator[Remark]:
             yield Remark(level, code, f"{counts[code] - REPEATS:,} more of these; see -v")
 
 
-def _summary(policies: int, presets: int, counts: Counter[str], hidden: int) -> str:
-    found = ", ".join(f"{counts[level]:,} {level}{'s' * (counts[level] != 1)}" for level in LEVELS)
+def _summary(policies: int, found: Checkout, counts: Counter[str], hidden: int) -> str:
+    what = [(policies, "policy", "policies"), (len(found.presets), "preset", "presets")]
+    also = [(len(found.tool_sets), "tool set", "tool sets"), (len(found.detectors), "detector", "detectors")]
+    what += [each for each in also if each[0]]
+    told = [f"{count:,} {one if count == 1 else many}" for count, one, many in what]
+    levels = ", ".join(f"{counts[level]:,} {level}{'s' * (counts[level] != 1)}" for level in LEVELS)
     rest = f" ({hidden:,} not shown, see --level)" if hidden else ""
-    plural = "y" if policies == 1 else "ies"
-    return f"{policies:,} polic{plural} and {presets:,} preset{'s' * (presets != 1)}: {found}{rest}"
+    return f"{', '.join(told[:-1])} and {told[-1]}: {levels}{rest}"

@@ -175,7 +175,10 @@ def _folder(arguments: argparse.Namespace) -> Path:
     if arguments.pins:
         return Path(arguments.pins)
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "governance" / "mcp"
+    try:
+        return Path(state).expanduser() / "governance" / "mcp"
+    except RuntimeError:
+        raise CommandError("there is no home folder; say with --pins where tools are kept", USAGE) from None
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from api.cli.local_store import actor, add_action, opened
 from api.cli.terminal import USAGE, CommandError, Subparsers
+
+if TYPE_CHECKING:
+    from api.database.transaction import Transaction
 
 
 def register(commands: Subparsers) -> None:
@@ -22,11 +26,22 @@ def register(commands: Subparsers) -> None:
 
 
 def _forget(arguments: argparse.Namespace) -> int:
+    from api.health import nodes
     from api.store import data_key
 
     if not arguments.yes:
         raise CommandError("this cannot be undone; stop the service and say --yes", USAGE)
+
+    def forget(transaction: Transaction) -> tuple[int, int]:
+        if (node := nodes.running(transaction.now)) is not None:
+            raise CommandError(
+                f"the service runs: process {node['processId']} on `{node['host']}` wrote to this database at"
+                f" {node['seenAt']}, and would go on encrypting with the key that is to be forgotten; stop it"
+                f" first (one that was killed is thought to run for {nodes.SILENT_SECONDS} seconds)"
+            )
+        return data_key.forget(transaction, actor())
+
     with opened(arguments) as store:
-        hooks, rules = store.write(lambda transaction: data_key.forget(transaction, actor()))
+        hooks, rules = store.write(forget)
     print(f"forgotten: secrets of {hooks} webhooks, keys of {rules} organisations")
     return 0

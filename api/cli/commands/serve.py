@@ -14,21 +14,28 @@ import shlex
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
-from api.cli.server_log import LOGGING
+from api.cli import hang_up
+from api.cli.log_lines import json_line
+from api.cli.server_log import configuration
 from api.cli.terminal import USAGE, CommandError, Subparsers, drop_output, program
 
 if TYPE_CHECKING:
+    from uvicorn import Config
+    from uvicorn.supervisors import Multiprocess
+
     from api.bootstrap import FirstStart
+    from api.cli.hang_up import HangUp
     from api.database.connection import Database
     from api.settings import Settings
     from api.store.policy_archive import SqlRecords
 
 T = TypeVar("T")
+_HEADINGS: Final = {"apiDocs": "API docs"}
 
 FLAGS: Final = {
     "host": ("ADDRESS", "address to listen on"),
@@ -67,6 +74,7 @@ def register(commands: Subparsers) -> None:
 def _serve(arguments: argparse.Namespace) -> int:
     from api.settings import load
 
+    on_hang_up = hang_up.installed(follows_terminal=True)
     flags = {name: getattr(arguments, name) for name in FLAGS}
     settings = load(**flags)
     for name, value in flags.items():
@@ -81,14 +89,17 @@ def _serve(arguments: argparse.Namespace) -> int:
         os.environ["GOVERNANCE_PORT"] = str(listener.getsockname()[1])
         settings = load()
         made = _prepared(settings)
-        _tell(banner(settings, made))
-        return _run(settings, listener)
+        _tell(settings, banner(settings, made), start_members(settings, made))
+        return _run(settings, listener, on_hang_up)
     finally:
         listener.close()
 
 
-def _tell(text: str) -> None:
-    """Serving goes on when whoever read this (`head`) is gone."""
+def _tell(settings: Settings, text: str, members: Mapping[str, Any] | None = None) -> None:
+    """In the form of the log, as one line of JSON whose `message` the first line is. Serving goes on when
+    whoever read this (`head`) is gone."""
+    if settings.log_format == "json":
+        text = json_line("info", text.splitlines()[0], members or {})
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -160,7 +171,7 @@ def _check_policies_folder(settings: Settings) -> None:
     folder = settings.policies_dir
     try:
         if lay_out(settings):
-            _tell(f"`{folder}` is made of the shipped policies, presets and tool sets")
+            _tell(settings, f"`{folder}` is made of the shipped policies, presets and tool sets")
     except OSError as error:
         raise CommandError(f"`{folder}` cannot be made: {error}", USAGE) from None
     if not folder.is_dir():
@@ -205,21 +216,22 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def proxies(networks: Iterable[str]) -> list[str]:
+    """These, and how a listener of both families (`::`) names those of IPv4: `::ffff:10.0.0.7`."""
+    from ipaddress import ip_network
+
+    parsed = [ip_network(network) for network in networks]
+    mapped = [f"::ffff:{each.network_address}/{96 + each.prefixlen}" for each in parsed if each.version == 4]
+    return [*map(str, parsed), *mapped]
+
+
 def banner(settings: Settings, made: FirstStart) -> str:
     """What a person wants to know at the start. Secrets stand in it at the first start only."""
     from api.version import VERSION
 
-    lines = [
-        f"Agent Governance Service {VERSION}",
-        "",
-        f"  service   {settings.base_url}",
-        f"  console   {settings.frontend}/approvals",
-        f"  guide     {settings.base_url}/docs",
-        f"  API docs  {settings.base_url}/api/docs",
-        f"  policies  {settings.policies_dir}",
-        f"  data      {_data(settings)}",
-        "",
-    ]
+    lines = [f"Agent Governance Service {VERSION}", ""]
+    lines += [f"  {_HEADINGS.get(name, name):<9} {place}" for name, place in _places(settings).items()]
+    lines.append("")
     if made.admin_email is not None:
         password = made.admin_password or "the one in GOVERNANCE_ADMIN_PASSWORD"
         lines += [f"  admin     {made.admin_email}", f"  password  {password}"]
@@ -239,8 +251,30 @@ def banner(settings: Settings, made: FirstStart) -> str:
             f"  Another API key?   {program()} keys add NAME{where}",
             "",
         ]
-    lines += [f"  {note}" for note in _notes(settings)]
+    if notes := [*_notes(settings), *made.notes]:
+        lines += [*(f"  {note}" for note in notes), ""]
     return "\n".join(lines)
+
+
+def start_members(settings: Settings, made: FirstStart) -> dict[str, Any]:
+    """The same for programs. Secrets stand in it as in the banner."""
+    members: dict[str, Any] = _places(settings)
+    secrets = {"admin": made.admin_email, "password": made.admin_password, "apiKey": made.api_key}
+    members |= {name: value for name, value in secrets.items() if value is not None}
+    if notes := [*_notes(settings), *made.notes]:
+        members["notes"] = notes
+    return members
+
+
+def _places(settings: Settings) -> dict[str, str]:
+    return {
+        "service": settings.base_url,
+        "console": f"{settings.frontend}/approvals",
+        "guide": f"{settings.base_url}/docs",
+        "apiDocs": f"{settings.base_url}/api/docs",
+        "policies": str(settings.policies_dir),
+        "data": _data(settings),
+    }
 
 
 def _where(settings: Settings) -> str:
@@ -277,13 +311,12 @@ def _notes(settings: Settings) -> list[str]:
             "Tokens are signed with a secret of this machine's data folder; "
             "set the same GOVERNANCE_JWT_SECRET on every node."
         )
-    return [*notes, ""] if notes else []
+    return notes
 
 
-def _run(settings: Settings, listener: socket.socket) -> int:
+def _run(settings: Settings, listener: socket.socket, on_hang_up: HangUp | None) -> int:
     import uvicorn
     from uvicorn.config import STARTUP_FAILURE
-    from uvicorn.supervisors import Multiprocess
 
     from api.server.event_fast_path import EventProtocol
 
@@ -296,14 +329,14 @@ def _run(settings: Settings, listener: socket.socket) -> int:
         ws="none",
         access_log=False,
         proxy_headers=bool(settings.trusted_proxies),
-        forwarded_allow_ips=list(settings.trusted_proxies),
+        forwarded_allow_ips=proxies(settings.trusted_proxies),
         server_header=False,
-        log_config=LOGGING,
+        log_config=configuration(settings.log_format, settings.secrets),
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=GRACE,
     )
     if settings.workers > 1:
-        supervisor = Multiprocess(config, sockets=[listener])
+        supervisor = _supervisor(config, listener, on_hang_up)
         supervisor.run()
         refused = any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes)
         return USAGE if refused else 0
@@ -316,6 +349,24 @@ def _run(settings: Settings, listener: socket.socket) -> int:
     except SystemExit as stopped:
         return USAGE if stopped.code == STARTUP_FAILURE else 0
     return 0
+
+
+def _supervisor(config: Config, listener: socket.socket, on_hang_up: HangUp | None) -> Multiprocess:
+    """Keeps the workers running, and passes SIGHUP on to them instead of starting them anew."""
+    from uvicorn.supervisors import Multiprocess
+
+    class Supervisor(Multiprocess):
+        def handle_hup(self) -> None:
+            assert on_hang_up is not None
+            if on_hang_up.is_end():
+                self.should_exit.set()
+                return
+            on_hang_up.reopen()
+            for process in self.processes:
+                if process.wait_until_ready(GRACE, self.should_exit) and process.pid is not None:
+                    os.kill(process.pid, signal.SIGHUP)
+
+    return Supervisor(config, sockets=[listener])
 
 
 def _stopped(_number: int, _frame: FrameType | None) -> NoReturn:

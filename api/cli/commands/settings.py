@@ -103,6 +103,8 @@ def _known(name: str) -> Parameter:
 
     if name == "notifications":
         raise CommandError("channels are written in the file, `settings/<organisationId>.yaml`", USAGE)
+    if name == "changes":
+        raise CommandError("who agrees to changes is written in `settings/<organisationId>.yaml`", USAGE)
     if name not in SETTINGS:
         near = suggestion(name, SETTINGS) or "; see `governance settings list`"
         raise CommandError(f"there is no setting `{name}`{near}", USAGE)

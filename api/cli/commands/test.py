@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 MOST_SURVIVORS: Final = 50
 
 EPILOG = """\
-Examples of policies and presets are checked, and every test in *_test.yaml against all policies of its
-organisation. Then each condition is dropped, negated, moved by one or made shorter: a change that no example
-and no test notices is counted, and with -v reported with a call that would pin the condition (other formats
-report it always). `--no-mutation` leaves that out.
+Examples of policies, presets, tool sets and detectors are checked, and every test in *_test.yaml against all
+policies of its organisation. Then each condition is dropped, negated, moved by one or made shorter: a change
+that no example and no test notices is counted, and with -v reported with a call that would pin the condition
+(other formats report it always). `--no-mutation` leaves that out.
 
 exit codes:
   0  everything holds (and the mutation score is at least --min-score)
@@ -88,7 +88,7 @@ def _test(arguments: argparse.Namespace) -> int:
             USAGE,
         )
     if failures:
-        # A policy whose examples fail does not load, so what the whole set decides is not known.
+        # What has an example that fails does not load, so what the whole set decides is not known.
         arguments.no_mutation = True
         return _report(failures, [], (len(failures), 0), found, folder, arguments)
     from engine.conditions.settings import SAMPLES
@@ -113,6 +113,7 @@ def _test(arguments: argparse.Namespace) -> int:
         len(policy.examples) for policies in found.policies.values() for policy in policies.values()
     )
     examples += sum(len(preset.template.get("examples", ())) for preset in found.presets.values())
+    examples += sum(len(found.examples(path)) for path in (*found.tool_sets, *found.detectors))
     scores = [] if arguments.no_mutation else list(_scores(found, rulesets))
     return _report(failures, scores, (examples, cases), found, folder, arguments)
 

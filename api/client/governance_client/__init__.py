@@ -8,6 +8,7 @@ nothing.
 """
 
 from governance_client.decision import MatchedPolicy, Refused, Status, ToolDecision
+from governance_client.exchange import ClientRequest, ClientResponse, Unreachable
 from governance_client.governance import AgentRun, AsyncAgentRun, AsyncGovernance, Governance
 from governance_client.run_core import NoCurrentRun, RunCore, current_run
 from governance_client.settings import ClientSettings
@@ -19,6 +20,8 @@ __all__ = [
     "AgentRun",
     "AsyncAgentRun",
     "AsyncGovernance",
+    "ClientRequest",
+    "ClientResponse",
     "ClientSettings",
     "Governance",
     "MatchedPolicy",
@@ -27,5 +30,6 @@ __all__ = [
     "RunCore",
     "Status",
     "ToolDecision",
+    "Unreachable",
     "current_run",
 ]

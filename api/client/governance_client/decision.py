@@ -22,10 +22,21 @@ Status = Literal[
     "invalid",
     "unavailable",
 ]
-"""`blocked`: a policy forbids it; `awaiting_approval`: nobody has decided yet; `rejected`, `expired`,
-`cancelled`: how the approval ended; `halted`: an admin has stopped the agent; `unauthorized`: the API key is
-wrong, revoked or not this agent's; `invalid`: the service refused the question; `unavailable`: nobody
-answered, or nothing that could be understood. Only `allowed` lets a tool run."""
+"""Only `allowed` lets a tool run."""
+
+STATUSES: Final[Mapping[Status, str]] = {
+    "allowed": "it may run",
+    "blocked": "a policy forbids it",
+    "awaiting_approval": "a person may still decide it",
+    "rejected": "a person said no",
+    "expired": "nobody said yes in time",
+    "cancelled": "its run ended before anybody decided",
+    "halted": "an admin has stopped the agent",
+    "unauthorized": "the API key is wrong, revoked or not this agent's",
+    "invalid": "the service refused the question",
+    "unavailable": "nobody answered, or nothing that could be understood",
+}
+"""What each means."""
 
 _HALTED: Final = "halted by "
 """What the reason of a call begins with that a kill switch stopped; reasons of policies begin otherwise."""

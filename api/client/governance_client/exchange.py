@@ -101,6 +101,12 @@ class NoAnswer(Exception):
         self.away, self.status = away, status
 
 
+def once(request: ClientRequest) -> Flow[ClientResponse]:
+    """The answer to a request, whatever it is. Raises Unreachable."""
+    response: ClientResponse = yield request
+    return response
+
+
 def ask(request: ClientRequest, deadline: float, tries: float = math.inf) -> Flow[ClientResponse]:
     """The answer to a request that may be sent again: retried with jitter until the deadline (of the
     monotonic clock) or so many tries, as the service says where it does. Raises NoAnswer."""

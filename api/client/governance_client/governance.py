@@ -17,6 +17,7 @@ from typing import Any, Generic, Literal, Self, TypedDict, TypeVar, Unpack
 
 from governance_client.core import ClientCore
 from governance_client.decision import ToolDecision
+from governance_client.exchange import ClientRequest, ClientResponse, once
 from governance_client.guard import CallDetails, GuardDetails, guarded
 from governance_client.run_core import NoCurrentRun, RunCore, current_run, seconds_to_wait
 from governance_client.settings import ClientSettings
@@ -26,13 +27,15 @@ R = TypeVar("R", bound=RunCore)
 
 class RunDetails(TypedDict, total=False):
     """What may be said of a run. `agent_id`, if it is not the client's. `run_id` goes on with an earlier run,
-    also after a restart. `model`, `reason` and `context` are facts that policies may ask about. `parent` is
-    the run that started this one: a run, or its id; by default the current run, if there is one; False: none.
+    also after a restart. `model`, `reason` and `context` are facts that policies may ask about. `host` names
+    the program through which the agent acts. `parent` is the run that started this one: a run, or its id; by
+    default the current run, if there is one; False: none.
     """
 
     agent_id: str | None
     run_id: str | None
     model: str | None
+    host: str | None
     reason: str | None
     context: Mapping[str, Any] | None
     parent: RunCore | str | Literal[False] | None
@@ -135,6 +138,11 @@ class Governance(_Client[AgentRun]):
 
     _runs = AgentRun
 
+    def request(self, request: ClientRequest) -> ClientResponse:
+        """Ask for something else, once, with the key of this client; any answer is given back. Raises
+        Unreachable."""
+        return self.core.driver.run(once(request))
+
     def close(self) -> None:
         """Send what is queued, and let go of connections."""
         self.core.close()
@@ -150,6 +158,10 @@ class AsyncGovernance(_Client[AsyncAgentRun]):
     """See the module. One may be used in several event loops, one after another or at once."""
 
     _runs = AsyncAgentRun
+
+    async def request(self, request: ClientRequest) -> ClientResponse:
+        """As `Governance.request`."""
+        return await self.core.driver.run_async(once(request))
 
     async def close(self) -> None:
         """Send what is queued, and let go of the connections of this event loop."""

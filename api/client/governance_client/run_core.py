@@ -55,6 +55,7 @@ class RunCore:
         agent_id: str | None = None,
         run_id: str | None = None,
         model: str | None = None,
+        host: str | None = None,
         reason: str | None = None,
         context: Mapping[str, Any] | None = None,
         parent: RunCore | str | Literal[False] | None = None,
@@ -74,6 +75,7 @@ class RunCore:
         self._metadata = {
             "task": task,
             "model": model,
+            "host": host,
             "reason": reason,
             "agentContext": None if context is None else dict(context),
             "parentRunId": parent.run_id if isinstance(parent, RunCore) else parent or None,

@@ -21,7 +21,10 @@ USUAL_SECONDS: Final = 20.0
 
 def _default_journal() -> Path:
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "governance" / "journal"
+    try:
+        return Path(state).expanduser() / "governance" / "journal"
+    except RuntimeError:
+        raise ValueError("there is no home folder; name one in `GOVERNANCE_JOURNAL`") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 
 import { el } from "../dom.js";
 import * as exact from "../exact.js";
-import { said, visible } from "../text.js";
 import { pieces } from "../marks.js";
+import { foldOf } from "../runs/payload.js";
+import { said, visible } from "../text.js";
 
 const MAIL = { to: "To", cc: "Cc", bcc: "Bcc", recipient: "To", recipients: "To", subject: "Subject", body: "", text: "", message: "", content: "", html: "" };
 const SQL = /('(?:[^']|'')*'|--[^\n]*|\/\*[\s\S]*?\*\/)|\b(select|from|where|insert|into|values|update|set|delete|drop|truncate|alter|create|table|grant|revoke|join|left|right|inner|outer|on|and|or|not|null|in|like|limit|order|group|by|having|union|all|as|with|returning|distinct|exists|between|is|case|when|then|else|end|index|view|database|schema|cascade|begin|commit|rollback)\b/gi;
@@ -32,7 +33,7 @@ export function callOf(approval, tree, marks) {
   const text = exact.write(tree);
   const json = el("div.payload", { tabIndex: 0, role: "region", "aria-labelledby": "payload-title" }, exact.show(tree, marks));
   const shown = form && el(`div.form.${form}`, {}, { mail, payment, shell, sql }[form](approval, tree, marks));
-  const fold = foldOf(json, text);
+  const fold = foldOf(json, text.length);
   const copy = navigator.clipboard && el("button.link", {
     type: "button",
     async onclick() {
@@ -51,7 +52,6 @@ export function callOf(approval, tree, marks) {
   function draw() {
     const asJson = !form || preferJson;
     json.hidden = !asJson;
-    if (fold) fold.hidden = !asJson;
     if (!form) return;
     shown.hidden = asJson;
     turn.replaceChildren(asJson ? `As a ${{ shell: "command", sql: "statement" }[form] ?? form} ` : "JSON ", el("kbd", { "aria-hidden": "true" }, "v"));
@@ -66,21 +66,6 @@ export function callOf(approval, tree, marks) {
   return section;
 }
 
-/** The button that opens a box which is too long; null when nothing of it is hidden. */
-function foldOf(box, text) {
-  if (text.split("\n").length <= 18 && text.length <= 1500) return null;
-  const all = `Show all ${text.length.toLocaleString("en")} characters`;
-  const button = el("button.link.fold", {
-    type: "button", "aria-expanded": "false",
-    onclick() {
-      const open = box.classList.toggle("whole");
-      button.setAttribute("aria-expanded", String(open));
-      button.textContent = open ? "Show less" : all;
-    },
-  }, all);
-  return button;
-}
-
 /** A text with what matched marked, and whatever `inner` makes of its parts. */
 function marked(node, marks, inner = visible) {
   const mark = marks.get(node);
@@ -90,7 +75,7 @@ function marked(node, marks, inner = visible) {
 /** A text of any length, as it reads. */
 function prose(node, marks, label, inner) {
   const box = el("div.payload.prose", { tabIndex: 0, role: "region", "aria-label": label }, el("bdi", {}, marked(node, marks, inner)));
-  return [box, foldOf(box, node.value)];
+  return [box, foldOf(box, node.value.length)];
 }
 
 function value(node, marks) {

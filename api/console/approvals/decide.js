@@ -2,13 +2,14 @@
 // there decides, so that one slip of a finger decides nothing.
 
 import { el } from "../dom.js";
+import { makeAgain } from "./again.js";
 
 /** After a decision the buttons wait this long for the next one: a second click was meant for the one before. */
 const GRACE = 700;
 const LONGEST_REASON = 2000;
 
-/** `onresolve(verb, reason, all)` when the reviewer has decided; verb is `approve` or `reject`, `all` whether the calls
- * that are the same are decided too. */
+/** `onresolve(verb, reason, all, grant)` when the reviewer has decided; verb is `approve` or `reject`, `all` whether the
+ * calls that are the same are decided too, `grant` the terms by which the same call is allowed again. */
 export function makeDecision(onresolve) {
   let armed = null;
   let coming = false; // another approval is on its way into view
@@ -38,14 +39,15 @@ export function makeDecision(onresolve) {
   const hint = el("p.hint", { id: "decide-hint", role: "status" });
   const why = el("p.off", { id: "decide-off", role: "status", hidden: true });
   const together = el("input", { id: "together", type: "checkbox", onchange: () => name() });
+  const again = makeAgain(() => name());
   const allOf = el("label.together", { htmlFor: "together", hidden: true }, together, el("span"));
   const node = el("form", { "aria-label": "Your decision", onsubmit: (event) => event.preventDefault() },
-    title, why, el("label", { htmlFor: "reason" }, "Reason"), reason, allOf, el("div.buttons", {}, buttons.approve, buttons.reject, hint));
+    title, why, el("label", { htmlFor: "reason" }, "Reason"), reason, allOf, again.node, el("div.buttons", {}, buttons.approve, buttons.reject, hint));
 
   const all = () => count > 1 && together.checked;
 
   function name() {
-    words.approve.textContent = all() ? `Approve all ${count}` : "Approve";
+    words.approve.textContent = `${all() ? `Approve all ${count}` : "Approve"}${again.on ? ", and again" : ""}`;
     words.reject.textContent = all() ? `Reject all ${count}` : "Reject";
     arm(armed);
   }
@@ -65,7 +67,9 @@ export function makeDecision(onresolve) {
   }
 
   function decide(verb) {
-    if (!coming && !busy && !(halted && verb === "approve")) onresolve(verb, reason.value.trim(), all());
+    if (coming || busy || (halted && verb === "approve")) return;
+    const grant = verb === "approve" ? again.terms() : null;
+    if (grant !== undefined) onresolve(verb, reason.value.trim(), all(), grant);
   }
 
   return {
@@ -73,11 +77,13 @@ export function makeDecision(onresolve) {
     get reason() {
       return reason.value;
     },
-    /** Another approval is in view, with what was typed for it before; `named` is a node with its title. */
-    begin(draft, named) {
+    /** Another approval is in view, with what was typed for it before; `named` is a node with its title, `granting`
+     * whether the same call may be allowed again. */
+    begin(draft, named, granting) {
       reason.value = draft;
       title.replaceChildren(named);
       together.checked = true;
+      again.begin(granting);
       this.setCount(1);
       arm(null);
     },
@@ -92,7 +98,7 @@ export function makeDecision(onresolve) {
     setHalted(nodes) {
       halted = nodes !== null;
       why.hidden = !halted;
-      why.replaceChildren(...(nodes ?? []).flat(3));
+      why.replaceChildren(el("span", {}, nodes ?? []));
       if (halted && armed === "approve") arm(null);
       mark();
     },

@@ -5,13 +5,16 @@ import { el, when } from "../dom.js";
 import * as exact from "../exact.js";
 import { matchedIn } from "../marks.js";
 import { address, place } from "../page.js";
-import { said } from "../text.js";
+import { folding } from "../runs/payload.js";
+import { said, titleOf } from "../text.js";
 import { callOf } from "./call.js";
 import { doubts, hostsIn, sourceOf } from "./doubts.js";
 import { story } from "./story.js";
-import { STATUS, outcome, titleOf, told } from "./words.js";
+import { STATUS, outcome, standing, told } from "./words.js";
 
 const ACTIONS = { block: "blocks", require_approval: "asks for approval", warn: "warns", allow: "allows" };
+/** Characters of a task that stand beside the title. */
+const MOST_OF_TASK = 240;
 const LABELS = { goal: "Goal", reasoning: "Reasoning", conversationId: "Conversation" };
 
 /**
@@ -43,10 +46,12 @@ export function detail(text, context, others) {
         el("h2", { id: "subject", tabIndex: -1 }, titleOf(approval)),
         el(`span.status.${approval.status}`, {}, STATUS[approval.status] ?? approval.status)),
       approval.about && el("p.called", {}, el("code.tool", {}, said(approval.toolName)), " called by ", said(approval.agentId)),
+      asked(approval.asserted.task),
       approval.status === "pending" ? null : ending(approval, context.user.email),
+      ...(approval.status === "pending" || approval.approvers > 1 ? standing(approval, context.user.email) : []).map((line) => el("p.standing", {}, line)),
       closely,
       callOf(approval, payload, payload?.kind === "object" ? matchedIn(payload, approval.matchedPolicies) : new Map()),
-      el("p.why", {}, said(approval.reason)),
+      el("div.why", {}, long(approval.reason)),
       origins(approval),
       words(approval, exact.member(asserted, "agentContext")),
       el("section", { "aria-labelledby": "story-title" }, el("h3", { id: "story-title" }, "The run so far"), history),
@@ -60,6 +65,13 @@ export function detail(text, context, others) {
       return look(JSON.stringify([run.task, run.toolCalls.slice(0, here < 0 ? undefined : here).map((call) => [call.inputPayload, call.outputPayload])]));
     },
   };
+}
+
+// What it is to be compared with, in sight before the call. It is the agent's word, and stands whole among those.
+function asked(task) {
+  if (!task) return null;
+  const begins = task.length > MOST_OF_TASK;
+  return el("p.asked", {}, "Asked to, as the agent says: “", said(begins ? [...task].slice(0, MOST_OF_TASK).join("") : task), begins ? "…” (whole below)" : "”");
 }
 
 /** Every text below a node, keys among them. */
@@ -92,10 +104,10 @@ function origins(approval) {
 // Everything the agent says for itself. It may be wrong, or have been talked into it.
 function words(approval, context) {
   const rows = [
-    ...row("Task of the run", approval.asserted.task && said(approval.asserted.task)),
-    ...row("Reason for this call", approval.asserted.reason && said(approval.asserted.reason)),
+    ...row("Task of the run", approval.asserted.task && long(approval.asserted.task)),
+    ...row("Reason for this call", approval.asserted.reason && long(approval.asserted.reason)),
     ...(context?.members ?? []).flatMap(([key, node]) =>
-      row(LABELS[key] ?? said(key), node.kind === "text" ? node.value && said(node.value) : exact.show(node))),
+      row(LABELS[key] ?? said(key), node.kind === "text" ? node.value && long(node.value) : folding(exact.show(node), exact.write(node).length))),
   ];
   return el("section.words", { "aria-labelledby": "words-title" },
     el("h3", { id: "words-title" }, "In the agent’s own words ", el("span.note", {}, "not verified")),
@@ -128,8 +140,10 @@ function policies(approval, context) {
     el("ul.policies", {}, approval.matchedPolicies.map((policy) => el("li", {},
       el("strong", {}, place(context, address("policies", policy.policyId), said(policy.policyName))), " ",
       el(`span.note.${policy.action}`, {}, ACTIONS[policy.action] ?? policy.action),
-      el("p", {}, said(policy.reason))))));
+      el("div.reason", {}, long(policy.reason))))));
 }
+
+const long = (text) => folding(said(text), text.length);
 
 function row(name, value) {
   return value ? [el("dt", {}, name), el("dd", {}, value)] : [];

@@ -1,4 +1,4 @@
-// The search box and the filters above the list: which of the approvals that are loaded are shown.
+// The search box and the filters above the list: which approvals the service is asked for.
 
 import { el } from "../dom.js";
 
@@ -8,16 +8,12 @@ const FILTERS = [
   ["policyId", "Policy", "All policies", (approval) => approval.policyName || approval.policyId],
 ];
 
-const texts = (approval) => [
-  approval.about?.sentence, approval.toolName, approval.agentId, approval.policyName, approval.runId, approval.approvalId,
-  ...(approval.about?.recipients ?? []), ...(approval.about?.hosts ?? []), ...(approval.about?.commands ?? []),
-];
-
 /** `onchange()` when something else is looked for. What is looked for begins as `asked` says, a URLSearchParams. */
 export function makeFinder(asked, onchange) {
   const chosen = { q: asked.get("q") ?? "" };
   for (const [name] of FILTERS) chosen[name] = asked.get(name) ?? "";
   let typing = null;
+  const known = FILTERS.map(() => new Map());
   const search = el("input", {
     id: "search", type: "search", value: chosen.q, maxLength: 200, spellcheck: false, placeholder: "Search", "aria-label": "Search",
     oninput() {
@@ -36,21 +32,13 @@ export function makeFinder(asked, onchange) {
     onchange();
   }
 
-  function matches(approval) {
-    if (FILTERS.some(([name]) => chosen[name] && approval[name] !== chosen[name])) return false;
-    const words = chosen.q.toLowerCase().split(/\s+/).filter(Boolean);
-    if (!words.length) return true;
-    const text = texts(approval).filter(Boolean).join("\n").toLowerCase();
-    return words.every((word) => text.includes(word));
-  }
-
-  /** The choices are those of what is loaded; what is chosen stays one of them. */
+  /** The choices are those of what was loaded so far; what is chosen stays one of them. */
   function offer(approvals) {
     FILTERS.forEach(([name, , all, title], index) => {
       const select = selects[index];
-      const found = new Map(approvals.map((approval) => [approval[name], title(approval)]));
-      if (chosen[name] && !found.has(chosen[name])) found.set(chosen[name], chosen[name]);
-      const options = [["", all], ...[...found].sort((one, other) => one[1].localeCompare(other[1]))];
+      for (const approval of approvals) known[index].set(approval[name], title(approval));
+      if (chosen[name] && !known[index].has(chosen[name])) known[index].set(chosen[name], chosen[name]);
+      const options = [["", all], ...[...known[index]].sort((one, other) => one[1].localeCompare(other[1]))];
       const mark = JSON.stringify([options, chosen[name]]);
       if (select.dataset.mark === mark) return;
       select.dataset.mark = mark;
@@ -63,17 +51,19 @@ export function makeFinder(asked, onchange) {
     get active() {
       return Object.values(chosen).some(Boolean);
     },
+    /** As it stands in the address. */
     get query() {
       return Object.entries(chosen).filter(([, value]) => value);
     },
-    /** Those of the loaded ones that are looked for; says how many of `total` were looked through. */
-    find(approvals, total) {
+    /** As the service is asked. */
+    get sought() {
+      return this.query.map(([name, value]) => [name === "q" ? "search" : name, value]);
+    },
+    /** What was found, and of how many that is a part. */
+    tell(approvals, total) {
       offer(approvals);
-      const found = this.active ? approvals.filter(matches) : approvals;
-      const through = total > approvals.length ? `${approvals.length.toLocaleString("en")} of ${total.toLocaleString("en")}` : approvals.length.toLocaleString("en");
-      const text = this.active ? `${found.length.toLocaleString("en")} found, looked through ${through}` : "";
+      const text = this.active ? `${total.toLocaleString("en")} found` : "";
       if (looked.textContent !== text) looked.textContent = text;
-      return found;
     },
     close: () => clearTimeout(typing),
   };

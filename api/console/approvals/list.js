@@ -2,20 +2,21 @@
 // selected one marked. Nodes are kept and moved, never made anew, so that focus and scrolling stay when it is refreshed.
 
 import { arrange, el, when } from "../dom.js";
-import { said } from "../text.js";
-import { STATUS, isUnreached, titleOf } from "./words.js";
+import { said, titleOf } from "../text.js";
+import { STATUS, isUnreached, standingMark } from "./words.js";
 
-/** `onchoose(approvalId)` when one is clicked or entered; `onmore()` when the rest is asked for. */
-export function makeList(onchoose, onmore) {
+/** `onchoose(approvalId)` when one is clicked or entered; `onmore()` when the rest is asked for, `onfirst()` the beginning. */
+export function makeList(onchoose, onmore, onfirst) {
   const kept = new Map();
   const items = el("ul.items", { "aria-label": "Approvals" });
   const foot = el("div.foot");
   const more = el("button.quiet", { type: "button", onclick: onmore });
+  const first = el("button.quiet", { type: "button", onclick: onfirst }, "Back to the first");
   const node = el("div.list", {}, items, foot);
 
   function row({ head, members }, focusedId, showStatus) {
     const linked = members.some((each) => each.approvalId === focusedId);
-    const mark = `${head.status}|${showStatus}|${linked}|${isUnreached(head)}|${members.length}`;
+    const mark = `${head.status}|${showStatus}|${linked}|${isUnreached(head)}|${members.length}|${standingMark(head)}`;
     const known = kept.get(head.approvalId);
     if (known?.mark === mark) return known;
     const button = el("button", { type: "button", onclick: () => onchoose(head.approvalId) },
@@ -24,6 +25,7 @@ export function makeList(onchoose, onmore) {
       el("span.time", {}, when(head.requestedAt), head.status === "pending" && head.expiresAt && [", expires ", when(head.expiresAt)]),
       el("span.policy", {}, head.about && [el("span.tool", {}, said(head.toolName)), " · "], said(head.policyName ?? "")),
       showStatus ? el(`span.status.${head.status}`, {}, STATUS[head.status])
+        : standingMark(head) ? el("span.linked", {}, standingMark(head))
         : linked ? el("span.linked", {}, "from your link")
           : isUnreached(head) && el("span.linked", { title: "No channel has told anybody, and nobody has opened it." }, "reached nobody"));
     const made = { mark, button, li: el("li", {}, button) };
@@ -36,8 +38,8 @@ export function makeList(onchoose, onmore) {
     return made;
   }
 
-  /** Shows these; `rest` is how many are not loaded, `total` how many there are in all. */
-  function draw({ rows, rest, loaded, total, selected, focusedId, showStatus, empty }) {
+  /** Shows these, which `before` and `rest` others surround; `loaded` is how far they go, `total` how many there are in all. */
+  function draw({ rows, before, rest, loaded, total, selected, focusedId, showStatus, empty }) {
     const made = rows.map((each) => {
       const one = row(each, focusedId, showStatus);
       kept.set(each.head.approvalId, one);
@@ -50,7 +52,7 @@ export function makeList(onchoose, onmore) {
     mark(selected);
     const text = rest > 0 ? `Show more (${loaded.toLocaleString("en")} of ${total.toLocaleString("en")})` : "";
     if (more.textContent !== text) more.textContent = text;
-    arrange(foot, [...(rest > 0 ? [more] : []), ...(made.length ? [] : [empty])]);
+    arrange(foot, [...(before > 0 ? [first] : []), ...(rest > 0 ? [more] : []), ...(made.length ? [] : [empty])]);
   }
 
   function mark(selected) {

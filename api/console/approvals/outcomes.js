@@ -7,7 +7,10 @@ import { outcome } from "./words.js";
 /** Tells that all of it, or of several some, were decided. */
 export function tellDone(decision, count, notice) {
   const approved = decision.verb === "approve";
-  notice([approved ? "Approved: " : "Rejected: ", named(decision, count), "."], approved ? "good" : "rejected");
+  const { approvers = 1, approvedBy = [] } = decision.approval;
+  const more = approved ? approvers - approvedBy.length - 1 : 0;
+  const needs = more > 0 && ` ${more === 1 ? "One more person" : `${more} more people`} must approve.`;
+  notice([approved ? "Approved: " : "Rejected: ", named(decision, count), decision.grant && ", and the same call again", ".", needs || ""], approved ? "good" : "rejected");
 }
 
 /** Of several, those that were not decided, in one message: `3 of 5 were not decided: …`. */

@@ -2,6 +2,8 @@
 
 /** `focusedId` is that of the link; `signal` ends all requests. */
 export function makeReader(service, signal, focusedId) {
+  /** Which rows are read: `before` so many, from `cursor` on; `next` is where those behind them begin. */
+  let at = { of: "", cursor: null, next: null, before: 0, count: 0 };
   const get = (path) => service.request("GET", path, undefined, signal);
 
   /** The approval as `{approvalId, text, approval}`; `approval` null when there is none of this id. */
@@ -22,18 +24,33 @@ export function makeReader(service, signal, focusedId) {
     return linked?.status === "pending" ? [linked, ...page.filter((each) => each !== linked)] : page;
   }
 
-  /** `{found, total, waiting, one}`: rows, of how many, how many wait in all, and the approval `looking`. */
-  async function page(view, limit, looking) {
+  /**
+   * `{found, before, rest, total, waiting, one}`: rows of what is `sought`, how many are before and behind them, of how many,
+   * how many wait in all, and the approval `looking`.
+   */
+  async function page(view, limit, looking, sought) {
     const pending = view === "pending";
-    const status = view === "all" ? "" : `status=${view}&`;
+    const of = JSON.stringify([view, sought]);
+    if (of !== at.of) at = { of, cursor: null, next: null, before: 0, count: 0 };
+    const here = at;
+    const query = new URLSearchParams([...(view === "all" ? [] : [["status", view]]), ["order", pending ? "asc" : "desc"], ["limit", limit],
+      ...(here.cursor ? [["cursor", here.cursor]] : []), ...sought]);
     const [rows, one, waiting] = await Promise.all([
-      get(`/v1/approvals?${status}order=${pending ? "asc" : "desc"}&limit=${limit}`),
+      get(`/v1/approvals?${query}`),
       looking ? find(looking) : null,
-      pending ? null : get("/v1/approvals?status=pending&limit=1"),
+      pending && !sought.length ? null : get("/v1/approvals?status=pending&limit=1"),
     ]);
-    const found = pending && focusedId ? await focusedFirst(rows.value, one, limit) : rows.value;
-    return { found, one, total: rows.total, waiting: (waiting ?? rows).total };
+    [here.next, here.count] = [rows.next, rows.value.length];
+    const found = pending && focusedId && !sought.length && !here.cursor ? await focusedFirst(rows.value, one, limit) : rows.value;
+    const rest = rows.next ? Math.max(0, rows.total - here.before - found.length) : 0;
+    return { found, one, before: here.before, rest, total: rows.total, waiting: (waiting ?? rows).total };
   }
 
-  return { find, page };
+  /** From now on those behind the rows of the last page, or from the first on. */
+  function turn(onwards) {
+    if (!onwards) at = { ...at, cursor: null, before: 0 };
+    else if (at.next) at = { ...at, cursor: at.next, next: null, before: at.before + at.count };
+  }
+
+  return { find, page, turn };
 }

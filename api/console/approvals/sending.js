@@ -9,9 +9,9 @@ const SECONDS = 5;
 const GRACE = 700;
 
 /**
- * `deliver(approvalId, verb, reason, leaving)` sends one and throws what went wrong; `onchange()` when one begins or ends
+ * `deliver(approvalId, decision, leaving)` sends one and throws what went wrong; `onchange()` when one begins or ends
  * to wait; `onsent(decision, failures)` when all of one was sent, `failures` being `{approvalId, error}`;
- * `onback(decision)` when it was taken back. A decision is `{verb, reason, ids, title, approval}`.
+ * `onback(decision)` when it was taken back. A decision is `{verb, reason, grant, ids, title, approval}`.
  */
 export function makeSending({ deliver, onchange, onsent, onback }) {
   let waiting = null;
@@ -70,13 +70,13 @@ export function makeSending({ deliver, onchange, onsent, onback }) {
     if (!decision) return;
     const failures = [];
     if (leaving) {
-      await Promise.allSettled(decision.ids.map((approvalId) => deliver(approvalId, decision.verb, decision.reason, true)));
+      await Promise.allSettled(decision.ids.map((approvalId) => deliver(approvalId, decision, true)));
       return;
     }
     onchange(decision);
     for (const approvalId of decision.ids) {
       try {
-        await deliver(approvalId, decision.verb, decision.reason, false);
+        await deliver(approvalId, decision, false);
       } catch (error) {
         failures.push({ approvalId, error });
       }

@@ -1,6 +1,7 @@
 // How the approvals room says things: statuses, and who ended an approval.
 
 import { el, when } from "../dom.js";
+import { covered } from "../halts.js";
 import { said } from "../text.js";
 
 export const STATUS = {
@@ -10,11 +11,6 @@ export const STATUS = {
   expired: "Expired",
   cancelled: "Cancelled",
 };
-
-/** What it is about, in a sentence, as a node; for those that have none the tool. */
-export const titleOf = (approval) => said(capital(approval.about?.sentence ?? approval.toolName, Boolean(approval.about)));
-
-const capital = (text, isSentence) => (isSentence ? text.charAt(0).toUpperCase() + text.slice(1) : text);
 
 /** True: it waits, no channel has delivered a notice of it, and no reviewer has opened it. */
 export const isUnreached = (approval) => approval.status === "pending" && !approval.seenAt
@@ -27,6 +23,20 @@ export function told(approval) {
   return (approval.notified ?? []).map((each) => el("div", {}, `${each.channel}: ${STATE[each.state]} `, when(each.at)));
 }
 
+/** How many of those who must have approved, and whose approval counts, as lines; none where one reviewer is enough. */
+export function standing({ approvers = 1, approvedBy = [], roles = ["reviewer", "admin"], escalatedAt }, me) {
+  const names = approvedBy.map((each, at) => [at ? ", " : ": ", said(each.actor === me ? "you" : each.actor), " ", when(each.approvedAt)]);
+  return [
+    approvers > 1 && [el("strong", {}, `${approvedBy.length} of ${approvers} have approved`), names, "."],
+    escalatedAt ? ["Nobody resolved it in time: since ", when(escalatedAt), " it waits for an admin."]
+      : roles.length < 2 && [roles[0] === "admin" ? "Only admins may approve it." : "Only reviewers may approve it, not admins."],
+  ].filter(Boolean);
+}
+
+/** The same in a word, for lists. */
+export const standingMark = ({ status, approvers, approvedBy, escalatedAt }) => status === "pending"
+  && [approvers > 1 && `${approvedBy.length} of ${approvers} approved`, escalatedAt && "escalated"].filter(Boolean).join(", ");
+
 /** "Approved by rita@acme.example 2 minutes ago", as nodes. `me` is the e-mail of the one who reads it. */
 export function outcome(approval, me) {
   const at = approval.resolvedAt ? [" ", when(approval.resolvedAt)] : [];
@@ -36,6 +46,13 @@ export function outcome(approval, me) {
   const other = approval.resolvedBy && approval.resolvedBy !== approval.actor
     ? [" on behalf of ", said(approval.resolvedBy)] : [];
   return [`${STATUS[approval.status]} by `, said(actor), ...other, ...at];
+}
+
+/** Why an approval cannot be approved now, as nodes: a halt covers its call, or it is not for the one who reads it; else null. */
+export function whyOff({ agentId, runId, mayNotApprove }, halts) {
+  const halt = halts.find((each) => each.scope === "all" || (each.scope === "agent" ? each.agentId === agentId : each.runId === runId));
+  if (halt) return ["Approving is off: ", covered(halt), " halted by ", said(halt.createdBy), ": ", said(halt.reason)];
+  return mayNotApprove ? ["Approving is off: ", said(mayNotApprove), "."] : null;
 }
 
 /** Announces those of `list` that are not among `known`, the answer of the last time; null at first. */

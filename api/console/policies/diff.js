@@ -2,6 +2,7 @@
 
 import { el } from "../dom.js";
 import * as exact from "../exact.js";
+import { foldOf } from "../runs/payload.js";
 import { asEscape, visible } from "../text.js";
 
 /** Members that the service keeps, and nobody writes. */
@@ -60,11 +61,11 @@ const NAMES = { "-": ["del", "Removed: "], "+": ["ins", "Added: "], " ": ["span"
 /** Differences as part of a page. */
 export function showDifferences(found, none = "Nothing differs.") {
   if (!found.length) return el("p.hint", {}, none);
-  return el("dl.differences", {}, found.map(([name, was, is]) => [
-    el("dt", {}, name),
-    el("dd", {}, el("code", {}, lines(was, is).map(([sign, line]) => {
+  return el("dl.differences", {}, found.map(([name, was, is]) => {
+    const box = el("dd", {}, el("code", {}, lines(was, is).map(([sign, line]) => {
       const [tag, spoken] = NAMES[sign];
       return el(tag, {}, spoken && el("span.unseen", {}, spoken), `${sign} `, visible(line, asEscape), "\n");
-    }))),
-  ]));
+    })));
+    return [el("dt", {}, name, " ", foldOf(box, (was ?? "").length + (is ?? "").length)), box];
+  }));
 }

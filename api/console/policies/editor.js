@@ -2,9 +2,11 @@
 // writes it. The service says what is wrong while one types, and the line that it is about is marked.
 
 import { el, notice } from "../dom.js";
+import { draftsOf } from "../drafts.js";
 import * as exact from "../exact.js";
 import { address, field } from "../page.js";
 import { said } from "../text.js";
+import { APPROVAL, isTerm, shownTerm, writeTerm } from "./approval_form.js";
 import { backtest } from "./backtest.js";
 import { differences, showDifferences, withId } from "./diff.js";
 import { lineAt, scan } from "./json_text.js";
@@ -19,6 +21,7 @@ const FORM = [
   ["mode", "Mode", [["enforce", "Enforce"], ["shadow", "Shadow: report only"]]],
   ["scope", "Which calls", [["all", "All"], ["action_only", "Not those that just read"]]],
   ["enabled", "Switched", [["true", "On"], ["false", "Off"]]],
+  ...APPROVAL,
   ["message", "The reason given", "text"],
 ];
 /** Members that are left out when they are empty. */
@@ -29,14 +32,20 @@ const word = (text) => ({ kind: "word", text });
 const object = (members) => ({ kind: "object", members });
 
 /** `policyId` null: a new policy. `original` is the tree of what people wrote, `etag` the state it was read in. */
-export function editor(context, { policyId, original, etag, reload, signal }) {
-  const { service } = context;
+export function editor(context, { policyId, original, etag: current, reload, signal }) {
+  const { service, user } = context;
+  const drafts = draftsOf(user.email);
+  const draft = `policy ${policyId ?? ""}`;
+  const begun = exact.write(original);
+  const kept = JSON.parse(drafts.get(draft) || "null");
+  /** The state that the text goes by, also when it was begun before. */
+  let etag = kept?.etag ?? current;
   const text = el("textarea.code", {
     id: "policy-text", spellcheck: false, wrap: "off", rows: 24, oninput: () => typed(), onscroll: () => { gutter.scrollTop = text.scrollTop; },
   });
-  text.value = exact.write(original);
+  text.value = kept?.text ?? begun;
   const gutter = el("div.gutter", { ariaHidden: "true" });
-  const wrongs = el("ul.wrongs", { role: "alert", "aria-label": "What is wrong" });
+  const wrongs = el("div", { role: "alert", "aria-label": "What is wrong" });
   const verdict = el("p.hint", { role: "status" });
   const result = el("div.result");
   const changes = el("div");
@@ -45,6 +54,8 @@ export function editor(context, { policyId, original, etag, reload, signal }) {
   const controls = FORM.map(([name, title, kind]) => [name, control(name, title, kind)]);
   let checking = new AbortController();
   let timer = null;
+  /** It was stored, or given up: nothing of it is to be kept. */
+  let done = false;
   /** What is wrong with the text as it is: `{line, pointer, message}`. */
   let found = [];
 
@@ -52,6 +63,7 @@ export function editor(context, { policyId, original, etag, reload, signal }) {
     const oninput = (event) => write(name, event.target.value);
     const id = `policy-${name}`;
     if (Array.isArray(kind)) return el("select", { id, oninput }, kind.map(([value, shown]) => el("option", { value }, shown)));
+    if (kind === "minutes") return el("input", { id, type: "number", min: 1, step: "any", oninput });
     return kind === "long" ? el("textarea", { id, rows: 3, oninput }) : el("input", { id, oninput, spellcheck: true });
   }
 
@@ -64,7 +76,8 @@ export function editor(context, { policyId, original, etag, reload, signal }) {
     const { members } = tree();
     const node = name === "enabled" ? word(value) : { kind: "text", value };
     const at = members.findIndex(([each]) => each === name);
-    if (OPTIONAL.has(name) && !value.trim()) {
+    if (isTerm(name)) writeTerm(members, name, value);
+    else if (OPTIONAL.has(name) && !value.trim()) {
       if (at >= 0) members.splice(at, 1);
     } else if (at >= 0) members[at][1] = node;
     else members.push([name, node]);
@@ -88,7 +101,8 @@ export function editor(context, { policyId, original, etag, reload, signal }) {
     for (const [name, node] of controls) {
       node.disabled = !sound;
       const standard = { mode: "enforce", scope: "all", enabled: true }[name] ?? "";
-      if (sound && node !== document.activeElement) node.value = String(now[name] ?? standard);
+      const value = isTerm(name) ? shownTerm(now?.approval, name) : now?.[name] ?? standard;
+      if (sound && node !== document.activeElement) node.value = String(value);
     }
     save.disabled = test.disabled = !sound;
     changes.replaceChildren(...(sound ? [el("details", {}, el("summary", {}, "What you have changed"), showDifferences(differences(original, tree())))] : []));
@@ -102,12 +116,15 @@ export function editor(context, { policyId, original, etag, reload, signal }) {
       el(wrong.has(at + 1) ? "span.wrong-line" : "span", { title: wrong.get(at + 1) ?? "" }, String(at + 1))), el("span", {}, "\u00a0"));
     gutter.scrollTop = text.scrollTop;
     text.setAttribute("aria-invalid", String(problems.length > 0));
-    wrongs.replaceChildren(...problems.map((each) => el("li", {},
-      el("button.link", { type: "button", onclick: () => go(each.line) }, `Line ${each.line}`), " ",
-      each.pointer && [el("code", {}, said(each.pointer)), ": "], said(each.message))));
+    wrongs.replaceChildren(...(problems.length ? [el("ul.wrongs", {}, problems.map(lineOf))] : []));
     for (const [name, node] of controls) {
-      node.setAttribute("aria-invalid", String(problems.some(({ pointer }) => pointer === `/${name}`)));
+      node.setAttribute("aria-invalid", String(problems.some(({ pointer }) => pointer === `/${name.replace(".", "/")}`)));
     }
+  }
+
+  function lineOf({ line, pointer, message }) {
+    return el("li", {}, el("button.link", { type: "button", onclick: () => go(line) }, `Line ${line}`), " ",
+      pointer && [el("code", {}, said(pointer)), ": "], said(message));
   }
 
   function go(line) {
@@ -169,7 +186,7 @@ export function editor(context, { policyId, original, etag, reload, signal }) {
     } catch (error) {
       if (!signal.aborted && !refused(error)) general(error, "No answer came. Try again in a moment.");
     }
-    test.disabled = false;
+    test.disabled = !isSound();
     return undefined;
   }
 
@@ -183,8 +200,11 @@ export function editor(context, { policyId, original, etag, reload, signal }) {
       notice([said(value.name), ` is in force as version ${value.version}.`]);
       leave(value.policyId);
     } catch (error) {
-      save.disabled = false;
-      if (error.status === 412) changedMeanwhile(error);
+      save.disabled = !isSound();
+      if (service.isKept(error)) {
+        notice(error.message);
+        leave(policyId);
+      } else if (error.status === 412) changedMeanwhile(error);
       else if (refused(error)) text.focus();
       else general(error, "No answer came, so it is not known whether this was saved. Look at the policy before you try again.");
     }
@@ -193,24 +213,37 @@ export function editor(context, { policyId, original, etag, reload, signal }) {
   const general = (error, away) => result.replaceChildren(el("p.problem", { role: "alert" }, service.isAway(error) ? away : error.message));
 
   function changedMeanwhile(error) {
-    result.replaceChildren(el("p.problem", { role: "alert" }, "Somebody has changed this policy since you opened it: ", said(error.message), ". Your text is kept here until you leave."),
+    result.replaceChildren(el("p.problem", { role: "alert" }, "Somebody has changed this policy since you opened it: ", said(error.message), ". Your text is kept here."),
       el("p.closing", {}, el("button", { type: "button", onclick: reload }, "See the policy as it is now")));
   }
 
   function leave(id) {
+    done = true;
     context.go(id ? address("policies", id) : "/policies");
   }
 
   read();
   number([]);
   timer = setTimeout(check, 0, checking.signal);
-  const begun = text.value;
   addEventListener("beforeunload", (event) => { if (text.value !== begun) event.preventDefault(); }, { signal });
   signal.addEventListener("abort", () => {
+    drafts.keep(draft, done || text.value === begun ? "" : JSON.stringify({ etag, text: text.value }));
     clearTimeout(timer);
     checking.abort();
   });
+  const before = kept && el("p.missing", {}, "This is what you wrote before you left; it is not stored. ",
+    el("button.link", {
+      type: "button",
+      onclick() {
+        etag = current;
+        text.value = begun;
+        before.remove();
+        typed();
+        text.focus();
+      },
+    }, "Begin again"));
   return [
+    before ?? "",
     el("div.editor", {},
       el("section.form", { "aria-label": "Form" }, controls.map(([name, node]) => field(FORM.find(([each]) => each === name)[1], node))),
       el("section.text", { "aria-label": "Text" }, el("label", { htmlFor: "policy-text" }, "The policy as JSON"),

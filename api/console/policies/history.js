@@ -3,6 +3,7 @@
 import { el, notice, when } from "../dom.js";
 import * as exact from "../exact.js";
 import { dialog } from "../page.js";
+import { payloadOf } from "../runs/payload.js";
 import { said } from "../text.js";
 import { differences, showDifferences } from "./diff.js";
 
@@ -39,7 +40,7 @@ export function history(context, { current, text, done }) {
         version.by && el("span.came", {}, "by ", version.by === "file" ? "an edit of its file" : said(version.by))),
       el("details", {},
         el("summary", {}, told),
-        found ? showDifferences(found) : el("div.payload", { tabIndex: 0, role: "region", "aria-label": `Version ${version.version}` }, exact.show(version.tree))),
+        found ? showDifferences(found) : payloadOf(`Version ${version.version}`, version.tree)),
       context.user.role === "admin" && version.isPast
         && el("button.quiet", { type: "button", onclick: () => confirm(version) }, `Go back to version ${version.version}`));
   }

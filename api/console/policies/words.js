@@ -84,6 +84,15 @@ export function conditions(list) {
   return el("ul.conditions", { "aria-label": "Conditions" }, list.map((each) => el("li", {}, condition(each))));
 }
 
+/** Who approves, and how long it waits. */
+function approvalTerms({ approvers = 1, roles = [], allowSelf, expiresAfterSeconds, onExpiry, escalateSeconds }) {
+  const who = roles.length === 1 ? `${roles[0]}${approvers > 1 ? "s" : ""}` : approvers > 1 ? "different people" : "person";
+  return [
+    `needs ${approvers > 1 ? approvers : "one"} ${who}`, allowSelf ? "; whoever asked may be one" : "; never whoever asked",
+    expiresAfterSeconds && ["; it waits ", span(expiresAfterSeconds), onExpiry === "escalate" ? [", then ", span(escalateSeconds), " for an admin"] : "", ", then the call is blocked"],
+  ];
+}
+
 /** What else a policy says, each with its meaning. */
 export function extras(policy, context) {
   const { rateLimit, approval, after, labels, message, presetId, failurePolicy, presetParameters } = policy;
@@ -95,7 +104,7 @@ export function extras(policy, context) {
     rateLimit && row("Only beyond a rate", `${rateLimit.limit.toLocaleString("en")} matching ${rateLimit.limit === 1 ? "call" : "calls"} in `,
       `${span(rateLimit.windowSeconds)} pass, counted per ${(rateLimit.per ?? ["agentId"]).map((each) => PER[each] ?? each).join(" and ")}.`),
     after && row("Only after", ...step, after.withinCalls ? `, among the ${after.withinCalls} calls before` : ", earlier in the run"),
-    approval && row("An approval waits", span(approval.expiresAfterSeconds), ", then the call is blocked"),
+    approval && row("An approval", approvalTerms(approval)),
     labels && row("Labels the run", joined(labels.add, "and")),
     failurePolicy === "ignore" && row("Faults", "A condition that cannot be evaluated does not count as met."),
     presetId && row("Made from", place(context, address("presets", presetId), said(presetId))),
@@ -121,11 +130,13 @@ export function examples(tree) {
 function example(each) {
   const matches = exact.member(each, "match")?.text === "true";
   const tool = exact.member(each, "toolName")?.value;
-  const members = each.members.filter(([name]) => name !== "match" && name !== "toolName");
+  const members = each.members.filter(([name]) => !["match", "toolName", "about"].includes(name));
+  const about = exact.member(each, "about")?.value;
   const isPayload = members.length === 1 && members[0][0] === "inputPayload";
   return el("li", {},
     el("p.line", {},
       el(`span.note.${matches ? "block" : "good"}`, {}, matches ? "Matches" : "Does not match"),
-      tool !== undefined && el("strong", {}, said(tool))),
+      tool !== undefined && el("strong", {}, said(tool)),
+      about !== undefined && el("span", {}, said(about))),
     members.length > 0 && exact.show(isPayload ? members[0][1] : { kind: "object", members }));
 }

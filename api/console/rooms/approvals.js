@@ -3,7 +3,6 @@
 
 import { detail } from "../approvals/detail.js";
 import { makeDecision } from "../approvals/decide.js";
-import { draftsOf } from "../approvals/drafts.js";
 import { empty, missing as missingOf } from "../approvals/empty.js";
 import { makeFinder } from "../approvals/finder.js";
 import { grouped } from "../approvals/groups.js";
@@ -13,14 +12,13 @@ import { tellDone, tellFailures, tellRefused } from "../approvals/outcomes.js";
 import { makeReader } from "../approvals/reader.js";
 import { makeSame } from "../approvals/same.js";
 import { makeSending } from "../approvals/sending.js";
-import { outcome, tellOfNew, titleOf } from "../approvals/words.js";
+import { outcome, tellOfNew, whyOff } from "../approvals/words.js";
 import { el } from "../dom.js";
-import { covered } from "../halts.js";
-import { said } from "../text.js";
+import { draftsOf } from "../drafts.js";
+import { titleOf } from "../text.js";
 
 const VIEWS = [["pending", "Waiting"], ["approved", "Approved"], ["rejected", "Rejected"], ["all", "All"]];
-const PAGE = 100;
-const MOST = 1000;
+const [PAGE, MOST] = [100, 1000];
 
 export function open(root, context) {
   const { service, user, notice, announce, keepFresh, setTitle } = context;
@@ -30,10 +28,9 @@ export function open(root, context) {
   const focusedId = asked.get("approvalId");
   let view = VIEWS.some(([name]) => name === asked.get("status")) ? asked.get("status") : "pending";
   const finder = makeFinder(asked, look);
-  let limit = finder.active ? MOST : PAGE;
-  let list = [];
+  let [limit, list] = [PAGE, []];
   let rows = []; // what the list shows of it: `{head, members}`
-  let total = 0;
+  let [before, rest, total, listed] = [0, 0, 0, null]; // how many are around it, and what it was sought by; null at first
   let known = null; // ids that were waiting at the last look; null before the first
   let selected = focusedId;
   let place = 0; // of the selected one in the list, also after it has left
@@ -47,7 +44,7 @@ export function open(root, context) {
   const sending = makeSending({ deliver, onchange, onsent, onback });
   const foot = el("div.decide", {}, sending.node, decision.node);
   const same = makeSame({ reader, current: () => selected, ontold: (count) => decision.setCount(count), onlearnt: drawList });
-  const items = makeList((approvalId) => choose(approvalId, { toSubject: true }), more);
+  const items = makeList((approvalId) => choose(approvalId, { toSubject: true }), more, () => turn(false));
   const heading = el("h1", { tabIndex: -1 }, "Approvals");
   const tabs = VIEWS.map(([name, title]) => el("button", { type: "button", onclick: () => setView(name) },
     title, name === "pending" && el("span.count")));
@@ -63,19 +60,22 @@ export function open(root, context) {
   // Reading ----------------------------------------------------------------------------------------
 
   async function load() {
-    const [wanted, looking] = [view, selected];
-    const { found, one, waiting, ...page } = await reader.page(wanted, limit, looking).catch((error) => {
+    const [wanted, looking, sought] = [view, selected, JSON.stringify(finder.sought)];
+    const { found, one, waiting, ...page } = await reader.page(wanted, limit, looking, finder.sought).catch((error) => {
       if (error.status === 403) service.checkUser(stop.signal).catch(() => {});
       throw error;
     });
-    if (wanted !== view) return refresh();
-    total = page.total;
+    if (wanted !== view || sought !== JSON.stringify(finder.sought)) return refresh();
+    ({ before, rest, total } = page);
+    finder.tell(found, total);
     list = found.filter((each) => wanted !== "pending" || !decided.has(each.approvalId));
     setCount(waiting);
     if (wanted === "pending") known = tellOfNew(known, list, limit, total, announce);
     arrangeRows();
     if (looking === selected && one) show(one);
-    if (!selected && !missing && rows.length) await choose(rows[0].head.approvalId, { byHand: false });
+    const gone = listed !== null && sought !== listed && rowOf(selected) < 0 && !sending.holds(selected);
+    listed = sought;
+    if ((!selected || gone) && !missing && rows.length) await choose(rows[0].head.approvalId, { byHand: false });
     drawList();
     if (!selected && !missing) drawEmpty();
     return undefined;
@@ -89,7 +89,7 @@ export function open(root, context) {
   // Showing ----------------------------------------------------------------------------------------
 
   function arrangeRows() {
-    rows = grouped(finder.find(list, Math.max(total, list.length)), same.payloads, selected);
+    rows = grouped(list, same.payloads, selected);
   }
 
   function rowOf(approvalId) {
@@ -102,8 +102,7 @@ export function open(root, context) {
     const found = rowOf(selected);
     if (found >= 0) place = found;
     items.draw({
-      rows, rest: Math.min(total, MOST) - list.length, loaded: list.length, total: Math.min(total, MOST),
-      selected, focusedId, showStatus: view === "all",
+      rows, before, rest, loaded: before + list.length, total, selected, focusedId, showStatus: view === "all",
       empty: el("p.empty", {}, finder.active ? "None of these." : view === "pending" ? "Nothing waits for you." : "None yet."),
     });
     same.compare(decidable() ? rows[rowOf(selected)]?.members : []);
@@ -133,7 +132,7 @@ export function open(root, context) {
     pane.replaceChildren(...parts.nodes, ...(pending ? [] : [nextButton()].filter(Boolean)), foot);
     pane.querySelector("header").after(same.node);
     if (!isSame) {
-      decision.begin(drafts.get(approval.approvalId), titleOf(approval));
+      decision.begin(drafts.get(approval.approvalId), titleOf(approval), (approval.approvers ?? 1) < 2);
       if (room.classList.contains("reading")) scrollTo(0, 0);
     }
     drawFoot();
@@ -156,10 +155,7 @@ export function open(root, context) {
   }
 
   function drawHalted() {
-    const { agentId, runId } = shown?.approval ?? {};
-    const halt = context.halts().find((each) => each.scope === "all"
-      || (each.scope === "agent" ? each.agentId === agentId : each.runId === runId));
-    decision.setHalted(halt ? ["Approving is off: ", covered(halt), " halted by ", said(halt.createdBy), ": ", said(halt.reason)] : null);
+    decision.setHalted(whyOff(shown?.approval ?? {}, context.halts()));
   }
 
   // On a narrow screen an approval that was linked to is all there is to see, so the focus waits for it.
@@ -248,7 +244,7 @@ export function open(root, context) {
   function setView(name) {
     if (name === view) return;
     keepDraft();
-    [view, limit, list, known, selected, shown, missing] = [name, finder.active ? MOST : PAGE, [], null, null, null, null];
+    [view, limit, list, known, selected, shown, missing] = [name, PAGE, [], null, null, null, null];
     room.classList.remove("reading");
     setAddress();
     pane.replaceChildren();
@@ -256,18 +252,22 @@ export function open(root, context) {
     refresh();
   }
 
-  /** Something else is looked for: among all that can be loaded. */
+  /** Something else is looked for. */
   function look() {
-    limit = finder.active ? MOST : PAGE;
-    known = null;
     setAddress();
-    drawList();
-    if (rows.length && rowOf(selected) < 0 && !sending.holds(selected)) choose(rows[0].head.approvalId, { byHand: false }).catch(() => {});
-    refresh();
+    turn(false);
   }
 
   function more() {
-    limit = Math.min(limit + PAGE, MOST);
+    if (limit < MOST) limit = Math.min(limit + PAGE, MOST);
+    else turn(true);
+    refresh();
+  }
+
+  /** The list goes on behind what it has, or begins again. */
+  function turn(onwards) {
+    reader.turn(onwards);
+    [limit, known, place] = [PAGE, null, 0];
     refresh();
   }
 
@@ -283,19 +283,21 @@ export function open(root, context) {
     return shown?.approvalId === selected && shown.approval?.status === "pending";
   }
 
-  function resolve(verb, reason, all) {
+  function resolve(verb, reason, all, grant) {
     // INVARIANT: what is decided is what is in view, never one that is about to leave or to come.
     if (!decidable()) return;
     const { approvalId, approval } = shown;
     keepDraft(); // until it is known to be decided
-    sending.hold({ verb, reason, approval, title: titleOf(approval), ids: all ? same.ids(approvalId) : [approvalId] });
+    sending.hold({ verb, reason, grant, approval, title: titleOf(approval), ids: all ? same.ids(approvalId) : [approvalId] });
     announce("Enter sends it now, Escape takes it back.");
   }
 
-  function deliver(approvalId, verb, reason, leaving) {
-    return service.request("POST", `/v1/approvals/${encodeURIComponent(approvalId)}/${verb}`, reason ? { reason } : {},
-      leaving ? undefined : stop.signal, { keepalive: leaving }).then(() => {
-      decided.add(approvalId);
+  /** INVARIANT: nothing is released but the payload that was in view. Of calls that are the same, one grant covers all. */
+  function deliver(approvalId, { verb, reason, grant, approval }, leaving) {
+    const body = { payloadDigest: approval.payloadDigest, ...(reason && { reason }), ...(grant && approvalId === approval.approvalId && { grant }) };
+    return service.request("POST", `/v1/approvals/${encodeURIComponent(approvalId)}/${verb}`, body,
+      leaving ? undefined : stop.signal, { keepalive: leaving }).then(({ value }) => {
+      if (value.status !== "pending") decided.add(approvalId);
       drafts.keep(approvalId, "");
     });
   }
@@ -368,19 +370,15 @@ export function open(root, context) {
   // Keys -------------------------------------------------------------------------------------------
 
   const onKey = keysOf({
-    list: items.node, sending, leave, move,
-    decide: (verb) => decision.node.hidden || decision.choose(verb),
+    list: items.node, sending, leave, move, decide: (verb) => decision.node.hidden || decision.choose(verb),
     turn: () => pane.querySelector(".turn")?.click(),
   });
 
   function move(step) {
     const next = neighbour(step);
-    if (!next) {
-      if (step > 0 && list.length < Math.min(total, MOST)) more();
-      return;
-    }
+    if (!next) return step > 0 && rest > 0 && more();
     choose(next.approvalId);
-    items.focus(next.approvalId);
+    return items.focus(next.approvalId);
   }
 
   addEventListener("keydown", onKey, { signal: stop.signal });

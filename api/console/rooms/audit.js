@@ -106,7 +106,7 @@ function openOne(root, context, signal) {
         ...fact("By", record.actor && said(record.actor)),
         ...fact("Decision", record.decision && el(`span.note.${TONE[record.decision] ?? "plain"}`, {}, said(record.decision.replaceAll("_", " ")))),
         ...fact("Tool", record.toolName && said(record.toolName)),
-        ...fact("Agent", record.agentId && place(context, `/runs?agentId=${encodeURIComponent(record.agentId)}`, said(record.agentId))),
+        ...fact("Agent", record.agentId && place(context, address("agents", record.agentId), said(record.agentId))),
         ...fact("Run", record.runId && place(context, address("runs", record.runId), said(record.runId))),
         ...fact("On behalf of", record.userId && [said(record.userEmail ?? record.userId), " ", el("span.note.good", {}, "verified")]),
         ...fact("Place in the chain", `${record.sequence.toLocaleString("en")}${record.chain ? ` of chain ${record.chain}` : ""}`),

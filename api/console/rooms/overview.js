@@ -1,10 +1,15 @@
-// The start page: what waits, what was stopped lately, and what is wrong, each leading to where it is dealt with.
+// The start page: what waits, what is unusual, what was stopped lately, which agents are new, and what is wrong, each leading
+// to where it is dealt with.
 
 import { el, when } from "../dom.js";
 import { address, page, place } from "../page.js";
-import { said } from "../text.js";
+import { said, titleOf } from "../text.js";
+import { agentRow } from "./agents.js";
+import { alertRow } from "./alerts.js";
 
 const MOST = 6;
+/** Milliseconds for which an agent is new. */
+const NEW = 7 * 86_400_000;
 
 export function open(root, context) {
   const stop = new AbortController();
@@ -13,8 +18,10 @@ export function open(root, context) {
   const reviews = user.role !== "viewer";
   const parts = [
     reviews && part("What waits", ["approval"], waiting),
+    part("What is unusual", ["alert"], unusual),
     part("Stopped lately", ["decision"], user.role === "admin" ? stopped : stoppedRuns),
     part("What is wrong", ["policy", "halt"], wrong),
+    part("New agents", ["decision"], newAgents),
     part("Latest runs", ["decision"], runs),
   ].filter(Boolean);
   page(root, { title: "Overview", moveFocus: context.moveFocus }, parts);
@@ -41,11 +48,25 @@ export function open(root, context) {
     return {
       mark: JSON.stringify([value, total]), none: "No agent waits for anybody.",
       rows: value.map((each) => () => place(context, `/approvals?approvalId=${encodeURIComponent(each.approvalId)}`,
-        el("strong.subject", {}, said(each.about?.sentence ?? each.toolName)), el("span.time", {}, when(each.requestedAt)),
+        el("strong.subject", {}, titleOf(each)), el("span.time", {}, when(each.requestedAt)),
         el("span.about", {}, said(each.agentId)),
         el("span.marks", {}, each.expiresAt && el("span.note.warn", {}, "expires ", when(each.expiresAt))))),
       more: total > value.length && el("p", {}, place(context, "/approvals", `All ${total.toLocaleString("en")} that wait`)),
     };
+  }
+
+  async function unusual() {
+    const { value, total } = await get(`/v1/alerts?status=open&limit=${MOST}`);
+    return {
+      mark: JSON.stringify([value, total]), none: "Nothing that detectors know of.", rows: value.map((alert) => () => alertRow(context, alert)),
+      more: total > value.length && el("p", {}, place(context, "/alerts", `All ${total.toLocaleString("en")} open alerts`)),
+    };
+  }
+
+  async function newAgents() {
+    const { value } = await get(`/v1/agents?order=newest&limit=${MOST}`);
+    const found = value.filter((agent) => Date.now() - Date.parse(agent.firstSeenAt) < NEW);
+    return { mark: JSON.stringify(found), none: "None within a week.", rows: found.map((agent) => () => agentRow(context, agent)) };
   }
 
   async function stopped() {
@@ -86,7 +107,7 @@ export function open(root, context) {
       policies.inactive?.length > 0 && [`${policies.inactive.length} policies wait for a setting`, policies.inactive[0].message],
       audit.complete === false && ["Records are missing from the audit log", "an older database was put in its place, perhaps"],
       audit.lagging && ["Records wait for their signature", "the log of the service says why"],
-      ...(policies.warnings ?? []).map((each) => [each.message, each.file ?? ""]),
+      ...(policies.warnings ?? []).map(({ message, file }) => [message.charAt(0).toUpperCase() + message.slice(1), file ?? ""]),
     ].filter(Boolean).slice(0, MOST);
     return {
       mark: JSON.stringify(found), none: "Nothing that the service knows of.",

@@ -79,13 +79,16 @@ export function open(root, context) {
   function addKey() {
     const name = el("input", { id: "key-name", required: true, maxLength: 200 });
     const agent = el("input", { id: "key-agent", maxLength: 200, spellcheck: false });
+    const end = el("input", { id: "key-end", type: "date" });
     ask("Add a key", {
       verb: "Add",
       fields: [field("Name", name, { pointer: "/name", hint: "For people: what the key is for." }),
-        field("Agent", agent, { pointer: "/agentId", hint: "The agent that it is bound to. Without one, its holder may claim to be any agent." })],
+        field("Agent", agent, { pointer: "/agentId", hint: "The agent that it is bound to. Without one, its holder may claim to be any agent." }),
+        field("Ends", end, { pointer: "/expiresAt", hint: "From the beginning of this day on it is refused. Without one it never ends by itself." })],
       async submit() {
         const { value } = await service.request("POST", "/v1/api-keys",
-          { name: name.value.trim(), ...(agent.value.trim() && { agentId: agent.value.trim() }) }, signal);
+          { name: name.value.trim(), ...(agent.value.trim() && { agentId: agent.value.trim() }),
+            ...(end.value && { expiresAt: new Date(`${end.value}T00:00`).toISOString() }) }, signal);
         return () => { keys.refresh(); secret("The new API key", KEEP, value.key); };
       },
     });
@@ -93,14 +96,17 @@ export function open(root, context) {
 
   function key(each) {
     const path = `/v1/api-keys/${encodeURIComponent(each.keyId)}`;
+    const over = each.expiresAt && new Date(each.expiresAt) <= Date.now();
+    const works = !each.revokedAt && !over;
     return el("div.row", {},
       el("strong.subject", {}, said(each.name)),
       el("span.time", {}, when(each.createdAt)),
-      el("span.about", {}, el("code", {}, each.prefix), "… · by ", said(each.createdBy)),
+      el("span.about", {}, el("code", {}, each.prefix), "… · by ", said(each.createdBy), " · ",
+        each.lastUsedAt ? ["last used ", when(each.lastUsedAt)] : "never used", each.expiresAt && [over ? " · ended " : " · ends ", when(each.expiresAt)]),
       el("span.marks", {},
-        each.agentId ? el("span.note", {}, said(each.agentId)) : !each.revokedAt && el("span.note.warn", {}, "bound to no agent"),
-        each.revokedAt && el("span.note.block", {}, "revoked")),
-      !each.revokedAt && el("span.actions", {},
+        each.agentId ? el("span.note", {}, said(each.agentId)) : works && el("span.note.warn", {}, "bound to no agent"),
+        each.revokedAt ? el("span.note.block", {}, "revoked") : over && el("span.note.block", {}, "ended")),
+      works && el("span.actions", {},
         el("button.quiet", { type: "button", onclick: () => ask("A new secret", {
           hint: "The old one stops at once.", fields: [], verb: "Replace",
           async submit() {

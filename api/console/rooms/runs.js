@@ -22,13 +22,14 @@ function openList(root, context, signal) {
     path: "/v1/runs", topics: ["decision"], signal, label: "Runs",
     filters: [{ name: "status", label: "Status", options: STATUSES }, { name: "agentId", label: "Agent" }],
     empty: "No runs yet. A run begins with the first event that an agent reports.",
-    row: (run) => ({ key: run.runId, mark: JSON.stringify(run), node: () => row(context, run) }),
+    row: (run) => ({ key: run.runId, mark: JSON.stringify(run), node: () => runRow(context, run) }),
   });
   page(root, { title: "Runs", moveFocus: context.moveFocus },
     el("p.hint", {}, "What agents did and asked for, newest first."), runs.node);
 }
 
-function row(context, run) {
+/** A row that leads to a run. */
+export function runRow(context, run) {
   const counts = run.toolCallCounts;
   const total = callsOf(run);
   return place(context, address("runs", run.runId),
@@ -47,7 +48,7 @@ function openOne(root, context, signal) {
   const content = el("div.one");
   const back = place(context, "/runs", "← All runs");
   page(root, { title: ["Run ", said(runId)], moveFocus: context.moveFocus, back }, content);
-  const shown = timeline(content, context);
+  const shown = timeline(content, context, signal);
 
   let revision = null;
 

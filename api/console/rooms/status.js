@@ -1,14 +1,20 @@
-// The health room: whether the service can decide and record, which policies are in force, and what is wrong with files.
+// The health room: whether the service can decide and record, which policies are in force, what is wrong with files; and
+// the last hour and the nodes of the installation.
 
 import { el, when } from "../dom.js";
 import { address, page, place } from "../page.js";
+import { lastHour } from "../status/history.js";
 import { said } from "../text.js";
+
+/** Milliseconds between looks at the last hour, which gets a point every 15 s. */
+const PAUSE = 5000;
 
 export function open(root, context) {
   const stop = new AbortController();
   const { signal } = stop;
   const content = el("div.one");
-  page(root, { title: "Health", moveFocus: context.moveFocus }, content);
+  const hour = lastHour(context, signal);
+  page(root, { title: "Health", moveFocus: context.moveFocus }, content, hour.node);
 
   const load = async () => draw(await context.service.health(signal));
 
@@ -43,5 +49,6 @@ export function open(root, context) {
   }
 
   context.keepFresh(load, ["policy", "halt"], signal, 1000);
+  context.keepFresh(hour.load, ["decision"], signal, PAUSE);
   return () => stop.abort();
 }

@@ -7,8 +7,8 @@ import { payloadOf } from "../runs/payload.js";
 import { said } from "../text.js";
 
 const EVENTS = [
-  "approval.requested", "approval.resolved", "tool.blocked", "tool.warned", "run.completed", "run.failed",
-  "policy.changed", "policy.reload_failed", "enforcement.gap", "agent.halted",
+  "approval.requested", "approval.progressed", "approval.escalated", "approval.resolved", "tool.blocked", "tool.warned", "run.completed", "run.failed",
+  "policy.changed", "policy.reload_failed", "enforcement.gap", "agent.halted", "grant.created", "grant.revoked", "change.requested", "change.resolved",
 ];
 const TONE = { delivered: "allow", failed: "block", pending: "warn" };
 const KEEP = "The receiver checks signatures with it. It is shown once; put it where the receiver finds it.";

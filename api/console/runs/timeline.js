@@ -5,7 +5,8 @@ import { el, when } from "../dom.js";
 import * as exact from "../exact.js";
 import { address, place } from "../page.js";
 import { said } from "../text.js";
-import { payloadOf } from "./payload.js";
+import { openExemption } from "./exemption.js";
+import { folding, payloadOf } from "./payload.js";
 import { STATUS, TONE } from "./words.js";
 
 const FLAGS = {
@@ -16,12 +17,14 @@ const FLAGS = {
   completed_during_halt: "Done during a halt",
 };
 
+const reasonOf = (text) => el("div.reason", {}, folding(said(text), text.length));
+
 /** How many calls a run has in all. */
 export const callsOf = (run) => Object.values(run.toolCallCounts).reduce((sum, count) => sum + count, 0);
 
 /** Fills `content`; returns `{draw(text)}` for the answer of GET /v1/runs/:id as it is spelled, which gives
  * its revision. Calls that are open stay open when the run goes on. */
-export function timeline(content, context) {
+export function timeline(content, context, signal) {
   const head = el("dl.known");
   const warning = el("p.missing", { hidden: true });
   const calls = el("ol.calls", { "aria-label": "Tool calls" });
@@ -58,13 +61,14 @@ export function timeline(content, context) {
   function facts(run) {
     const row = (name, value) => (value ? [el("dt", {}, name), el("dd", {}, value)] : []);
     return [
-      row("Task", run.task && [said(run.task), " ", el("span.note", {}, "not verified")]),
-      row("Agent", place(context, `/runs?agentId=${encodeURIComponent(run.agentId)}`, said(run.agentId))),
+      row("Task", run.task && [folding(said(run.task), run.task.length), " ", el("span.note", {}, "not verified")]),
+      row("Agent", place(context, address("agents", run.agentId), said(run.agentId))),
       row("Model", run.model && said(run.model)),
       row("Status", el(`span.status.${run.status}`, {}, run.status)),
       row("Began", when(run.startedAt)),
       row("Ended", run.endedAt && when(run.endedAt)),
-      row("Labels", run.labels.length > 0 && run.labels.map((label) => el("span.note", {}, said(label)))),
+      row("Labels", run.labels.length > 0 && [run.labels.map((label) => el("span.note", {}, said(label))),
+        context.user.role !== "viewer" && run.status === "running" && el("button.quiet", { type: "button", onclick: () => openExemption(context, run, signal) }, "Exempt…")]),
       row("Started by", run.parentRunId && place(context, address("runs", run.parentRunId), said(run.parentRunId))),
     ].flat();
   }
@@ -76,10 +80,11 @@ export function timeline(content, context) {
         el(`span.note.${TONE[call.status]}`, {}, STATUS[call.status]), " ",
         el("strong", {}, said(call.toolName)), " ",
         el("span.time", {}, when(call.decidedAt)), came && el("span.came", {}, came),
-        call.flags.map((flag) => el("span.note.block", {}, FLAGS[flag] ?? flag))),
-      call.status !== "allowed" || call.matchedPolicies.length > 0
-        ? el("p.reason", {}, said(call.blockedReason ?? call.reason)) : null,
-      call.halted && el("p.reason", {}, said(call.halted)),
+        call.grantIds && el("span.note.good", {}, "By a grant"),
+        call.flags.filter((flag) => flag !== "covered_by_grant").map((flag) => el("span.note.block", {}, FLAGS[flag] ?? flag))),
+      call.status !== "allowed" || call.matchedPolicies.length > 0 || call.grantIds
+        ? reasonOf(call.blockedReason ?? call.reason) : null,
+      call.halted && reasonOf(call.halted),
       el("details", { open },
         el("summary", {}, "Details"),
         payloadOf("Called with", exact.member(tree, "inputPayload"), "The payload is no longer kept here."),
@@ -87,6 +92,7 @@ export function timeline(content, context) {
         Object.keys(call.asserted).length > 0 && payloadOf("In the agent’s own words, not verified", exact.member(tree, "asserted")),
         el("p.links", {},
           call.approvalId && place(context, `/approvals?status=all&approvalId=${encodeURIComponent(call.approvalId)}`, "Its approval"),
+          call.grantIds?.map((grantId) => place(context, address("grants", grantId), "Its grant")),
           context.user.role === "admin" && place(context, `/audit?toolCallId=${encodeURIComponent(call.toolCallId)}`, "Its record"),
           call.matchedPolicies.map((policy) => place(context, address("policies", policy.policyId), said(policy.policyName))))),
     ].filter(Boolean);

@@ -16,14 +16,16 @@ from api.database.lanes.locks import EVENTS, LOCK_BUCKETS, SHARED, bucket_hash
 from api.database.lanes.session import Statement
 
 STATE: Final = "GV002"
-"""Policies, keys, halts or webhooks are others than those that were decided by."""
+"""Policies, keys, halts, grants or webhooks are others than those that were decided by."""
 RUN: Final = "GV003"
 """A run has changed."""
 LIMIT: Final = "GV004"
 """More calls count against a rate limit than fit."""
+PENDING: Final = "GV005"
+"""More approvals of a key are pending than may be."""
 LOCK_TIMEOUT: Final = "4s"
 """Then the thread waits, which does so for longer."""
-COUNTERS: Final = ("policies", "keys", "halts", "webhooks")
+COUNTERS: Final = ("policies", "keys", "halts", "grants", "webhooks")
 
 RUN_STATE: Final = (
     "(CASE WHEN r.ended_at IS NULL THEN 0 ELSE 1 END"
@@ -51,8 +53,15 @@ _HOLD_RUNS = "SELECT 1 FROM runs WHERE run_no = ANY (?::bigint[]) ORDER BY run_n
 _LIMITS = (
     "SELECT governance_guard(NOT EXISTS (SELECT 1"
     " FROM unnest(?::text[], ?::double precision[], ?::bigint[]) AS w(bucket, since, most)"
-    " WHERE (SELECT COUNT(*) FROM rate_hits AS h WHERE h.bucket = w.bucket AND h.at > w.since) > w.most),"
+    " WHERE (SELECT COUNT(*) FROM (SELECT 1 FROM rate_hits AS h"
+    " WHERE h.bucket = w.bucket AND h.at > w.since LIMIT w.most + 1) AS hits) > w.most),"
     f" '{LIMIT}')"
+)
+_PENDING = (
+    "SELECT governance_guard(NOT EXISTS (SELECT 1 FROM unnest(?::text[], ?::bigint[]) AS w(key_id, most)"
+    " WHERE (SELECT COUNT(*) FROM approvals AS a WHERE a.key_id = w.key_id AND a.status = 'pending')"
+    " > w.most),"
+    f" '{PENDING}')"
 )
 _COMPLETE = (
     "WITH done AS (UPDATE tool_calls AS c"
@@ -88,6 +97,8 @@ class Assumed:
     """A call waits for a person, and its run must not end meanwhile."""
     limits: dict[str, tuple[float, int]] = field(default_factory=dict)
     """Rate count to the beginning of its window, and how many may count there already."""
+    pending: dict[str, int] = field(default_factory=dict)
+    """API key to how many of its approvals may be pending already."""
 
     def guarded(self, lane: Lane, numbers: int) -> list[Statement]:
         """What goes before the rows."""
@@ -103,6 +114,8 @@ class Assumed:
             names, windows = list(self.limits), list(self.limits.values())
             since, most = [since for since, _ in windows], [most for _, most in windows]
             statements.append((_LIMITS, (names, _array(since), _array(most))))
+        if self.pending:
+            statements.append((_PENDING, (list(self.pending), _array(self.pending.values()))))
         return statements
 
 

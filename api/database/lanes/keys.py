@@ -17,6 +17,20 @@ from api.database.transaction import Transaction
 
 COLUMNS = ("organisation_id", "key", "no")
 
+_FORGET = (
+    'WITH gone AS MATERIALIZED (SELECT event_no, organisation_id, event_id FROM "{table}"'
+    " WHERE event_no > ?::bigint ORDER BY event_no LIMIT {most}),"
+    " forgotten AS (DELETE FROM ids USING gone WHERE ids.organisation_id = gone.organisation_id"
+    " AND ids.key = {key} AND ids.no = gone.event_no)"
+    " SELECT COALESCE(MAX(event_no), 0), COUNT(*) FROM gone"
+)
+_EVENT_KEY = (
+    "encode(substring(sha256(convert_to('event', 'UTF8') || '\\x00'::bytea"
+    " || convert_to(gone.organisation_id, 'UTF8') || '\\x00'::bytea"
+    " || convert_to(gone.event_id, 'UTF8')) FROM 1 FOR 16), 'hex')::uuid"
+)
+"""What `event_key` computes."""
+
 KeyRow = tuple[str, str, int]
 """Organisation, key and number."""
 
@@ -54,3 +68,14 @@ class KeyTable:
             " WHERE ids.organisation_id = w.name AND ids.key = w.key",
             [list(part) for part in zip(*keys, strict=True)] if keys else [[], []],
         )
+
+    def forget_events_of(
+        self, transaction: Transaction, table: str, after: int, most: int
+    ) -> tuple[int, int]:
+        """Some of the events in a table, behind a number; returns the last number, and how many they are.
+
+        An id that leads to another event by now stays.
+        """
+        statement = _FORGET.format(table=table, most=most, key=_EVENT_KEY)
+        ((last, count),) = transaction.store.rows(statement, (str(after),))
+        return int(last), int(count)

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 import peewee
 from psycopg import Error
 
+from api.database.errors import sqlstate
 from api.database.lanes.session import Rows, Statement
 from api.database.postgres import WITH_TRANSACTION_TIMEOUT, Postgres
 
@@ -30,6 +31,7 @@ log = logging.getLogger("governance")
 
 EVENTS = 0x60BE_4A9C
 JOBS = EVENTS + 1
+PARTITIONS = EVENTS + 2
 """Their numbers (arbitrary, fixed)."""
 BUCKETS = 0x60BE
 """The class of the locks of rate counts."""
@@ -96,7 +98,7 @@ class ServerLock:
         try:
             yield
         except peewee.OperationalError as error:
-            if getattr(getattr(error, "orig", None), "sqlstate", "") == "55P03":  # lock not available
+            if sqlstate(error) == "55P03":  # lock not available
                 self._stuck = True
                 self._end_silent_holder()
             raise

@@ -63,7 +63,7 @@ class LoopLane:
             self._session.push(statements)
             self._waits = self._session.end()
             wait = next(self._waits)
-        except (Error, OSError) as error:
+        except Exception as error:  # what cannot be sent, too, must not keep those who wait
             self._lost(error)
             return
         self._timer = self._loop.call_later(SUSPECT_SECONDS, self._suspect)

@@ -19,7 +19,7 @@ from api.database.moving.streams import STREAMS, CopyError, Row, Stream
 from api.database.sqlite.write_lock import FileLock
 
 _TIPS = "SELECT organisation_id, chain, MAX(sequence), hash FROM audit GROUP BY organisation_id, chain"
-_MOVED_BY_ANY_START = ("SELECT * FROM counters ORDER BY name", "SELECT * FROM nodes ORDER BY node_no")
+_MOVED_BY_ANY_START = ("SELECT * FROM counters ORDER BY name", "SELECT * FROM nodes ORDER BY node_id")
 _BATCH_ROWS = 2_000
 _BATCH_BYTES = 4 << 20
 

@@ -84,7 +84,12 @@ class Target:
                 "before it was changed; drop it, make a new one, and copy again"
             )
         self._make_tables()
-        return {name: place for name, (_, place) in progress.items()}
+        places = {name: place for name, (_, place) in progress.items()}
+        begun = {each.table for each in STREAMS if places[each.name][1]}
+        for table in {each.table for each in STREAMS} - begun:
+            # Rows that migrations put there come with those of the source.
+            self._connection.execute(f'DELETE FROM "{table}"')
+        return places
 
     def _tables(self) -> set[str]:
         return {name for (name,) in self._rows(_TABLES)}

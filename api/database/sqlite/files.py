@@ -5,6 +5,7 @@ will find again, or mix one database with the log of another. So each looks befo
 files - the database, the log beside it (`-wal`) and the index of the log (`-shm`) - were exchanged for a
 whole database, that is the database from now on. Where only some were, nothing more is taken until a new
 start; what the log holds is copied into the database that it belongs to, as far as that is sure to be right.
+The same holds for a database that was written over in its place (`written_over.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from weakref import WeakSet
 import peewee
 
 from api.database.errors import DatabaseUnavailable
+from api.database.sqlite.written_over import WrittenOver
 
 PAGE = 8_192
 """Bytes of one, in a new database. Measured: smaller ones cost more writes, larger ones more bytes for each
@@ -58,6 +60,7 @@ class Identities(NamedTuple):
     database: Identity | None = None
     log: Identity | None = None
     log_index: Identity | None = None
+    written_over: bool = False
 
 
 class _Connection(sqlite3.Connection):
@@ -89,7 +92,8 @@ class SqliteFile(peewee.SqliteDatabase):
         self.made = False
         """The tables are there, so from now on there is a file."""
         self._give_up = give_up
-        self._places = (path, *beside_database(path))
+        self._beside = beside_database(path)
+        self.written_over = WrittenOver(path, self._beside[1])
         self._found: Identity | None = None
         """The file that was found last, by any thread."""
         self._open: WeakSet[_Connection] = WeakSet()
@@ -119,7 +123,15 @@ class SqliteFile(peewee.SqliteDatabase):
 
     def files(self) -> Identities:
         """What lies there now."""
-        return Identities(*map(identity, self._places))
+        log, log_index = map(identity, self._beside)
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return Identities(None, log, log_index)
+        database, written_over = (found.st_dev, found.st_ino), False
+        if self.made and log is not None and log_index is not None:
+            written_over = self.written_over((*database, *log_index))
+        return Identities(database, log, log_index, written_over)
 
     def _connect(self) -> Any:
         before = self.files()
@@ -183,6 +195,17 @@ class SqliteFile(peewee.SqliteDatabase):
         another thread is about to commit goes there as well."""
         with self._listing:
             opened = list(self._open)
+        if found.written_over:
+            for each in opened:
+                each.keep()  # to close the last one would copy the log into what lies there now
+            return self._told(
+                "the database file was written over; start the service again",
+                f"`{self.path}` was written over while the service ran, such as by `cp`, or its time was "
+                "set, such as by `touch`, and nothing is recorded since: stop the service. Was only its "
+                f"time set, leave `{self.path}-wal` where it is, which holds what was recorded last, and "
+                f"start it again. Else move `{self.path}-wal` and `{self.path}-shm`, which belong to what "
+                "was there before, away, put what you mean there once more, and start it again",
+            )
         if any(_lies_by_another(each.files, found) for each in opened):
             self._copy_log(own)
             return self._told(

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from api.database.errors import DatabaseUnavailable
+from engine.worktree.ownership import new_file
 
 log = logging.getLogger("governance")
 
@@ -21,6 +22,14 @@ LOCK_SECONDS = 10.0
 """How long a transaction waits for the lock that another process holds."""
 LOCK_SECONDS_AGAIN = 1.0
 """The same once a wait was in vain, so that a queue of requests fails soon."""
+
+
+def opened(path: Path) -> int:
+    """A file to lock, made where there is none. Raises OSError."""
+    try:
+        return new_file(path, flags=os.O_RDWR)
+    except FileExistsError:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 class FileLock:
@@ -40,7 +49,7 @@ class FileLock:
         import fcntl
 
         if self._file is None:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._file = opened(self._path)
         deadline = time.monotonic() + (LOCK_SECONDS_AGAIN if self._stuck else LOCK_SECONDS)
         pause = 0.0002
         # `flock` knows no time limit, so it is asked again and again; a group commit takes milliseconds.

@@ -115,17 +115,43 @@ def _summary(row: ToolProposal) -> dict[str, Any]:
 # Changing -----------------------------------------------------------------------------------------
 
 
-def propose(transaction: Transaction, caller: Caller, server: str, tools: Sequence[Proposed]) -> str:
+class ProposedTools(msgspec.Struct, frozen=True):
+    """What a key says of the tools of a server; `text` is all of it, with its digest."""
+
+    server: str
+    tools: Sequence[Proposed]
+    text: str
+    digest: str
+
+    @classmethod
+    def of(cls, server: str, tools: Sequence[Proposed]) -> ProposedTools:
+        text = canonical_json(sorted(tools, key=lambda tool: tool["name"]))
+        return cls(server, tools, text.decode(), sha256(text).hexdigest())
+
+
+def find_same(caller: Caller, told: ProposedTools) -> str | None:
+    """The `proposalId` of what a key has told already."""
+    row = _told_before(caller, told.server)
+    return str(row.proposal_id) if row is not None and row.digest == told.digest else None
+
+
+def _told_before(caller: Caller, server: str) -> ToolProposal | None:
+    """What a key says of a server so far, without the tools, which may be large."""
+    found = ToolProposal.select(ToolProposal.proposal_id, ToolProposal.digest)
+    row: ToolProposal | None = found.where(_own(caller) & (ToolProposal.server == server)).first()
+    return row
+
+
+def propose(transaction: Transaction, caller: Caller, told: ProposedTools) -> str:
     """What a key says of a server's tools now; returns the `proposalId`. Raises TooManyProposals."""
-    text = canonical_json(sorted(tools, key=lambda tool: tool["name"])).decode()
-    digest = sha256(text.encode()).hexdigest()
-    row = ToolProposal.get_or_none(_own(caller) & (ToolProposal.server == server))
+    server, tools, digest = told.server, told.tools, told.digest
+    row = _told_before(caller, server)
     if row is not None and row.digest == digest:
         return str(row.proposal_id)
     known = admitted(caller.organisation_id, server)
     all_known = all(state(tool, known) == "admitted" for tool in tools)
     now = {
-        "tools": text,
+        "tools": told.text,
         "digest": digest,
         "status": "admitted" if all_known else "pending",
         "updated_at": transaction.at,
@@ -149,7 +175,8 @@ def propose(transaction: Transaction, caller: Caller, server: str, tools: Sequen
 
 
 def _make_room(caller: Caller) -> None:
-    rows = list(ToolProposal.select().where(_own(caller)).order_by(ToolProposal.updated_at))
+    told = ToolProposal.select(ToolProposal.proposal_id, ToolProposal.status)
+    rows = list(told.where(_own(caller)).order_by(ToolProposal.updated_at))
     if len(rows) < MOST_OF_A_KEY:
         return
     done = next((row for row in rows if row.status != "pending"), None)

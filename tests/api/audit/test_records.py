@@ -23,6 +23,7 @@ pytestmark = pytest.mark.postgres
 def store(postgres_url: str) -> Database:
     made = Database(postgres_url)
     made.migrate()
+    made.rows_changed("INSERT INTO organisations (organisation_id, name, created_at) VALUES ('o', 'O', '')")
     return made
 
 

@@ -7,13 +7,11 @@ import threading
 import time
 from pathlib import Path
 
-import argon2
 import pytest
 
-from api.auth import login_draw, passwords
+from api.auth import login_draw
 from api.auth.login_draw import LoginDraw
 from api.store import login_limits
-from tests.harness import application
 from tests.harness.application import PASSWORD
 from tests.harness.running_service import Served
 
@@ -70,10 +68,6 @@ def test_late_lots_have_the_same_chance_and_memory_is_bounded(monkeypatch: pytes
 def test_who_guesses_from_the_same_place_without_a_pause_keeps_nobody_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        passwords, "_hasher", argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
-    )
-    monkeypatch.setattr(application, "password_hash", lambda: passwords.hashed(PASSWORD))
     monkeypatch.setattr(login_draw, "SECONDS", 0.3)
     monkeypatch.setattr(login_limits, "FIRST_WAIT", 1)
     monkeypatch.setattr(login_limits, "PAIR", login_limits.Limit(5, 900, 1))

@@ -9,12 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import argon2
 import pytest
 
 from api.auth import login_draw, passwords
 from api.store import accounts, expiry, login_limits
-from tests.harness import application
 from tests.harness.application import PASSWORD
 from tests.harness.postgres import postgres, postgres_url  # noqa: F401
 from tests.harness.running_service import Served, bearer
@@ -28,16 +26,13 @@ def fresh(tmp_path: Path) -> Iterator[Served]:
 
 
 @pytest.fixture
-def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Passwords that cost next to nothing, for tests that try many."""
-    hasher = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
-    monkeypatch.setattr(passwords, "_hasher", hasher)
-    monkeypatch.setattr(application, "password_hash", lambda: passwords.hashed(PASSWORD))
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tries of one place come together soon, for tests that try many."""
     monkeypatch.setattr(login_draw, "SECONDS", 0.02)
 
 
 def test_a_password_that_was_changed_while_the_clock_was_ahead_locks_nobody_out(
-    cheap: None, fresh: Served
+    quick: None, fresh: Served
 ) -> None:
     user = fresh.user("viewer")
     fresh.clock.ahead = 86_400 / 4
@@ -51,7 +46,7 @@ def test_a_password_that_was_changed_while_the_clock_was_ahead_locks_nobody_out(
     assert fresh.me(stolen).status_code == 401, "of before the change, when its time comes again"
 
 
-def test_a_token_expires(cheap: None, fresh: Served) -> None:
+def test_a_token_expires(quick: None, fresh: Served) -> None:
     token = fresh.user("viewer")["token"]
     fresh.clock.ahead = fresh.settings.token_seconds - 5
     assert fresh.me(token).status_code == 200
@@ -62,7 +57,7 @@ def test_a_token_expires(cheap: None, fresh: Served) -> None:
 
 
 def test_a_password_changed_while_a_login_is_checked_wins(
-    cheap: None, fresh: Served, monkeypatch: Any
+    quick: None, fresh: Served, monkeypatch: Any
 ) -> None:
     user = fresh.user("viewer")
     hasher = fresh.context.credentials.passwords
@@ -80,7 +75,7 @@ def test_a_password_changed_while_a_login_is_checked_wins(
     assert fresh.log_in(user["email"], PASSWORD).status_code == 401
 
 
-def test_logins_are_on_record_without_what_was_typed(cheap: None, fresh: Served) -> None:
+def test_logins_are_on_record_without_what_was_typed(quick: None, fresh: Served) -> None:
     user = fresh.user("viewer")
     fresh.log_in(user["email"], PASSWORD)
     fresh.log_in(user["email"], "not the password")
@@ -98,7 +93,7 @@ def statuses(service: Served, tries: int, email: str, address: str = "192.0.2.1"
     return [service.log_in(email, "not the password", address).status_code for _ in range(tries)]
 
 
-def test_after_five_wrong_passwords_from_one_address_the_next_try_waits(cheap: None, fresh: Served) -> None:
+def test_after_five_wrong_passwords_from_one_address_the_next_try_waits(quick: None, fresh: Served) -> None:
     user = fresh.user("viewer")
     assert statuses(fresh, 6, user["email"]) == [401] * 5 + [429]
     answer = fresh.log_in(user["email"], PASSWORD)
@@ -110,7 +105,7 @@ def test_after_five_wrong_passwords_from_one_address_the_next_try_waits(cheap: N
     assert fresh.log_in(user["email"], PASSWORD).status_code == 200
 
 
-def test_wrong_passwords_slow_down_and_never_lock_out(cheap: None, fresh: Served) -> None:
+def test_wrong_passwords_slow_down_and_never_lock_out(quick: None, fresh: Served) -> None:
     """However often somebody has guessed, the right password waits no longer than half a minute."""
     user = fresh.user("viewer")
     assert statuses(fresh, 5, user["email"]) == [401] * 5
@@ -124,11 +119,11 @@ def test_wrong_passwords_slow_down_and_never_lock_out(cheap: None, fresh: Served
     assert fresh.log_in(user["email"], PASSWORD).status_code == 200
 
 
-def test_an_unknown_email_is_limited_alike(cheap: None, fresh: Served) -> None:
+def test_an_unknown_email_is_limited_alike(quick: None, fresh: Served) -> None:
     assert statuses(fresh, 6, "nobody@example.com") == [401] * 5 + [429]
 
 
-def test_refused_tries_do_not_prolong_the_wait(cheap: None, fresh: Served) -> None:
+def test_refused_tries_do_not_prolong_the_wait(quick: None, fresh: Served) -> None:
     user = fresh.user("viewer")
     assert statuses(fresh, 5, user["email"]) == [401] * 5
     assert statuses(fresh, 20, user["email"]) == [429] * 20
@@ -136,14 +131,14 @@ def test_refused_tries_do_not_prolong_the_wait(cheap: None, fresh: Served) -> No
     assert fresh.log_in(user["email"], PASSWORD).status_code == 200
 
 
-def test_a_right_password_starts_anew(cheap: None, fresh: Served) -> None:
+def test_a_right_password_starts_anew(quick: None, fresh: Served) -> None:
     user = fresh.user("viewer")
     for _ in range(3):
         assert statuses(fresh, 4, user["email"]) == [401] * 4
         assert fresh.log_in(user["email"], PASSWORD).status_code == 200
 
 
-def test_many_emails_from_one_address_are_limited(cheap: None, fresh: Served) -> None:
+def test_many_emails_from_one_address_are_limited(quick: None, fresh: Served) -> None:
     answers = [
         fresh.log_in(f"somebody{number}@example.com", "not the password").status_code
         for number in range(login_limits.ADDRESS.tries + 1)
@@ -151,7 +146,7 @@ def test_many_emails_from_one_address_are_limited(cheap: None, fresh: Served) ->
     assert answers == [401] * login_limits.ADDRESS.tries + [429]
 
 
-def test_an_ipv6_network_counts_as_one_address(cheap: None, fresh: Served) -> None:
+def test_an_ipv6_network_counts_as_one_address(quick: None, fresh: Served) -> None:
     assert login_limits.network("2001:db8:1:2::1") == login_limits.network("2001:db8:1:2:ffff::9")
     assert login_limits.network("2001:db8:1:2::1") != login_limits.network("2001:db8:1:3::1")
     assert login_limits.network("::ffff:192.0.2.1") == login_limits.network("192.0.2.1") == "192.0.2.1"
@@ -165,7 +160,7 @@ def test_an_ipv6_network_counts_as_one_address(cheap: None, fresh: Served) -> No
     assert answers == [401] * 5 + [429]
 
 
-def test_nobody_slows_an_admin_down_in_their_usual_place(cheap: None, fresh: Served) -> None:
+def test_nobody_slows_an_admin_down_in_their_usual_place(quick: None, fresh: Served) -> None:
     admin = fresh.user("admin")
     assert fresh.log_in(admin["email"], PASSWORD, "192.0.2.9").status_code == 200
     guesses = [
@@ -180,14 +175,14 @@ def test_nobody_slows_an_admin_down_in_their_usual_place(cheap: None, fresh: Ser
     assert fresh.log_in(admin["email"], PASSWORD, "198.51.200.1").status_code == 200
 
 
-def test_an_operator_can_forget_failures(cheap: None, fresh: Served) -> None:
+def test_an_operator_can_forget_failures(quick: None, fresh: Served) -> None:
     user = fresh.user("viewer")
     assert statuses(fresh, 6, user["email"])[-1] == 429
     assert fresh.write(lambda transaction: login_limits.forget(transaction, user["email"].upper())) > 0
     assert fresh.log_in(user["email"], PASSWORD).status_code == 200
 
 
-def test_tries_at_once_are_no_way_around(fresh: Served) -> None:
+def test_tries_at_once_are_no_way_around(dear_passwords: None, fresh: Served) -> None:
     user = fresh.user("viewer")
     answers: list[int] = []
 
@@ -203,7 +198,7 @@ def test_tries_at_once_are_no_way_around(fresh: Served) -> None:
     assert answers.count(429) == 20 - login_limits.PAIR.tries
 
 
-def test_events_go_on_while_many_log_in(fresh: Served) -> None:
+def test_events_go_on_while_many_log_in(dear_passwords: None, fresh: Served) -> None:
     """Passwords are checked on a thread of their own: a storm of logins does not hold up an event."""
     users = [fresh.user("viewer")["email"] for _ in range(12)]
 
@@ -233,7 +228,9 @@ def test_events_go_on_while_many_log_in(fresh: Served) -> None:
     assert slowest < 0.5
 
 
-def test_too_many_at_once_are_told_to_come_back(fresh: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_at_once_are_told_to_come_back(
+    dear_passwords: None, fresh: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(passwords, "MOST_WAITING", 3)
     answers: list[Any] = []
 
@@ -251,13 +248,13 @@ def test_too_many_at_once_are_told_to_come_back(fresh: Served, monkeypatch: pyte
     assert fresh.log_in("later@example.com", "not the password", "203.0.113.99").status_code == 401
 
 
-def test_what_a_proxy_says_is_kept_short(cheap: None, fresh: Served) -> None:
+def test_what_a_proxy_says_is_kept_short(quick: None, fresh: Served) -> None:
     fresh.log_in("nobody@example.com", "not the password", "x" * 5_000)
     assert len(fresh.audit("login.failed")[-1]["details"]["address"]) <= 64
 
 
 @pytest.mark.postgres
-def test_logins_and_keys_on_postgres(cheap: None, tmp_path: Path, postgres_url: str) -> None:  # noqa: F811
+def test_logins_and_keys_on_postgres(quick: None, tmp_path: Path, postgres_url: str) -> None:  # noqa: F811
     with Served(tmp_path, GOVERNANCE_DATABASE_URL=postgres_url) as service:
         user = service.user("admin")
         answers: list[int] = []
@@ -295,7 +292,7 @@ def test_what_is_guessed_first_is_no_password(fresh: Served, password: str) -> N
     assert fresh.call("admin", "POST", "/v1/users", body).status_code == 422
 
 
-def test_failures_of_a_time_to_come_lock_nobody_out(cheap: None, fresh: Served) -> None:
+def test_failures_of_a_time_to_come_lock_nobody_out(quick: None, fresh: Served) -> None:
     user = fresh.user("viewer")
     fresh.clock.ahead = 86_400
     assert statuses(fresh, 5, user["email"]) == [401] * 5

@@ -232,6 +232,7 @@ def test_good_rules_are_kept(algorithm: str) -> None:
         ("HS256", bare(EC_PRIVATE), "not a secret"),
         ("RS256", SECRET, "PEM"),
         ("RS256", RSA_PRIVATE, "private key"),
+        ("RS256", RSA_PUBLIC + RSA_PUBLIC, "several keys"),
         ("RS256", EC_PUBLIC, "RSA key"),
         ("RS256", RSA_SMALL, "2048 bits"),
         ("RS256", "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----", "certificate"),

@@ -1,4 +1,4 @@
-"""No settings of whoever runs the tests, and shells beside policies and beside data."""
+"""No settings and logins of whoever runs the tests, and shells beside policies and beside data."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from tests.harness.command_line import TESTS, WIRES, DataShell, Shell
 
 
 @pytest.fixture(autouse=True)
-def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in list(os.environ):
         if name.startswith("GOVERNANCE_"):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 @pytest.fixture

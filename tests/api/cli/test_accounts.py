@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -131,6 +133,13 @@ def test_keys_from_first_to_last(data_shell: DataShell) -> None:
     assert "must not be empty" in data_shell.refused("keys", "add", "")
 
 
+def test_a_key_may_end_by_itself(data_shell: DataShell) -> None:
+    made = data_shell.json("keys", "add", "trial", "--days", "30")
+    days = datetime.fromisoformat(made["expiresAt"]) - datetime.fromisoformat(made["createdAt"])
+    assert round(days.total_seconds() / 86_400) == 30
+    assert "give 1 to 36500" in data_shell.refused("keys", "add", "trial", "--days", "0")
+
+
 def test_a_key_is_better_bound(data_shell: DataShell) -> None:
     assert "--agent ID" in data_shell.run("keys", "add", "any")[2]
     assert "--agent ID" not in data_shell.run("keys", "add", "one", "--agent", "a-1")[2]
@@ -204,3 +213,22 @@ def test_rules_that_are_refused(data_shell: DataShell, tmp_path: Path) -> None:
     assert "cannot be read" in missing
     assert "--key-file" in data_shell.refused(*words, "--algorithm", "RS256", code=2)
     data_shell.refused(*words, "--algorithm", "none", "--key-file", str(public), code=2)
+
+
+def test_a_newer_version_changes_no_tables_below_a_service_that_runs(data_shell: DataShell) -> None:
+    row = "n", "host-7", 4711, "0.0.1", 1, "d", False, "2026-01-31T09:30:00Z", "[]"
+    with sqlite3.connect(data_shell.data / "governance.sqlite") as database:
+        database.execute("DELETE FROM schema_migration WHERE name LIKE '0021%'")
+        database.execute(
+            "INSERT INTO nodes (node_id, host, process_id, version, policy_revision, policy_digest, stale,"
+            " started_at, points, seen_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, '2100-01-01T00:00:00Z')",
+            row,
+        )
+    database.close()
+    said = data_shell.refused("users", "list", code=2)
+    assert "process 4711 on `host-7`" in said and "0021_partitions" in said and "older version runs" in said
+    with sqlite3.connect(data_shell.data / "governance.sqlite") as database:
+        assert not database.execute("SELECT 1 FROM schema_migration WHERE name LIKE '0021%'").fetchall()
+        database.execute("DELETE FROM nodes")
+    database.close()
+    assert data_shell.run("users", "list")[0] == 0

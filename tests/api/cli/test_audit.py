@@ -48,6 +48,34 @@ def test_what_was_noted_is_expected(data_shell: DataShell, tmp_path: Path) -> No
     assert "--organisation" in data_shell.refused("audit", "verify", "--expect", "4", code=2)
 
 
+def test_an_organisation_that_was_removed_is_missed(data_shell: DataShell, tmp_path: Path) -> None:
+    data_shell.run("organisations", "add", "acme")
+    sign(data_shell)
+    noted = tmp_path / "noted.json"
+    noted.write_text(json.dumps(data_shell.json("audit", "verify")))
+    with sqlite3.connect(data_shell.data / "governance.sqlite") as database:
+        for table in ("audit", "organisations"):
+            database.execute(f"DELETE FROM {table} WHERE organisation_id = 'acme'")
+    code, _, error = data_shell.run("audit", "verify")
+    assert code == 1 and "acme: the organisation `acme` is gone" in error and "are gone" in error
+    assert data_shell.run("audit", "verify", "--organisation", "default")[0] == 0
+    assert data_shell.run("audit", "verify", "--organisation", "acme")[0] == 1
+    with sqlite3.connect(data_shell.data / "governance.sqlite") as database:
+        database.execute("DELETE FROM checkpoints")
+    assert data_shell.run("audit", "verify")[0] == 0
+    code, _, error = data_shell.run("audit", "verify", "--expect", str(noted))
+    assert code == 1 and "acme: there are 0 records where 1 were noted" in error
+
+
+def test_what_notes_nothing_is_refused(data_shell: DataShell, tmp_path: Path) -> None:
+    empty, acme = tmp_path / "empty.json", tmp_path / "acme.json"
+    empty.write_text("[]")
+    acme.write_text(json.dumps([{"organisationId": "acme", "count": 1, "lastHash": "0" * 64}]))
+    assert "notes nothing" in data_shell.refused("audit", "verify", "--expect", str(empty), code=2)
+    of_default = ("audit", "verify", "--organisation", "default", "--expect", str(acme))
+    assert "notes nothing of `default`" in data_shell.refused(*of_default, code=2)
+
+
 def test_the_key_is_shown_and_used(data_shell: DataShell) -> None:
     assert "the first start makes it" in data_shell.refused("audit", "key")
     sign(data_shell)

@@ -38,6 +38,8 @@ def test_the_record_is_verified_and_exported(data_shell: DataShell, tmp_path: Pa
     assert sorted(file.name for file in tmp_path.iterdir()) == ["audit.jsonl", "data"]
     assert data_shell.run("audit", "export", "--since", "2999-01-01")[1] == ""
     assert "ISO 8601" in data_shell.refused("audit", "export", "--since", "yesterday", code=2)
+    backwards = ("audit", "export", "--since", "2027-01-01", "--until", "2026-01-01")
+    assert "not before --until" in data_shell.refused(*backwards, code=2)
     with sqlite3.connect(data_shell.data / "governance.sqlite") as database:
         database.execute("UPDATE audit SET record = replace(record, 'one', 'two') WHERE sequence = 4")
     code, output, _ = data_shell.run("audit", "verify", "--format", "json")
@@ -133,3 +135,17 @@ def test_a_backup_ends_while_another_process_writes_without_a_pause(
 def test_backup_of_postgres_says_what_to_use(data_shell: DataShell, tmp_path: Path) -> None:
     words = ["backup", str(tmp_path / "x"), "--database-url", "postgresql://db/x"]
     assert "pg_dump" in data_shell.refused(*words, code=2)
+
+
+def test_a_copy_that_was_looked_at_is_still_known_as_one(data_shell: DataShell, tmp_path: Path) -> None:
+    copy, database = tmp_path / "copy.sqlite", data_shell.data / "governance.sqlite"
+    assert data_shell.run("backup", str(copy))[0] == 0
+    assert data_shell.run("audit", "verify", "--database-url", f"sqlite:///{copy}")[0] == 0
+    database.write_bytes(copy.read_bytes())
+    log_file = database.with_name("governance.sqlite-wal")
+    log_file.write_bytes(b"what the file of before wrote last")
+    assert "never had a log" in data_shell.refused("users", "list", code=2)
+    for each in (log_file, database.with_name("governance.sqlite-shm")):
+        each.unlink(missing_ok=True)
+    code, _, error = data_shell.run("users", "list")
+    assert code == 0, error

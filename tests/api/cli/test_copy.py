@@ -148,3 +148,16 @@ def test_a_backup_can_be_copied_too(data_shell: DataShell, postgres_url: str, tm
     words = "copy", "--to", postgres_url, "--database-url", f"sqlite:///{backup}"
     code, output, error = data_shell.run(*words)
     assert code == 0 and "copied and verified" in output, error
+
+
+def test_the_old_database_is_not_used_by_mistake(data_shell: DataShell, postgres_url: str) -> None:
+    data_shell.run("keys", "add", "one")
+    assert data_shell.run("copy", "--to", postgres_url)[0] == 0
+    note = data_shell.data / "governance.sqlite.copied"
+    assert note.stat().st_mode & 0o077 == 0
+    for words in (("keys", "list"), ("audit", "verify"), ("serve", "--port", "0")):
+        said = data_shell.refused(*words, code=2)
+        assert "was copied to the PostgreSQL database" in said and str(note) in said, words
+    assert data_shell.run("keys", "list", "--database-url", postgres_url)[0] == 0
+    note.unlink()
+    assert data_shell.run("keys", "list")[0] == 0

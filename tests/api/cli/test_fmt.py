@@ -124,6 +124,9 @@ def test_fmt_leaves_alone_what_it_cannot_format(shell: Shell) -> None:
     assert file.read_text() == text
 
 
+OTHER_BREAK = "a line ends with another character than a line feed; write a line feed"
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -132,6 +135,8 @@ def test_fmt_leaves_alone_what_it_cannot_format(shell: Shell) -> None:
         ("- 1", "the whole document is a list; write `key: value` lines"),
         ("[1]", "the whole document is in braces or brackets"),
         ("{a: 1}", "the whole document is in braces or brackets"),
+        ("a:\n  - {}\u2028  - {b: 1}", OTHER_BREAK),
+        ("a: 1\u2029b: 2", OTHER_BREAK),
     ],
 )
 def test_fmt_says_why_it_leaves_a_document_alone(text: str, reason: str, shell: Shell) -> None:

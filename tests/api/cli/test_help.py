@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -13,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from api import cli
 from api.bootstrap import FirstStart
 from api.cli import command_line, terminal
-from api.cli.commands.serve import banner
+from api.cli.commands.serve import banner, proxies, start_members
 from api.settings import load
 from tests.harness.places import ROOT
 
@@ -59,7 +61,7 @@ def test_wrong_usage_is_2(words: list[str], capsys: pytest.CaptureFixture[str]) 
     ("words", "usage", "message"),
     [
         (["serv"], "usage: governance [", "there is no `serv`; did you mean `serve`?"),
-        (["frobnicate"], "usage: governance [", "write one of audit, backtest,"),
+        (["frobnicate"], "usage: governance [", "audit, backtest,"),
         (["users", "lst"], "usage: governance users [", "did you mean `list`?"),
         (["users", "role", "a@b.c", "admn"], "usage: governance users role [", "did you mean `admin`?"),
         (["serve", "--prot", "1"], "usage: governance serve [", "did you mean `--port`?"),
@@ -157,6 +159,42 @@ def test_the_start_says_how_other_commands_find_its_data(settings: dict[str, str
     said = banner(load({}, **settings), FirstStart())
     assert re.search(rf"governance users password EMAIL{re.escape(flags)}$", said, re.MULTILINE)
     assert "unsaid" not in said
+
+
+@pytest.mark.parametrize(
+    ("client", "found"),
+    [
+        ("10.1.2.3", "192.0.2.7"),
+        ("::ffff:10.1.2.3", "192.0.2.7"),
+        ("::1", "192.0.2.7"),
+        ("::ffff:10.2.0.1", "::ffff:10.2.0.1"),
+        ("::2", "::2"),
+    ],
+)
+def test_a_proxy_is_known_on_a_listener_of_both_families(client: str, found: str) -> None:
+    seen: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope["client"][0])
+
+    trusted = proxies(load({"GOVERNANCE_TRUSTED_PROXIES": "10.1.0.0/16, ::1"}).trusted_proxies)
+    scope: Any = {"type": "http", "client": (client, 1), "headers": [(b"x-forwarded-for", b"192.0.2.7")]}
+    nobody: Any = None
+    asyncio.run(ProxyHeadersMiddleware(app, trusted)({**scope, "scheme": "http"}, nobody, nobody))
+    assert seen == [found]
+
+
+def test_the_start_says_the_same_to_programs() -> None:
+    settings = load({}, host="0.0.0.0", log_format="json")
+    made = FirstStart(
+        "ann@example.com", "a word that nobody guesses", "agk_of_the_first_start", made_key=True
+    )
+    said, members = banner(settings, made), start_members(settings, made)
+    for name in ("service", "console", "guide", "apiDocs", "policies", "data", "admin", "password", "apiKey"):
+        assert str(members[name]) in said, name
+    assert all(note in said for note in members["notes"])
+    later = start_members(settings, FirstStart())
+    assert later.keys().isdisjoint(("admin", "password", "apiKey"))
 
 
 def test_the_program_is_named_as_it_can_be_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

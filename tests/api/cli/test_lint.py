@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 
-from tests.harness.command_line import TESTS, WIRES, Shell
+from tests.harness.command_line import DETECTOR, TESTS, WIRES, Shell
 
 
 def test_lint_is_content_with_good_policies(shell: Shell) -> None:
@@ -133,6 +133,34 @@ def test_lint_names_files_that_look_like_documents_and_are_not_read(shell: Shell
         f"{shell.folder}/policies/{name}" for name in ("hold.yaml.txt", "old.yml~", "x.yaml.orig")
     ]
     assert code == 0 and "1 more of these; see -v [not-read]" in output
+
+
+def test_lint_reads_detectors(shell: Shell) -> None:
+    loud, quiet = "{alerts: 1, happens: [{times: 3}]}", "{alerts: 0, happens: [{times: 2}]}"
+    for name, more in (
+        ("none", ""),
+        ("raises", f"examples: [{loud}]\n"),
+        ("silent", f"examples: [{quiet}]\n"),
+        ("both", f"examples: [{loud}, {quiet}]\n"),
+        ("wrong", f"examples: [{loud.replace('3', '2')}, {quiet}]\n"),
+        ("off", f"enabled: false\nexamples: [{loud}, {quiet}]\n"),
+    ):
+        shell.write(f"detectors/{name}.yaml", DETECTOR.replace("many", name) + more)
+    code, output, _ = shell.run("lint", shell.folder, "-v")
+    said = [line for line in output.splitlines() if "/detectors/" in line]
+    assert [line.removeprefix(f"{shell.folder}/detectors/") for line in said] == [
+        "none.yaml:1:1: warning: there are no examples; say what must raise an alert and what must not"
+        " [no-examples]",
+        "off.yaml:10:1: note: the detector is disabled [disabled]",
+        "raises.yaml:10:1: note: no example says what must raise no alert [one-sided]",
+        "silent.yaml:10:1: note: no example says what must raise an alert [one-sided]",
+        "wrong.yaml:10:21: error: this must lead to 1 alerts, but leads to 0 [example_fails]",
+    ] and code == 1
+    assert output.splitlines()[-1].startswith("1 policy, 0 presets and 6 detectors: 1 error, ")
+    shape = json.loads(shell.run("lint", shell.folder, "--format", "json")[1])
+    assert shape["summary"]["detectors"] == 6
+    (off,) = (each for each in shape["findings"] if each["code"] == "disabled")
+    assert (off["detectorId"], off["pointer"]) == ("off", "/enabled")
 
 
 def test_lint_reads_tool_sets(shell: Shell) -> None:

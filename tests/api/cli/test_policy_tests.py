@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from tests.harness.command_line import TESTS, WIRES, Shell
+from tests.harness.command_line import DETECTOR, TESTS, WIRES, Shell
 
 
 def test_tests_and_examples_hold(shell: Shell) -> None:
@@ -36,6 +36,27 @@ def test_a_failing_example_says_which_condition_decided(shell: Shell) -> None:
     assert code == 1
     assert "policies/wires.yaml:11:5: failure: this example must match, but condition 2" in output
     assert output.endswith("1 example failed; tests were not run\n")
+
+
+def test_examples_of_detectors_and_tool_sets_are_run_and_counted(shell: Shell) -> None:
+    tools = (
+        "apiVersion: governance/v1\nkind: ToolSet\ntoolSetId: ours\nname: Ours\n"
+        "tools: [{names: [post], kind: mail, effect: send}]\n"
+        "examples: [{toolName: post, kind: mail}, {toolName: ghost, kind: unknown}]\n"
+    )
+    examples = "examples: [{alerts: 1, happens: [{times: 3}]}, {alerts: 0, happens: [{times: 2}]}]\n"
+    shell.write("detectors/many.yaml", DETECTOR + examples)
+    shell.write("tools/ours.yaml", tools)
+    code, output, _ = shell.run("test", shell.folder, "--no-mutation")
+    assert (code, output) == (0, "7 examples and 1 tests: all hold\n")
+    shell.write("detectors/many.yaml", DETECTOR + examples.replace("times: 2", "times: 4"))
+    code, output, _ = shell.run("test", shell.folder)
+    assert code == 1
+    assert "detectors/many.yaml:10:57: failure: this must lead to 0 alerts, but leads to 1" in output
+    shell.write("detectors/many.yaml", DETECTOR + examples)
+    shell.write("tools/ours.yaml", tools.replace("kind: unknown", "kind: mail"))
+    code, output, _ = shell.run("test", shell.folder)
+    assert code == 1 and "tools/ours.yaml:6:" in output and "but the set says `unknown`" in output
 
 
 def test_documents_that_do_not_load_cannot_be_tested(shell: Shell) -> None:

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 
-from api.cli.server_log import LOGGING, MOST_WAITING, ErrorStream, OneLine, Repeats
+from api.cli.log_lines import OneLine
+from api.cli.server_log import MOST_WAITING, ErrorStream, Repeats, configuration
 
 
 def test_requests_that_are_no_http_are_told_once_a_minute() -> None:
@@ -31,11 +32,12 @@ def test_requests_that_are_no_http_are_told_once_a_minute() -> None:
     first = "Invalid HTTP request received."
     counted = f"{first} (and 1,233 since this was said last)"
     assert told == [first, "Another warning.", counted, first]
-    assert "repeats" in LOGGING["loggers"]["uvicorn.error"]["filters"]
+    assert "repeats" in configuration()["loggers"]["uvicorn.error"]["filters"]
 
 
 def test_what_a_message_quotes_begins_no_line() -> None:
-    made = logging.config.DictConfigurator(LOGGING).configure_formatter(LOGGING["formatters"]["line"])
+    told = configuration()
+    made = logging.config.DictConfigurator(told).configure_formatter(told["formatters"]["text"])
     assert isinstance(made, OneLine)
     quoted = "a\nb\r\nc\u2028d\x1b[2J\\e é"
     record = logging.LogRecord("governance", logging.WARNING, "", 0, "quoted: %s", (quoted,), None)
@@ -71,7 +73,8 @@ def test_a_log_that_nobody_reads_keeps_nobody_waiting() -> None:
 
 def test_a_process_that_ends_has_written_its_log() -> None:
     code = (
-        "import logging.config; from api.cli.server_log import LOGGING; logging.config.dictConfig(LOGGING); "
+        "import logging.config; from api.cli.server_log import configuration; "
+        "logging.config.dictConfig(configuration()); "
         "[logging.getLogger('governance').info('line %s', number) for number in range(500)]"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

@@ -48,7 +48,7 @@ URL = ("--url", "http://127.0.0.1:9", "--token", "t")
         (["simulate", "--tool", "x", "--user", '{"claims": {"b": 1, "b": 2}}'], "--user: the key `b` stands"),
         (["simulate", "--call", '{"toolName": 1}'], "`toolName` must be text"),
         (["simulate", "--tool", "x", "--url", "127.0.0.1"], "is no address"),
-        (["simulate", "--tool", "x", "--url", "http://127.0.0.1:9"], "--url needs a token"),
+        (["simulate", "--tool", "x", "--url", "http://127.0.0.1:9"], "nobody is logged in here; log in with"),
         (["simulate", "--tool", "x", "--url", "http://127.0.0.1:9", "--token", "t"], "does not answer"),
         (["simulate", "--tool", "x", "--organisation", "defalt"], "did you mean `default`?"),
         (

@@ -19,7 +19,7 @@ from tests.harness.running_service import Served
 
 
 def test_a_run_from_start_to_end(told: Told, service: Served) -> None:
-    details = {"model": "large-2", "reason": "monthly", "context": {"goal": "no debts"}}
+    details = {"model": "large-2", "host": "notebook", "reason": "monthly", "context": {"goal": "no debts"}}
     with Governance(told()) as governance, governance.run("pay the bills", **details) as run:
         run.completed(run.check("fetch", {"url": "https://a.example"}), "a page")
         run.failed(run.check("list", {}), ValueError("no list"))

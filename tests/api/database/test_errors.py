@@ -9,7 +9,7 @@ from pathlib import Path
 import peewee
 import pytest
 
-from api.database.errors import translated
+from api.database.errors import DatabaseFull, translated
 
 
 def test_a_failed_write_is_told_with_what_sqlite_calls_it() -> None:
@@ -41,3 +41,16 @@ def test_a_file_beside_the_database_that_others_own_is_named(
     error = sqlite3.OperationalError("unable to open database file")
     told = translated(error, f"sqlite:///{path}").operator_message
     assert told.endswith(f"read and write `{path}-shm`: give it to the user of the service")
+
+
+@pytest.mark.parametrize(
+    ("text", "full"),
+    [
+        ("database or disk is full", True),
+        ('could not extend file "base/1/2": No space left on device', True),
+        ('could not translate host name "db-full-1" to address', False),
+        ('password authentication failed for user "fulltime"', False),
+    ],
+)
+def test_only_a_full_disk_is_told_as_one(text: str, full: bool) -> None:
+    assert isinstance(translated(peewee.OperationalError(text)), DatabaseFull) == full

@@ -15,6 +15,7 @@ from api.database.lanes.keys import call_key, event_key
 from api.database.models import CallTable, Event, Run
 from api.database.transaction import Transaction
 from api.ingestion import event as event_
+from tests.harness.partitions import undivide, undivide_records
 from tests.harness.sql_archive import opened
 
 
@@ -26,6 +27,8 @@ def store(database_url: str) -> Iterator[Database]:
 
 
 def test_a_database_of_before_gets_the_directory(store: Database) -> None:
+    undivide(store)
+    undivide_records(store)
     names = [f"call-{number}" for number in range(25)]
     call = {
         "organisation_id": "default",
@@ -114,6 +117,18 @@ def test_runs_of_before_have_no_labels(store: Database) -> None:
     store.migrate()
     assert store.rows("SELECT parent_run_id, labels, steps, flow FROM runs") == [(None, "[]", None, 0)]
     assert store.rows("SELECT * FROM run_values") == []
+    store.migrate()
+
+
+def test_approvals_of_before_do_not_say_who_asked(store: Database) -> None:
+    with store.transaction():
+        store.rows_changed("DROP TABLE grants")
+        store.rows_changed("DROP TABLE grant_uses")
+        store.rows_changed("ALTER TABLE approvals DROP COLUMN asked_by")
+        store.rows_changed("DELETE FROM schema_migration WHERE name >= ?", ("0014",))
+    store.migrate()
+    assert store.rows("SELECT asked_by FROM approvals") == []
+    assert store.rows("SELECT grant_id FROM grants") == store.rows("SELECT grant_id FROM grant_uses") == []
     store.migrate()
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import psycopg
 import pytest
 
+from api.bootstrap import prepare
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
+from api.settings import load
+from tests.harness.postgres import Postgres
 
 pytestmark = pytest.mark.postgres
 
@@ -44,3 +49,45 @@ def test_a_search_path_to_no_schema_is_told_in_words(postgres_url: str) -> None:
         assert "`search_path`" in refusal.value.operator_message
     finally:
         made.close()
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_database_that_cannot_hold_every_script_is_refused(postgres: Postgres, encoding: str) -> None:
+    url = postgres.create("template0", f"ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C'")
+    made = Database(url)
+    try:
+        with pytest.raises(DatabaseUnavailable, match=f"encoding {encoding}.*createdb --encoding UTF8"):
+            made.migrate()
+        assert made.peewee.get_tables() == []
+    finally:
+        made.close()
+        postgres.drop(url)
+
+
+def test_what_the_environment_says_of_the_encoding_counts_for_nothing(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    made = Database(postgres_url)
+    try:
+        assert made.rows("SELECT ?::text", ("日本",)) == [("日本",)]
+    finally:
+        made.close()
+
+
+def test_a_node_with_too_few_connections_is_told_at_its_start(postgres: Postgres, tmp_path: Path) -> None:
+    url = postgres.create()
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute("DROP ROLE IF EXISTS few")
+        admin.execute("CREATE ROLE few LOGIN CONNECTION LIMIT 27")
+        admin.execute("GRANT ALL ON SCHEMA public TO few")
+    few = url.replace("postgres:@", "few@")
+    environment = {
+        "GOVERNANCE_DATABASE_URL": few,
+        "GOVERNANCE_ADMIN_PASSWORD": "correct horse battery staple",
+    }
+    settings = load(environment, data_dir=str(tmp_path / "data"))
+    (note,) = prepare(settings).notes
+    assert "allows 27 connections here" in note and "up to 28" in note and "GOVERNANCE_LANES" in note
+    assert prepare(load(environment | {"GOVERNANCE_LANES": "7"}, data_dir=str(tmp_path / "data"))).notes == ()
+    postgres.drop(url)

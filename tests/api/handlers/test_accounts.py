@@ -212,6 +212,14 @@ def test_no_key_is_kept(service: Served) -> None:
     assert "agk_" not in records
 
 
+def test_the_record_of_a_key_says_for_whom_it_acts(service: Served) -> None:
+    made = [service.key(), service.key(agent_id="robot", user_id="ann")]
+    told = {record["details"]["keyId"]: record for record in service.audit("key.created")}
+    plain, bound = (told[each["keyId"]] for each in made)
+    assert plain["details"]["userId"] is None and "agentId" not in plain
+    assert (bound["agentId"], bound["details"]["userId"]) == ("robot", "ann")
+
+
 def test_a_key_bound_to_an_agent_speaks_for_no_other(service: Served) -> None:
     key = service.call("admin", "POST", "/v1/api-keys", {"name": "one agent", "agentId": "agent-7"}).json()
     assert key["agentId"] == "agent-7"
@@ -281,6 +289,19 @@ def test_the_rule_goes_in_and_its_key_never_out(service: Served) -> None:
     assert answer.json()["errors"][0]["pointer"] == "/userToken/key"
     answer = service.call("admin", "PUT", "/v1/organisation", {"name": "Default", "userToken": None})
     assert answer.status_code == 200
+
+
+def test_the_record_tells_of_each_change_of_the_rule(service: Served) -> None:
+    before = len(service.audit("organisation.updated"))
+    keys = [f"{each} secret of the identity provider" for each in ("one", "one", "another")]
+    for key in keys:
+        rule = {"algorithm": "HS256", "key": key, "issuer": "https://id.example", "audience": "x"}
+        body = {"name": "Default", "userToken": rule}
+        assert service.call("admin", "PUT", "/v1/organisation", body).status_code == 200
+    told = [record["details"] for record in service.audit("organisation.updated")[before:]]
+    same = {"name": "Default", "userTokens": "HS256", "issuer": "https://id.example", "audience": "x"}
+    assert told == [same | {"key": "changed"}, same, same | {"key": "changed"}]
+    assert service.call("admin", "PUT", "/v1/organisation", {"name": "Default", "userToken": None}).is_success
 
 
 @pytest.mark.parametrize(

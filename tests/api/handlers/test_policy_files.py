@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +14,19 @@ import pytest
 
 from api.database.transaction import Transaction
 from api.store import accounts
+from engine.worktree import markers
+from engine.worktree.markers import Replaced
 from tests.harness.application import Service
 from tests.harness.conversation import check_shape
+from tests.harness.places import SHIPPED
 
 HOLD = {
     "name": "Hold payments",
     "action": "require_approval",
     "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
 }
+
+OTHER = {"apiVersion": "governance/v1", "kind": "Policy", "policyId": "other"} | HOLD
 
 
 def conversation(tmp_path: Path, steps: Any, **environment: str) -> None:
@@ -137,6 +145,47 @@ def test_health_names_files_that_nobody_reads_and_policies_that_govern_nobody(
     conversation(tmp_path, steps)
 
 
+def test_files_that_gave_way_are_named_until_an_admin_accepts(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        repository = service.context.live.repository
+        files, at = repository.snapshot.files, service.clock.text
+        path = "policies/hold-payments.yaml"
+        found = [Replaced(path, files[path].digest, at), Replaced("policies/gone.yaml", None, at)]
+
+        async def named() -> list[str]:
+            answer = await service.call("nobody", "GET", "/health")
+            check_shape("GET", "/health", answer)
+            return [each["message"] for each in answer.json()["policies"]["warnings"]]
+
+        async def accepted(who: str = "admin") -> Any:
+            answer = await service.call(who, "POST", "/v1/policies/accept-replaced")
+            check_shape("POST", "/v1/policies/accept-replaced", answer)
+            return answer
+
+        assert await named() == []
+        assert (await accepted()).json() == {"accepted": []}
+        service.clock.advance(1)
+        found = [replace(each, at=service.clock.text) for each in found]
+        markers.add_replaced(repository.worktree.disk, found)
+        (told,) = await named()
+        assert "`policies/gone.yaml`, `policies/hold-payments.yaml`" in told and "accept-replaced" in told
+        assert (await accepted("other admin")).status_code == 409
+        assert (await named()) == [told]
+        assert (await accepted()).json() == {"accepted": ["policies/gone.yaml", path]}
+        assert await named() == []
+        (record,) = (await service.call("admin", "GET", "/v1/audit?type=policy.replaced_accepted")).json()
+        assert record["details"] == {"count": 2, "files": ["policies/gone.yaml", path]}
+        # What gives way later is told of again, until it is changed.
+        service.clock.advance(1)
+        markers.add_replaced(repository.worktree.disk, [replace(found[0], at=service.clock.text)])
+        (told,) = await named()
+        assert f": `{path}`;" in told
+        assert (await service.call("admin", "PATCH", "/v1/policies/hold-payments", {"name": "x"})).is_success
+        assert await named() == []
+
+    conversation(tmp_path, steps)
+
+
 def test_health_and_log_say_when_nothing_is_enforced(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -165,6 +214,61 @@ def test_health_and_log_say_when_nothing_is_enforced(
             await logged(caplog, warning)
             file.write_text(json.dumps(good), encoding="utf-8")
             assert await warnings() == []
+
+    conversation(tmp_path, steps)
+
+
+def test_a_folder_of_a_version_without_detectors_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def steps(service: Service) -> None:
+        folder = service.settings.policies_dir / "detectors"
+
+        async def warnings() -> list[Any]:
+            service.context.live.reload()
+            answer = await service.call("nobody", "GET", "/health")
+            check_shape("GET", "/health", answer)
+            found: list[Any] = answer.json()["policies"]["warnings"]
+            return found
+
+        assert await warnings() == [], "an empty folder says that none is meant"
+        folder.rmdir()
+        (warning,) = await warnings()
+        assert warning["file"] == "detectors" and "nothing unusual raises an alert" in warning["message"]
+        (folder.parent / "policies/other.yaml").write_text(json.dumps(OTHER), encoding="utf-8")
+        assert len(await warnings()) == 1
+        await logged(caplog, warning["message"])
+        own = service.settings.policies_dir / "organisations/other/detectors"
+        own.mkdir(parents=True)
+        shutil.copy(SHIPPED / "detectors/enforcement-gap.yaml", own)
+        assert await warnings() == []
+
+    conversation(tmp_path, steps)
+
+
+def test_where_nobody_can_agree_to_changes_it_is_told(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        async def warnings() -> list[str]:
+            service.context.live.reload()
+            answer = await service.call("nobody", "GET", "/health")
+            return [each["message"] for each in answer.json()["policies"]["warnings"]]
+
+        settings: dict[str, Any] = {"apiVersion": "governance/v1", "kind": "OrganisationSettings"}
+        settings |= {"organisationId": "default", "settings": {"changes": {"approvers": 2}}}
+        file = service.settings.policies_dir / "settings/default.yaml"
+        file.parent.mkdir()
+        file.write_text(json.dumps(settings), encoding="utf-8")
+        assert await warnings() == []
+        store, enable = service.context.store, service.context.writer.write
+        users, _ = store.read_here(accounts.list_users, "default")
+        second = next(user["userId"] for user in users if user["email"].startswith("second.admin"))
+        for enabled in (False, True):
+            change = partial(accounts.change_user, enabled=enabled)
+            await enable(lambda transaction, c=change: c(transaction, "default", second, "cli:me"))
+            found = await warnings()
+            assert bool(found) is not enabled
+            if found:
+                assert "asks for 2 admins" in found[0] and "but 1 can log in: `governance users" in found[0]
 
     conversation(tmp_path, steps)
 

@@ -54,6 +54,9 @@ OURS = {
     ("DELETE", "/v1/tools/:id"): ADMINS,
     ("GET", "/v1/tools/:id/versions"): EVERYBODY,
     ("POST", "/v1/password"): EVERYBODY,
+    ("GET", "/v1/changes"): ADMINS,
+    ("GET", "/v1/changes/:id"): ADMINS,
+    ("POST", "/v1/changes/:id/resolve"): ADMINS,
     ("GET", "/v1/users"): ADMINS,
     ("POST", "/v1/users"): ADMINS,
     ("GET", "/v1/users/:id"): ADMINS,
@@ -74,6 +77,7 @@ OURS = {
     ("PUT", "/v1/organisation/settings"): ADMINS,
     ("GET", "/v1/organisation/settings/versions"): ADMINS,
     ("POST", "/v1/policies/:id/rollback"): ADMINS,
+    ("POST", "/v1/policies/accept-replaced"): ADMINS,
     ("GET", "/v1/policies/:id/preset-upgrade"): EVERYBODY,
     ("POST", "/v1/policies/:id/preset-upgrade"): ADMINS,
     ("POST", "/v1/policies/backtest"): REVIEWERS,
@@ -93,9 +97,27 @@ OURS = {
     ("GET", "/v1/audit/verify"): ADMINS,
     ("GET", "/v1/audit/key"): EVERYBODY,
     ("GET", "/v1/stream"): EVERYBODY,
+    ("GET", "/v1/nodes"): EVERYBODY,
+    ("GET", "/v1/health/history"): EVERYBODY,
+    ("GET", "/v1/grants"): EVERYBODY,
+    ("GET", "/v1/grants/:id"): EVERYBODY,
+    ("POST", "/v1/grants"): REVIEWERS,
+    ("POST", "/v1/grants/:id/revoke"): REVIEWERS,
     ("GET", "/v1/halts"): EVERYBODY,
     ("POST", "/v1/halt"): ADMINS,
+    ("GET", "/v1/agents"): EVERYBODY,
+    ("GET", "/v1/agents/:id"): EVERYBODY,
+    ("GET", "/v1/alerts"): EVERYBODY,
+    ("GET", "/v1/alerts/:id"): EVERYBODY,
+    ("POST", "/v1/alerts/:id/acknowledge"): REVIEWERS,
+    ("GET", "/v1/detectors"): EVERYBODY,
+    ("GET", "/v1/detectors/:id"): EVERYBODY,
+    ("POST", "/v1/detectors"): ADMINS,
+    ("PATCH", "/v1/detectors/:id"): ADMINS,
+    ("DELETE", "/v1/detectors/:id"): ADMINS,
+    ("GET", "/v1/detectors/:id/versions"): EVERYBODY,
     ("POST", "/v1/resume"): ADMINS,
+    ("GET", "/v1/undeclared-tools"): EVERYBODY,
     ("POST", "/v1/tool-proposals"): AGENT,
     ("GET", "/v1/tool-proposals"): ADMINS | AGENT,
     ("GET", "/v1/tool-proposals/:id"): ADMINS | AGENT,
@@ -113,6 +135,9 @@ OURS = {
     ("GET", "/api/docs/:asset"): ANYONE,
 }
 """Who may call what the contract leaves open; a route that stands in neither table fails a test."""
+
+OF_THE_INSTALLATION = {"/v1/nodes", "/v1/health/history"}
+"""For people of the organisation `default` alone, who run it."""
 
 CREDENTIALS = (
     "nobody",
@@ -187,7 +212,7 @@ def expected(route: Route, credential: str) -> str:
     role = {"admin of another organisation": "admin"}.get(credential, credential)
     if role in EVERYBODY:
         if role in who:
-            return "allowed"
+            return "403" if role != credential and route.path in OF_THE_INSTALLATION else "allowed"
         # An endpoint for agents alone does not look at tokens: to it there is no credential.
         return "403" if who & EVERYBODY else "401"
     return "allowed" if credential == "agent" and "agent" in who else "401"

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from engine.conditions.settings import SETTINGS
+from tests.harness import case_files
 from tests.harness.application import Service
 from tests.harness.places import SHIPPED
 
@@ -19,11 +19,11 @@ PACKS = ("comms", "office-agent", "starter", "business")
 
 def parameters_of(pack_id: str) -> dict[str, Any]:
     """A value for every parameter of the pack's presets, other than the default where there is another."""
-    pack = yaml.safe_load((SHIPPED / "packs" / f"{pack_id}.yaml").read_text(encoding="utf-8"))
+    pack = case_files.read(SHIPPED / "packs" / f"{pack_id}.yaml")
     found: dict[str, Any] = {}
     for preset_id in pack["presets"]:
         (path,) = (SHIPPED / "presets").glob(f"*/{preset_id}.yaml")
-        for name, shape in yaml.safe_load(path.read_text(encoding="utf-8")).get("parameters", {}).items():
+        for name, shape in case_files.read(path).get("parameters", {}).items():
             value = shape["default"]
             if isinstance(value, str) and value.startswith("{{"):
                 value = SETTINGS[value.strip("{ }")].default

@@ -205,6 +205,21 @@ def test_webhooks_of_another_organisation_do_not_exist(tmp_path: Path) -> None:
     play(tmp_path, work)
 
 
+def test_an_organisation_has_so_many_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhooks, "MOST_REGISTERED", 3)
+
+    async def work(service: Service) -> None:
+        made = [(await registered(service))["webhookId"] for _ in range(3)]
+        refused = await service.call("admin", "POST", "/v1/webhooks", HOOK)
+        assert refused.status_code == 409 and refused.json()["code"] == "conflict"
+        assert "as many as may be" in refused.json()["detail"]
+        assert (await service.call("other admin", "POST", "/v1/webhooks", HOOK)).status_code == 201
+        assert (await service.call("admin", "DELETE", f"/v1/webhooks/{made[0]}")).status_code == 204
+        await registered(service)
+
+    play(tmp_path, work)
+
+
 def test_lists_come_in_pages(tmp_path: Path) -> None:
     async def work(service: Service) -> None:
         made = [(await registered(service))["webhookId"] for _ in range(5)]
@@ -327,8 +342,9 @@ def test_a_day_of_events_sends_what_the_schemas_say(tmp_path: Path) -> None:
             sent = {record["deliveryId"]: record["payload"] for record in found}
             assert all(record["status"] == "delivered" for record in found)
             assert {payload["event"] for payload in sent.values()} == set(webhooks.EVENTS) - {
-                "policy.changed",
-                "policy.reload_failed",
+                *("policy.changed", "policy.reload_failed", "alert.raised"),
+                *("approval.progressed", "approval.escalated", "grant.created", "grant.revoked"),
+                *("change.requested", "change.resolved"),
             }
             for payload in sent.values():
                 conforms(f"events/{payload['event']}", payload["data"])

@@ -14,6 +14,7 @@ from api.server.routes import ROUTES
 from api.store import recorded_calls, runs
 from tests.harness.application import PASSWORD, Service
 from tests.harness.hostile import POLICY, SAMPLES, name_of
+from tests.harness.watching import alerts, look
 
 HOLD = {**POLICY, "name": "Hold", "policyId": "hold", "action": "require_approval"}
 ZOO = {**POLICY, "name": "Zoo", "policyId": "zoo", "enabled": False}
@@ -44,8 +45,25 @@ async def furnished(service: Service) -> dict[str, str]:
     delivery = await made(f"/v1/webhooks/{hook['webhookId']}/test")
     tools = await service.call("agent", "POST", "/v1/tool-proposals", SAMPLES["tool-proposal-create"])
     person = {"email": "new@acme.example", "password": PASSWORD, "role": "viewer"}
-    return {
+    resolution = {"grant": {"scope": "run", "calls": 2, "minutes": 10}}
+    approved = await made(f"/v1/approvals/{held.json()['approvalId']}/approve", resolution)
+    detector = {
+        "detectorId": "calls",
+        "name": "C",
+        "on": "tool.called",
+        "severity": "low",
+        "windowSeconds": 60,
+    }
+    await made("/v1/detectors", detector | {"windowSeconds": 60})
+    await service.call("agent", "POST", "/v1/events", payment(3))
+    await look(service)
+    (alert,) = await alerts(service)
+    ids = {
         "/v1/policies": "hold",
+        "/v1/agents": "mailer",
+        "/v1/alerts": alert["alertId"],
+        "/v1/detectors": "calls",
+        "/v1/grants": approved["grant"]["grantId"],
         "/v1/tools": (await made("/v1/tools", SAMPLES["tool-set-create"]))["toolSetId"],
         "/v1/approvals": held.json()["approvalId"],
         "/access/v1/requests": held.json()["approvalId"],
@@ -57,6 +75,14 @@ async def furnished(service: Service) -> dict[str, str]:
         "/v1/api-keys": (await made("/v1/api-keys", {"name": "k"}))["keyId"],
         "delivery": delivery["deliveryId"],
     }
+    two = {"settings": {"changes": {"approvers": 2}}}
+    assert (await service.call("admin", "PUT", "/v1/organisation/settings", two)).status_code == 200
+    change = await service.call("admin", "PATCH", "/v1/policies/hold", {"action": "warn"})
+    return ids | {"/v1/changes": change.json()["changeId"]}
+
+
+EVERYBODYS = {("GET", "/v1/detectors/:id"), ("PATCH", "/v1/detectors/:id")}
+"""What `default` watches for is watched for everywhere, and who changes it gets one of their own."""
 
 
 def test_nothing_of_another_organisation_can_be_reached_by_its_id(tmp_path: Path) -> None:
@@ -64,6 +90,8 @@ def test_nothing_of_another_organisation_can_be_reached_by_its_id(tmp_path: Path
         async with Service(tmp_path, [HOLD], live=True) as service:
             ids = await furnished(service)
             for route in BY_ID:
+                if (route.method, route.path) in EVERYBODYS:
+                    continue
                 start = route.path.partition("/:")[0]
                 path = route.path.replace(":id", ids[start]).replace(":deliveryId", ids["delivery"])
                 body = SAMPLES[route.body] if route.body else None
@@ -83,8 +111,9 @@ def test_nothing_of_another_organisation_can_be_reached_by_its_id(tmp_path: Path
                     assert answer.status_code == 200, answer.text
             for path in {route.path for route in ROUTES if route.reply_is_array and ":" not in route.path}:
                 answer = await service.call("other admin", "GET", path)
-                # Presets, and what `default` declares of tools, are there for all.
-                if answer.status_code == 200 and "presets" not in path and path != "/v1/tools":
+                # Presets, and what `default` declares of tools and watches for, are there for all.
+                common = "presets" in path or path in ("/v1/tools", "/v1/detectors")
+                if answer.status_code == 200 and not common:
                     assert not any(f'"{each}"' in answer.text for each in ids.values()), path
 
     asyncio.run(play())

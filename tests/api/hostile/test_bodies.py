@@ -256,13 +256,20 @@ HUGE: Mapping[str, bytes] = {
     "60,000 keys": b"{" + b",".join(b'"k%d":0' % n for n in range(60_000)) + b"}",
     "blanks": b" " * 900_000 + b"{}",
 }
+STARTS = {b"[": "array", b'"': "string", b"{": "object", b" ": "blanks"}
 
 
 @anybody(WITH_BODY)
 def test_large_values_cost_little(world: World, route: Route, who: str) -> None:
-    """Each answer for three seconds of a core at most (see `World.send`), though nobody else waits for it."""
-    for member in members(route):
+    """Each answer for three seconds of a core at most (see `World.send`), though nobody else waits for it.
+
+    To the reader of JSON values are the same wherever they stand, and so is the check of what is of another
+    type than it may be: of each route, one member has them all, and the others what they may have.
+    """
+    for number, (member, schema) in enumerate(members(route).items()):
         for value in HUGE.values():
+            if number and STARTS[value[:1]] not in allowed_kinds(schema):
+                continue
             whole = {key: inner for key, inner in sample(route).items() if key != member}
             body = (
                 json.dumps(whole)[:-1].encode()

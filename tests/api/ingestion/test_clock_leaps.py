@@ -1,4 +1,4 @@
-"""Rate limits while the clock is set ahead, and back: never looser, and not frozen either."""
+"""Rate limits and grants while the clock is set ahead, and back: never looser, and not frozen either."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from api.audit.verification import verify
 from api.clock import Leaps
 from api.retention import DAY, pull_back
 from tests.harness.application import Service
@@ -15,6 +16,12 @@ FEW = {
     "action": "block",
     "matchConditions": [{"field": "toolName", "operator": "equals", "value": "search"}],
     "rateLimit": {"limit": 2, "windowSeconds": 60},
+}
+
+HELD = {
+    "name": "Hold payments",
+    "action": "require_approval",
+    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
 }
 
 
@@ -79,3 +86,32 @@ def test_calls_of_a_time_to_come_count_for_one_window_more(tmp_path: Path, datab
         assert await times.search() == "allowed"
 
     played(tmp_path, database_url, steps)
+
+
+def test_a_grant_of_a_time_to_come_covers_nothing(tmp_path: Path, database_url: str) -> None:
+    async def play() -> None:
+        environment = {"GOVERNANCE_DATABASE_URL": database_url, "GOVERNANCE_TOKEN_SECONDS": "31536000"}
+        async with Service(tmp_path, [HELD], environment=environment) as service:
+            store, writer, clock = service.context.store, service.context.writer, service.clock
+
+            async def pay(number: int) -> Any:
+                fields = {"toolCallId": f"c-{number}", "toolName": "pay", "inputPayload": {}}
+                return (await service.report("agent", number, "tool.called", **fields)).json()
+
+            clock.advance(10 * DAY)
+            approval_id = (await pay(1))["approvalId"]
+            body = {"grant": {"scope": "agent", "calls": 50, "minutes": 60}}
+            await service.call("reviewer", "POST", f"/v1/approvals/{approval_id}/approve", body)
+            assert (await pay(2))["toolCallStatus"] == "allowed"
+            clock.advance(-30.0)
+            assert (await pay(3))["toolCallStatus"] == "allowed", "the clocks of nodes may be apart"
+            clock.advance(-10 * DAY)
+            assert (await pay(4))["toolCallStatus"] == "awaiting_approval"
+            await pull_back(store, writer, clock())
+            clock.advance(10 * DAY + 60)
+            assert (await pay(5))["toolCallStatus"] == "awaiting_approval", "nobody meant that hour"
+            (grant,) = (await service.call("reviewer", "GET", "/v1/grants")).json()
+            assert grant["status"] == "revoked" and grant["revokedBy"] == "service"
+            assert store.read_here(verify, store, "default")["valid"]
+
+    asyncio.run(play())

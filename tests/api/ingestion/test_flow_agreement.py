@@ -15,6 +15,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.harness import case_files
 from tests.harness import flow_model as model
 from tests.harness.application import Service
 from tests.harness.places import CASES
@@ -117,7 +118,12 @@ def calls_of(
 ) -> st.SearchStrategy[Any]:
     return st.fixed_dictionaries(
         {"tool": st.just(tool), "payload": payload, "output": output | output.map(json.dumps)},
-        optional={"failed": st.just(True), "approve": st.just(True)},
+        optional={
+            "failed": st.just(True),
+            "approve": st.just(True),
+            "yaml": st.just(True),
+            "in_text": st.just(True),
+        },
     )
 
 
@@ -141,6 +147,8 @@ ANY = st.one_of(
         optional={
             "output": st.one_of(OUTPUTS, OUTPUTS.map(json.dumps)),
             "failed": st.just(True),
+            "yaml": st.just(True),
+            "in_text": st.just(True),
             "twice": OUTPUTS,
             "approve": st.booleans(),
         },
@@ -175,24 +183,84 @@ def test_generated_runs(
     runner.run(Play(service).run(task, steps))
 
 
+@settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(task=TEXTS, steps=STEPS, own_task=TEXTS, own_steps=STEPS)
+def test_a_run_that_another_has_started(
+    running: tuple[asyncio.Runner, Service],
+    task: str,
+    steps: list[dict[str, Any]],
+    own_task: str,
+    own_steps: list[dict[str, Any]],
+) -> None:
+    """It has the labels and values of that one; its own task is nobody's word, and its calls are its own."""
+
+    async def both(parent: Play) -> None:
+        await parent.run(task, steps)
+        await Play(parent.service, parent).run(own_task, own_steps)
+
+    runner, service = running
+    runner.run(both(Play(service)))
+
+
+def test_what_comes_beyond_512_values_of_a_source_is_unseen(
+    running: tuple[asyncio.Runner, Service],
+) -> None:
+    """The model has no such bound: up to it both say the same, beyond it the service says `unseen`."""
+    listed = [{"email": f"person{number}@corp.example"} for number in range(520)]
+    steps = [
+        {"tool": "find_contact", "payload": {"name": "all"}, "output": listed},
+        {"tool": "read_page", "payload": {}, "output": "hello"},
+        *({"tool": "send_mail", "payload": {"to": f"person{number}@corp.example"}} for number in (0, 200)),
+    ]
+
+    async def play(run: Play) -> None:
+        await run.run("write to all", steps)
+        answer = await run.send(
+            "tool.called",
+            toolCallId="beyond",
+            toolName="send_mail",
+            inputPayload={"to": "person519@corp.example"},
+        )
+        assert answer["toolCallStatus"] == "awaiting_approval"
+        assert not model.untrusted_targets(
+            TOOLS["send_mail"], {"to": "person519@corp.example"}, run.told, TOOLS
+        )
+
+    runner, service = running
+    runner.run(play(Play(service)))
+
+
 @pytest.mark.parametrize("path", sorted((CASES / "runs").glob("*.yaml")), ids=lambda path: path.stem)
 def test_recorded_runs(running: tuple[asyncio.Runner, Service], path: Path) -> None:
     runner, service = running
-    case = yaml.safe_load(path.read_text(encoding="utf-8"))
+    case = case_files.read(path)
     decided = runner.run(Play(service).run(case.get("task"), case["steps"]))
     assert decided == case["expect"]
 
 
 class Play:
-    """One run, told to the service and to the model alike."""
+    """One run, told to the service and to the model alike; `parent` is the run that started it."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, parent: Play | None = None) -> None:
         self.service = service
+        self.parent = parent
         self.name = f"run-{next(_numbers)}"
+        self.inherited: list[model.Step] = parent.seen() if parent is not None else []
         self.told: list[model.Step] = []
 
+    def seen(self) -> list[model.Step]:
+        """What the run has seen, and what the one that started it had seen before."""
+        return [*self.inherited, *self.told]
+
     async def run(self, task: str | None, steps: list[dict[str, Any]]) -> list[str]:
-        if task is not None:
+        if self.parent is not None:
+            await self.send("run.started", task=task, parentRunId=self.parent.name)
+        elif task is not None:
             await self.send("run.started", task=task)
             self.told.append({"task": task})
         decided = []
@@ -206,8 +274,12 @@ class Play:
 
     async def call(self, call_id: str, step: dict[str, Any]) -> str:
         tool, payload = step["tool"], step["payload"]
+        given = payload
+        if step.get("in_text") and "last" not in payload:  # as function calls have their arguments
+            payload, given = {"arguments": payload}, {"arguments": json.dumps(payload)}
+            step = {**step, "payload": payload}
         expected = self.expected(tool, payload)
-        answer = await self.send("tool.called", toolCallId=call_id, toolName=tool, inputPayload=payload)
+        answer = await self.send("tool.called", toolCallId=call_id, toolName=tool, inputPayload=given)
         matched = {match["policyId"] for match in answer["matchedPolicies"]}
         assert matched == expected, (tool, payload, self.told)
         blocked = "after-label" in expected
@@ -238,7 +310,8 @@ class Play:
             return
         kind = "tool.failed" if step.get("failed") else "tool.completed"
         output = step["payload"] if step[key] in (ECHO, json.dumps(ECHO)) else step[key]
-        await self.send(kind, toolCallId=call_id, outputPayload=output)
+        told = yaml.safe_dump(output) if step.get("yaml") and isinstance(output, (dict, list)) else output
+        await self.send(kind, toolCallId=call_id, outputPayload=told)
         labels = ["untrusted"] if step["tool"] in ("read_page", "list_mail") else []
         self.told.append(
             {
@@ -251,13 +324,13 @@ class Play:
         )
 
     def expected(self, name: str, payload: dict[str, Any]) -> set[str]:
-        tool, told = TOOLS[name], self.told
+        tool, told, seen = TOOLS[name], self.told, self.seen()
         acts = tool.effect != "read"
         checks = {
             "hold": acts
-            and "untrusted" in model.labels(told)
-            and bool(model.untrusted_targets(tool, payload, told, TOOLS)),
-            "strict": acts and bool(model.unasked_targets(tool, payload, told, TOOLS)),
+            and "untrusted" in model.labels(seen)
+            and bool(model.untrusted_targets(tool, payload, seen, TOOLS)),
+            "strict": acts and bool(model.unasked_targets(tool, payload, seen, TOOLS)),
             "after-tool": model.happened(told, 2, "tool", "find_contact"),
             "after-policy": name == "think" and model.happened(told, 3, "policies", "hold"),
             "after-label": "last" in payload and model.happened(told, 1, "labels", "untrusted"),

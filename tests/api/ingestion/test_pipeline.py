@@ -18,7 +18,7 @@ from api.database.connection import Database
 from api.database.id_index import IdIndex
 from api.ingestion import event as event_
 from api.ingestion.pipeline import Ingestion
-from api.ingestion.quotas import ProcessorTime
+from api.ingestion.quotas import PendingQuota, ProcessorTime
 from api.ingestion.validation import checked
 from api.server import event_fast_path
 from engine.matching.ruleset import Ruleset
@@ -53,7 +53,9 @@ def another_process(service: Service) -> Ingestion:
         load_keys=context.credentials.load_keys,
         key_is_active=context.credentials.is_active,
         processor_time=ProcessorTime(),
+        keeps=lambda key_id, size: None,
         frontend="",
+        pending=PendingQuota(0),
     )
 
 

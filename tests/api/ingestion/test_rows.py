@@ -14,9 +14,12 @@ TYPES = {"TEXT": str, "BIGINT": int, "BIGAUTO": int, "BLOB": bytes, "DOUBLE": fl
 OMITTED = {"rate_hits": {"hit_no"}, "tool_calls": {"completion", "output"}}
 """Given by the database, or written later."""
 FIRST_NULL = {
-    "approvals": {"resolved_at", "resolved_by", "actor", "decision_reason", "seen_at", "seen_by"},
+    "approvals": {
+        *("resolved_at", "resolved_by", "actor", "decision_reason", "seen_at", "seen_by"),
+        *("given", "escalated_at"),
+    },
 }
-NEW_ROWS_HAVE = {"about"}
+NEW_ROWS_HAVE = {"about", "asked_by", "key_id", "payload_digest"}
 """Null in rows of before only."""
 
 

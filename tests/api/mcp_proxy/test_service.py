@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import http.server
 import json
+import secrets
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -16,8 +17,14 @@ import pytest
 from governance_client import AsyncGovernance, ClientSettings
 
 from api.mcp_proxy.service_run import SessionRun
-from tests.harness.mcp_proxy import Proxy, call, tool
+from tests.harness.mcp_proxy import MODERN, Proxy, call, tool
 from tests.harness.running_service import Served
+
+
+def initialize(info: Any) -> dict[str, Any]:
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info}
+    return {"id": secrets.token_hex(4), "method": "initialize", "params": params}
+
 
 TOOLS = [
     tool("echo", annotations={"readOnlyHint": True}),
@@ -120,6 +127,37 @@ def test_policies_see_the_servers_name_the_annotations_and_the_task(service: Ser
             assert "Not for fun" in await proxy.refusal()
 
     asyncio.run(told())
+
+
+@pytest.mark.parametrize(
+    ("messages", "host"),
+    [
+        ([], None),
+        ([initialize({"name": "editor", "version": "1.2"})], "editor"),
+        ([initialize({"name": "editor", "version": "1.2"}), initialize({"version": "2"})], "editor"),
+        ([initialize({"name": "x" * 300})], "x" * 100),
+        ([initialize({"name": "\ud800"})], "?"),
+        ([initialize({"name": ["editor"]}), initialize("editor"), initialize({"name": ""})], None),
+        ([{"id": 8, "method": "tools/list", "params": {"_meta": MODERN}}], "test"),
+    ],
+    ids=range(7),
+)
+def test_what_the_client_calls_itself_is_on_record(
+    service: Served, tmp_path: Path, messages: list[dict[str, Any]], host: str | None
+) -> None:
+    async def told() -> None:
+        async with proxied(tmp_path, service.api_key, service.port) as proxy:
+            for message in messages:
+                await proxy.say(message)
+            await proxy.say(call(1, "launch"))
+            answers = [await proxy.to_client() for _ in range(1 + any("_meta" in str(m) for m in messages))]
+            assert any("was refused by policy" in str(each) for each in answers)
+
+    asyncio.run(told())
+    run = service.call("admin", "GET", "/v1/runs").json()[0]
+    records = service.call("admin", "GET", f"/v1/audit?runId={run['runId']}&order=asc").json()
+    (started,) = (each for each in records if (each["details"] or {}).get("eventType") == "run.started")
+    assert (started.get("asserted") or {}).get("host") == host
 
 
 def test_a_halted_agent_does_nothing_until_it_is_resumed(service: Served, tmp_path: Path) -> None:

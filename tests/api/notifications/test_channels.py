@@ -80,6 +80,23 @@ def test_what_comes_soon_after_a_message_goes_out_together(database_url: str) ->
         run(work(receiver))
 
 
+def test_a_message_of_a_time_to_come_holds_up_no_notice(database_url: str) -> None:
+    clock = Ahead()
+
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place], clock=clock, limits=QUICK) as b:
+            await b.channels({"hook": receiver.url}, reviewers=chat(groupSeconds=600))
+            clock.by += 10 * 86_400
+            await b.ask("apr_1")
+            await b.notices("reviewers", all_are("delivered"))
+            clock.by -= 10 * 86_400
+            await b.ask("apr_2")
+            await b.notices("reviewers", all_are("delivered"))
+
+    with Receiver() as receiver:
+        run(work(receiver))
+
+
 def test_a_flood_is_told_in_few_messages(database_url: str) -> None:
     async def work(receiver: Receiver) -> None:
         async with bench(database_url, allow=[receiver.place], limits=QUICK, start=False) as b:

@@ -106,6 +106,8 @@ def test_ids_in_links_are_quoted() -> None:
         ("key sk_live_0123456789abcdefghijklmnopqrst", "key sk_liv…"),
         ("a" * 50, "a" * 50),
         ("x y " * 100, ("x y " * 100)[:79] + "…"),
+        (f"short{' ' * 400}and long", "short …"),
+        (f"short{' ' * 400}", "short"),
         ("mail.send", "mail.send"),
         ("see a/main.py:3 and README.md", "see a/main.py:3 and README.md"),
         ("approve at corp-approvals.com", "approve at corp-approvals[.]com"),

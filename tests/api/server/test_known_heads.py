@@ -127,7 +127,9 @@ def test_what_is_refused_goes_the_ordinary_way(kind: str, monkeypatch: pytest.Mo
         return None
 
     async def steps(service: Service) -> None:
-        service.context.store = service.context.intake._store = SimpleNamespace(read=no_rule)
+        service.context.store = service.context.intake._store = SimpleNamespace(
+            read=no_rule, read_first=no_rule
+        )
         sent = REFUSED[kind]
         expected = await answered(service, sent)
         assert expected.startswith(b"HTTP/1.1 4")

@@ -10,8 +10,8 @@ import pytest
 
 from api.database.connection import Database
 from api.database.models import Approval
-from api.store import approvals
-from api.store.approvals import STATUSES, list_approvals
+from api.store.review import reading
+from api.store.review.reading import STATUSES, list_approvals
 from tests.harness.sql_archive import opened
 
 
@@ -70,7 +70,7 @@ def test_pages_are_those_of_one_sorted_list(store: Database) -> None:
                     for each in page
                 ] == chosen
     assert list_approvals("o", "unknown", 10, None, True) == ([], 0, None)
-    assert approvals.count_pending() == 0  # of organisations that there are
+    assert reading.count_pending() == 0  # of organisations that there are
 
 
 @pytest.mark.parametrize("limit", [1, 2, 10])
@@ -80,7 +80,7 @@ def test_one_that_is_resolved_meanwhile_is_told_once(
     with store.transaction():
         for number in range(3):
             add(number, "pending", f"2026-0{number + 1}")
-    page = approvals._page
+    page = reading._page
 
     def resolving(organisation_id: str, status: str, *others: Any) -> list[Approval]:
         found = page(organisation_id, status, *others)
@@ -91,7 +91,7 @@ def test_one_that_is_resolved_meanwhile_is_told_once(
                 )
         return found
 
-    monkeypatch.setattr(approvals, "_page", resolving)
+    monkeypatch.setattr(reading, "_page", resolving)
     told, total, after = list_approvals("o", None, limit, None, False)
     assert [(each["approvalId"], each["status"]) for each in told] == [
         *[("apr_000002", "approved"), ("apr_000001", "pending"), ("apr_000000", "pending")][:limit]

@@ -7,16 +7,18 @@ import json
 import os
 import sqlite3
 import stat
+import time
 from pathlib import Path
 
 import pytest
 
 from api import bootstrap
 from api.auth.signing_secret import open_vault, signing_secret
-from api.clock import random_ids, system_clock
+from api.clock import iso, random_ids, system_clock
 from api.database.connection import Database
 from api.database.secrets_at_rest import VAULT, SecretsLocked, Vault, new_data_key
 from api.database.transaction import Transaction
+from api.health import nodes
 from api.settings import SettingsError
 from api.store import accounts
 from tests.harness.application import Service, settings_for
@@ -132,6 +134,33 @@ def test_what_is_lost_is_given_up_only_when_told_so(
         assert database.execute("SELECT enabled, secret FROM webhooks").fetchall() == [(0, "")]
         assert database.execute("SELECT * FROM notification_secrets").fetchall() == []
     database.close()
+
+
+def test_nothing_is_given_up_while_the_service_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(tmp_path)
+    words = ("secrets", "forget", "--database-url", f"sqlite:///{database_of(tmp_path)}", "--yes")
+
+    def tell(seconds_ago: float) -> None:
+        store = Database(f"sqlite:///{database_of(tmp_path)}")
+        now = time.time() - seconds_ago
+        node = dict.fromkeys(("version", "policyDigest"), "x") | {"policyRevision": 1, "stale": False}
+        node |= {"nodeId": "n", "host": "h", "processId": 7, "startedAt": iso(now), "seenAt": iso(now)}
+        with store.transaction():
+            transaction = Transaction(store, now, random_ids, None)
+            nodes.tell(transaction, node, "[]")
+            transaction.flush()
+        store.close()
+
+    tell(0)
+    code, output, errors = run_command(capsys, *words)
+    assert code == 1 and output == "" and "the service runs: process 7 on `h`" in errors
+    with sqlite3.connect(database_of(tmp_path)) as database:
+        assert database.execute("SELECT COUNT(*) FROM data_keys").fetchone() == (1,)
+    database.close()
+    tell(nodes.SILENT_SECONDS + 1)
+    assert run_command(capsys, *words)[0] == 0
 
 
 def test_a_value_that_was_changed_is_an_error() -> None:

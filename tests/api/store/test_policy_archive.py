@@ -115,8 +115,10 @@ def test_a_view_cannot_record(store: Database) -> None:
 
 
 @pytest.mark.parametrize("machine", [OneNode, ThreeWorkers, ThreeNodes], ids=lambda machine: machine.__name__)
-def test_random_interleavings(machine: Any, store: Database) -> None:
+def test_random_interleavings(machine: Any, store: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model test of the repository over the real archive."""
+    if machine is ThreeNodes:  # each with a folder of its own, as nodes on PostgreSQL have
+        monkeypatch.setattr(SqlRecords, "shared", True)
 
     class OverSql(machine):  # type: ignore[misc]
         def new_archive(self) -> HookedSqlArchive:

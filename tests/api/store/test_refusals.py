@@ -64,7 +64,13 @@ def test_many_callers_are_counted_together(tmp_path: Path, monkeypatch: pytest.M
         await service.housekeeping()
         found = [(each.get("actor"), each["details"]["count"]) for each in await noted(service)]
         assert found == [("key:0", 1), ("key:1", 1), (None, 1), (None, 2)]
-        assert [each["details"]["kind"] for each in await noted(service, "other")] == ["others"]
+        (elsewhere,) = await noted(service, "other")
+        assert (elsewhere["actor"], elsewhere["details"]["kind"]) == ("key:5", "forbidden")
+        service.clock.advance(60)
+        await service.housekeeping()
+        again = Caller("key", "default", key_id="again")
+        await service.context.refusals.note(again, FORBIDDEN, "POST /v1/halt")
+        assert (await noted(service))[-1]["actor"] == "key:again"
 
     played(tmp_path, steps)
 

@@ -11,10 +11,12 @@ import pytest
 
 from api import retention
 from api.audit.verification import verify
-from api.retention import DAY, Retention, clean
-from api.settings import load
+from api.clock import Leaps
+from api.retention import DAY, Caution, Retention, clean, leaps_of
+from api.settings import SettingsError, load
 from api.store import expiry
 from tests.harness.application import Service
+from tests.harness.watching import files, look
 
 HOLD = {
     "name": "Hold payments",
@@ -46,7 +48,7 @@ async def told(service: Service, number: int, tool: str = "read") -> Any:
 
 def test_old_events_go_and_decisions_stay(tmp_path: Path, database_url: str) -> None:
     async def scene() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": database_url}
+        environment = {"GOVERNANCE_DATABASE_URL": database_url, "GOVERNANCE_TOKEN_SECONDS": "999999"}
         async with Service(tmp_path, [HOLD, FEW], environment=environment) as service:
             for number in range(20):
                 await told(service, number, "pay" if number == 3 else "read")
@@ -71,6 +73,13 @@ def test_old_events_go_and_decisions_stay(tmp_path: Path, database_url: str) -> 
             again = await told(service, 3, "pay")
             assert again.json()["toolCallStatus"] == "awaiting_approval"
             assert again.json()["approvalId"] == approval_id
+            # Nobody approves what they cannot see.
+            seen = (await service.call("reviewer", "GET", f"/v1/approvals/{approval_id}")).json()
+            assert "GOVERNANCE_EVENT_DAYS" in seen["mayNotApprove"]
+            refused = await service.call("reviewer", "POST", f"/v1/approvals/{approval_id}/approve", {})
+            assert refused.status_code == 403 and "not kept any more" in refused.json()["detail"]
+            rejected = await service.call("reviewer", "POST", f"/v1/approvals/{approval_id}/reject", {})
+            assert rejected.json()["status"] == "rejected"
 
     asyncio.run(scene())
 
@@ -119,6 +128,28 @@ def test_finished_deliveries_and_spent_counts_go(tmp_path: Path, database_url: s
     asyncio.run(scene())
 
 
+def test_old_alerts_and_tallies_of_no_use_go(tmp_path: Path, database_url: str) -> None:
+    async def scene() -> None:
+        environment = {"GOVERNANCE_DATABASE_URL": database_url}
+        shipped = files("repeated-refusals", "first-write-of-a-reader")
+        none = {**FEW, "action": "block"}
+        del none["rateLimit"]
+        async with Service(tmp_path, [none], live=True, files=shipped, environment=environment) as service:
+            for number in range(12):
+                await told(service, number, "mail")
+            await look(service)
+            assert count(service, "alerts") == 1 and count(service, "detector_tallies") > 1
+            service.clock.advance(30 * DAY)
+            await cleaned(service, Retention(0, 0, 31))
+            assert count(service, "alerts") == 1
+            assert count(service, "detector_tallies") == 2, "what an agent did first, and how often"
+            service.clock.advance(2 * DAY)
+            assert await cleaned(service, Retention(0, 0, 31)) == 1
+            assert count(service, "alerts") == 0
+
+    asyncio.run(scene())
+
+
 def test_many_old_rows_go_in_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "MOST_AT_ONCE", 10)
 
@@ -141,5 +172,59 @@ def test_many_old_rows_go_in_small_batches(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_settings() -> None:
-    settings = load({"GOVERNANCE_EVENT_DAYS": "90", "GOVERNANCE_DELIVERY_DAYS": "7"})
-    assert (settings.event_days, settings.delivery_days) == (90, 7)
+    days = {"GOVERNANCE_EVENT_DAYS": "90", "GOVERNANCE_DELIVERY_DAYS": "7", "GOVERNANCE_ALERT_DAYS": "400"}
+    settings = load(days)
+    assert (settings.event_days, settings.delivery_days, settings.alert_days) == (90, 7, 400)
+    assert settings.audit_days == 0, "records stay unless somebody says otherwise"
+    assert load(days | {"GOVERNANCE_AUDIT_DAYS": "90"}).audit_days == 90
+
+
+@pytest.mark.parametrize(
+    ("days", "refused"),
+    [
+        ({"GOVERNANCE_AUDIT_DAYS": "29"}, "write 0, or a whole number from 30 to 36500"),
+        ({"GOVERNANCE_AUDIT_DAYS": "-1"}, "whole number"),
+        ({"GOVERNANCE_AUDIT_DAYS": "60"}, "set GOVERNANCE_EVENT_DAYS too"),
+        ({"GOVERNANCE_AUDIT_DAYS": "60", "GOVERNANCE_EVENT_DAYS": "61"}, "GOVERNANCE_AUDIT_DAYS: no event"),
+    ],
+)
+def test_no_event_outlives_its_record(days: dict[str, str], refused: str) -> None:
+    with pytest.raises(SettingsError, match=refused):
+        load(days)
+
+
+def test_a_start_with_the_clock_ahead_deletes_nothing_for_a_day(tmp_path: Path, database_url: str) -> None:
+    environment = {"GOVERNANCE_DATABASE_URL": database_url}
+
+    async def scene() -> None:
+        async with Service(tmp_path, [FEW], environment=environment) as service:
+            store, clock, steady = service.context.store, service.clock, 0.0
+            leaps = Leaps(clock, lambda: steady)
+
+            def begun() -> Caution:
+                return Caution(store.read_here(leaps_of, store, clock(), leaps))
+
+            def settled() -> bool:
+                return begun().settled()
+
+            assert settled(), "there is nothing old"
+            await told(service, 1)
+            clock.advance(0.9 * DAY)
+            await told(service, 2)
+            assert settled(), "no day passed without a record"
+            clock.advance(60 * DAY)
+            assert not settled(), "the machine has come up with a wrong clock"
+            caution = begun()
+            await told(service, 3)
+            assert not settled(), "nor when it is started again"
+            clock.advance(-60 * DAY)
+            assert caution.settled() and settled(), "the clock was mended, while it ran or not"
+            clock.advance(60 * DAY)
+            assert not caution.settled()
+            steady += DAY
+            assert caution.settled(), "it seems to be right"
+            clock.advance(1.1 * DAY)
+            await told(service, 4)
+            assert not settled(), "another day without a record"
+
+    asyncio.run(scene())

@@ -14,6 +14,7 @@ import pytest
 from api.database.transaction import Change
 from api.handlers import stream as stream_handler
 from api.store import accounts
+from api.updates.feed import _CHANGES
 from api.updates.hub import MOST_QUEUED
 from tests.api.updates.test_waiting import held, played
 from tests.harness.application import Service
@@ -140,6 +141,32 @@ def test_a_stream_may_be_of_some_events_only(tmp_path: Path) -> None:
             assert [(await stream.event())[0] for _ in range(2)] == ["approval", "approval"]
         answer = await service.call("reviewer", "GET", "/v1/stream?events=approval,runs")
         assert answer.status_code == 422 and "`runs`" in answer.json()["detail"]
+
+    played(tmp_path, scene)
+
+
+def test_grants_are_told_of_as_other_processes_read_it(tmp_path: Path) -> None:
+    async def scene(service: Service) -> None:
+        async with streaming(service, "viewer", "events=grant") as stream:
+            await stream.block()
+            asked = await held(service, 1)
+            body = {"grant": {"scope": "run", "calls": 2, "minutes": 5}}
+            made = await service.call("reviewer", "POST", f"/v1/approvals/{asked}/approve", body)
+            grant_id = made.json()["grant"]["grantId"]
+            call = {"toolName": "pay", "inputPayload": {}}
+            await service.report("agent", 2, "tool.called", toolCallId="call-2", **call)
+            await service.call("reviewer", "POST", f"/v1/grants/{grant_id}/revoke")
+            told = [await stream.event() for _ in range(3)]
+        assert [name for name, _ in told] == ["grant"] * 3
+        assert [data["status"] for _, data in told] == ["active", "active", "revoked"]
+        records = (await service.call("admin", "GET", "/v1/audit?limit=100")).json()
+        read = [
+            {"grantId": change.key, **change.data}
+            for record in reversed(records)
+            for change in _CHANGES.get(record["type"], lambda *_: [])("default", record)
+            if change.topic == "grant"
+        ]
+        assert read == [data for _, data in told]
 
     played(tmp_path, scene)
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from api.auth.credentials import Credentials
+from api.caller import Caller
 from api.handlers import approvals as approval_handlers
 from tests.harness.application import PEOPLE, Service
 
@@ -50,6 +52,29 @@ def test_a_key_that_is_revoked_ends_its_wait(tmp_path: Path, what: str) -> None:
         answer = await waiting
         assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
         assert time.monotonic() - begun < 10
+
+    played(tmp_path, scene)
+
+
+@pytest.mark.parametrize("what", ["approvals", "runs"])
+@pytest.mark.parametrize(
+    "change", [{"password": "another long password"}, {"enabled": False}, {"role": "viewer"}]
+)
+def test_a_person_whose_token_ended_gets_no_answer_to_a_wait(
+    tmp_path: Path, what: str, change: dict[str, object]
+) -> None:
+    async def scene(service: Service) -> None:
+        name = await held(service)
+        name = name if what == "approvals" else "run-1"
+        people = (await service.call("admin", "GET", "/v1/users")).json()
+        user_id = next(each["userId"] for each in people if each["email"] == PEOPLE["reviewer"][1])
+        waiting = asyncio.create_task(service.call("reviewer", "GET", f"/v1/{what}/{name}?wait=240"))
+        while not service.context.hub.busy.is_set():
+            await asyncio.sleep(0.01)
+        changed = await service.call("admin", "PATCH", f"/v1/users/{user_id}", change)
+        assert changed.status_code == 200, changed.text
+        answer = await asyncio.wait_for(waiting, 60)
+        assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
 
     played(tmp_path, scene)
 
@@ -98,6 +123,40 @@ def test_many_agents_wait_and_all_are_woken(tmp_path: Path) -> None:
         assert {answer.json()["status"] for answer in answers} == {"approved"}
         assert time.monotonic() - began < 5
         assert not service.context.hub._waiting
+
+    played(tmp_path, scene)
+
+
+def test_what_is_no_news_costs_as_much_for_many_as_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    recheck = Credentials.recheck
+
+    async def counted(self: Credentials, caller: Caller) -> None:
+        nonlocal looks
+        looks += 1
+        await recheck(self, caller)
+
+    monkeypatch.setattr(Credentials, "recheck", counted)
+
+    async def scene(service: Service) -> None:
+        await held(service)
+        waiting = [
+            asyncio.create_task(service.call("agent", "GET", "/v1/runs/run-1?wait=60")) for _ in range(50)
+        ]
+        while len(service.context.waits._waiting.get(service.callers["agent"].key_id, ())) < 50:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        for number in range(20):
+            await service.report("agent", f"note-{number}", "custom.note", text="nothing to be read")
+            await asyncio.sleep(0.01)
+        assert looks <= 20 and not any(task.done() for task in waiting)
+        await held(service, 2)
+        answers = await asyncio.wait_for(asyncio.gather(*waiting), 60)
+        assert {len(answer.json()["toolCalls"]) for answer in answers} == {2}
+        assert looks <= 20 + 1 + 50
+        assert not service.context.waits._looks and not service.context.hub._waiting
 
     played(tmp_path, scene)
 

@@ -11,8 +11,38 @@ import schemas
 from api.store import webhooks
 
 FOUR = {"runId": "r", "toolCallId": "c", "toolName": "t", "agentId": "a"}
+MADE = {
+    "grantId": "grt",
+    "runId": "r",
+    "agentId": "a",
+    "keyId": "key",
+    "reason": "looked at",
+    "createdAt": "2026-01-31T09:30:00Z",
+    "createdBy": "admin@localhost",
+    "expiresAt": "2026-01-31T09:40:00Z",
+}
+EXEMPTION = MADE | {"kind": "labels", "scope": "run", "labels": ["secret"]}
+GRANT = MADE | {
+    "kind": "calls",
+    "scope": "agent",
+    "calls": 5,
+    "toolName": "t",
+    "payloadDigest": "d",
+    "policies": [{"policyId": "p", "policyName": "P", "version": 1}],
+    "approvalId": "apr",
+    "toolCallId": "c",
+}
+_CHANGE = {"changeId": "c", "operation": "PATCH /x", "subject": "p", "requestedBy": "a@x", "actor": "b@x"}
 SAMPLES: dict[str, list[dict[str, Any]]] = {
     "approval.requested": [FOUR | {"approvalId": "apr", "policyName": "p"}],
+    "approval.progressed": [
+        FOUR | {"approvalId": "apr", "policyName": "p", "approvers": 2, "approvedBy": ["a@x"], "actor": "a@x"}
+    ],
+    "approval.escalated": [
+        FOUR
+        | {"approvalId": "apr", "policyName": "p"}
+        | {"escalatedAt": "2026-01-31T09:30:00Z", "expiresAt": "2026-01-31T10:30:00Z"}
+    ],
     "approval.resolved": [
         FOUR
         | {"approvalId": "apr", "policyName": "p", "status": status, "resolvedAt": "2026-01-31T09:30:00Z"}
@@ -53,6 +83,26 @@ SAMPLES: dict[str, list[dict[str, Any]]] = {
             "createdBy": "admin@localhost",
         },
     ],
+    "grant.created": [GRANT, EXEMPTION],
+    "grant.revoked": [
+        each | {"revokedAt": "2026-01-31T09:30:00Z", "revokedBy": "admin@localhost"}
+        for each in (GRANT, EXEMPTION)
+    ],
+    "alert.raised": [
+        {
+            "alertId": "t",
+            "detectorId": "d",
+            "name": "D",
+            "severity": "high",
+            "summary": "12 different tools of the agent `a`",
+            "per": "agentId",
+            "subject": "a",
+            "count": 12,
+            "raisedAt": "2026-01-31T09:30:00Z",
+        }
+    ],
+    "change.requested": [_CHANGE | {"status": "pending"}],
+    "change.resolved": [_CHANGE | {"status": status} for status in ("approved", "rejected", "expired")],
     "webhook.test": [{"webhookId": "w", "message": "hello"}],
 }
 

@@ -95,6 +95,38 @@ def test_a_process_that_stops_gives_its_leases_back(database_url: str) -> None:
         run(work(receiver))
 
 
+@pytest.mark.parametrize("ends", ["fails", "dies"])
+def test_what_was_begun_while_the_clock_was_ahead_goes_out(database_url: str, ends: str) -> None:
+    ahead = 10 * 86_400.0
+
+    def clock() -> float:
+        return time.time() + ahead
+
+    async def work(receiver: Receiver) -> None:
+        nonlocal ahead
+        limits = Limits(sweep=0.1)
+        if ends == "dies":
+            async with bench(database_url, clock=clock, start=False) as b:
+                webhook_id = await b.add(receiver.url)
+                await b.notify()
+                await b.writer.write(
+                    lambda transaction: deliveries.claim(transaction, webhook_id, 5, 30.0, 7)
+                )
+            ahead = 0.0
+        async with bench(
+            database_url, allow=[receiver.place], clock=clock, delays=(0.0, 60.0), limits=limits
+        ) as b:
+            if ends == "fails":
+                webhook_id = await b.add(receiver.url)
+                await b.notify()
+                await b.until(webhook_id, lambda found: len(found[0]["attempts"]) == 1, 60)
+                ahead = 0.0
+            await b.until(webhook_id, all_are("delivered"), 60)
+
+    with Receiver([Answer(503), Answer()] if ends == "fails" else [Answer()]) as receiver:
+        run(work(receiver))
+
+
 def test_disabling_and_deleting_end_what_is_pending(database_url: str) -> None:
     async def work() -> None:
         async with bench(database_url, delays=(60,)) as b:

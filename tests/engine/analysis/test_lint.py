@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -19,16 +18,26 @@ from engine.conditions.compiled import compile_condition
 from engine.conditions.operators import OPERATORS
 from engine.conditions.settings import SAMPLES
 from engine.derived.facts import Facts
+from engine.documents.approval_terms import terms_from_json
 from engine.documents.policy import condition_from_json
+from engine.documents.sequence import after_from_json
 from engine.errors import ConditionError
 from engine.fields.pattern import compile_pattern
 from engine.fields.samples import samples
 from engine.matching.decision import decide
 from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
-from engine.model import STRENGTH, Condition, Example, OrganisationSettings, Policy, RateLimit, ToolCall
+from engine.model import (
+    STRENGTH,
+    Condition,
+    Example,
+    OrganisationSettings,
+    Policy,
+    RateLimit,
+    ToolCall,
+)
 from tests.engine.fields.test_required_literals import patterns
-from tests.harness import places
+from tests.harness import case_files, places
 from tests.harness.effort import examples
 from tests.test_agreement import EXPRESSIONS
 
@@ -50,6 +59,10 @@ def policy_of(shape: dict[str, Any]) -> Policy:
         scope=shape.get("scope", "all"),
         mode=shape.get("mode", "enforce"),
         failure_policy=shape.get("failurePolicy", "fail"),
+        on=shape.get("on", "tool.called"),
+        approval=terms_from_json(shape.get("approval")),
+        labels=tuple(shape.get("labels", {}).get("add", ())),
+        after=after_from_json(shape.get("after")),
         rate_limit=limit and RateLimit(limit["limit"], limit["windowSeconds"]),
         examples=tuple(
             Example(each["match"], {key: value for key, value in each.items() if key != "match"})
@@ -73,7 +86,7 @@ def told(finding: Finding, wanted: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_case(path: Path) -> None:
-    case = yaml.safe_load(path.read_text(encoding="utf-8"))
+    case = case_files.read(path)
     policies = [policy_of(shape) for shape in case["policies"]]
     settings = OrganisationSettings(case["settings"]) if "settings" in case else SAMPLES
     found = [each for each in lint(policies, settings=settings) if each and each.code != "no-examples"]
@@ -86,7 +99,7 @@ def test_case(path: Path) -> None:
 
 
 def test_every_code_has_a_case_and_a_line_of_help() -> None:
-    seen = {each["code"] for path in CASES for each in yaml.safe_load(path.read_text("utf-8"))["expect"]}
+    seen = {each["code"] for path in CASES for each in case_files.read(path)["expect"]}
     assert seen | {"no-examples", "not-compared"} == CODES.keys()
     for code, (level, text) in CODES.items():
         assert any(line.split() == [code, level, *text.split()] for line in command.EPILOG.splitlines()), code

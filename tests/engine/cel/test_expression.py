@@ -1,14 +1,12 @@
-"""Expressions: the cases of `cases/expressions`, bounds, guards, hints, and that nothing raises."""
+"""Expressions: the cases of `cases/expressions`, guards, hints, and that nothing raises."""
 
 from __future__ import annotations
 
 import re
-import time
 from functools import cache
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,11 +17,11 @@ from engine.cel.parser import parse
 from engine.cel.semantics import CelError
 from engine.derived.facts import Facts
 from engine.errors import ConditionError
-from engine.fields.hints import Literals, OneOf, Present, Regex
+from engine.fields.hints import Literals, OneOf, Present, Regex, Threshold
 from engine.fields.pattern import compile_pattern
 from engine.fields.scalars import value_keys
 from engine.model import ROOTS, Fault, ToolCall
-from tests.harness import places
+from tests.harness import case_files, places
 
 CASES = places.CASES / "expressions"
 
@@ -31,7 +29,7 @@ CASES = places.CASES / "expressions"
 def load(*names: str) -> list[Any]:
     found = []
     for name in names:
-        content = yaml.safe_load((CASES / f"{name}.yaml").read_text(encoding="utf-8"))
+        content = case_files.read(CASES / f"{name}.yaml")
         for case in content["cases"]:
             call = content.get("call", {}) | case.pop("call", {})
             found.append(pytest.param(case, call, id=f"{name}: {case['expression'][:70]}"))
@@ -126,10 +124,12 @@ def hints_of(text: str) -> list[str]:
         match hint:
             case OneOf(path=path, keys=keys):
                 shown.append(f"{path} in {sorted(keys)}")
-            case Literals(path=path, any_of=any_of):
-                shown.append(f"{path} has {sorted(any_of)}")
-            case Regex(path=path, pattern=pattern):
-                shown.append(f"{path} like {pattern}")
+            case Literals(path=path, any_of=any_of, typed=typed):
+                shown.append(f"{path} has {sorted(any_of)}{', if a text' if typed else ''}")
+            case Regex(path=path, pattern=pattern, typed=typed):
+                shown.append(f"{path} like {pattern}{', if a text' if typed else ''}")
+            case Threshold(path=path, above=above, bound=bound, typed=True):
+                shown.append(f"{path} {'from' if above else 'to'} {bound}, if a number")
             case Present(path=path):
                 shown.append(f"{path} there")
             case _:
@@ -161,8 +161,31 @@ def hints_of(text: str) -> list[str]:
             'has(inputPayload.a) && inputPayload.a in ["x", 1.0]',
             ["inputPayload.a there", "inputPayload.a in ['1', '1.0', 'x']"],
         ),
-        ("has(inputPayload.a) && inputPayload.a > 1", ["inputPayload.a there"]),
-        ('has(inputPayload.a) && inputPayload.a.contains("x")', ["inputPayload.a there"]),
+        (
+            "has(inputPayload.a) && inputPayload.a > 1",
+            ["inputPayload.a there", "inputPayload.a from 1.0, if a number"],
+        ),
+        (
+            "has(inputPayload.a) && 1 > inputPayload.a",
+            ["inputPayload.a there", "inputPayload.a to 1.0, if a number"],
+        ),
+        ('has(inputPayload.a) && inputPayload.a < "b"', ["inputPayload.a there"]),
+        ("has(inputPayload.a) && inputPayload.a < true", ["inputPayload.a there"]),
+        ("inputPayload.a > 1", []),
+        (
+            'has(inputPayload.a) && inputPayload.a.contains("x")',
+            ["inputPayload.a there", "inputPayload.a has ['x'], if a text"],
+        ),
+        (
+            'has(inputPayload.a) && inputPayload.a.matches("^s")',
+            ["inputPayload.a there", "inputPayload.a like ^s, if a text"],
+        ),
+        (
+            'has(inputPayload.a) && (inputPayload.a.startsWith("x") || inputPayload.a.endsWith("y"))',
+            ["inputPayload.a there", "inputPayload.a has ['x', 'y'], if a text"],
+        ),
+        ('inputPayload.a.contains("x")', []),
+        ('has(derived.amount) && derived.text.contains("x")', []),
         ("has(inputPayload.a) && has(inputPayload.a.b)", ["inputPayload.a there"]),
         ("!has(inputPayload.a)", []),
         ('toolName != "a"', []),
@@ -177,7 +200,14 @@ def test_hints_are_given_only_where_they_are_certain(text: str, hints: list[str]
 
 def holds(hint: Any, facts: Facts) -> bool:
     """What a hint promises, in the plainest words."""
+    if getattr(hint, "typed", False):
+        types = (int, float) if isinstance(hint, Threshold) else (str,)
+        if any(type(end) not in types for end in facts.at(hint.path).ends):
+            return True
     match hint:
+        case Threshold(path=path, above=above, bound=bound):
+            numbers, others = facts.at(path).numbers()
+            return others or any(n >= bound if above else n <= bound for n in numbers)
         case OneOf(path=path, keys=keys):
             return any(not keys.isdisjoint(value_keys(value)) for value in facts.at(path).values())
         case Literals(path=path, any_of=any_of):
@@ -208,6 +238,13 @@ TESTS = st.one_of(
     st.builds("inputPayload.{} == {}".format, st.sampled_from("ab"), WRITTEN),
     st.builds("inputPayload.{} in [{}]".format, st.sampled_from("ab"), WRITTEN),
     st.builds("inputPayload.{} > {}".format, st.sampled_from("ab"), WRITTEN),
+    st.builds("{} >= inputPayload.{}".format, WRITTEN, st.sampled_from("ab")),
+    st.builds(
+        'inputPayload.{}.{}("{}")'.format,
+        st.sampled_from("ab"),
+        st.sampled_from(["contains", "startsWith", "endsWith", "matches"]),
+        st.sampled_from(["x", "1", "ma", "MAIL"]),
+    ),
     st.builds("has(inputPayload.a.{})".format, st.sampled_from("ab")),
     st.sampled_from(["true", "false", "1 / 0 == 1"]),
 )
@@ -239,82 +276,6 @@ def test_without_unguarded_paths_nothing_missing_is_read(text: str, document: An
     verdict = expression.evaluate(document)
     if not expression.unguarded_paths and isinstance(verdict, Fault):
         assert "is missing" not in verdict.message or "is no object" in verdict.message
-
-
-# ---- bounds ------------------------------------------------------------------------------------------
-
-LONG = list(range(10_000))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "inputPayload.l.all(a, inputPayload.l.all(b, a + b >= 0))",
-        "inputPayload.l.exists(a, inputPayload.l.exists(b, inputPayload.l.exists(c, a + b + c < 0)))",
-        "inputPayload.l.all(a, inputPayload.l == inputPayload.l)",
-        "inputPayload.l.all(a, -1 in inputPayload.l || true)",
-        "inputPayload.l.all(a, [-1] in inputPayload.l || true)",
-        'inputPayload.l.all(a, inputPayload.text.contains("b") || true)',
-        'inputPayload.l.all(a, inputPayload.text.matches("(a*)*b") || true)',
-        'inputPayload.l.all(a, size(inputPayload.text + "x") > 0)',
-        "inputPayload.l.all(a, size([] + inputPayload.l) > 0)",
-        "inputPayload.l.all(a, inputPayload.text <= inputPayload.twin)",
-        "inputPayload.l.exists(a, inputPayload.text == inputPayload.twin)",
-        "inputPayload.l.map(a, inputPayload.l) == inputPayload.l.map(a, inputPayload.l)",
-        "size(inputPayload.l.map(a, inputPayload.l.map(b, inputPayload.l))) > 0",
-        "inputPayload.deep.map(a, inputPayload.wide) == inputPayload.deep.map(a, inputPayload.wide)",
-    ],
-)
-def test_what_would_run_away_is_a_fault_within_bounded_time(text: str) -> None:
-    wide = [[LONG] * 100] * 10
-    payload = {"l": LONG, "text": "a" * 500_000, "twin": "a" * 499_999 + "b", "deep": [1] * 100, "wide": wide}
-    expression = Expression(text)
-    document = ToolCall.of(inputPayload=payload).document
-    started = time.process_time()
-    verdict = expression.evaluate(document)
-    assert time.process_time() - started < 2  # usually below 0.1; a run-away takes minutes
-    assert verdict == Fault("it takes too many steps on this call; shorten the lists or nest fewer macros")
-
-
-def test_a_term_that_runs_away_does_not_hide_a_term_that_is_false() -> None:
-    text = 'inputPayload.l.all(a, inputPayload.l.all(b, a + b >= 0)) && toolName == "other"'
-    assert Expression(text).evaluate(ToolCall.of(toolName="mail", inputPayload={"l": LONG}).document) is False
-
-
-def test_many_terms_share_the_steps_of_one() -> None:
-    text = " && ".join(["inputPayload.l.all(a, inputPayload.l.all(b, a + b >= 0))"] * 8)
-    document = ToolCall.of(inputPayload={"l": LONG}).document
-    started = time.process_time()
-    assert isinstance(Expression(text).evaluate(document), Fault)
-    assert time.process_time() - started < 2
-    cheap = " && ".join(["has(inputPayload.l)"] * 30)
-    assert Expression(f"{cheap} && inputPayload.l.all(x, x >= 0 && x < 10000)").evaluate(document) is True
-
-
-def test_ten_thousand_elements_are_no_problem() -> None:
-    expression = Expression("inputPayload.l.all(x, x >= 0 && x < 10000) && 9999 in inputPayload.l")
-    assert expression.evaluate(ToolCall.of(inputPayload={"l": LONG}).document) is True
-
-
-def test_what_plus_makes_is_bounded() -> None:
-    text = " + ".join(["inputPayload.t"] * 60) + ' == ""'
-    verdict = Expression(text).evaluate(ToolCall.of(inputPayload={"t": "a" * 100_000}).document)
-    assert verdict == Fault("what `+` makes is longer than 1048576")
-
-
-def test_texts_and_nesting_are_bounded_without_exhausting_the_stack() -> None:
-    for text in ("(" * 4000 + "true" + ")" * 4000, "!" * 8000 + "true", " && ".join(["true"] * 1000)):
-        assert Expression(text).evaluate({}) is True
-    for text in (
-        "[" * 4000 + "]" * 4000,
-        "!(" * 2000 + "true" + ")" * 2000,
-        "-".join("1" * 2000),
-        "1" + "[0]" * 2000,
-    ):
-        with pytest.raises(ConditionError, match="nested deeper than 64 levels"):
-            Expression(text)
-    with pytest.raises(ConditionError, match="longer than 8192 characters"):
-        Expression("true" + " " * 8192)
 
 
 # ---- nothing raises ----------------------------------------------------------------------------------

@@ -30,6 +30,10 @@ conditions = st.sampled_from(sorted(OPERATORS)).flatmap(with_operator)
 
 def hint_holds(hint: Hint, facts: Facts) -> bool:
     """The meaning of a hint, spelt out by its docstring and apart from operators and index."""
+    if getattr(hint, "typed", False):
+        types = (int, float) if isinstance(hint, Threshold) else (str,)
+        if any(type(end) not in types for end in facts.at(hint.path).ends):
+            return True
     match hint:
         case OneOf(path, keys):
             return any(not keys.isdisjoint(value_keys(value)) for value in facts.at(path).values())

@@ -76,6 +76,10 @@ STATEMENTS: list[tuple[str, list[Any]]] = [
     ("SELECT 'a\\'; DROP TABLE x; -- '", [SELECT, entry("drop", "x", thing="table")]),
     ("DO $$ BEGIN DROP TABLE x; END $$", [entry("do")]),
     ("foo bar baz", [entry("unknown")]),
+    (
+        "TRUNCATE a; PURGE BINARY LOGS BEFORE NOW(); SELECT ';'",
+        [entry("truncate", "a", thing="table"), entry("unknown"), SELECT],
+    ),
     ("select (", [entry("unknown")]),
 ]
 

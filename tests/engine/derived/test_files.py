@@ -20,13 +20,34 @@ COMMANDS: list[tuple[str, str, list[str]]] = [
     ("find / -type f -delete", "deletes", ["/"]),
     ("find / -name x -delete", "deletes", ["/**/x"]),
     ("find . -mtime +7 -delete", "deletes", ["**/?*"]),
+    ("find ~ ! -name x -delete; find /a -not -name x -delete", "deletes", ["~", "/a"]),
+    ("find /a -name x -o -delete; find /b -name x , -delete", "deletes", ["/a", "/b"]),
+    ("find x -name x -o -delete", "deletes", ["x"]),
+    ("find /a -delete -name x; find /b -name '*' -delete", "deletes", ["/a", "/b"]),
+    ("find /a -name x -prune -o -exec rm -rf {} +", "deletes", ["/a"]),
+    ("find /a -name x -delete -o -print0 | xargs -0 rm", "deletes", ["/a"]),
+    ("find /a -printf ')' -o -name x -delete", "deletes", ["/a"]),
+    ("find . \\( -name a -o -name b \\) -delete", "deletes", ["**/a", "**/b"]),
+    ("find . \\( -type f -o -type l \\) -name a -delete", "deletes", ["**/a"]),
+    ("find . -path ./n -prune -o -name a ! -name b -delete", "deletes", ["**/a"]),
+    ("find . " + "\\( " * 70 + "-name a -delete", "deletes", ["."]),
     ("find ~ -type f | xargs -0 rm -f", "deletes", ["~"]),
     ("find . -exec rm {} +", "deletes", ["."]),
+    ("find / \\( -name a -o -name b \\) -exec cat {} +", "reads", ["/", "/**/a", "/**/b"]),
+    ("find /x -name a ! -name b -exec cp {} /tmp/ \\;", "reads", ["/x/**/a"]),
+    ("find /x -name a", "reads", []),
+    ('Copy-Item "$env:APPDATA\\a b\\c" C:\\t', "reads", ["$env:APPDATA/a b/c"]),
     ("git clean -fdx", "deletes", ["**/?*"]),
     ("/bin/r? -rf /", "deletes", ["/"]),
     ("python3 -c \"import shutil; shutil.rmtree('/')\"", "deletes", ["/"]),
     ("python3 -c \"import shutil, os; shutil.rmtree(os.path.expanduser('~'))\"", "deletes", ["~"]),
     ("python3 -c \"import shutil; shutil.rmtree('/et' + 'c')\"", "deletes", ["/etc"]),
+    ("python3 -c \"import shutil; shutil.rmtree(path='/etc')\"", "deletes", ["/etc"]),
+    ("python3 -c \"import shutil; shutil.rmtree(r'''/etc''')\"", "deletes", ["/etc"]),
+    ("python3 -c \"rmtree(pathlib.Path('/etc'))\"", "deletes", ["/etc"]),
+    ("perl -MFile::Path -e 'rmtree([\"/etc\"])'", "deletes", ["/etc"]),
+    ("python3 -c \"open(file='/etc/x', mode='w')\"", "writes", ["/etc/x"]),
+    ("python3 -c \"from os import remove\nroot = '/srv'\"", "deletes", []),
     ("node -e \"require('fs').readFileSync('.env','utf8')\"", "reads", [".env"]),
     ("python3 -c \"open('/dev/sda','wb').write(b'0')\"", "writes", ["/dev/sda"]),
     ("docker compose --env-file .env up -d", "reads", []),
@@ -44,6 +65,21 @@ COMMANDS: list[tuple[str, str, list[str]]] = [
     ("echo rm -rf /", "deletes", []),
     ("xargs -a <(echo -rf /) rm", "deletes", ["/"]),
     ("python3 -c \"import os; os.system('rm -rf /x')\"", "deletes", ["/x"]),
+    ("python3 - <<'E'\nimport shutil\nshutil.rmtree('/home')\nE", "deletes", ["/home"]),
+    ("perl -e 'unlink glob(\"/var/backups/*\")'", "deletes", ["/var/backups/*", "/var/backups"]),
+    ("perl -e 'unlink </etc/*.conf>'", "deletes", ["/etc/*.conf"]),
+    ("perl -ne 'print if /x/' a.txt", "deletes", []),
+    ("ruby -e 'Dir.glob(\"/srv/*\").each { |f| File.delete(f) }'", "deletes", ["/srv/*", "/srv"]),
+    (
+        "node -e \"for (f of fs.readdirSync('/data')) fs.unlinkSync('/data/' + f)\"",
+        "deletes",
+        ["/data"],
+    ),
+    ("> /var/lib/mysql/ibdata1", "deletes", ["/var/lib/mysql/ibdata1"]),
+    ("> /var/lib/mysql/ibdata1", "writes", ["/var/lib/mysql/ibdata1"]),
+    (": > a.log; echo -n > b; cat /dev/null > c; true > d", "deletes", ["a.log", "b", "c", "d"]),
+    ("echo x > a.log; printf '' >> b; cat d > e; make > f", "deletes", []),
+    ("Get-ChildItem C:\\work | Select-Object Name", "deletes", []),
     ("mv a b", "deletes", ["a"]),
     ("mv a b", "writes", ["b"]),
     ("cp -r ~/.ssh /tmp", "reads", ["~/.ssh"]),
@@ -209,6 +245,19 @@ def test_what_a_command_does_to_files(command: str, member: str, paths: list[str
 )
 def test_options_are_read_however_they_are_written(command: str, member: str, path: str) -> None:
     assert path in shown("Bash", {"command": command}, member)
+
+
+@pytest.mark.parametrize(
+    ("command", "path"),
+    [
+        ("Get-ChildItem D:\\ -Recurse | ri -Force -Recurse", "D:"),
+        ("gci C:\\work -Recurse -Filter *.tmp | Remove-Item", "C:/work/**/?*"),
+        ("Remove-Item -Recurse C:\\Users\\ana", "C:/Users/ana"),
+    ],
+)
+def test_a_backslash_in_a_path_of_windows_hides_nothing(command: str, path: str) -> None:
+    assert path in shown("Bash", {"command": command}, "deletes")
+    assert "/" in shown("Bash", {"command": "echo x:\\'; rm -rf / #'"}, "deletes")
 
 
 @pytest.mark.parametrize(("command", "member", "paths"), QUOTED)

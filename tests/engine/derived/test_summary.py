@@ -13,7 +13,7 @@ from engine.derived.summary import LONGEST_SENTENCE, MOST_LISTED, summary_of
 from engine.derived.tools import Tools
 from engine.documents.tool_sets import load_tool_set
 from engine.flow.memory import NO_VALUES, RunMemory
-from engine.model import BEFORE, ToolCall
+from engine.model import BEFORE, ToolCall, ToolDeclaration, ToolSet
 from tests.harness.places import ROOT
 from tests.harness.values import KEYS, texts, values
 
@@ -34,6 +34,15 @@ def about(tool: str, payload: dict[str, Any], **roots: Any) -> dict[str, Any]:
             "send mail to a@x.example, b@y.example and 1 more: “Invoice 7”",
         ),
         ("Bash", {"command": "cd /srv; rm -rf data"}, "run `cd /srv; rm -rf data`"),
+        ("Bash", {"command": "# tidy up\n\nrm -rf  data\n"}, "run `# tidy up ⏎ rm -rf data`"),
+        ("Bash", {"command": f"ls{' ' * 700}; rm -rf data"}, "run `ls …`"),
+        ("Bash", {"command": f"ls{chr(10) * 700}rm -rf data"}, "run `ls …`"),
+        ("Bash", {"command": f"ls{' ' * 700}"}, "run `ls`"),
+        ("Bash", {"command": "echo " + "a" * 300}, f"run `echo {'a' * 194}…`"),
+        ("Bash", {"cmd": "ls", "command": "rm -rf data"}, "run `ls` and 1 more"),
+        ("Bash", {"input": {"Cmd": "ls"}, "command": ["rm", "-rf", "data"]}, "run `ls` and 1 more"),
+        ("Bash", {"command": "ls", "timeout": 3, "description": "List"}, "run `ls`"),
+        ("send_email", {"to": "a@x.com", "subject": f"Hi{' ' * 700}all"}, "send mail to a@x.com: “Hi …”"),
         ("pay", {"amount": 2940, "currency": "EUR"}, "pay 2,940 EUR"),
         (
             "send_money",
@@ -91,3 +100,19 @@ def test_any_payload_has_a_sentence_that_can_be_kept(tool: str, payload: dict[st
     assert msgspec.json.decode(msgspec.json.encode(found)) == found
     assert found["sentence"] and found["sentence"].isprintable()
     assert len(found["sentence"]) <= LONGEST_SENTENCE * 7  # what cannot be printed is spelled
+
+
+@pytest.mark.parametrize("amount", [1250, 1250.0, "1250.00"])
+def test_the_amount_is_not_told_as_a_payee_too(amount: Any) -> None:
+    declared = ToolDeclaration(
+        ("create payment",), "payments", "pay", where=("iban",), sensitive=("amount", "currency")
+    )
+    tools = Tools([ToolSet("bank", "Bank", (declared,))])
+    payload = {"iban": "DE02120300000000202051", "amount": amount, "currency": "EUR"}
+    call = ToolCall.of(toolName="create_payment", inputPayload=payload)
+    assert (
+        summary_of(call, tools)["sentence"]
+        .replace(".0", "")
+        .startswith("pay 1,250 EUR to DE02120300000000202051")
+    )
+    assert "1250" not in summary_of(call, tools)["sentence"]

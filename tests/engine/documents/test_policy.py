@@ -9,7 +9,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-import yaml
 
 import schemas
 from engine.conditions.operators import OPERATORS
@@ -28,7 +27,7 @@ from engine.repository import loader
 from schemas import acceptance
 from schemas.acceptance import accepts
 from schemas.validation import explained
-from tests.harness import places
+from tests.harness import case_files, places
 
 CASES = places.CASES / "documents"
 SCHEMA = json.loads((CASES / "case.schema.json").read_text(encoding="utf-8"))
@@ -40,7 +39,7 @@ MINIMAL = {
 
 
 def case(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    found: dict[str, Any] = case_files.read(path)
     jsonschema.validate(found, SCHEMA)
     return found
 
@@ -86,7 +85,7 @@ def test_enumerations_are_the_engines() -> None:
     assert set(definitions["operator"]["enum"]) == set(OPERATORS)
     assert set(definitions["action"]["enum"]) == set(ACTIONS)
     assert definitions["rateLimit"]["properties"]["per"]["items"]["enum"] == list(RATE_LIMIT_KEYS)
-    assert set(definitions["example"]["properties"]) == {"match", BEFORE, ANNOTATIONS, *ROOTS}
+    assert set(definitions["example"]["properties"]) == {"match", "about", BEFORE, ANNOTATIONS, *ROOTS}
     call = schemas.load("documents/policy_test")["$defs"]["test"]["properties"]["call"]
     assert set(call["properties"]) == {BEFORE, ANNOTATIONS, *ROOTS}
     whole = schemas.load("documents/policy")
@@ -200,6 +199,15 @@ def test_problems_of_a_body_come_at_once_with_pointers() -> None:
         ("/matchConditions/0/value", "invalid_condition"),
         ("/matchConditions/2", "invalid_condition"),
     ]
+
+
+def test_an_example_says_why_and_its_call_does_not() -> None:
+    entry = {"match": True, "about": "a wire", "toolName": "wire"}
+    policy = policy_from_json(MINIMAL | {"policyId": "p", "examples": [entry]})
+    assert policy.examples[0].call == {"toolName": "wire"}
+    assert policy_as_json(policy)["examples"] == [entry]
+    with pytest.raises(DocumentError, match=r"this example \(`a wire`\) must not match, but "):
+        policy_from_json(MINIMAL | {"policyId": "p", "examples": [entry | {"match": False}]})
 
 
 def test_examples_gate_a_body() -> None:

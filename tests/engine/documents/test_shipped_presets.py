@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from engine.conditions.compiled import CompiledCondition, compile_condition
 from engine.conditions.examples import call_of
@@ -23,6 +22,7 @@ from engine.matching.decision import decide
 from engine.matching.ruleset import Ruleset
 from engine.model import OrganisationSettings, Policy, ToolCall
 from tests.corpus.score import SETTINGS, tool_sets
+from tests.harness import case_files
 from tests.harness.places import CORPUS, ROOT
 
 POLICIES = ROOT / "policies.d"
@@ -30,7 +30,7 @@ PRESET_FILES = sorted(POLICIES.glob("presets/*/*.yaml"))
 PACK_FILES = sorted(POLICIES.glob("packs/*.yaml"))
 POLICY_FILES = sorted(path for path in POLICIES.glob("policies/**/*.yaml") if "_test" not in path.stem)
 TEST_FILES = sorted(POLICIES.rglob("*_test.yaml"))
-KINDS: list[dict[str, Any]] = yaml.safe_load((CORPUS / "destructive.yaml").read_text(encoding="utf-8"))
+KINDS: list[dict[str, Any]] = case_files.read(CORPUS / "destructive.yaml")
 
 OURS = OrganisationSettings({**SETTINGS.values, "companyDomains": ["acme.com", "corp.example"]})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import ConditionError
+from engine.fields import pattern as pattern_module
 from engine.fields.pattern import MAX_LENGTH, compile_pattern
 from engine.fields.scalars import shorten
 from engine.model import Fault
@@ -120,6 +122,49 @@ def test_the_required_pattern_matches_whatever_the_pattern_does(pattern: str, te
     compiled = compile_pattern(pattern)
     if compiled.search(text) is True:
         assert compile_pattern(compiled.required).search(text) is True
+
+
+PIECES = (
+    *(
+        "a",
+        "b",
+        "é",
+        "k",
+        "s",
+        ".",
+        "^",
+        "$",
+        "|",
+        "*",
+        "+",
+        "?",
+        r"\d",
+        r"\s",
+        r"\w",
+        r"\b",
+        r"\S",
+        r"\D",
+        r"\W",
+    ),
+    *(r"\.", r"\\", r"\pL", r"\x{e9}", r"\Qa.\E", "[ab]", "[^a]", "[a-z.]", "[[:alpha:]]", "[[:^alpha:]]"),
+    *(r"[\d\-]", r"[a\W]", "[a^]", "[]]", "[é]", "(?i)", "(", "(?:", "(?i:", "(?P<n>", ")"),
+    *("{3}", "{2,9}", "{12}", "{0,30}"),
+)
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+def test_the_weight_of_ascii_alone_is_what_the_bytes_say(text: str) -> None:
+    """The shortcut answers what compiling as bytes would."""
+    relaxed = pattern_module._relax(text)
+    try:
+        added = pattern_module._compile(text).programsize - pattern_module._compile(relaxed).programsize
+    except ConditionError:
+        return
+    quick = pattern_module._weight(text, relaxed, added)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pattern_module, "_ASCII_ALONE", re.compile("(?!)"))
+        slow = pattern_module._weight(text, relaxed, added)
+    assert max(quick, 5) == max(slow, 5)
 
 
 @given(st.text(max_size=40))

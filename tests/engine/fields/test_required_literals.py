@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import re2
 from hypothesis import example, given
@@ -12,7 +14,7 @@ from engine.derived.facts import Facts
 from engine.errors import ConditionError
 from engine.fields.paths import parse
 from engine.fields.pattern import compile_pattern
-from engine.fields.required_literals import required
+from engine.fields.required_literals import required, required_in_spaced, spaced
 from tests.harness.effort import LONG, examples
 
 
@@ -68,6 +70,33 @@ def test_what_is_found(pattern: str, clauses: list[set[str]]) -> None:
     assert sorted(map(sorted, required(pattern))) == sorted(map(sorted, clauses))
 
 
+@pytest.mark.parametrize(
+    ("pattern", "clauses"),
+    [
+        (r"\bverify\s+(?:config|wire)\s+[a-z]+", [{"verify config ", "verify wire "}]),
+        (r"(?i)DROP\s+TABLE", [{"drop table"}]),
+        ("a  b\t+c", [{"a b c"}]),
+        (r"a\s*b", [{"a b", "ab"}]),
+        (r"a\s{2,}b", [{"a b"}]),
+        (r"a[ \t]+\s?b", [{"a b"}]),
+        (r"(?:x\s){3}", [{"x x x "}]),
+        (r"a\sx{0,9}\sb", [{"a "}, {" b"}]),
+    ],
+)
+def test_words_with_white_space_between_them_are_one_literal(pattern: str, clauses: list[set[str]]) -> None:
+    assert sorted(map(sorted, required_in_spaced(pattern))) == sorted(map(sorted, clauses))
+
+
+def test_spaced() -> None:
+    assert spaced("\tA  b\n\x0bC") == " a b c "
+    assert spaced("") == spaced(" \n") == " "
+
+
+@given(st.text(st.sampled_from("aB \t\n\x0b\x1f\x85\u2003ßé"), max_size=12))
+def test_spaced_is_words_with_one_blank_between_them(text: str) -> None:
+    assert spaced(text) == re.sub(r"\s+", " ", f" {text.casefold()} ")
+
+
 LETTERS = "abkKsS\u212a\u017fßẞİıσςΣ.-0 \n\t_{}é"
 literal = st.sampled_from(sorted(LETTERS)).map(lambda c: re2.escape(c) if c in ".-{}" else c)
 piece = st.one_of(
@@ -120,8 +149,6 @@ texts = st.lists(words, max_size=24).map("".join)
 @example("(?i)[k]", "\u212a")
 def test_what_re2_matches_has_every_clause(pattern: str, text: str) -> None:
     clauses = required(pattern)
-    if not clauses:
-        return
     try:
         compiled = re2.compile(pattern, OPTIONS)
     except re2.error:
@@ -130,6 +157,9 @@ def test_what_re2_matches_has_every_clause(pattern: str, text: str) -> None:
         folded = text.casefold()
         for clause in clauses:
             assert any(member in folded for member in clause), (pattern, text, clauses)
+        for clause in required_in_spaced(pattern):
+            assert any(member in spaced(text) for member in clause), (pattern, text, clause)
+        assert compile_pattern(pattern).may_match(text)
 
 
 @examples(2_500, 12_000)
@@ -140,9 +170,10 @@ def test_any_text_as_a_pattern_is_sound(pattern: str, text: str) -> None:
         compiled = re2.compile(pattern, OPTIONS)
     except re2.error:
         return
-    if clauses and compiled.search(text):
+    if compiled.search(text):
         folded = text.casefold()
         assert all(any(member in folded for member in clause) for clause in clauses), (pattern, text, clauses)
+        assert compile_pattern(pattern).may_match(text)
 
 
 def test_characters_re2_takes_for_each_other_casefold_alike() -> None:

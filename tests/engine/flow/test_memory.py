@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from engine.derived import provenance
-from engine.flow.memory import MOST_VALUES, NO_VALUES, SeenValues, memory_of
+from engine.flow import values
+from engine.flow.memory import MOST_OF_TASK, MOST_VALUES, NO_VALUES, SeenValues, memory_of
 from engine.flow.steps import NO_STEPS, Steps
+from engine.flow.values import whole, words
 from engine.model import After, ToolDeclaration
 
 REGISTER = ToolDeclaration(
@@ -24,6 +26,46 @@ def after(
     return values.with_addition(values.outcome(output, tool, payload or {}, believed=believed), tool.names[0])
 
 
+def test_of_a_long_task_no_more_is_worked_out_than_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = " ".join(f"{number:x}" for number in range(5_000))
+    every = dict.fromkeys((*whole(task), *values.marked(task), *words(task, phrases=True)))
+    hashed, asked = values.hashed, 0
+
+    def counted(text: str) -> int:
+        nonlocal asked
+        asked += 1
+        return hashed(text)
+
+    monkeypatch.setattr(values, "hashed", counted)
+    known = NO_VALUES.with_task(task)
+    assert known.full and known.task == set(list(every)[:MOST_OF_TASK])
+    assert asked < 2 * MOST_OF_TASK < len(every)
+    asked = 0
+    assert known.with_task("one more thing").task == known.task
+    assert asked < 10
+
+
+def test_a_text_that_lists_very_many_is_looked_at_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = NO_VALUES.with_task("write to bob@corp.example")
+    asked: list[Any] = []
+    source = SeenValues.source
+
+    def noted(self: SeenValues, value: Any) -> str:
+        asked.append(value)
+        return source(self, value)
+
+    monkeypatch.setattr(SeenValues, "source", noted)
+    some = ", ".join(["bob@corp.example"] * (provenance.MOST_TARGETS - 1))
+    assert provenance.source_of(some, known) == "task"
+    assert provenance.source_of(f"{some}, mallory@evil.example", known) == "unseen"
+    asked.clear()
+    assert provenance.source_of(",".join([some] * 100), known) == "unseen"
+    assert len(asked) <= provenance.MOST_TARGETS + 2
+    read = after(known, "mallory@evil.example", PAGE)
+    assert provenance.source_of(f"{',' * 10_000}mallory@evil.example", read) == "untrusted"
+    assert provenance.origin_of(f"{',' * 10_000}mallory@evil.example", read) is not None
+
+
 def test_the_first_source_counts_and_a_persons_word_outweighs_it() -> None:
     values = after(
         after(NO_VALUES, "mallory@evil.example", PAGE), ["mallory@evil.example", "al@corp.example"], REGISTER
@@ -37,6 +79,8 @@ def test_the_first_source_counts_and_a_persons_word_outweighs_it() -> None:
     approved = values.with_addition(values.approved({"to": ["mallory@evil.example"]}), "")
     assert approved.source("mallory@evil.example") == "task"
     assert values.source("bob@corp.example") == "unseen"
+    in_text = values.approved({"arguments": '{"to": ["bob@corp.example"]}'})
+    assert values.with_addition(in_text, "").source("bob@corp.example") == "task"
 
 
 def test_keys_of_the_structure_say_what_is_believed() -> None:
@@ -85,6 +129,14 @@ def test_a_source_keeps_so_many_values_and_says_when_there_were_more() -> None:
     assert after(values, "two-2", PAGE).source("two-2") == "untrusted", "of another source"
     words = after(NO_VALUES, " ".join(f"w{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(600)), PAGE)
     assert words.full and len(words.seen) == MOST_VALUES + 1, "the whole is a value"
+
+
+@pytest.mark.parametrize("arguments", ['{"to": "m@evil.example"}', '{"to": "\\u006d@evil.example"}'])
+def test_an_acts_own_inputs_are_not_trusted_for_coming_back(arguments: str) -> None:
+    """However the arguments of a function are spelled in their text."""
+    values = after(NO_VALUES, {"to": "m@evil.example", "id": "sent-4711"}, ACT, {"arguments": arguments})
+    assert values.source("m@evil.example") == "unseen"
+    assert values.source("sent-4711") == "trusted"
 
 
 def test_a_run_that_is_handed_on_has_room_of_its_own() -> None:

@@ -102,3 +102,23 @@ def test_a_database_that_is_away_is_asked_again(folder: Folder, monkeypatch: pyt
         assert watched.blocks("wire")
         folder.archive.transact = transact  # type: ignore[method-assign]
         watched.until(lambda: watched.blocks("pay"))
+
+
+def test_whoever_asks_for_it_has_the_files_read_at_once(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_module, "RESCAN_SECONDS", 1000.0)
+    monkeypatch.setattr(Watcher, "_listen", lambda self: None)
+    reread: list[Any] = []
+    with watching(folder) as watched:
+        watched.until(lambda: watched.live._rescans == 1)
+        differing = watched.live.repository.differing
+        monkeypatch.setattr(
+            watched.live.repository,
+            "differing",
+            lambda part, pause: (reread.append(part), differing(part))[1],
+        )
+        folder.write("policies/a.yaml", document("a", value="pay"))
+        watched.live.look_again()
+        watched.until(lambda: watched.blocks("pay"))
+        watched.until(lambda: reread == [(0, 1)])

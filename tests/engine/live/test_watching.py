@@ -53,7 +53,8 @@ def test_a_broken_file_is_told_once_and_the_good_set_stays(folder: Folder) -> No
         aside = folder.root / "policies/.a.yaml.swp"
         aside.write_text("half a fi")
         aside.replace(folder.root / "policies/a.yaml")  # at once: an empty file would be another problem
-        watched.until(lambda: bool(watched.live.health()["stale"]))
+        watched.until(lambda: bool(watched.failures))
+        assert watched.live.health()["stale"]
         assert watched.live.ruleset("default") is before
         assert watched.live.health()["errors"] == [
             {

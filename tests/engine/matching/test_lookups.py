@@ -20,11 +20,13 @@ from engine.matching.lookups import (
     Lookup,
     LowerBoundLookup,
     PatternSetLookup,
+    PhraseLookup,
     PresenceLookup,
+    TypedLookup,
     UpperBoundLookup,
     ValueLookup,
 )
-from engine.matching.selectivity import IndexEntry
+from engine.matching.selectivity import TEXTS, IndexEntry
 
 PATH = parse("inputPayload.a")
 WORDS = ["a", "ab", "b1", "ß", "ss", "ſ", "é", "12", "1.0", "-1", "true", "null", "{}", "�", "��"]
@@ -85,6 +87,11 @@ def test_what_is_handed_in_opens_what_the_facts_show(known: list[Any], value: An
     ]
     if literals:
         every.append(LiteralLookup(PATH, literals))
+        wanted = opened(every[-1], value, value) if isinstance(value, str) else {99}
+        assert opened(TypedLookup(every[-1], TEXTS, 99), value, value) == wanted
+    phrases = {literal for each in literals if (literal := " ".join(each.split()))}
+    if phrases:
+        every.append(PhraseLookup(PATH, dict.fromkeys(phrases, 1)))
     for lookup in every:
         assert opened(lookup, value, value) == opened(lookup, MISSING, value)
     numbers = {at for at, bound in enumerate(bounds) if type(value) in (int, float) and value >= bound}

@@ -152,22 +152,50 @@ def test_a_deployment_without_memory_that_is_put_back_is_an_edit(folder: Folder)
     assert {name: folder.read(name) for name in before} == before
 
 
-def test_what_the_api_changed_outlives_a_deployment_without_memory_and_is_told(
-    folder: Folder, caplog: pytest.LogCaptureFixture
+def test_a_copy_of_the_folder_with_its_memory_that_is_put_back_is_an_edit_as_well(folder: Folder) -> None:
+    folder.archive.state.shared = False
+    folder.write("policies/a.yaml", document("a"))
+    folder.write("policies/b.yaml", document("b"))
+    folder.started()
+    copy = folder.root.with_name("copy")
+    shutil.copytree(folder.root, copy)
+    before = folder.read("policies/a.yaml")
+    folder.write("policies/a.yaml", document("a", name="Weaker"))
+    folder.started()
+    shutil.rmtree(folder.root)
+    shutil.copytree(copy, folder.root)
+    policies = folder.started().snapshot.of("default")
+    assert policies["a"].policy.name != "Weaker" and folder.read("policies/a.yaml") == before
+
+
+@pytest.mark.parametrize("remembered", [False, True])
+def test_what_the_api_changed_outlives_a_deployment_that_is_put_back_and_is_told(
+    folder: Folder, caplog: pytest.LogCaptureFixture, remembered: bool
 ) -> None:
     folder.archive.state.shared = False
     folder.write("policies/a.yaml", document("a"))
     folder.write("policies/b.yaml", document("b"))
     one = folder.started()
     before = {name: folder.read(name) for name in ("policies/a.yaml", "policies/b.yaml")}
+    memory = folder.root.with_name("memory")
+    shutil.copytree(folder.root / ".governance", memory)
     one.update("default", "a", {"name": "One"}, author=ADMIN)
     one.delete("default", "b", author=ADMIN)
     shutil.rmtree(folder.root / ".governance")
+    if remembered:
+        shutil.copytree(memory, folder.root / ".governance")
     for name, text in before.items():
         folder.write(name, text)
     caplog.clear()
-    policies = folder.started().snapshot.of("default")
+    again = folder.started()
+    policies = again.snapshot.of("default")
     assert policies["a"].policy.name == "One" and "b" not in policies
     (told,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert "what revision 3 says took the place of files" in told
     assert ": `policies/a.yaml`, `policies/b.yaml`; if you mean" in told
+    # It stays known, also to the next process, until the file is changed.
+    for process in (again, folder.started()):
+        found = process.sync.current.replaced()
+        assert [each.path for each in found] == ["policies/a.yaml", "policies/b.yaml"]
+    again.update("default", "a", {"name": "Two"}, author=ADMIN)
+    assert [each.path for each in again.sync.current.replaced()] == ["policies/b.yaml"]

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from engine.shell.expansion import quote, render
 from engine.shell.reader import UNREADABLE, read
 from engine.shell.state import SPARE_SIZE
+from tests.harness import case_files
 from tests.harness.effort import examples
 from tests.harness.places import CORPUS
 
-CASES: list[list[str]] = yaml.safe_load((CORPUS / "shell.yaml").read_text(encoding="utf-8"))
+CASES: list[list[str]] = case_files.read(CORPUS / "shell.yaml")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0][:60])

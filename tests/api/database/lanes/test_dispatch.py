@@ -13,6 +13,7 @@ import pytest
 
 from api.auth.credentials import key_digest
 from api.database.lanes.loop_lane import LoopLane
+from api.database.lanes.session import Session
 from api.database.writer import Writer
 from api.ingestion.lookups import answered, asked
 from api.ingestion.validation import checked
@@ -182,6 +183,26 @@ def test_connections_that_end_lose_nothing(tmp_path: Path, postgres_url: str, la
     played(tmp_path, postgres_url, steps)
 
 
+def test_what_a_lane_cannot_send_keeps_nobody_waiting(
+    tmp_path: Path, postgres_url: str, lanes: Lanes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push, faults = Session.push, [UnicodeEncodeError("latin-1", "日", 0, 1, "cannot be written")]
+
+    def faulty(session: Session, statements: Any) -> None:
+        if any("Odd" in map(str, parameters) for _, parameters in statements) and faults:
+            raise faults.pop()
+        push(session, statements)
+
+    async def steps(running: Service) -> None:
+        monkeypatch.setattr(Session, "push", faulty)
+        odd = look(1, toolName="Odd")
+        answers = await asyncio.gather(post(running, odd), *(post(running, look(n)) for n in range(2, 9)))
+        assert {answer.status_code for answer in answers} == {200} and not faults
+        assert (await post(running, look(9))).status_code == 200
+
+    played(tmp_path, postgres_url, steps)
+
+
 def test_a_lane_that_another_node_has_taken_is_given_up(
     tmp_path: Path, postgres_url: str, lanes: Lanes
 ) -> None:
@@ -228,7 +249,7 @@ def test_whoever_finds_an_event_finds_its_run_and_call(tmp_path: Path, postgres_
             body = look(f"between-{split}", f"run-between-{split}")
             ready = checked(caller, msgspec.json.encode(body))
             assert ready is not None
-            statements = asked([ready])
+            statements = asked([ready], ())
             found = [await store.read(store.rows, *each) for each in statements[:split]]
             assert (await post(running, body)).status_code == 200
             found += [await store.read(store.rows, *each) for each in statements[split:]]

@@ -1,0 +1,83 @@
+"""`governance alerts`: what detectors found unusual, over a running service."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from api.cli.api_client import add_limit, add_running_action, path_of, running, say_more
+from api.cli.spelling import spelled
+from api.cli.terminal import Subparsers, print_json, show
+
+STATUSES = ("open", "acknowledged", "all")
+SEVERITIES = ("low", "medium", "high", "critical")
+COLUMNS = {
+    "alertId": "ALERT",
+    "severity": "SEVERITY",
+    "status": "STATUS",
+    "count": "COUNT",
+    "summary": "WHAT WAS FOUND",
+    "raisedAt": "RAISED",
+    "lastAt": "LAST",
+}
+_SHOWN = (
+    *("detectorId", "detectorVersion", "per", "subject", "agentId", "runId", "count", "threshold"),
+    *("windowSeconds", "firstAt", "lastAt", "raisedAt", "acknowledgedAt", "acknowledgedBy", "note"),
+)
+
+
+def register(commands: Subparsers) -> None:
+    what = "what detectors found unusual: list, show, acknowledge"
+    parser = commands.add_parser("alerts", help=what)
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    listing = add_running_action(actions, "list", "list alerts, newest first", _list)
+    listing.add_argument("--status", choices=STATUSES, default="open", help="default: open")
+    listing.add_argument("--severity", choices=SEVERITIES, help="only those")
+    listing.add_argument("--agent", metavar="ID", help="only those about this agent")
+    add_limit(listing)
+    one = add_running_action(actions, "show", "show an alert with its evidence", _show)
+    seen = add_running_action(actions, "acknowledge", "say that somebody has looked", _acknowledge)
+    seen.add_argument("--note", metavar="TEXT", help="what was found out, for those who come later")
+    for command in (one, seen):
+        command.add_argument("alert_id", metavar="ALERT", help="from `governance alerts list`")
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    chosen = {"severity": arguments.severity, "agentId": arguments.agent}
+    if arguments.status != "all":
+        chosen["status"] = arguments.status
+    rows, total = running(arguments).page("/v1/alerts", arguments.limit, **chosen)
+    show(rows, COLUMNS, arguments.format)
+    say_more(len(rows), total)
+    return 0
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    alert = running(arguments).get(path_of("alerts", arguments.alert_id))
+    if arguments.format == "json":
+        print_json(alert)
+        return 0
+    print(spelled(f"{alert['severity']}, {alert['status']}: {alert['summary']}"))
+    if alert["message"]:
+        print(spelled(alert["message"]))
+    _print_members(alert)
+    for audit_id in alert["evidence"]:
+        print(spelled(f"  evidence: {audit_id} (GET /v1/audit/{audit_id})", ""))
+    return 0
+
+
+def _print_members(alert: dict[str, Any]) -> None:
+    for name in _SHOWN:
+        if alert[name] is not None:
+            print(spelled(f"  {name}: {alert[name]}", ""))
+
+
+def _acknowledge(arguments: argparse.Namespace) -> int:
+    service, place = running(arguments), path_of("alerts", arguments.alert_id)
+    body = {} if arguments.note is None else {"note": arguments.note}
+    alert = service.send("POST", f"{place}/acknowledge", body).value
+    if arguments.format == "json":
+        print_json(alert)
+        return 0
+    print(spelled(f"acknowledged by {alert['acknowledgedBy']}: {alert['summary']}"))
+    return 0

@@ -1,0 +1,179 @@
+"""`governance policies`: the policies of a running service; `lint`, `test` and `diff` are for files."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from api.cli.api_client import RunningService, add_limit, add_running_action, path_of, running, say_more
+from api.cli.spelling import spelled
+from api.cli.terminal import USAGE, CommandError, Subparsers, add_yes, confirm, print_json, show
+
+COLUMNS = {
+    "policyId": "POLICY",
+    "name": "NAME",
+    "action": "ACTION",
+    "mode": "MODE",
+    "enabled": "ENABLED",
+    "version": "VERSION",
+    "presetId": "PRESET",
+    "updatedAt": "UPDATED",
+}
+VERSIONS = {
+    "version": "VERSION",
+    "name": "NAME",
+    "action": "ACTION",
+    "enabled": "ENABLED",
+    "archivedAt": "ARCHIVED",
+    "archivedBy": "BY",
+}
+_OF_SERVICE = ("version", "createdAt", "updatedAt", "missingSettings")
+"""Members that the service adds to what a policy says."""
+
+
+def register(commands: Subparsers) -> None:
+    parser = commands.add_parser(
+        "policies",
+        help="policies of a running service: list, show, enable, disable, history, rollback, apply",
+    )
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    listing = add_running_action(actions, "list", "list policies, by name", _list)
+    listing.add_argument(
+        "--search", metavar="TEXT", help="only those that have it in name, id or description"
+    )
+    add_limit(listing)
+    one = add_running_action(actions, "show", "show a policy as its file would be", _show)
+    enable = add_running_action(actions, "enable", "put a policy in force", _enable)
+    disable = add_running_action(actions, "disable", "take a policy out of force", _disable)
+    past = add_running_action(actions, "history", "list earlier versions, newest first", _history)
+    back = add_running_action(actions, "rollback", "make an earlier version the newest", _rollback)
+    for command in (one, enable, disable, past, back):
+        command.add_argument("policy_id", metavar="POLICY", help="from `governance policies list`")
+    back.add_argument("version", type=int, metavar="VERSION", help="from `governance policies history`")
+    apply = add_running_action(
+        actions,
+        "apply",
+        "create or change a policy as a file says",
+        _apply,
+        "What the file does not say is removed. A policy that says the same already stays as it is.",
+    )
+    apply.add_argument("file", metavar="FILE", help="YAML, as in the policies folder; `-`: the input")
+    for command in (disable, back, apply):
+        add_yes(command)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    rows, total = running(arguments).page("/v1/policies", arguments.limit, search=arguments.search)
+    show(rows, COLUMNS, arguments.format)
+    say_more(len(rows), total)
+    return 0
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    policy = running(arguments).get(path_of("policies", arguments.policy_id))
+    if arguments.format == "json":
+        print_json(policy)
+        return 0
+    from engine.documents.edit import dump
+
+    print(spelled(dump(policy)), end="")
+    return 0
+
+
+def _history(arguments: argparse.Namespace) -> int:
+    found = running(arguments).get(path_of("policies", arguments.policy_id, "versions"))
+    if arguments.format == "json":
+        print_json(found)
+        return 0
+    show(found["versions"], VERSIONS, "table")
+    print(f"the newest is version {found['currentVersion']}")
+    return 0
+
+
+def _enable(arguments: argparse.Namespace) -> int:
+    service, place = running(arguments), path_of("policies", arguments.policy_id)
+    return _done(service.send("PATCH", place, {"enabled": True}).value, arguments, "enabled")
+
+
+def _disable(arguments: argparse.Namespace) -> int:
+    service, place = running(arguments), path_of("policies", arguments.policy_id)
+    found = service.send("GET", place)
+    confirm(f"Take `{found.value['name']}` ({found.value['action']}) out of force?", arguments.yes)
+    changed = service.send("PATCH", place, {"enabled": False}, match=found.headers.get("etag")).value
+    return _done(changed, arguments, "disabled")
+
+
+def _rollback(arguments: argparse.Namespace) -> int:
+    service, place = running(arguments), path_of("policies", arguments.policy_id)
+    found = service.send("GET", place)
+    name, version = found.value["name"], found.value["version"]
+    confirm(f"Make version {arguments.version} of `{name}` (now {version}) the newest?", arguments.yes)
+    body, tag = {"version": arguments.version}, found.headers.get("etag")
+    changed = service.send("POST", f"{place}/rollback", body, match=tag).value
+    return _done(changed, arguments, f"as version {arguments.version} was")
+
+
+def _done(policy: dict[str, Any], arguments: argparse.Namespace, how: str) -> int:
+    if arguments.format == "json":
+        print_json(policy)
+        return 0
+    print(spelled(f"{policy['policyId']} is {how}, version {policy['version']}"))
+    if policy.get("missingSettings"):
+        settings = ", ".join(policy["missingSettings"])
+        print(spelled(f"it is not in force until these settings of the organisation are made: {settings}"))
+    return 0
+
+
+# ---- from a file ----------------------------------------------------------------------------------------
+
+
+def _apply(arguments: argparse.Namespace) -> int:
+    from engine.documents.edit import same
+
+    wanted = _wanted(arguments.file)
+    service = running(arguments)
+    place = path_of("policies", wanted["policyId"])
+    found = _existing(service, wanted)
+    if found is None:
+        confirm(f"Create the policy `{wanted['policyId']}` ({wanted['action']})?", arguments.yes)
+        return _done(service.send("POST", "/v1/policies", wanted).value, arguments, "created")
+    policy, tag = found
+    has = {key: value for key, value in policy.items() if key not in _OF_SERVICE}
+    if same(has, wanted):
+        return _done(policy, arguments, "as the file says already")
+    gone = [key for key in has if key not in wanted]
+    changed = [key for key, value in wanted.items() if not same(has.get(key), value)]
+    named = ", ".join(f"`{key}`" for key in (*changed, *gone))
+    confirm(f"Change {named} of the policy `{wanted['policyId']}`?", arguments.yes)
+    body = {key: wanted[key] for key in changed} | dict.fromkeys(gone)
+    return _done(service.send("PATCH", place, body, match=tag).value, arguments, "changed")
+
+
+def _wanted(file: str) -> dict[str, Any]:
+    """What the file says, in the shape of the API. Raises DocumentError at its place in the file."""
+    from dataclasses import replace
+
+    from engine.documents.policy import load_policy, policy_as_json
+    from engine.errors import DocumentError
+
+    try:
+        source = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise CommandError(f"`{file}` cannot be read: {error.strerror}", USAGE) from None
+    try:
+        policy = load_policy(source).policy
+    except DocumentError as error:
+        raise DocumentError(replace(each, file=file) for each in error.problems) from None
+    shape: dict[str, Any] = policy_as_json(policy)
+    return {key: value for key, value in shape.items() if key not in _OF_SERVICE}
+
+
+def _existing(service: RunningService, wanted: dict[str, Any]) -> tuple[dict[str, Any], str | None] | None:
+    """The policy of this id and its ETag."""
+    rows, _ = service.page("/v1/policies", 1_000, search=wanted["policyId"])
+    if not any(each["policyId"] == wanted["policyId"] for each in rows):
+        return None
+    answer = service.send("GET", path_of("policies", wanted["policyId"]))
+    return answer.value, answer.headers.get("etag")

@@ -1,0 +1,47 @@
+"""What the first bytes of a database file say: whether it is SQLite's, and whether it was ever open with a
+log, which a copy by `governance backup` never was.
+
+Such a copy must stay one: put in the place of a database after a crash, it is told by this from the file that
+the log beside it belongs to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from api.database.sqlite.files import beside_database, resolved
+
+START: Final = b"SQLite format 3\0"
+SIZE: Final = 20
+NO_LOG: Final = b"\1\1"
+"""The last two of these bytes."""
+
+
+def header(path: Path) -> bytes:
+    """Raises OSError."""
+    with path.open("rb") as file:
+        return file.read(SIZE)
+
+
+@contextlib.contextmanager
+def left_without_log(path: Path) -> Iterator[None]:
+    """What had no log before has none afterwards, unless somebody else has it open. INVARIANT: a log that lay
+    beside it before is not touched."""
+    path = resolved(path)
+    try:
+        without = header(path).endswith(NO_LOG) and not any(each.exists() for each in beside_database(path))
+    except OSError:
+        without = False
+    try:
+        yield
+    finally:
+        if without:
+            with (
+                contextlib.suppress(sqlite3.Error),
+                contextlib.closing(sqlite3.connect(path, timeout=0)) as connection,
+            ):
+                connection.execute("PRAGMA journal_mode = delete")

@@ -1,0 +1,93 @@
+"""Finds out that a database file was written over in its place, such as by `cp`: to the system it stays the
+same file, and its log lies beside another database from then on.
+
+While there is a log, nothing changes the file but a copy of the log into it. SQLite notes in the index of the
+log how far a copy is about to come before it begins, and how far it came when it is done
+(https://www.sqlite.org/walformat.html, section 2.2), so a change of the file without one in these notes is
+nobody's that may.
+
+INVARIANT: no descriptor is ever closed: that would take away the locks that SQLite has on the file, in the
+whole process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Final, NamedTuple
+
+SALTS: Final = slice(32, 40)
+"""New for each round of the log."""
+DONE: Final = slice(96, 100)
+BEGUN: Final = slice(128, 132)
+LENGTH: Final = 132
+
+Files = tuple[int, int, int, int]
+"""Device and inode of the database and of the index."""
+
+
+class Copies(NamedTuple):
+    """How far the log was copied, in pages."""
+
+    salts: bytes
+    done: int
+    begun: int
+
+    @property
+    def go_on(self) -> bool:
+        """One is under way, or broke off."""
+        return self.done < self.begun
+
+
+class WrittenOver:
+    """Watches one path; safe to ask from any thread."""
+
+    def __init__(self, path: Path, log_index: Path) -> None:
+        self._path, self._log_index = path, log_index
+        self._seen: tuple[Files, int, Copies | None] | None = None
+        """Which files, when the database was changed last, and how far the log was copied before that was
+        looked up. INVARIANT: in this order, so that no copy falls between the two."""
+        self._opening = threading.Lock()
+        self._opened: Files | None = None
+        self._index = -1
+        """The descriptor of the index."""
+        self._found = False
+
+    def __call__(self, files: Files) -> bool:
+        """Whether these files are those that were seen first, and the database was written over since."""
+        if files != self._opened and not self._open(files):
+            return False
+        seen, copies = self._seen, self._read()
+        changed_at = self._path.stat().st_mtime_ns
+        if seen is not None and seen[1] != changed_at and seen[0] == files:
+            now = self._read()
+            if now is not None and now == seen[2] and not now.go_on:
+                self._found = True
+        self._seen = files, changed_at, copies
+        return self._found
+
+    def committed(self) -> None:
+        """A commit of this process may have begun the log anew, which is no copy."""
+        if self._opened is not None:
+            with contextlib.suppress(OSError):
+                self(self._opened)
+
+    def _open(self, files: Files) -> bool:
+        with self._opening:
+            index = os.open(self._log_index, os.O_RDONLY | os.O_CLOEXEC)
+            opened = os.fstat(index)
+            if (opened.st_dev, opened.st_ino) != files[2:]:
+                return False  # exchanged just now; the next look finds it
+            self._index, self._opened, self._found, self._seen = index, files, False, None
+            return True
+
+    def _read(self) -> Copies | None:
+        """None: nothing is noted yet."""
+        content = os.pread(self._index, LENGTH, 0)
+        if len(content) < LENGTH:
+            return None
+        done, begun = (int.from_bytes(content[each], sys.byteorder) for each in (DONE, BEGUN))
+        return Copies(content[SALTS], done, begun)

@@ -1,0 +1,122 @@
+"""Alerts: what detectors found unusual; list, read, acknowledge."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from api.caller import Caller
+from api.context import Context
+from api.handlers.audit import moment_of
+from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
+from api.http.problems import not_found
+from api.http.route import PAGE_HEADERS, REVIEWER, VIEWER, Query, Route, page_query
+from api.store.alerts import alerts
+from api.store.alerts.alerts import Chosen
+from engine.model import SEVERITIES
+
+_Cursor = tuple[
+    Annotated[str, Meta(pattern=r"^[0-9][0-9TZ:.-]{9,39}\Z")],
+    Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,100}\Z")],
+]
+
+
+async def list_alerts(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /v1/alerts"""
+    query = values.query
+    chosen = Chosen(
+        caller.organisation_id,
+        query.get("severity"),
+        query.get("detectorId"),
+        query.get("agentId"),
+        query.get("status"),
+        moment_of(query.get("since"), "since"),
+        moment_of(query.get("until"), "until"),
+    )
+    items, total, position = await context.store.read(
+        alerts.list_alerts,
+        chosen,
+        query["limit"],
+        decode_cursor(query.get("cursor"), _Cursor),  # type: ignore[arg-type]
+        query["order"] == "asc",
+    )
+    return page(items, total, encode_cursor(position) if position else None, values)
+
+
+async def get_alert(caller: Caller, values: Values, context: Context) -> Reply:
+    """GET /v1/alerts/:id"""
+    alert_id = values.path["id"]
+    found = await context.store.read(alerts.find_alert, caller.organisation_id, alert_id)
+    return _reply(found, alert_id)
+
+
+async def acknowledge_alert(caller: Caller, values: Values, context: Context) -> Reply:
+    """POST /v1/alerts/:id/acknowledge"""
+    alert_id, note = values.path["id"], (values.body or {}).get("note")
+    found = await context.writer.write(
+        lambda transaction: alerts.acknowledge(
+            transaction, caller.organisation_id, alert_id, caller.actor, note
+        )
+    )
+    return _reply(found, alert_id)
+
+
+def _reply(found: dict[str, Any] | None, alert_id: str) -> Reply:
+    if found is None:
+        raise not_found("alert", alert_id)
+    return Reply(found)
+
+
+_MOMENT = {"type": "string", "format": "date-time", "maxLength": 64}
+
+ROUTES = (
+    Route(
+        "GET",
+        "/v1/alerts",
+        VIEWER,
+        list_alerts,
+        "List alerts",
+        "alerts",
+        reply="alert",
+        reply_is_array=True,
+        query=(
+            Query("status", {"type": "string", "enum": [alerts.OPEN, alerts.ACKNOWLEDGED]}, "Only those."),
+            Query("severity", {"type": "string", "enum": list(SEVERITIES)}, "Only those."),
+            Query("detectorId", {"type": "string", "maxLength": 100}, "Only those of this detector."),
+            Query("agentId", {"type": "string", "maxLength": 200}, "Only those about this agent."),
+            Query("since", _MOMENT, "Raised then or later (ISO 8601)."),
+            Query("until", _MOMENT, "Raised before (ISO 8601)."),
+            *page_query(100, 1_000),
+            Query(
+                "order",
+                {"type": "string", "enum": ["asc", "desc"], "default": "desc"},
+                "Newest first, or oldest first with `asc`.",
+            ),
+        ),
+        headers=PAGE_HEADERS,
+        description="What detectors found in the log, a second or two after it was committed.",
+    ),
+    Route(
+        "GET",
+        "/v1/alerts/:id",
+        VIEWER,
+        get_alert,
+        "Read an alert",
+        "alerts",
+        reply="alert",
+    ),
+    Route(
+        "POST",
+        "/v1/alerts/:id/acknowledge",
+        REVIEWER,
+        acknowledge_alert,
+        "Acknowledge an alert: somebody has looked",
+        "alerts",
+        body="alert-acknowledge",
+        body_optional=True,
+        reply="alert",
+        description="The first one counts; another one changes nothing and answers the alert as it is. What "
+        "goes on counts further in it, and opens it again.",
+    ),
+)

@@ -1,0 +1,68 @@
+"""What handlers of tool sets and detectors have in common: documents that files own, by id, with versions."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from api.caller import Caller
+from api.context import Context
+from api.handlers.policies import if_match
+from api.http.exchange import Reply, Values
+from api.http.problems import not_found
+from engine.documents.yaml import read
+from engine.repository import definitions
+from engine.repository.archive import DocumentVersion, FileRecord
+from engine.worktree.paths import Kind
+
+_ID: Final = re.compile(r"[a-z0-9]([a-z0-9._-]{0,98}[a-z0-9])?")
+
+
+def own(caller: Caller, values: Values, what: str) -> tuple[str, str]:
+    """Which document the path is about. What none can be called is not looked for among files."""
+    document_id = values.path["id"]
+    if not _ID.fullmatch(document_id):
+        raise not_found(what, document_id)
+    return caller.organisation_id, document_id
+
+
+def writer(caller: Caller, values: Values) -> dict[str, Any]:
+    """Who writes, and upon which state."""
+    return {"author": caller.actor, "if_match": if_match(values)}
+
+
+async def versions(caller: Caller, values: Values, context: Context, kind: Kind, what: str) -> Reply:
+    """Newest first, also of a document that is gone."""
+    organisation_id, document_id = own(caller, values, what)
+
+    def written() -> bytes:
+        found = definitions.versions_of(context.live.repository, kind, organisation_id, document_id)
+        if not found:
+            raise not_found(what, document_id)
+        return msgspec.json.encode([_version(each) for each in found])
+
+    return Reply(await context.reads.read(caller, written))
+
+
+def _version(version: DocumentVersion) -> dict[str, Any]:
+    return {
+        "version": version.version,
+        "policyRevision": version.revision,
+        "state": read(version.content).root.value,
+        "source": version.source,
+        "createdAt": version.created_at,
+        "createdBy": version.created_by,
+        "digest": version.digest,
+    }
+
+
+def kept(organisation_id: str, file: FileRecord) -> dict[str, Any]:
+    """What is told of a document beside what it says itself."""
+    return {
+        "organisationId": organisation_id,
+        "file": file.path,
+        "updatedAt": file.updated_at,
+        "source": file.source,
+    }

@@ -1,0 +1,94 @@
+"""Which files code in another language reads, writes and deletes, by the names of its calls.
+
+Found by calls with a constant name of a file. Where code deletes what it does not spell out, it is what it
+walks through: `for f in glob("/x/*"): os.remove(f)`. The rest of the code is not read. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, Literal
+
+Use = Literal["reads", "writes", "deletes", "names"]
+"""`names`: the path is looked at, not into."""
+
+Uses = Iterator[tuple[Use, str]]
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_CALL: Final = re.compile(
+    r"""\b(\w{1,40})\s{0,8}(?:\(\s{0,8}\[?(?:\w{1,40}\s{0,8}=\s{0,8})?(?:(?:pathlib\.)?Path\(\s{0,8})?)?[rbfuRBFU]{0,2}"""
+    r"""(?:""|'')?["']([^"'\n]{1,400})["'](?:\s{0,8},\s{0,8}(?:mode\s{0,8}=\s{0,8})?["']([rwabxt+]{1,3})["'])?"""
+)
+"""A call with a constant as its first argument, and what may be the mode of `open` behind it."""
+_DELETING: Final = _words(
+    "rmtree rmsync rmdirsync rmdir removedirs unlink unlinksync remove removesync rm rm_r rm_rf rm_f "
+    "rimraf remove_tree remove_dir_all remove_entry emptydir emptydirsync deltree"
+)
+_WRITING: Final = _words(
+    "writefile writefilesync appendfile appendfilesync write_text write_bytes file_put_contents "
+    "createwritestream to_csv mkdir makedirs"
+)
+_READING: Final = _words(
+    "open fopen read readfile readfilesync read_text read_bytes readlines path file file_get_contents "
+    "createreadstream load_dotenv read_csv"
+)
+_SPELLED: Final = re.compile(r"""(["'])\s*+\+\s*+\1|(?<=\()os\.path\.(?:expanduser|abspath)\((?=["'])""")
+"""What stands between texts that are added, and before a path that is only written otherwise."""
+_CONSTANT: Final = re.compile(r"""["']((?:~|\.{1,2})?/[^"'\s]{1,400}|~[^"'\s]{1,400})["']""")
+
+_DELETES_ANY: Final = re.compile(
+    r"""(?:\b(?:os|fs|fsp|fsPromises|promises|FileUtils|File|Dir|shutil)\.(?:remove|unlink|rm|delete|rmdir|rm_\w{1,2})|\b(?:rmtree"""
+    r"""|unlink(?:Sync)?|rmSync|rmdirSync|rimraf|remove_entry|deltree|remove_tree)|\.unlink)\b\s{0,8}\(?\s{0,8}(?![\s("'rbfuRBFU]|\w{0,2}["'])"""
+    r"""|\b(?:os|fs|fsp|promises|FileUtils|File|shutil)\.(?:remove|unlink|rm|delete|rmtree|rm_\w{1,2})\s{0,8}\(\s{0,8}[A-Za-z_$]"""
+    r"""|\b(?:unlink|rmtree|unlinkSync|rmSync)\b\s{0,8}\(?\s{0,8}[A-Za-z_$@<]|\.(?:unlink|rmdir)\(\s{0,8}\)"""
+)
+"""A deletion of something that is no constant."""
+_WALKED: Final = re.compile(
+    r"""\b(?:walk|scandir|listdir|i?glob(?:Sync)?|readdir(?:Sync)?|opendir|children|entries|each_child|find)\s{0,8}\(?\s{0,8}"""
+    r"""[rbfuRBFU]{0,2}["']([^"'\n]{1,400})["']|\bDir\[\s{0,8}["']([^"'\n]{1,400})["']|<((?:/|~|\.)[^<>\s]{0,400}\*[^<>\s]{0,400})>"""
+)
+"""What code goes through: a folder, or a pattern."""
+_PATHLIB: Final = re.compile(
+    r"""\bPath\(\s{0,8}["']([^"'\n]{1,400})["']\s{0,8}\)\.(?:iterdir|walk|r?glob)\(\s{0,8}(?:["']([^"'\n]{1,200})["'])?"""
+)
+_CHOOSES: Final = re.compile(r"\b(?:if|unless|grep|filter|endswith|when)\b")
+"""Not everything that is gone through is deleted."""
+
+
+def paths_in_code(text: str) -> Uses:
+    """What code does to which files, by its calls that take a name; else what looks like a path is read."""
+    known: set[str] = set()
+    text = _SPELLED.sub("", text)
+    for found in _CALL.finditer(text):
+        name, word = found[1].lower(), found[2]
+        if name in _DELETING:
+            use: Use = "deletes"
+        elif name in _WRITING or (found[3] and "r" not in found[3]):
+            use = "writes"
+        elif name in _READING:
+            use = "reads"
+        else:
+            continue
+        known.add(word)
+        yield use, word
+    if _DELETES_ANY.search(text) is not None:
+        for word in _walked(text):
+            known.add(word)
+            yield "deletes", word
+    yield from (("reads", found[1]) for found in _CONSTANT.finditer(text) if found[1] not in known)
+
+
+def _walked(text: str) -> Iterator[str]:
+    """What the code goes through, as `find` would tell it."""
+    within = "/**/?*" if _CHOOSES.search(text) is not None else ""
+    for found in _WALKED.finditer(text):
+        word = found[1] or found[2] or found[3]
+        yield word if "*" in word else word + within
+    for found in _PATHLIB.finditer(text):
+        chosen = found[2] not in (None, "*", "**", "**/*")
+        yield f"{found[1]}/**/{found[2]}" if chosen else found[1] + within

@@ -1,0 +1,56 @@
+"""Whether the folder is another installation's as well: each leaves its id there and looks whether it stands.
+
+One of before is overwritten without a word, since a service that was set up anew finds its predecessor's. Who
+finds its own overwritten is not alone, and puts it back, so that the other one finds that out, too.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Final
+
+from engine.errors import Problem, StorageError
+from engine.worktree import markers
+from engine.worktree.disk import Disk
+from engine.worktree.markers import Occupant
+
+LONGEST_HOST: Final = 100
+
+
+class Occupancy:
+    """Looked at with every rescan; without an id of the installation it does nothing."""
+
+    def __init__(self, disk: Disk, installation: str) -> None:
+        self._disk = disk
+        self._own = Occupant(installation, socket.gethostname()[:LONGEST_HOST])
+        self._stands = False
+        self.problems: tuple[Problem, ...] = ()
+        """Who else is here; empty as long as nobody is known to be."""
+
+    def look(self) -> None:
+        """Whether our id still stands there; if not, it does from now on."""
+        if not self._own.installation:
+            return
+        found = markers.read_occupant(self._disk)
+        if found is not None and found.installation == self._own.installation:
+            self._stands, self.problems = True, ()
+            return
+        if self._stands and found is not None:
+            self.problems = (self._shared_with(found),)
+        try:
+            markers.write_occupant(self._disk, self._own)
+            self._stands = True
+        except StorageError:
+            self._stands = False  # a folder that we cannot write is told of elsewhere
+
+    def _shared_with(self, other: Occupant) -> Problem:
+        return Problem(
+            f"another installation of the service, `{other.installation}` on `{other.host}`, keeps its "
+            f"policies in this folder as well (this one is `{self._own.installation}` on `{self._own.host}`):"
+            " the two have different databases, so each takes what the other writes for an edit of the files,"
+            " and may end in conflicts; stop one of them, or give each a folder of its own with "
+            "GOVERNANCE_POLICIES_DIR",
+            "",
+            "shared_folder",
+            markers.FOLDER,
+        )

@@ -1,0 +1,47 @@
+"""Whose a file is that root makes: its folder's owner's.
+
+A service runs as a user of its own, and whoever runs the machine types commands as root. What such a command
+makes beside the data or the policies, that user must be able to read, write and replace.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def new_file(path: Path, mode: int = 0o600, flags: int = os.O_WRONLY) -> int:
+    """A descriptor of a file that was not there before. Raises OSError, FileExistsError when it was."""
+    handle = os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        _hand_over(handle, path.parent)
+    except OSError:
+        os.close(handle)
+        path.unlink(missing_ok=True)
+        raise
+    return handle
+
+
+def _hand_over(handle: int, folder: Path) -> None:
+    """An open file, or folder, that was just made in another folder. INVARIANT: never one that was there
+    before, which may be a link that somebody laid there. Raises OSError."""
+    if os.name == "nt" or os.geteuid() != 0:
+        return
+    owner = folder.stat()
+    if owner.st_uid != 0:
+        os.fchown(handle, owner.st_uid, owner.st_gid)
+
+
+def made_folder(folder: Path, mode: int = 0o777) -> None:
+    """A folder, with those above it, made where it is missing. Raises OSError."""
+    if folder.is_dir():
+        return
+    made_folder(folder.parent)
+    folder.mkdir(mode, exist_ok=True)
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        _hand_over(handle, folder.parent)
+    finally:
+        os.close(handle)

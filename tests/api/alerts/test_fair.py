@@ -1,0 +1,49 @@
+"""However much is written in one organisation, what happens in another one is looked at, too."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from api.alerts import detection
+from tests.harness.application import NO_LAUNCHES, Service
+from tests.harness.watching import another, files, look
+
+
+def test_chains_of_the_log_take_turns(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detection, "AT_ONCE", 3)
+
+    async def play() -> None:
+        told = {"GOVERNANCE_DATABASE_URL": database_url}
+        shipped = files("unknown-agent")
+        async with Service(tmp_path, [NO_LAUNCHES], live=True, files=shipped, environment=told) as service:
+            watching = another(service.context)
+            await look(service, watching)
+            read: set[str] = set()
+            for number in range(10):
+                for more in range(4):  # more than is read at once
+                    fields = {"toolCallId": f"call-{number}-{more}", "toolName": "x"}
+                    sent = await service.report("agent", f"{number}-{more}", "tool.called", **fields)
+                    assert sent.status_code == 200, sent.text
+                if number == 0:
+                    fields = {"toolCallId": "other", "toolName": "x", "runId": "other-run"}
+                    sent = await service.report("other agent", "other", "tool.called", **fields)
+                    assert sent.status_code == 200, sent.text
+                step = await service.context.store.read(watching.begin)
+                assert step is not None
+                await service.context.store.read(watching.count, step)
+                await service.context.writer.write(partial(watching.keep, step))
+                watching.kept(step)
+                read |= {organisation_id for organisation_id, _ in step.reached}
+                if "other" in read:
+                    break
+            assert read == {"default", "other"} and number <= 2
+            await look(service, watching)
+            assert len((await service.call("other admin", "GET", "/v1/agents")).json()) == 1
+
+    asyncio.run(play())

@@ -1,0 +1,111 @@
+"""Keys that end by themselves, and when keys were last used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.auth.key_use import KeyUse
+from api.clock import iso
+from api.ingestion.quotas import Quotas
+from tests.harness.application import Service, event
+
+START = 4_102_444_800.0
+
+
+def played(folder: Path, play: Callable[[Service], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with Service(folder) as service:
+            await play(service)
+
+    asyncio.run(run())
+
+
+async def made(service: Service, **members: Any) -> dict[str, Any]:
+    answer = await service.call("admin", "POST", "/v1/api-keys", {"name": "deployment", **members})
+    assert answer.status_code == 201, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_a_key_ends_by_itself_everywhere_at_once(tmp_path: Path) -> None:
+    async def play(service: Service) -> None:
+        for_good = await made(service)
+        for_a_while = await made(service, expiresAt=iso(START + 60))
+        assert for_a_while["expiresAt"] == iso(START + 60) and "expiresAt" not in for_good
+        header = {"X-API-Key": for_a_while["key"]}
+        body = event(1, "tool.called", service.clock.text, {"toolCallId": "c1", "toolName": "look"})
+        assert (await service.call(header, "POST", "/v1/events", body)).status_code == 200
+        service.clock.advance(60)
+        assert (await service.call(header, "POST", "/v1/events", body)).status_code == 401
+        assert (await service.call(header, "GET", "/v1/runs")).status_code == 401
+        assert (await service.call({"X-API-Key": for_good["key"]}, "GET", "/v1/runs")).status_code == 200
+        service.context.credentials.load_keys()
+        assert (await service.call(header, "GET", "/v1/runs")).status_code == 401
+        rotated = await service.call("admin", "POST", f"/v1/api-keys/{for_a_while['keyId']}/rotate")
+        assert rotated.status_code == 409 and "has expired" in rotated.json()["detail"]
+
+    played(tmp_path, play)
+
+
+def test_a_key_is_right_again_when_the_clock_was_ahead_for_a_while(tmp_path: Path) -> None:
+    async def play(service: Service) -> None:
+        header = {"X-API-Key": (await made(service, expiresAt=iso(START + 60)))["key"]}
+        service.clock.advance(86_400)
+        statuses = {(await service.call(header, "GET", "/v1/runs")).status_code for _ in range(100)}
+        assert statuses == {401, 429}
+        service.clock.advance(-86_400)
+        assert (await service.call(header, "GET", "/v1/runs")).status_code == 200
+
+    played(tmp_path, play)
+
+
+@pytest.mark.parametrize("text", ["2020-01-01T00:00:00Z", "tomorrow", "9999-99-99T00:00:00Z"])
+def test_an_end_is_a_moment_to_come(tmp_path: Path, text: str) -> None:
+    async def play(service: Service) -> None:
+        answer = await service.call("admin", "POST", "/v1/api-keys", {"name": "x", "expiresAt": text})
+        assert answer.status_code == 422
+        assert [error["pointer"] for error in answer.json()["errors"]] == ["/expiresAt"]
+
+    played(tmp_path, play)
+
+
+def test_the_last_use_is_kept_to_the_minute(tmp_path: Path) -> None:
+    async def play(service: Service) -> None:
+        used, idle = await made(service), await made(service)
+        quotas = Quotas(0, 0)
+        key_use = KeyUse(quotas.used, service.context.writer)
+
+        async def last_use() -> dict[str, str | None]:
+            keys = (await service.call("admin", "GET", "/v1/api-keys")).json()
+            return {key["keyId"]: key.get("lastUsedAt") for key in keys}
+
+        quotas.take(used["keyId"], 10)
+        await key_use.write_down()
+        assert (await last_use())[used["keyId"]] == iso(START)
+        assert (await last_use())[idle["keyId"]] is None
+        service.clock.advance(60)
+        await key_use.write_down()
+        assert (await last_use())[used["keyId"]] == iso(START)
+        quotas.take(used["keyId"], 10)
+        await key_use.close()
+        assert (await last_use())[used["keyId"]] == iso(START + 60)
+
+    played(tmp_path, play)
+
+
+def test_events_and_reads_are_uses(tmp_path: Path) -> None:
+    async def play(service: Service) -> None:
+        body = event(1, "tool.called", service.clock.text, {"toolCallId": "c1", "toolName": "look"})
+        quotas = service.context.intake.quotas
+        quotas.used()
+        await service.call("agent", "POST", "/v1/events", body)
+        assert len(quotas.used()) == 1 and quotas.used() == []
+        await service.call("agent", "GET", "/v1/runs")
+        assert len(quotas.used()) == 1
+
+    played(tmp_path, play)

@@ -1,0 +1,108 @@
+"""Versions of documents are read and written out in people's turns, however many they are: nothing of it is
+done on the event loop, which everybody else needs. Of writes few are under way at once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from api.context import MOST_WRITES
+from api.handlers import definitions, policies, settings
+from engine.live import LivePolicies
+from tests.harness.application import Service
+
+POLICY = {
+    "policyId": "wires",
+    "name": "Wires",
+    "action": "block",
+    "enabled": True,
+    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
+}
+TOOLS = {
+    "toolSetId": "ours",
+    "name": "Ours",
+    "tools": [{"names": ["post"], "kind": "mail", "effect": "send"}],
+}
+
+
+def test_versions_are_written_out_beside_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+
+    def noted(module: ModuleType, name: str) -> None:
+        function = getattr(module, name)
+
+        def note(*arguments: Any) -> Any:
+            threads.append(threading.current_thread().name)
+            return function(*arguments)
+
+        monkeypatch.setattr(module, name, note)
+
+    for module in (definitions, policies, settings):
+        noted(module, "_version")
+    noted(policies, "_page")
+
+    async def play() -> None:
+        async with Service(tmp_path, live=True) as service:
+            for path, body in (("policies", POLICY), ("tools", TOOLS)):
+                made = await service.call("admin", "POST", f"/v1/{path}", body)
+                assert made.status_code == 201, made.text
+                document = made.headers["location"]
+                changed = await service.call("admin", "PATCH", document, {"description": "other"})
+                assert changed.status_code == 200, changed.text
+                found = (await service.call("viewer", "GET", f"{document}/versions")).json()
+                numbers = [each["version"] for each in (found["versions"] if path == "policies" else found)]
+                assert numbers == ([1] if path == "policies" else [2, 1])
+            domains = {"settings": {"companyDomains": ["acme.example"]}}
+            assert (await service.call("admin", "PUT", "/v1/organisation/settings", domains)).is_success
+            kept = (await service.call("admin", "GET", "/v1/organisation/settings/versions")).json()
+            assert kept[0]["settings"] == domains["settings"]
+            assert len((await service.call("viewer", "GET", "/v1/policies")).json()) == 1
+            missing = await service.call("viewer", "GET", "/v1/policies/none/versions")
+            assert missing.status_code == 404 and missing.json()["code"] == "not_found"
+            missing = await service.call("viewer", "GET", "/v1/tools/none/versions")
+            assert missing.status_code == 404 and missing.json()["code"] == "not_found"
+
+    asyncio.run(play())
+    assert len(threads) >= 5 and {name.partition("-")[0] for name in threads} == {"people"}
+
+
+def test_few_writes_are_under_way_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way: list[int] = []
+    most: list[int] = []
+
+    def noted(function: Any) -> Any:
+        def note(*arguments: Any) -> Any:
+            under_way.append(1)
+            most.append(len(under_way))
+            time.sleep(0.01)  # for others to begin
+            try:
+                return function(*arguments)
+            finally:
+                under_way.pop()
+
+        return note
+
+    monkeypatch.setattr(LivePolicies, "write", noted(LivePolicies.write))
+    monkeypatch.setattr(policies, "_checked", noted(policies._checked))
+
+    async def play() -> None:
+        async with Service(tmp_path, live=True) as service:
+            bodies = [POLICY | {"policyId": f"wires-{number}"} for number in range(8)]
+            made = [service.call("admin", "POST", "/v1/policies", body) for body in bodies]
+            assert {answer.status_code for answer in await asyncio.gather(*made)} == {201}
+            changes = {"description": "other"}
+            changed = [
+                service.call("admin", "PATCH", f"/v1/policies/{body['policyId']}", changes) for body in bodies
+            ]
+            assert {answer.status_code for answer in await asyncio.gather(*changed)} == {200}
+
+    asyncio.run(play())
+    assert len(most) == 24 and max(most) <= MOST_WRITES

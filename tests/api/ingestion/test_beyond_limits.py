@@ -1,0 +1,70 @@
+"""Calls that go on beyond a rate limit, since its policy only warns, cost no more the more there are."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.clock import iso, seconds
+from api.ingestion.batch import Batch
+from tests.harness.application import Service, event
+
+WINDOW = 1_000
+WARN = {
+    "name": "Warn of many",
+    "action": "warn",
+    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "tick"}],
+    "rateLimit": {"limit": 3, "windowSeconds": WINDOW},
+}
+BLOCK = {
+    "name": "No bad ones",
+    "action": "block",
+    "matchConditions": [{"field": "inputPayload.bad", "operator": "equals", "value": True}],
+}
+
+
+def called(number: int, **payload: Any) -> dict[str, Any]:
+    call = {"runId": "run-1", "toolCallId": f"call-{number}", "toolName": "tick", "inputPayload": payload}
+    return event(number, "tool.called", "2026-01-31T09:30:00Z", call)
+
+
+def test_no_more_are_counted_than_fit(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+    count = Batch._counted
+
+    def noted(batch: Batch, bucket: str, since: float, most: int) -> int:
+        counted.append(count(batch, bucket, since, most))
+        return counted[-1]
+
+    monkeypatch.setattr(Batch, "_counted", noted)
+
+    async def play() -> None:
+        environment = {"GOVERNANCE_DATABASE_URL": database_url}
+        async with Service(tmp_path, [WARN, BLOCK], environment=environment) as service:
+            decided: list[str] = []
+            for number in range(12):
+                service.clock.advance(7)
+                answer = (await service.call("agent", "POST", "/v1/events", called(number))).json()
+                assert answer["toolCallStatus"] == "allowed"
+                assert ("warning" in answer["reason"]) is (number >= 3)
+                decided.append(answer["decidedAt"])
+            for more in range(3):
+                blocked = await service.call("agent", "POST", "/v1/events", called(20 + more, bad=True))
+                matched = {each["policyName"]: each for each in blocked.json()["matchedPolicies"]}
+                free = matched["Warn of many"]["freeAt"]
+                assert free == iso(seconds(decided[-3]) + WINDOW), "when two of the three newest are left"
+            batch = {
+                "events": [called(30), called(31), called(32, bad=True), called(33), called(34, bad=True)]
+            }
+            found = (await service.call("agent", "POST", "/v1/events/batch", batch)).json()["results"]
+            matched = found[-1]["answer"]["matchedPolicies"]
+            (free,) = [each["freeAt"] for each in matched if "freeAt" in each]
+            assert free == iso(seconds(found[0]["answer"]["decidedAt"]) + WINDOW)
+
+    asyncio.run(play())
+    assert counted and max(counted) <= 3

@@ -1,0 +1,138 @@
+"""The rooms of alerts and of agents, and what the start page tells of both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.browser.support import POLICIES, Console
+from tests.browser.test_admin_rooms import entered
+from tests.browser.test_looks import readable
+from tests.harness.application import write_files
+from tests.harness.running_service import Served
+from tests.harness.watching import look
+
+pytestmark = pytest.mark.browser
+
+NO_WIRES = {
+    "policyId": "no-wires",
+    "name": "No wires",
+    "action": "block",
+    "enabled": True,
+    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
+}
+STUBBORN = """
+apiVersion: governance/v1
+kind: Detector
+detectorId: stubborn
+name: Stubborn <b>agent</b>
+message: Ask whoever runs it what it is after.
+severity: high
+on: tool.refused
+windowSeconds: 600
+threshold: 2
+"""
+
+
+@pytest.fixture
+def console(browser: Browser, tmp_path: Path) -> Iterator[Console]:
+    """With one detector."""
+    with Served(tmp_path, [*POLICIES, NO_WIRES], live=True) as service, Console(service, browser) as console:
+        write_files(service.settings.policies_dir, {"detectors/stubborn.yaml": STUBBORN})
+        console.until(lambda: service.call("admin", "GET", "/v1/detectors/stubborn").status_code == 200)
+        watch(console)  # what was before the first look raises nothing
+        yield console
+
+
+def refused_twice(console: Console, agent: str = "mailer") -> None:
+    for number in range(2):
+        metadata = {"toolCallId": f"call-{agent}-{number}", "toolName": "wire", "inputPayload": {"amount": 9}}
+        answer = console.post("tool.called", metadata, run=f"run-of-{agent}", agent=agent)
+        assert answer["toolCallStatus"] == "blocked"
+    watch(console)
+
+
+def watch(console: Console) -> None:
+    # Playwright has an event loop on this thread.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, look(console.service)).result()
+
+
+def test_an_alert_is_read_and_acknowledged(console: Console) -> None:
+    page = console.page()
+    console.log_in(page, "admin", "/alerts")
+    expect(page.get_by_text("Nothing unusual is known.")).to_be_visible()
+    refused_twice(console)
+    row = page.get_by_role("list", name="Alerts").get_by_role("listitem")
+    expect(row).to_contain_text("2 refused calls of the agent “mailer” within 10 minutes")
+    readable(page)
+    page.get_by_label("Severity").select_option("low")
+    expect(row).to_have_count(0)
+    page.get_by_label("Severity").select_option("")
+    row.get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("2 refused calls")
+    expect(page.get_by_text("Ask whoever runs it")).to_be_visible()
+    expect(page.get_by_role("list", name="Evidence").get_by_role("link")).to_have_count(2)
+    readable(page)
+    page.get_by_role("button", name="Acknowledge…").click()
+    dialog = page.get_by_role("dialog", name="Acknowledge the alert")
+    dialog.get_by_label("What was found out").fill("a wrong prompt")
+    dialog.get_by_role("button", name="Acknowledge").click()
+    expect(page.locator(".known")).to_contain_text("a wrong prompt")
+    expect(page.get_by_role("button", name="Acknowledge…")).to_have_count(0)
+    page.get_by_role("list", name="Evidence").get_by_role("link").first.click()
+    expect(page.get_by_role("heading", name="Record aud_")).to_be_focused()
+
+
+def test_a_viewer_reads_alerts_and_cannot_acknowledge(console: Console) -> None:
+    refused_twice(console)
+    page = entered(console, "/alerts", "viewer")
+    page.get_by_role("list", name="Alerts").get_by_role("link").click()
+    expect(page.get_by_role("list", name="Evidence").get_by_role("listitem")).to_have_count(2)
+    expect(page.get_by_role("list", name="Evidence").get_by_role("link")).to_have_count(0)
+    expect(page.get_by_role("button", name="Acknowledge")).to_have_count(0)
+
+
+def test_an_agent_is_found_read_and_halted(console: Console) -> None:
+    console.hold(agent="clerk")
+    refused_twice(console)
+    page = entered(console, "/agents")
+    agents = page.get_by_role("list", name="Agents").get_by_role("listitem")
+    expect(agents).to_have_count(2)
+    readable(page)
+    page.get_by_label("Search").fill("MAIL")
+    expect(agents).to_have_count(1)
+    expect(agents).to_contain_text("2 calls, 2 blocked, 0 held")
+    expect(agents).to_contain_text("1 alert")
+    agents.get_by_role("link").click()
+    expect(page.get_by_role("heading", name="Agent mailer")).to_be_focused()
+    expect(page.get_by_role("region", name="Tools")).to_contain_text("wire")
+    expect(page.get_by_role("list", name="Runs").get_by_role("link")).to_contain_text("run-of-mailer")
+    expect(page.get_by_role("list", name="Alerts").get_by_role("link")).to_contain_text("2 refused calls")
+    readable(page)
+    page.get_by_role("button", name="Halt this agent…").click()
+    dialog = page.get_by_role("dialog", name="Halt")
+    expect(dialog.get_by_label("Which agent")).to_have_value("mailer")
+    dialog.get_by_label("Why").fill("it does not listen")
+    dialog.get_by_role("button", name="Halt now").click()
+    expect(page.locator(".missing")).to_contain_text("it does not listen")
+    page.get_by_role("main").get_by_role("button", name="Resume…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Resume", exact=True).click()
+    expect(page.get_by_role("button", name="Halt this agent…")).to_be_visible()
+
+
+def test_the_start_page_tells_of_new_agents_and_open_alerts(console: Console) -> None:
+    refused_twice(console)
+    page = entered(console, "/", "viewer")
+    expect(page.get_by_role("list", name="What is unusual").get_by_role("link")).to_contain_text("mailer")
+    agents = page.get_by_role("list", name="New agents").get_by_role("link")
+    expect(agents).to_contain_text("mailer")
+    readable(page)
+    agents.click()
+    expect(page.get_by_role("heading", name="Agent mailer")).to_be_focused()
+    expect(page.get_by_role("button", name="Halt this agent…")).to_have_count(0)

@@ -1,0 +1,158 @@
+"""While git waits for a person in the middle of a rebase or the like, what the files say is nobody's edit."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine import live as live_module
+from engine.errors import PolicyFileInvalid, RefusedToStart
+from engine.worktree import git
+from tests.harness.policy_folder import ADMIN, Folder, document, messages, run_git
+from tests.harness.watched_folder import watching
+
+WAITS = "git is in the middle of {}: what the files say comes into force when it is finished or given up"
+
+
+@pytest.fixture
+def diverged(folder: Folder) -> Path:
+    """The branch `theirs` and the one that is checked out have each another `README`; the latter has the
+    policy `b`, too, and changed `a`, in commits after that. Returns the folder around."""
+    top = folder.root.parent
+    folder.write("policies/a.yaml", document("a"))
+    run_git(top, "init", "-q", "-b", "ours")
+    commit(top, "README", "first\n")
+    run_git(top, "checkout", "-q", "-b", "theirs")
+    commit(top, "README", "theirs\n")
+    run_git(top, "checkout", "-q", "ours")
+    commit(top, "README", "ours\n")
+    commit(top, "policies.d/policies/b.yaml", document("b", value="pay"))
+    commit(top, "policies.d/policies/a.yaml", document("a", name="Two"))
+    return top
+
+
+def commit(top: Path, path: str, text: str) -> None:
+    (top / path).write_text(text)
+    run_git(top, "add", "--all", ".")
+    run_git(top, "commit", "-qm", path)
+
+
+def stops(top: Path, *arguments: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError):
+        run_git(top, *arguments)
+
+
+def rebase(top: Path) -> None:
+    stops(top, "rebase", "-q", "theirs")
+
+
+def rebase_by_patches(top: Path) -> None:
+    stops(top, "rebase", "-q", "--apply", "theirs")
+
+
+def merge(top: Path) -> None:
+    run_git(top, "checkout", "-q", "theirs")
+    stops(top, "merge", "-q", "ours")
+
+
+def cherry_picks(top: Path) -> None:
+    run_git(top, "checkout", "-q", "theirs")
+    stops(top, "cherry-pick", "ours~2", "ours~1", "ours")
+
+
+def reverts(top: Path) -> None:
+    commit(top, "README", "ours again\n")
+    stops(top, "revert", "--no-edit", "HEAD~1", "HEAD~2", "HEAD~3")
+
+
+CASES = [
+    pytest.param(rebase, ("rebase",), "a rebase", id="rebase"),
+    pytest.param(rebase_by_patches, ("rebase",), "a rebase or `git am`", id="rebase --apply"),
+    pytest.param(merge, ("merge",), "a merge", id="merge"),
+    pytest.param(cherry_picks, ("cherry-pick",), "a cherry-pick", id="cherry-pick"),
+    pytest.param(reverts, ("revert",), "a revert", id="revert"),
+]
+
+
+@pytest.mark.parametrize("begin, command, what", CASES)
+def test_what_git_is_in_the_middle_of_is_seen(
+    diverged: Path, begin: Callable[[Path], None], command: tuple[str, ...], what: str
+) -> None:
+    assert git.unfinished(diverged / "policies.d") == ""
+    begin(diverged)
+    assert git.unfinished(diverged / "policies.d") == what
+    with pytest.raises(git.GitFailed, match=f"cannot commit during {what}") as caught:
+        git.commit_file(diverged / "policies.d", "policies/a.yaml", ADMIN, "message")
+    assert caught.value.busy
+    run_git(diverged, *command, "--abort")
+    assert git.unfinished(diverged / "policies.d") == ""
+
+
+def test_a_policy_whose_commit_is_not_replayed_yet_stays_in_force(folder: Folder, diverged: Path) -> None:
+    repository = folder.started()
+    rebase(diverged)
+    assert not folder.disk_has("policies/b.yaml")
+    applied = repository.apply_files()
+    assert [each.code for each in applied.problems] == ["git_unfinished"]
+    assert messages(repository)[0].startswith(WAITS.format("a rebase"))
+    assert repository.policy("default", "a").policy.name == "Two"
+    assert repository.policy("default", "b").policy.policy_id == "b"
+    folder.write("policies/c.yaml", document("c"))
+    assert repository.apply_files().snapshot.revision == 1, "nobody can tell whose files these are"
+    (diverged / "README").write_text("both\n")
+    run_git(diverged, "add", "README")
+    run_git(diverged, "-c", "core.editor=true", "rebase", "--continue")
+    assert repository.apply_files().problems == ()
+    assert sorted(repository.snapshot.of("default")) == ["a", "b", "c"]
+
+
+def test_a_rebase_that_does_not_touch_policies_is_no_problem(folder: Folder, diverged: Path) -> None:
+    run_git(diverged, "reset", "-q", "--hard", "ours~2")
+    repository = folder.started()
+    rebase(diverged)
+    assert repository.apply_files().problems == ()
+
+
+def test_a_change_through_the_api_takes_over_nothing_half_way(folder: Folder, diverged: Path) -> None:
+    repository = folder.started()
+    rebase(diverged)
+    with pytest.raises(PolicyFileInvalid, match=r"`policies/a\.yaml` has changed, and git is in the middle"):
+        repository.update("default", "a", {"description": "d"}, author=ADMIN)
+    with pytest.raises(PolicyFileInvalid, match="is gone, but the folder has problems"):
+        repository.update("default", "b", {"description": "d"}, author=ADMIN)
+    assert repository.snapshot.revision == 1
+    run_git(diverged, "rebase", "--abort")
+    repository.update("default", "a", {"description": "d"}, author=ADMIN)
+    assert repository.policy("default", "a").policy.name == "Two"
+
+
+def test_a_start_in_the_middle_uses_the_last_good_set_or_refuses(folder: Folder, diverged: Path) -> None:
+    rebase(diverged)
+    with pytest.raises(RefusedToStart) as caught:
+        folder.open().start()
+    assert [each.code for each in caught.value.problems] == ["git_unfinished"]
+    run_git(diverged, "rebase", "--abort")
+    folder.started()
+    rebase(diverged)
+    repository = folder.open()
+    assert [each.code for each in repository.start().problems] == ["git_unfinished"]
+    assert sorted(repository.snapshot.of("default")) == ["a", "b"]
+
+
+def test_a_service_that_runs_tells_of_it_and_goes_on_by_itself(
+    folder: Folder, diverged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_module, "FOLLOW_SECONDS", 0.2)
+    with watching(folder) as watched:
+        assert watched.blocks("pay")
+        rebase(diverged)
+        watched.until(lambda: bool(watched.live.health()["stale"]), 60)
+        (told,) = watched.live.health()["errors"]
+        assert told["message"].startswith(WAITS.format("a rebase"))
+        assert watched.blocks("pay") and watched.live.revision == 1
+        run_git(diverged, "rebase", "--quit")
+        watched.until(lambda: not watched.blocks("pay"), 60)  # left as it is, on purpose
+        watched.until(lambda: not watched.live.health()["stale"], 60)
