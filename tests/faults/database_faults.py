@@ -40,6 +40,18 @@ def service(folder: Path, database: str = "") -> Service:
     return Service(folder, [HOLD, LIMIT], environment=environment)
 
 
+def nothing_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For services that start from now on: nothing goes on beside events, which a test's faults would meet, or
+    which would be counted with them."""
+
+    async def nothing(*_arguments: Any) -> None:
+        pass
+
+    for beside in ("beating", "clean", "key_use", "probing", "signing", "watching"):
+        monkeypatch.setattr(f"api.service.keep_{beside}", nothing)
+    monkeypatch.setattr("api.service._sweep", nothing)
+
+
 def payment(number: int | str, size: int = 0) -> dict[str, Any]:
     fields = {"toolCallId": f"c{number}", "toolName": "pay", "inputPayload": {"note": "x" * size}}
     return event(number, "tool.called", "2026-01-31T09:30:00Z", {**fields, "runId": f"run-{number}"})

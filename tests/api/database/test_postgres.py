@@ -21,7 +21,7 @@ from api.database.postgres import Postgres
 from api.database.tables.policies import Blob, PolicyVersion
 from api.database.transaction import Transaction
 from api.ingestion import pipeline
-from tests.faults.database_faults import HOLD, intact, payment, post
+from tests.faults.database_faults import HOLD, intact, nothing_beside, payment, post
 from tests.harness.application import Service
 from tests.harness.sql_archive import in_transaction
 
@@ -95,6 +95,7 @@ def test_a_group_of_events_waits_for_the_server_a_few_times(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a run that is new."""
+    nothing_beside(monkeypatch)
 
     async def play() -> None:
         async with Service(tmp_path, [HOLD], environment=by_thread(postgres_url)) as running:

@@ -11,7 +11,7 @@ import pytest
 
 from api.database.lanes.session import Session
 from tests.api.database.test_postgres import PARTS, by_thread, together
-from tests.faults.database_faults import HOLD, LIMIT, intact, payment, post, refused, rows
+from tests.faults.database_faults import HOLD, LIMIT, intact, nothing_beside, payment, post, refused, rows
 from tests.harness.application import Service
 
 pytestmark = pytest.mark.postgres
@@ -22,18 +22,12 @@ FAULTS = {
 }
 
 
-async def nothing(*_arguments: Any) -> None:
-    """Instead of what goes on beside events, which would meet faults that are meant for these."""
-
-
 class Faults:
     """Puts a statement before the nth that the writer sends."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
         self.left: int | None = None
-        for beside in ("beating", "clean", "key_use", "probing", "signing", "watching"):
-            monkeypatch.setattr(f"api.service.keep_{beside}", nothing)
-        monkeypatch.setattr("api.service._sweep", nothing)
+        nothing_beside(monkeypatch)
         push = Session.push
 
         def faulty(session: Any, statements: Any) -> None:
