@@ -41,8 +41,8 @@ def service(folder: Path, database: str = "") -> Service:
 
 
 def nothing_beside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For services that start from now on: nothing goes on beside events, which a test's faults would meet, or
-    which would be counted with them."""
+    """For services that start from now on: nothing goes on beside events, which a test's faults would meet
+    or its counts include."""
 
     async def nothing(*_arguments: Any) -> None:
         pass
