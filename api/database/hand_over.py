@@ -53,6 +53,9 @@ class Ingest(Protocol):
     def limited(self, events: Sequence[Any]) -> list[bool]:
         """Prepare them; of each, whether a rate limit matches it."""
 
+    def forget(self) -> None:
+        """The runs and calls in memory: the database that they are from may be gone."""
+
     def catch_up(self) -> None:
         """Bring what is in memory to what the database says, outside of a transaction."""
 

@@ -307,7 +307,9 @@ class Batch:
         """Record what became of a call, and its flags."""
         call.completed_at = self.transaction.at
         if self.transaction.assumed is not None:
-            self.outcomes.append((call.call_no, call.completed_at, completion, output, call.flags))
+            self.outcomes.append(
+                (call.call_no, call.tool_call_id, call.completed_at, completion, output, call.flags)
+            )
             return
         self.flush_calls()
         self.store.change(

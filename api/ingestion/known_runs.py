@@ -52,6 +52,11 @@ class KnownRun(RunRow):
         unknown = self.task is self.model is self.reason is self.agent_context is None
         return (self.ended_at is not None) + 2 * (not unknown) + 4 * self.flow
 
+    @property
+    def identity(self) -> str:
+        """What never changes of it; see `guards._RUNS`."""
+        return f"{self.organisation_id} {self.key_id} {self.agent_id} {self.started_at} {self.run_id}"
+
     def facts(self) -> dict[str, Any] | None:
         """The `run` root of a tool call document."""
         if self.known_facts is None and not (
@@ -85,6 +90,9 @@ class KnownRuns:
         self._lengths: dict[str, int] = {}
         """Of the runs of an organisation; one that has changed counts again."""
         self._tips: dict[str, Tip] = {}
+
+    def forget(self) -> None:
+        self._runs, self._lengths, self._tips = {}, {}, {}
 
     def find(self, organisation_id: str, run_id: str) -> KnownRun | None:
         """The run as it was seen last."""
@@ -146,6 +154,10 @@ class KnownCalls:
         self._calls: dict[tuple[int, int], CallRow] = {}
         """By run and hash of the call's id; the one that was seen last is at the end."""
         self._keeping = threading.Lock()
+
+    def forget(self) -> None:
+        with self._keeping:
+            self._calls.clear()
 
     def find(self, run: KnownRun, call_hash: int) -> CallRow | None:
         return self._calls.get((run.run_no, call_hash))

@@ -151,7 +151,7 @@ def remembered(
     other calls and the events are new until an index says otherwise. Copies, as far as they may change."""
     assert transaction.assumed is not None
     found = Found(known_runs.remembered(_places(events)))
-    transaction.assumed.runs = {run.run_no: run.state for run in found.runs.values()}
+    transaction.assumed.runs = {run.run_no: (run.state, run.identity) for run in found.runs.values()}
     for event in events:
         place = event.caller.organisation_id, event.body.runId
         run = found.runs.get(place)

@@ -116,6 +116,10 @@ class Ingestion:
     def ends_run(self, event: Incoming) -> bool:
         return event.ends_run
 
+    def forget(self) -> None:
+        self._known_runs.forget()
+        self._known_calls.forget()
+
     def limited(self, events: Sequence[Incoming]) -> list[bool]:
         self.prepare(events)
         full = self._pending.is_full

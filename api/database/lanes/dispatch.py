@@ -280,7 +280,7 @@ class Lanes:
                 self._limits_until = perf_counter() + LIMIT_SECONDS
             if lane.closed or (isinstance(error, Conflict) and error.state == LANE):
                 lane.close()
-                self._open.discard(lane)
+                self._gone(lane)
             else:
                 self._idle.append(lane)
             if error is not None:
@@ -327,7 +327,12 @@ class Lanes:
     def _lost(self, lane: LoopLane) -> None:
         if lane in self._idle:
             self._idle.remove(lane)
-            self._open.discard(lane)
+            self._gone(lane)
+
+    def _gone(self, lane: LoopLane) -> None:
+        """What the next one leads to may be another database, a copy that lacks the last commits."""
+        self._open.discard(lane)
+        self._ingest.forget()
 
     def _on_silence(self) -> None:
         """On any thread: nothing that is under way will be answered."""

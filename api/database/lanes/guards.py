@@ -35,9 +35,11 @@ RUN_STATE: Final = (
 """All of a run that may change: whether it has ended, whether its facts are known, and how often its labels,
 steps and values have changed."""
 _RUNS = (
-    f"SELECT COUNT(*) FROM unnest(?::bigint[], ?::bigint[]) AS w(no, state)"
+    f"SELECT COUNT(*) FROM unnest(?::bigint[], ?::bigint[], ?::text[]) AS w(no, state, identity)"
     f" JOIN runs AS r ON r.run_no = w.no WHERE w.state = {RUN_STATE}"
+    " AND w.identity = concat_ws(' ', r.organisation_id, r.key_id, r.agent_id, r.started_at, r.run_id)"
 )
+"""A number may be another run's: a copy of the database that lacks the last commits gives it again."""
 _MOVED = (
     "SELECT 1 FROM counters WHERE value <> CASE name"
     + "".join(f" WHEN '{name}' THEN ?::bigint" for name in COUNTERS)
@@ -66,9 +68,9 @@ _PENDING = (
 _COMPLETE = (
     "WITH done AS (UPDATE tool_calls AS c"
     " SET completed_at = w.at, completion = w.completion, output = w.output, flags = w.flags"
-    " FROM unnest(?::bigint[], ?::text[], ?::text[], ?::text[], ?::text[])"
-    " AS w(no, at, completion, output, flags)"
-    " WHERE c.call_no = w.no AND c.completed_at IS NULL AND c.status = 'allowed' RETURNING 1)"
+    " FROM unnest(?::bigint[], ?::text[], ?::text[], ?::text[], ?::text[], ?::text[])"
+    " AS w(no, id, at, completion, output, flags) WHERE c.call_no = w.no AND c.tool_call_id = w.id"
+    " AND c.completed_at IS NULL AND c.status = 'allowed' RETURNING 1)"
     f" SELECT governance_guard((SELECT COUNT(*) FROM done) = ?::bigint, '{RUN}')"
 )
 _END = (
@@ -78,8 +80,8 @@ _END = (
     f" SELECT governance_guard((SELECT COUNT(*) FROM ended) = ?::bigint, '{RUN}')"
 )
 
-Outcome = tuple[int, str, str, str | None, str]
-"""Number of a call; when it was completed, how, what it gave back; its flags."""
+Outcome = tuple[int, str, str, str, str | None, str]
+"""Number and id of a call; when it was completed, how, what it gave back; its flags."""
 Ended = tuple[int, str, str]
 """Number of a run; how and when it ended."""
 
@@ -89,8 +91,8 @@ class Assumed:
     """What the decisions of a transaction rely on."""
 
     counters: dict[str, int]
-    runs: dict[int, int] = field(default_factory=dict)
-    """Number of a run to its state, see `RUN_STATE`."""
+    runs: dict[int, tuple[int, str]] = field(default_factory=dict)
+    """Number of a run to its state, see `RUN_STATE`, and to what never changes of it."""
     changed_runs: list[tuple[str, str]] = field(default_factory=list)
     """Organisation and id of runs that are thought to be new, or that end."""
     held: bool = False
@@ -108,7 +110,8 @@ class Assumed:
         if self.held and self.runs:
             statements.append((_HOLD_RUNS, (_array(sorted(self.runs)),)))
         counters = [str(self.counters[name]) for name in (*COUNTERS, "policies")]
-        runs = [_array(self.runs.keys()), _array(self.runs.values()), str(len(self.runs))]
+        states, identities = zip(*self.runs.values(), strict=True) if self.runs else ((), ())
+        runs = [_array(self.runs), _array(states), list(identities), str(len(self.runs))]
         statements.append((_GUARD, [*lane.moving(numbers), *counters, *runs]))
         if self.limits:
             names, windows = list(self.limits), list(self.limits.values())
