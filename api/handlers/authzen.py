@@ -220,7 +220,7 @@ async def _evaluated(
     answer = await context.intake.answer(event)
     if "toolCallId" in evaluation.get("context", {}).get("governance", {}):
         await _refuse_other(event, evaluation, caller, values, context)
-    elif answer.replayed and _is_of_before(answer, context):
+    elif _is_of_before(answer, context):
         event = await _event(evaluation, number, caller, replace(values, headers={}), context)
         answer = await context.intake.answer(event)
     return await _decision(answer, event, caller, context)

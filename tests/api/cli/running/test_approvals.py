@@ -99,7 +99,15 @@ def test_a_call_that_needs_two_people_says_who_has_approved(operator: Operator) 
 def test_watching_tells_what_waits_what_comes_and_what_is_decided(operator: Operator) -> None:
     waits = operator.held(40, amount=1)
     command = [sys.executable, "-m", "api.cli", "approvals", "watch", "--json"]
-    watching = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=dict(os.environ))
+    watching = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ),
+        # Whatever a shell starts behind `&` ignores it, and so does all that this starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     assert watching.stdout is not None
     try:
         _until(watching.stdout, waits, "pending")
