@@ -30,7 +30,7 @@ from tests.harness.effort import examples
 
 def often(share: float) -> settings:
     """Examples of one property; over 20,000 in all of a long run."""
-    return examples(int(1_000 * share), int(9_000 * share))
+    return examples(int(600 * share), int(9_000 * share))
 
 
 TINY = (

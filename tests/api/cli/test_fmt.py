@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.documents.edit import same
@@ -17,6 +17,7 @@ from engine.documents.format import CannotFormat, format_document
 from engine.documents.yaml import read
 from engine.errors import DocumentError
 from tests.harness.command_line import WIRES, Shell
+from tests.harness.effort import examples
 from tests.harness.places import ROOT
 
 ACCEPTED = sorted((ROOT / "tests" / "cases" / "documents" / "accepted").rglob("*.yaml"))
@@ -221,7 +222,7 @@ def documents(draw: st.DrawFn) -> str:
     )
 
 
-@settings(max_examples=400, deadline=None)
+@examples(200, 4_000)
 @given(documents())
 def test_fmt_never_changes_what_is_said(text: str) -> None:
     source = text.encode()

@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from api.audit.verification import verify
@@ -30,6 +30,7 @@ from api.database.partitions.upkeep import AHEAD_DAYS, Partitions, midnight, mis
 from api.retention import Retention, clean
 from api.store.call_facts import BODY
 from tests.harness.application import Clock, Service
+from tests.harness.effort import examples
 from tests.harness.partitions import held, loose_ids, undivide
 from tests.harness.postgres import Postgres
 from tests.harness.sql_archive import in_transaction, opened
@@ -310,7 +311,7 @@ def test_ids_are_forgotten_on_and_on_but_not_those_that_lead_elsewhere(store: Da
 
 @pytest.mark.postgres
 @given(st.lists(st.tuples(st.sampled_from(["event", "day", "clean"]), st.integers(1, 4)), max_size=25))
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(8, 120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_happens_in_whatever_order_only_what_is_too_old_goes(
     tmp_path_factory: pytest.TempPathFactory, postgres: Postgres, story: list[tuple[str, int]]
 ) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from hypothesis import example, given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from api.http import bodies
@@ -20,6 +19,7 @@ from api.ingestion.validation import read_event
 from api.server.event_fast_path import STATE
 from schemas.validation import violations
 from tests.harness.application import Service
+from tests.harness.effort import examples
 from tests.harness.event_connection import Connection
 from tests.harness.hostile import EVENT, JSON, KINDS, NOT_JSON, POLICY
 
@@ -188,7 +188,7 @@ def _events(draw: Any) -> dict[str, Any]:
 
 
 @given(_events())
-@hypothesis_settings(max_examples=500, deadline=None)
+@examples(250, 5_000)
 def test_quick_checks_of_an_event_agree_with_its_schema(body: dict[str, Any]) -> None:
     raw = json.dumps(body).encode()
     try:
@@ -256,7 +256,7 @@ _SPELT = _spelt_members(
 )
 @example(event_id='"a"', again="", members='"a":1,"a":1,"b":[1e2,1e2,1e2]')  # as long as it is written again
 @example(event_id=r'"\u0000"', again="", members="")  # written again byte for byte
-@hypothesis_settings(max_examples=1_000, deadline=None)
+@examples(500, 10_000)
 def test_however_an_event_is_spelt_what_is_read_is_what_it_says(
     event_id: str, again: str, members: str
 ) -> None:

@@ -9,11 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from api.caller import Caller
 from api.server import event_fast_path, wire
+from tests.harness.effort import examples
 from tests.harness.event_connection import (
     FIRST,
     KEY,
@@ -383,7 +384,7 @@ def streams(draw: st.DrawFn) -> list[tuple[bytes, int]]:
     return [(piece, draw(st.sampled_from((0, 1, 30)))) for piece in pieces]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(150, 3_000)
 @given(streams())
 def test_any_stream_of_requests_is_answered_alike(stream: Iterable[tuple[bytes, int]]) -> None:
     async def steps(service: Service, heads: int) -> tuple[bytes, bool, int]:

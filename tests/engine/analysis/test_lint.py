@@ -45,7 +45,7 @@ CASES = sorted((places.CASES / "lint").glob("*.yaml"))
 
 
 def often(share: float = 1.0) -> settings:
-    return examples(int(500 * share), int(2_000 * share))
+    return examples(int(300 * share), int(2_000 * share))
 
 
 def policy_of(shape: dict[str, Any]) -> Policy:

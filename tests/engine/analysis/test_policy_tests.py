@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.analysis import mutation
@@ -16,6 +16,7 @@ from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Example, Policy, ToolCall
 from tests.engine.analysis.test_lint import calls, policies
+from tests.harness.effort import examples
 
 PAY = Policy(
     "pay",
@@ -148,7 +149,7 @@ tests = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(75, 1_500)
 @given(st.lists(policies, min_size=1, max_size=4), tests)
 def test_survivors_are_those_that_no_test_notices(found: list[Policy], cases: list[CallTest]) -> None:
     every = {policy.policy_id: policy for policy in found}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from cel_expr_python import cel
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.cel.compiler import compile_tree
@@ -20,6 +20,7 @@ from engine.cel.parser import parse
 from engine.cel.semantics import CelError
 from engine.errors import ConditionError
 from tests.engine.cel.test_expression import load, written
+from tests.harness.effort import examples
 
 ERROR = "ERROR"
 ENVIRONMENT = cel.NewEnv(variables={"inputPayload": cel.Type.DYN, "toolName": cel.Type.STRING})
@@ -153,7 +154,7 @@ PAYLOADS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=1500, deadline=None)
+@examples(750, 15_000)
 @given(written(GRAMMAR, "expression"), PAYLOADS, st.sampled_from(["", "a", "mail"]))
 def test_generated_expressions_agree_with_cel(text: str, payload: dict[str, Any], tool: str) -> None:
     document = {"toolName": tool, "inputPayload": payload}

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.cel.compiler import compile_tree
@@ -22,6 +22,7 @@ from engine.fields.pattern import compile_pattern
 from engine.fields.scalars import value_keys
 from engine.model import ROOTS, Fault, ToolCall
 from tests.harness import case_files, places
+from tests.harness.effort import examples
 
 CASES = places.CASES / "expressions"
 
@@ -260,7 +261,7 @@ CONDITIONS = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@examples(200, 4_000)
 @given(st.lists(CONDITIONS, min_size=1, max_size=4).map(" && ".join), DOCUMENTS)
 def test_a_hint_that_does_not_hold_means_false(text: str, document: Any) -> None:
     expression = compile_expression(text)
@@ -269,7 +270,7 @@ def test_a_hint_that_does_not_hold_means_false(text: str, document: Any) -> None
         assert all(holds(hint, facts) for hint in expression.hints)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(200, 4_000)
 @given(st.lists(CONDITIONS, min_size=1, max_size=4).map(" && ".join), DOCUMENTS)
 def test_without_unguarded_paths_nothing_missing_is_read(text: str, document: Any) -> None:
     expression = compile_expression(text)
@@ -317,7 +318,7 @@ GRAMMAR = {
 }
 
 
-@settings(max_examples=600, deadline=None)
+@examples(300, 6_000)
 @given(written(GRAMMAR, "any"), JSON, JSON)
 def test_evaluation_never_raises(text: str, payload: Any, other: Any) -> None:
     document = {"toolName": "mail", "inputPayload": payload, "reason": other, "user": other, "run": payload}
@@ -329,7 +330,7 @@ def test_evaluation_never_raises(text: str, payload: Any, other: Any) -> None:
     assert verdict is True or verdict is False or isinstance(verdict, Fault)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(200, 4_000)
 @given(
     st.text(st.sampled_from(list("inaxtoolName.()[]{}?:,+-*/%!&|=<>\"'\\ru01e \n`@\ud800é")), max_size=40)
     | st.text(max_size=20)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.derived.summary import LONGEST_SENTENCE, MOST_LISTED, summary_of
@@ -14,6 +14,7 @@ from engine.derived.tools import Tools
 from engine.documents.tool_sets import load_tool_set
 from engine.flow.memory import NO_VALUES, RunMemory
 from engine.model import BEFORE, ToolCall, ToolDeclaration, ToolSet
+from tests.harness.effort import examples
 from tests.harness.places import ROOT
 from tests.harness.values import KEYS, texts, values
 
@@ -88,7 +89,7 @@ def test_targets_say_where_their_values_come_from_where_that_is_known() -> None:
     assert found["targets"] == [{"path": "to", "value": "bob@corp.example", "source": "task"}]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(75, 1_500)
 @given(
     st.sampled_from(["Bash", "send_email", "pay", "query", "odd\ud800"]),
     st.dictionaries(

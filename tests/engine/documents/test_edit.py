@@ -7,13 +7,14 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.documents import edit as edit_
 from engine.documents.edit import dump, edit, flow, same, scalar
 from engine.documents.yaml import read
 from engine.errors import DocumentError
+from tests.harness.effort import examples
 
 COMMENTED = """\
 # Head of the file.
@@ -192,7 +193,7 @@ VALUE = st.recursive(
 
 
 @given(VALUE)
-@settings(max_examples=500, deadline=None)
+@examples(250, 5_000)
 def test_what_is_written_is_read_again(value: Any) -> None:
     assert same(read(f"a: {flow(value)}\n".encode()).root.value, {"a": value})
     assert same(read(dump({"a": value, "matchConditions": [value]}).encode()).root.value["a"], value)
@@ -209,7 +210,7 @@ def test_plain_texts_are_text_for_other_readers_too(text: str) -> None:
     st.dictionaries(st.sampled_from(["name", "version", "description", "x", "mode"]), VALUE, max_size=3),
     VALUE,
 )
-@settings(max_examples=400, deadline=None)
+@examples(200, 4_000)
 def test_any_change_is_made_and_keeps_all_comments(changes: dict[str, Any], nested: Any) -> None:
     for source in (COMMENTED.encode(), FLOW.encode(), COMMENTED.replace("\n", "\r\n").encode()):
         target = {"matchConditions": [nested, *read(source).root.value["matchConditions"][1:]]} | changes

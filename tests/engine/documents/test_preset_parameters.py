@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.conditions.compiled import compile_condition
@@ -16,6 +16,7 @@ from engine.documents.policy import (
 from engine.documents.presets import instantiate, load_preset
 from engine.errors import DocumentError
 from engine.model import Condition
+from tests.harness.effort import examples
 
 PRESET = b"""apiVersion: governance/v1
 kind: Preset
@@ -84,7 +85,7 @@ def test_parameters_that_do_not_fit(parameters: dict[str, Any], pointer: str) ->
 
 
 @given(st.text(st.characters(exclude_categories=("Cs",)), min_size=1))
-@settings(max_examples=200, deadline=None)
+@examples(100, 2_000)
 def test_escaped_text_matches_exactly_itself(text: str) -> None:
     """No parameter of format text can turn into a pattern."""
     condition = Condition("toolName", "matches", rf"\A{escaped(text)}\z")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.documents.edit import same
@@ -13,6 +13,7 @@ from engine.documents.policy import policy_as_json, policy_from_json
 from engine.documents.preset_upgrade import MEMBERS, Step, Upgrade, origin_of, plan
 from engine.documents.presets import Parameter, Preset
 from engine.model import Policy
+from tests.harness.effort import examples
 from tests.harness.preset_upgrades import (
     HOME,
     LARGE,
@@ -248,7 +249,7 @@ EDITS = st.fixed_dictionaries(
 LIMITS = st.sampled_from([{}, {"limit": 50}])
 
 
-@settings(max_examples=150, deadline=None)
+@examples(75, 1_500)
 @given(st.lists(PRESETS, min_size=2, max_size=4), LIMITS)
 def test_an_unedited_policy_becomes_a_fresh_one(line: list[Preset], parameters: dict[str, Any]) -> None:
     """Through any number of upgrades, taken or passed over."""
@@ -265,7 +266,7 @@ def test_an_unedited_policy_becomes_a_fresh_one(line: list[Preset], parameters: 
     assert after(history[0][0], upgrade(history[0], to=line[-1])) == policy
 
 
-@settings(max_examples=300, deadline=None)
+@examples(150, 3_000)
 @given(PRESETS, EDITS, PRESETS, PRESETS, LIMITS)
 def test_local_edits_survive(
     old: Preset, edits: dict[str, Any], new: Preset, newest: Preset, parameters: dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from engine.conditions.placeholders import Parameter
@@ -13,6 +13,7 @@ from engine.documents.policy import policy_as_json
 from engine.documents.preset_upgrade import Upgrade
 from engine.model import Policy
 from tests.engine.documents.test_shipped_presets import PRESET_FILES, presets
+from tests.harness.effort import examples
 from tests.harness.preset_upgrades import (
     LARGE,
     NEW,
@@ -62,7 +63,7 @@ def recorded(policy: Policy) -> Any:
     return policy_as_json(policy).get("presetParameters", {})
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(75, 1_500, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_chosen_parameters_are_recorded(data: st.DataObject) -> None:
     places = data.draw(st.lists(st.sampled_from(PLACES), min_size=1, max_size=5))

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.documents.policy import (
@@ -17,6 +17,7 @@ from engine.documents.policy import (
 from engine.documents.yaml import MAX_BYTES, read
 from engine.errors import DocumentError
 from tests.harness import places
+from tests.harness.effort import examples
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-@settings(max_examples=300, deadline=None)
+@examples(150, 3_000)
 def test_all_json_is_read_as_json_would_read_it(value: Any) -> None:
     """But for the keys `<<`, which are refused, and characters that a file may only hold escaped."""
     text = json.dumps({"a": value}, ensure_ascii=True)
@@ -74,7 +75,7 @@ def test_all_json_is_read_as_json_would_read_it(value: Any) -> None:
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
-@settings(max_examples=500, deadline=None)
+@examples(250, 5_000)
 def test_whatever_bytes_are_a_document_error_or_a_policy(source: bytes) -> None:
     try:
         load_policy(source, "p.yaml")

@@ -90,7 +90,7 @@ def test_a_policy_is_explained_as_a_whole() -> None:
     assert Ruleset.build([found]).explain(ToolCall.of(), "other") == []
 
 
-@examples(600, 5_000)
+@examples(300, 5_000)
 @given(policies, calls)
 def test_explanations_agree_with_the_evaluation_and_flips_hold(found: Policy, call: ToolCall) -> None:
     ruleset = Ruleset.build([found])

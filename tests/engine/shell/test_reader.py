@@ -245,7 +245,7 @@ texts = st.lists(pieces, max_size=40).flatmap(
 )
 
 
-@examples(1_500, 10_000)
+@examples(800, 10_000)
 @given(texts | st.text(max_size=60))
 @example("((" * 100)
 @example("a=" + "$a" * 50)
