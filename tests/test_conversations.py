@@ -23,13 +23,14 @@ def test_conversation(path: Path, tmp_path: Path, database_url: str) -> None:
     case = case_files.read(path)
     jsonschema.Draft202012Validator(SCHEMA).validate(case)
 
+    # The clock stands still, and calls of one moment are in order only on one lane.
     async def play() -> None:
         async with Service(
             tmp_path,
             case.get("policies", ()),
             live=case.get("live", False),
             files=case.get("files"),
-            environment={"GOVERNANCE_DATABASE_URL": database_url},
+            environment={"GOVERNANCE_DATABASE_URL": database_url, "GOVERNANCE_LANES": "1"},
         ) as service:
             await Conversation(service).play(case["steps"])
 
