@@ -166,7 +166,7 @@ def test_survivors_are_those_that_no_test_notices(found: list[Policy], cases: li
     for score in among:
         if score is None:
             continue
-        left = {mutant.what for mutant in score.survivors}
+        left = {(mutant.index, mutant.what) for mutant in score.survivors}
         rule = ruleset.rules[score.policy.policy_id]
         for mutant in alone[score.policy.policy_id].survivors:
             conditions = mutation.mutated(mutant, rule.conditions)
@@ -174,7 +174,7 @@ def test_survivors_are_those_that_no_test_notices(found: list[Policy], cases: li
             rules = dict(other.rules)
             rules[score.policy.policy_id] = replace(rule, conditions=conditions)
             noticed = not all(result.passed for result in run(test, Ruleset(_matcher(rules), 0, 0)))
-            assert (mutant.what not in left) is noticed, mutant
+            assert ((mutant.index, mutant.what) not in left) is noticed, mutant
 
 
 def _matcher(rules: dict[str, CompiledPolicy]) -> Any:
