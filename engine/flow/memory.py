@@ -38,7 +38,8 @@ MOST_OF_TASK: Final = 8_192
 """Of the task with its phrases."""
 
 MOST_OF_INPUTS: Final = 16_384
-"""Of an act; of one that names more nothing is trusted that comes back."""
+"""Of an act; of one that names more, or in a longer text than is looked at, nothing is trusted that comes
+back."""
 
 Declared = Callable[[str], ToolDeclaration]
 
@@ -140,8 +141,8 @@ class SeenValues:
         allowed and not reported yet. An act's own inputs are not trusted for coming back."""
         own: frozenset[int] = frozenset()
         if believed and tool.effect != "read":
-            named = list(_all(payload))
-            own, believed = frozenset(named), len(named) < MOST_OF_INPUTS
+            named = _named(payload)
+            own, believed = named or own, named is not None
         gathered = _Gathered(self, own)
         found, is_text = leaves(output)
         room = 2 * LONGEST
@@ -238,10 +239,25 @@ def untrusted_texts(output: Json, tool: ToolDeclaration) -> Iterator[str]:
             yield leaf
 
 
-def _all(payload: Json) -> Iterator[int]:
-    """What a payload names, and the JSON in its texts, up to a bound."""
-    found = (each for leaf in _within(payload) for each in chain(whole(leaf), marked(leaf), words(leaf)))
-    return islice(found, MOST_OF_INPUTS)
+def _named(payload: Json) -> frozenset[int] | None:
+    """What a payload names, its keys and the JSON in its texts too; None: more than is looked at."""
+    found: list[int] = []
+    too_deep: list[str] = []
+    stack: list[Json] = [payload]
+    while stack and len(found) < MOST_OF_INPUTS:
+        value = stack.pop()
+        if isinstance(value, dict):
+            stack += (*value.keys(), *value.values())
+        elif isinstance(value, list):
+            stack += value
+        elif value is not None:
+            if isinstance(value, str):
+                if len(value) > LONGEST or too_deep:
+                    return None
+                stack.append(opened(value, too_deep))
+            hashes = chain(whole(value), marked(value), words(value))
+            found += islice(hashes, MOST_OF_INPUTS - len(found))
+    return frozenset(found) if len(found) < MOST_OF_INPUTS and not too_deep else None
 
 
 NO_VALUES: Final = SeenValues()

@@ -71,9 +71,13 @@ def hashed(normal_form: str) -> int:
 
 
 def whole(value: Json) -> tuple[int, ...]:
-    """A value as a whole, in each way that it may be found by."""
-    if value.__class__ is str and len(value) <= LONGEST_KEPT:
-        return _whole(value)
+    """A value as a whole, in each way that it may be found by. INVARIANT: a text of which only the beginning
+    is looked at is found by none: it is another value than its beginning."""
+    if isinstance(value, str):
+        if len(value) <= LONGEST_KEPT:
+            return _whole(value)
+        if len(value) > LONGEST:
+            return ()
     return tuple(dict.fromkeys(hashed(each) for each in _ways(normal(value))))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from typing import Any
 
 import pytest
@@ -10,8 +12,8 @@ from engine.derived import provenance
 from engine.flow import values
 from engine.flow.memory import MOST_OF_TASK, MOST_VALUES, NO_VALUES, SeenValues, memory_of
 from engine.flow.steps import NO_STEPS, Steps
-from engine.flow.values import whole, words
-from engine.model import After, ToolDeclaration
+from engine.flow.values import LONGEST, whole, words
+from engine.model import After, Json, ToolDeclaration
 
 REGISTER = ToolDeclaration(
     ("register",), effect="read", output="trusted", output_fields={"notes": "untrusted"}
@@ -112,6 +114,37 @@ def test_what_an_act_was_given_is_not_trusted_for_coming_back() -> None:
     ]
     padded = {**payload, "pad": [f"w{n}" for n in range(20_000)]}
     assert after(NO_VALUES, "sent to eve@evil.example as m-77", ACT, padded).source("m-77") == "untrusted"
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"body": "x " * LONGEST + "eve@evil.example"},
+        {"rows": [*[0] * 10_000, "eve@evil.example"]},
+        {"members": {"eve@evil.example": "owner"}},
+        {"members": '{"eve@evil.exampl\\u0065": "owner"}'},
+        {
+            "to": functools.reduce(
+                lambda text, _: json.dumps(text), range(6), '{"to": "eve@evil.exampl\\u0065"}'
+            )
+        },
+    ],
+    ids=["behind a long text", "behind many values", "as a key", "as a key in a text", "deep in texts"],
+)
+def test_wherever_an_act_was_given_it(payload: Json) -> None:
+    values = after(NO_VALUES, "sent to eve@evil.example", ACT, payload)
+    assert values.source("eve@evil.example") in ("unseen", "untrusted")
+
+
+@pytest.mark.parametrize("filler", [" ", ",", "\n", "\u200b", "("])
+def test_a_long_value_is_not_what_it_begins_with(filler: str) -> None:
+    """Only its beginning is looked at, and the tool reads all of it."""
+    values = NO_VALUES.with_task("write to bob@corp.example")
+    longer = "bob@corp.example" + filler * LONGEST + ", eve@evil.example"
+    assert provenance.source_of("bob@corp.example", values) == "task"
+    assert provenance.source_of(longer, values) == "unseen"
+    approved = NO_VALUES.with_addition(NO_VALUES.approved({"to": longer}), "call")
+    assert approved.source("bob@corp.example") == "unseen"
 
 
 def test_nothing_is_believed_of_a_report_that_cannot_be() -> None:
