@@ -5,7 +5,8 @@ A name is read as words: `BashTool`, `runBash`, `Execute-Bash`, `mcp__server__ru
 and matches where they stand in the name one after another, also glued together (`runcommand`). In a pattern
 
     *       at the end or beginning of a word stands for the rest of it, alone for any words
-    =read   matches only the tool that is called just this, as in `Read`, `fs.read`, `mcp__fs__read`
+    =read   matches only the tool that is called just this, as in `Read`, `fs.read`, `mcp__fs__read`;
+            `=mcp__fs__read`, which names a server, only that server's
 
 Of several declarations the one counts whose pattern says most: a whole name before a part, more letters
 before fewer, then the later one. Knows nothing of calls.
@@ -41,7 +42,7 @@ class Tools:
     def __init__(self, sets: Iterable[ToolSet] = ()) -> None:
         self.sets = tuple(sets)
         patterns = [
-            (_strength(name), number, _longest_word(name), _pattern(name), name.startswith("="), tool)
+            (_strength(name), number, _longest_word(name), _pattern(name), _is_alone(name), tool)
             for number, tool in enumerate(tool for each in self.sets for tool in each.tools)
             for name in tool.names
         ]
@@ -61,9 +62,9 @@ class Tools:
 
     def _matching(self, tool_name: str) -> Iterator[ToolDeclaration]:
         words, alone = words_of(tool_name), words_of(_OWNER.split(tool_name[-LONGEST_NAME:])[-1])
-        for word, pattern, whole, tool in self._patterns:
+        for word, pattern, is_alone, tool in self._patterns:
             # A pattern holds nowhere where its longest word is not, and asking for that is far cheaper.
-            if word in words and pattern.search(alone if whole else words) is True:
+            if word in words and pattern.search(alone if is_alone else words) is True:
                 yield tool
 
 
@@ -91,7 +92,7 @@ def _is_destructive(document: Mapping[str, Json]) -> bool:
 
 def named(pattern: str) -> Callable[[str], bool]:
     """Whether a tool is called as a pattern says."""
-    test, alone = _pattern(pattern), pattern.startswith("=")
+    test, alone = _pattern(pattern), _is_alone(pattern)
 
     def matches(tool_name: str) -> bool:
         name = _OWNER.split(tool_name[-LONGEST_NAME:])[-1] if alone else tool_name
@@ -110,6 +111,11 @@ def check_name(pattern: str) -> str | None:
 
 def _strength(pattern: str) -> tuple[bool, int]:
     return pattern.startswith("="), sum(map(str.isalnum, pattern))
+
+
+def _is_alone(pattern: str) -> bool:
+    """Whether it is compared with a name without the server that stands before it."""
+    return pattern.startswith("=") and _OWNER.search(pattern) is None
 
 
 def _longest_word(pattern: str) -> str:

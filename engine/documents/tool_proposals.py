@@ -21,7 +21,6 @@ from engine.model import Json
 
 LONGEST_SLUG: Final = 80
 _NOT_IN_IDS: Final = re.compile(r"[^a-z0-9]+")
-_OWNED: Final = re.compile(r"__|[./:]")
 
 Declared = dict[str, Json]
 """An entry of a tool set, as its document has it."""
@@ -45,7 +44,7 @@ def pattern_of(tool_name: str) -> str | None:
     """The pattern that names just this tool; None where there is none: it has no word, or reads as more."""
     if "*" in tool_name or tool_name.startswith("="):
         return None
-    pattern = tool_name if _OWNED.search(tool_name) else f"={tool_name}"
+    pattern = f"={tool_name}"
     return None if check_name(pattern) else pattern
 
 

@@ -147,7 +147,7 @@ def test_what_agents_called_and_nobody_declared_is_seen_and_declared(console: Co
     stored = console.service.call("viewer", "GET", "/v1/tools/seen-tools").json()
     assert [(each["names"], each["kind"], each["effect"]) for each in stored["tools"]] == [
         (["=frobnicate<b>"], "other", "send"),
-        (["mcp__hr__payroll"], "other", "pay"),
+        (["=mcp__hr__payroll"], "other", "pay"),
     ]
 
 

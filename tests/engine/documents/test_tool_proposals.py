@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.derived.tools import Tools
+from engine.derived.tools import UNDECLARED, Tools
 from engine.documents.edit import dump
 from engine.documents.policy import refuse_id
 from engine.documents.tool_proposals import ServerTool, declarations, merged, pattern_of, tool_set_id_of
@@ -28,7 +28,7 @@ def test_what_an_admin_says_of_a_declared_tool_changes_only_that() -> None:
         TOOLS, [ServerTool("mcp__x__run_command")], {"mcp__x__run_command": {"effect": "delete"}}
     )
     (entry,) = found
-    assert entry["names"] == ["mcp__x__run_command"]
+    assert entry["names"] == ["=mcp__x__run_command"]
     assert (entry["kind"], entry["effect"], entry["targets"]) == ("shell", "delete", {"which": ["command"]})
 
 
@@ -44,6 +44,25 @@ def test_what_is_declared_is_found_by_the_name_of_the_tool(name: str) -> None:
     head = {"apiVersion": "governance/v1", "kind": "ToolSet", "toolSetId": "s", "name": "S"}
     written = load_tool_set(dump({**head, "tools": entries}).encode())
     assert Tools([*TOOLS.sets, written]).declared(name).kind == "mail"
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("mcp__x__get", "mcp__x__get_and_wipe"),
+        ("mcp__x__get", "mcp__x__get__wipe"),
+        ("x.get", "y.x.get"),
+        ("x.get", "x.get.wipe"),
+        ("x/get", "get"),
+    ],
+)
+def test_a_tool_that_is_called_more_is_another_one(name: str, other: str) -> None:
+    """A server that adds a tool later gets nothing from the one that was admitted."""
+    entries = declarations(TOOLS, [ServerTool(name)], {name: {"kind": "files", "effect": "read"}})
+    head = {"apiVersion": "governance/v1", "kind": "ToolSet", "toolSetId": "s", "name": "S"}
+    tools = Tools([*TOOLS.sets, load_tool_set(dump({**head, "tools": entries}).encode())])
+    assert tools.declared(name).effect == "read"
+    assert tools.declared(other) is UNDECLARED
 
 
 def test_names_that_read_alike_are_declared_once() -> None:
