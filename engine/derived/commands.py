@@ -20,10 +20,6 @@ _REDIRECTION: Final = re.compile(
 )
 
 
-MOST_STAGES: Final = 8
-"""Commands of a pipeline behind one of them that are taken to get its output."""
-
-
 @dataclass(frozen=True, slots=True)
 class Command:
     """A simple command. `words` are all that follow the program, told apart in `options` and `arguments`,
@@ -103,9 +99,11 @@ def _fed(chains: Iterable[str]) -> dict[str, dict[str, None]]:
     fed: dict[str, dict[str, None]] = {}
     for chain in chains:
         stages = _stages(chain)
+        programs = [dict.fromkeys(_programs(stage)) for stage in stages[1:]]
         for at, stage in enumerate(stages[:-1]):
-            for following in stages[at + 1 : at + 1 + MOST_STAGES]:
-                fed.setdefault(stage, {}).update(dict.fromkeys(_programs(following)))
+            into = fed.setdefault(stage, {})
+            for following in programs[at:]:
+                into.update(following)
     return fed
 
 

@@ -293,10 +293,12 @@ def _read(text: str) -> tuple[tuple[str, str], ...]:
     if parts is None:
         return ()
     scheme, rest = (parts[1] or "").lower(), parts[3]
-    if scheme in _NO_HOST or not parts[2] + rest:
+    if scheme in _NO_HOST:
         return ()
-    if len(text) > LONGEST_URL and (not rest or (rest[0] == "\\" and "/" not in rest)):
+    if len(text) > LONGEST_URL and (not parts[2] or not rest or (rest[0] == "\\" and "/" not in rest)):
         return ((UNREADABLE, UNREADABLE),)
+    if not parts[2] + rest:
+        return ()
     found: list[tuple[str, str]] = []
     readings = _choices(parts[2])
     if "\\" in rest and "@" in rest.partition("/")[0]:

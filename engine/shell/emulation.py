@@ -96,10 +96,14 @@ def _cat(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -> s
     names = [word for word in words if word == "-" or not word.startswith("-")]
     if not names:
         return stdin
-    parts = [
-        stdin if name in ("-", "/dev/stdin") else files.get(name.removeprefix("./")) for name in names[:8]
-    ]
-    return None if None in parts or len(names) > 8 else "".join(filter(None, parts))
+    parts: list[str] = []
+    size = 0
+    for name in names:
+        part = stdin if name in ("-", "/dev/stdin") else files.get(name.removeprefix("./"))
+        if part is None or (size := size + len(part)) > LONGEST_OUTPUT:
+            return None
+        parts.append(part)
+    return "".join(parts)
 
 
 def _lines(change: Callable[[list[str]], list[str]]) -> Emulation:

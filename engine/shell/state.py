@@ -20,6 +20,7 @@ MOST_STEPS: Final = 12_000
 MOST_COMMANDS: Final = 600
 DEEPEST: Final = 12
 MOST_POSITIONAL: Final = 1_000
+MOST_COPIES: Final = 256
 SPARE_SIZE: Final = 65_536
 """All entries together may be so much larger than twice the text."""
 
@@ -143,7 +144,9 @@ class State:
         if any(sum(map(len, value)) + len(value) > LONGEST_VALUE for value in new):
             raise TooMuch
         kept = new if certain else [*new, *(value for value in old if value not in new)]
-        self.variables[name] = kept[:MOST_VALUES]
+        if len(kept) > MOST_VALUES:
+            raise TooMuch
+        self.variables[name] = kept
 
     def _array(
         self, name: str, key: str | None, values: tuple[str, ...] | list[str], added: bool
@@ -268,11 +271,13 @@ class State:
             source = self.key(words[-2])
             output, chains = self.files.get(source), self.sources.get(source, ())
             targets += [words[-1]]
-            if "/" in source and len(self.copies) < 64:
+            if "/" in source:
+                if len(self.copies) >= MOST_COPIES:
+                    raise TooMuch
                 self.copies[words[-1].removeprefix("./")] = bare(source)
             if output is None and not chains:
                 return ""
-        for target in targets[:16]:
+        for target in targets:
             self._keep(target.removeprefix("./"), output, chains)
             if self.folder is not None and not target.startswith(_ABSOLUTE) and len(target) < LONGEST_NAME:
                 self._keep(_joined(self.folder, target), output, chains)

@@ -12,6 +12,12 @@ from itertools import pairwise
 from typing import Final, Literal
 
 from engine.shell.emulation import decode64
+from engine.shell.expansion import TooMuch
+
+MOST_GIVEN: Final = 1_000
+"""Words that a command takes from its input."""
+
+_NULLS: Final = re.compile(r"-[^\W0]*+0\w*+|--null")
 
 Kind = Literal["words", "script", "file", "input"]
 
@@ -134,11 +140,17 @@ def _command(words: Sequence[str], stdin: str | None) -> list[Started]:
 
 def _given(words: Sequence[str], stdin: str | None) -> list[str]:
     """The words that xargs reads from its input."""
-    if stdin is None:
-        return []
-    if "\0" in stdin or any(re.fullmatch(r"-[^\W0]*+0\w*+|--null", word) for word in words):
-        return [word.strip() for word in stdin.split("\0")[:256] if word]
-    return stdin.split()[:256]
+    if stdin is not None and ("\0" in stdin or any(_NULLS.fullmatch(word) for word in words)):
+        return [word.strip() for word in _split(stdin, "\0") if word]
+    return _split(stdin)
+
+
+def _split(stdin: str | None, mark: str | None = None) -> list[str]:
+    """The words of an input. INVARIANT: where there are more than are taken, the text is unreadable."""
+    given = (stdin or "").split(mark, MOST_GIVEN)
+    if len(given) > MOST_GIVEN:
+        raise TooMuch
+    return given
 
 
 def _xargs(words: Sequence[str], stdin: str | None) -> list[Started]:
@@ -160,9 +172,7 @@ def _parallel(words: Sequence[str], stdin: str | None) -> list[Started]:
     """`parallel rm {} ::: a b`, and what its input has where nothing stands behind colons."""
     rest = words[after_options(words, "jIaNSd", "--jobs --sshlogin --delimiter --arg-file") :]
     at = next((at for at, word in enumerate(rest) if word.startswith(":::")), len(rest))
-    given = " ".join(
-        [word for word in rest[at:] if not word.startswith(":::")] or (stdin or "").split()[:256]
-    )
+    given = " ".join([word for word in rest[at:] if not word.startswith(":::")] or _split(stdin))
     template = rest[:at] if any("{}" in word for word in rest[:at]) else (*rest[:at], "{}")
     filled = tuple(word.replace("{}", given) for word in template) if given else rest[:at]
     return [Started("script", " ".join(filled)), Started("words", words=tuple(filled))] if filled else []
@@ -178,7 +188,7 @@ def _reads_script(words: Sequence[str]) -> bool:
 def _find(words: Sequence[str], stdin: str | None) -> list[Started]:
     found: list[Started] = []
     at = 0
-    while at < len(words) and len(found) < 16:
+    while at < len(words):
         if words[at] in ("-exec", "-execdir", "-ok", "-okdir"):
             end = next((to for to in range(at + 1, len(words)) if words[to] in (";", "+")), len(words))
             found.append(Started("words", words=tuple(words[at + 1 : end])))
@@ -209,7 +219,7 @@ def _ssh(words: Sequence[str], stdin: str | None) -> list[Started]:
 
 def _editor(words: Sequence[str], stdin: str | None) -> list[Started]:
     """`vim -c ':!rm x'`."""
-    return [Started("script", found[1]) for word in words if (found := re.match(r"\+?:?!\s*(.+)", word))][:8]
+    return [Started("script", found[1]) for word in words if (found := re.match(r"\+?:?!\s*(.+)", word))]
 
 
 def _flock(words: Sequence[str], stdin: str | None) -> list[Started]:
@@ -217,7 +227,7 @@ def _flock(words: Sequence[str], stdin: str | None) -> list[Started]:
 
 
 def _alias(words: Sequence[str], stdin: str | None) -> list[Started]:
-    return [Started("script", word.partition("=")[2]) for word in words[:16] if "=" in word]
+    return [Started("script", word.partition("=")[2]) for word in words if "=" in word]
 
 
 def _trap(words: Sequence[str], stdin: str | None) -> list[Started]:
@@ -231,22 +241,20 @@ def _git(words: Sequence[str], stdin: str | None) -> list[Started]:
         words[at + 1] for at, word in enumerate(words[:-1]) if word.startswith("alias.") and "=" not in word
     ]
     texts += [word.partition("=")[2] for word in words if word.startswith("alias.") and "=" in word]
-    return [
-        Started("script", text[1:] if text.startswith("!") else f"git {text}") for text in texts[:8] if text
-    ]
+    return [Started("script", text[1:] if text.startswith("!") else f"git {text}") for text in texts if text]
 
 
 def _tar(words: Sequence[str], stdin: str | None) -> list[Started]:
     pattern = re.compile(
         r"--(?:checkpoint-action=exec|to-command|use-compress-program|rsh-command)=(.+)", re.DOTALL
     )
-    return [Started("script", found[1]) for word in words if (found := pattern.fullmatch(word))][:8]
+    return [Started("script", found[1]) for word in words if (found := pattern.fullmatch(word))]
 
 
 def _sed(words: Sequence[str], stdin: str | None) -> list[Started]:
     """`sed 's/x/rm y/e'` runs what it makes of a line, `sed '1e rm y'` a command."""
     found: list[Started] = []
-    for word in words[:16]:
+    for word in words:
         if word[:1] == "s" and len(word) > 2 and not word[1].isalnum() and word[1] != "\\":
             parts = re.split(rf"(?<!\\){re.escape(word[1])}", word[2:], maxsplit=2)
             if len(parts) == 3 and re.match(r"[gpiImM\d]{0,8}e", parts[2]):

