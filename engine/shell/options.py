@@ -207,6 +207,8 @@ TABLE: Final[Mapping[str, str]] = {
     ),
     "curl": _CURL,
     "wget": _WGET,
+    "aria2c": "o:out> d:dir> i:input-file< s:split x:max-connection-per-server :header :all-proxy~ :referer",
+    "fetch": "o:output>",
     **dict.fromkeys(("http", "https", "xh", "xhs", "httpie"), _REQUEST),
     **dict.fromkeys(("psql", "pg_dump", "pg_dumpall", "pg_restore", "pg_isready"), _POSTGRES),
     **dict.fromkeys(("createdb", "dropdb"), _POSTGRES),

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from engine.shell.commands import Raw, SimpleCommand
+from engine.shell.downloads import DOWNLOADERS, downloaded
 from engine.shell.emulation import LONGEST_OUTPUT, output_of
 from engine.shell.expansion import LONGEST_VALUE, TooMuch, fields, plain, quote, render, unmark
 from engine.shell.settled_path import settled
@@ -24,7 +25,6 @@ MOST_COPIES: Final = 256
 SPARE_SIZE: Final = 65_536
 """All entries together may be so much larger than twice the text."""
 
-_FETCHED: Final = re.compile(r"(?:-\w*[oO]|--output(?:-document)?)=?")
 DESCRIPTOR: Final = re.compile(r"\d+-?|-")
 _ABSOLUTE: Final = ("/", "~", "$")
 OWN: Final = re.compile(r"\./[^/]*")
@@ -265,8 +265,10 @@ class State:
             printed = ""
         if "tee" in (name, command):
             targets += [word for word in words[1:] if not word.startswith("-")]
-        elif command in ("curl", "wget"):
-            targets += _downloaded(command, words)
+        elif command in DOWNLOADERS:
+            targets += downloaded(command, words[1:])
+        elif command == "dd":
+            targets += [word[3:] for word in words[1:] if word.startswith("of=")]
         elif command in ("cp", "mv", "install", "ln") and len(words) > 2:
             source = self.key(words[-2])
             output, chains = self.files.get(source), self.sources.get(source, ())
@@ -317,20 +319,3 @@ def bare(word: str) -> str:
         return word
     bare = word[max(word.rfind("/"), word.rfind("\\")) + 1 :]
     return (bare[:-4] if bare[-4:].lower() in (".exe", ".com") else bare) or word
-
-
-def _downloaded(name: str, words: Sequence[str]) -> list[str]:
-    """The files that curl or wget write."""
-    named = [words[at + 1] for at, word in enumerate(words[:-1]) if _FETCHED.fullmatch(word)]
-    named = [each for each in named if not re.match(r"https?:", each) and each != "-"]
-    named += [word.partition("=")[2] for word in words if re.match(r"--output(?:-document)?=", word)]
-    remote = name == "wget" or any(
-        re.fullmatch(r"-[^\WO]*+O\w*+|--remote-name(?:-all)?", word) for word in words
-    )
-    if remote and not named:
-        named = [
-            word.split("?")[0].rstrip("/").rpartition("/")[2]
-            for word in words[1:]
-            if "/" in word and word[0] != "-"
-        ]
-    return [name for name in named if name]

@@ -1,0 +1,46 @@
+"""The files that curl, wget and their like write, by their options. Knows nothing of scripts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from engine.shell.options import given
+
+_CALLED_AS_THERE: Final = frozenset({"wget", "aria2c", "fetch"})
+"""Those that call a file as the server does, unless they are told otherwise."""
+DOWNLOADERS: Final = _CALLED_AS_THERE | {"curl", "http", "https", "xh", "xhs"}
+_NAMED: Final = frozenset({"output", "output-document", "out"})
+_FOLDER: Final = frozenset({"output-dir", "directory-prefix", "dir"})
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://")
+
+
+def downloaded(program: str, words: Sequence[str]) -> list[str]:
+    """The files that are named, and those that are called as at the server."""
+    named: list[str] = []
+    urls: list[str] = []
+    folder, called_as_there = "", False
+    for option in given(program, words):
+        if option.name in ("", "url"):
+            urls.append(option.value)
+        elif option.name in _NAMED:
+            named.append(option.value)
+        elif option.name in _FOLDER:
+            folder = option.value.rstrip("/") + "/"
+        elif option.name in ("O", "d", "download") or option.name.startswith("remote-n"):
+            called_as_there = True
+    if called_as_there or (program in _CALLED_AS_THERE and not named):
+        named += (name for url in urls for name in _names(url))
+    found = [name for name in named if name not in ("", "-")]
+    return [*found, *(folder + name for name in found)] if folder else found
+
+
+def _names(url: str) -> Iterator[str]:
+    """What a file is called after its URL: without the query, and with it."""
+    rest = _SCHEME.sub("", url, count=1).partition("#")[0]
+    path, mark, query = rest.partition("?")
+    name = path.rstrip("/").rpartition("/")[2] if "/" in path.rstrip("/") else "index.html"
+    yield name
+    if mark:
+        yield f"{name}?{query}"
