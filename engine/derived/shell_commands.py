@@ -42,7 +42,7 @@ _PROGRAM_NAMES: Final = (
     "command cmd program executable file binary exec exe bin shell interpreter script path name"
 )
 _PROGRAMS: Final = frozenset(_PROGRAM_NAMES.split())
-_ARGUMENTS: Final = word_set("args arguments argv params parameters")
+ARGUMENTS: Final = word_set("args arguments argv params parameters")
 _SCRIPT_LISTS: Final = frozenset(["commands", "cmds", "scripts", "lines"])
 """Keys of a list of scripts; a list within it is one command, word by word."""
 _SHELL_TEXTS: Final = word_set("command cmd cmdline commands shell bash")
@@ -121,9 +121,9 @@ class _Payload:
         members = [(str(name).casefold(), member) for name, member in value.items()]
         names = {name for name, _ in members}
         joined: frozenset[str] = frozenset()
-        if not (names.isdisjoint(_PROGRAMS) or names.isdisjoint(_ARGUMENTS)):
-            joined = _PROGRAMS | _ARGUMENTS
-            self._combine(self._named(members, _PROGRAMS, again), self._named(members, _ARGUMENTS, again))
+        if not (names.isdisjoint(_PROGRAMS) or names.isdisjoint(ARGUMENTS)):
+            joined = _PROGRAMS | ARGUMENTS
+            self._combine(self._named(members, _PROGRAMS, again), self._named(members, ARGUMENTS, again))
         self._stack.extend((name, member, again or name in joined) for name, member in reversed(members))
 
     def _list(self, key: str, value: list[Json], again: bool) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from engine.derived.derivation import Derivation
+from engine.derived.shell_commands import ARGUMENTS, PROSE, shell_commands
 from engine.derived.tools import Tools, of_tool
 from engine.fields.computed import DERIVED, UNREADABLE
 from engine.fields.scalars import number_of, shorten, text_of
@@ -31,6 +32,10 @@ _TITLES: Final = ("subject", "title", "summary", "name", "query", "text", "messa
 _LISTS: Final = ("recipients", "hosts", "deletes", "writes")
 _SCRIPTS: Final = word_set("command cmd commands cmds cmdline argv script scripts code program shell bash")
 """Keys of what is run, in any case; a call with several of them does not say which one counts."""
+_FED: Final = frozenset({"input", "stdin"})
+"""Keys of what a command reads."""
+_SYNTAX: Final = frozenset(" \t\n;|&$<>()`")
+"""What makes a text that stands elsewhere look like a command, not like an id or a mode."""
 LINE_BREAK: Final = " ⏎ "
 """Stands where another line begins, which a shell or a reader takes for another command."""
 
@@ -127,19 +132,36 @@ def _sends(parts: dict[str, Any]) -> str | None:
 
 
 def _runs(payload: Json, first: str) -> str:
-    """INVARIANT: whoever reads it sees that there is more than what it shows."""
-    found: set[str] = set()
+    """What stands where tools look for a command comes before all else that may be one. INVARIANT: whoever
+    reads it sees that there is more than what it shows."""
+    members = payload.items() if isinstance(payload, dict) else ()
+    meant = {name: member for name, member in members if name.casefold() in _SCRIPTS | ARGUMENTS and member}
+    is_meant = any(name.casefold() in _SCRIPTS and not isinstance(meant[name], dict) for name in meant)
+    arguments = [name for name in meant if name.casefold() in ARGUMENTS - _SCRIPTS] if is_meant else []
+    if is_meant and (alone := shell_commands({"inputPayload": meant})):
+        whole = (each for each in alone if arguments and each.startswith(f"{alone[0]} "))
+        first = _one_line(next(whole, alone[0]))
+    found: dict[str, Json] = {}
     stack: list[tuple[str, Json]] = [("", payload)]
     while stack:
         key, value = stack.pop()
         if isinstance(value, dict):
             stack.extend((name.casefold(), member) for name, member in value.items())
         elif key in _SCRIPTS and value not in (None, "", []):
-            found.add(repr(value))
+            found[repr(value)] = value
         elif isinstance(value, list):
             stack.extend((key, member) for member in value)
-    others = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    return f"run `{shorten(first, LONGEST_COMMAND)}`{others}"
+        elif isinstance(value, str) and _may_be_run(key, value) and not (arguments and key in ARGUMENTS):
+            found[repr(value)] = value
+    texts = [_one_line(each) for each in found.values() if isinstance(each, str)]
+    is_shown = is_meant or first in texts or len(texts) < len(found)
+    others = len(found) - is_shown + max(0, len(arguments) - 1)
+    return f"run `{shorten(first, LONGEST_COMMAND)}`" + (f" and {others} more" if others > 0 else "")
+
+
+def _may_be_run(key: str, text: str) -> bool:
+    """Whether a text that stands elsewhere may be a command, or be read by one."""
+    return text != "" and key not in PROSE and (key in _FED or not _SYNTAX.isdisjoint(text.strip()))
 
 
 def _of_a_list(member: str, verb: str) -> Callable[[dict[str, Any]], str | None]:
