@@ -76,7 +76,7 @@ def _fmt(arguments: argparse.Namespace) -> int:
                         _show_difference(path, before, after)
                     remarks.append(Remark("warning", "layout", "this is not formatted", str(path), 1, 1))
                 else:
-                    _write(path, after)
+                    _write(path, before, after)
     return _report(files, changed, remarks, unreadable, arguments)
 
 
@@ -129,13 +129,17 @@ def _files(paths: list[Path]) -> Iterator[Path]:
             raise CommandError(f"there is no file or folder `{path}`", USAGE)
 
 
-def _write(path: Path, content: bytes) -> None:
-    """In one rename, so that a service that watches the folder never reads half a file."""
+def _write(path: Path, before: bytes, content: bytes) -> None:
+    """In one rename, so that a service that watches the folder never reads half a file; not over what others
+    have written meanwhile."""
     target = path.resolve()
     aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
         aside.write_bytes(content)
         aside.chmod(target.stat().st_mode & 0o7777)
+        if target.read_bytes() != before:
+            aside.unlink()
+            raise CommandError(f"`{path}` was changed meanwhile and is left as it is; run this again")
         aside.replace(target)
     except OSError as error:
         aside.unlink(missing_ok=True)

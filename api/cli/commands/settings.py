@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from engine.worktree.disk import Disk
 
 COLUMNS = {"name": "NAME", "value": "VALUE", "from": "FROM", "description": "WHAT IT IS"}
+TRIES = 10
+"""Others may change the file meanwhile."""
 
 
 def register(commands: Subparsers) -> None:
@@ -120,29 +122,36 @@ def _number(text: str) -> Any:
 
 def _change(arguments: argparse.Namespace, changes: dict[str, Any]) -> int:
     from engine.documents.edit import dump, edit
+    from engine.documents.policy import digest_of
     from engine.documents.settings import load_settings, settings_document
     from engine.errors import DocumentError, EngineError
+    from engine.worktree.observer import DiskChanged
     from engine.worktree.paths import path_of_settings
+    from engine.worktree.worktree import Worktree
 
-    disk, settings, content = _read(arguments)
     path = path_of_settings(arguments.organisation)
-    values = {name: value for name, value in (dict(settings.values) | changes).items() if value is not None}
-    if content is None:
-        document = settings_document(arguments.organisation, 1, values)
-        del document["version"]
-        after = dump(document).encode()
-    else:
-        after = edit(content, {"settings": values})
-    try:
-        load_settings(after, path)
-        disk.replace(path, after)
-    except DocumentError as error:
-        raise CommandError("\n".join(each.message for each in error.problems), USAGE) from None
-    except EngineError as error:
-        raise CommandError(str(error)) from None
-    rows = [{"name": name, "value": _shown(values.get(name))} for name in changes]
-    show(rows, {key: COLUMNS[key] for key in ("name", "value")}, arguments.format)
-    return 0
+    for _ in range(TRIES):
+        disk, settings, content = _read(arguments)
+        values = {key: value for key, value in (dict(settings.values) | changes).items() if value is not None}
+        if content is None:
+            document = settings_document(arguments.organisation, 1, values)
+            del document["version"]
+            after = dump(document).encode()
+        else:
+            after = edit(content, {"settings": values})
+        try:
+            load_settings(after, path)
+            Worktree(disk).put(path, after, None if content is None else digest_of(content))
+        except DiskChanged:
+            continue  # another command, the service or an editor was faster
+        except DocumentError as error:
+            raise CommandError("\n".join(each.message for each in error.problems), USAGE) from None
+        except EngineError as error:
+            raise CommandError(str(error)) from None
+        rows = [{"name": name, "value": _shown(values.get(name))} for name in changes]
+        show(rows, {key: COLUMNS[key] for key in ("name", "value")}, arguments.format)
+        return 0
+    raise CommandError(f"`{path}` was changed by others again and again; nothing is set, try again")
 
 
 def _read(arguments: argparse.Namespace) -> tuple[Disk, OrganisationSettings, bytes | None]:

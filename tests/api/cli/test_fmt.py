@@ -113,6 +113,22 @@ def test_fmt_lays_out_and_keeps_comments(shell: Shell) -> None:
     assert not list(shell.folder.rglob("*.tmp"))
 
 
+def test_fmt_does_not_write_over_what_others_wrote_meanwhile(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = shell.write("policies/messy.yaml", MESSY)
+    newer, written = MESSY.replace("block", "require_approval"), Path.write_bytes
+
+    def also_by_others(self: Path, content: bytes) -> int:
+        path.write_text(newer, encoding="utf-8")
+        return written(self, content)
+
+    monkeypatch.setattr(Path, "write_bytes", also_by_others)
+    code, _, error = shell.run("fmt", path)
+    assert code == 1 and "was changed meanwhile and is left as it is" in error
+    assert path.read_text("utf-8") == newer and not list(path.parent.glob(".*.tmp"))
+
+
 def test_fmt_keeps_windows_line_ends() -> None:
     assert format_document(MESSY.replace("\n", "\r\n").encode()) == TIDY.replace("\n", "\r\n").encode()
 

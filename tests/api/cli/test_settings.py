@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import pytest
+
+from engine.worktree.disk import Disk
 from tests.harness.command_line import Shell
 
 FILE = "settings/default.yaml"
@@ -97,3 +101,31 @@ def test_lint_names_the_line_of_what_is_wrong_with_a_channel(shell: Shell) -> No
     said = output + error
     assert "settings/default.yaml:8:7" in said and "did you mean `secret`?" in said
     assert "settings/default.yaml:9:16" in said and "did you mean `approval.requested`?" in said
+
+
+def test_what_others_write_meanwhile_is_not_lost(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, written = shell.folder / FILE, Disk.write_temporary
+    meanwhile = ["currencies: [EUR]", "currencies: [EUR, USD]"]
+
+    def also_by_others(self: Disk, path: Path, content: bytes) -> None:
+        written(self, path, content)
+        if meanwhile:
+            set_here = f"settings:\n  {meanwhile.pop(0)}\n"
+            file.write_text(f"kind: OrganisationSettings\napiVersion: governance/v1\n{set_here}", "utf-8")
+            file.write_text(file.read_text("utf-8") + "organisationId: default\n", "utf-8")
+
+    monkeypatch.setattr(Disk, "write_temporary", also_by_others)
+    assert shell.run("settings", "set", "--dir", shell.folder, "paymentLimit", "7")[0] == 0
+    text = file.read_text("utf-8")
+    assert not meanwhile and "currencies: [EUR, USD]" in text and "paymentLimit: 7" in text
+    monkeypatch.setattr(
+        Disk, "write_temporary", lambda self, path, content: _appended(self, path, content, file)
+    )
+    code, _, error = shell.run("settings", "set", "--dir", shell.folder, "paymentLimit", "8")
+    assert code == 1 and "was changed by others again and again" in error
+    assert "paymentLimit: 7" in file.read_text("utf-8")
+
+
+def _appended(disk: Disk, path: Path, content: bytes, file: Path) -> None:
+    path.write_bytes(content)
+    file.write_text(file.read_text("utf-8") + "# and again\n", "utf-8")
