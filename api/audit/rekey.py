@@ -6,9 +6,12 @@ which proves less: whoever verifies is told. At a start a lost key is a refusal,
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from api.audit import checkpoints
 from api.audit.checkpoints import Body
@@ -19,14 +22,26 @@ from api.database.connection import Database
 from api.database.transaction import Transaction
 from api.settings import Settings, SettingsError
 
-Write = Callable[[Callable[[Transaction], PublicKey]], PublicKey]
-"""Runs a job in a transaction of its own."""
+T = TypeVar("T")
+
+
+class Write(Protocol):
+    """Runs a job in a transaction of its own."""
+
+    def __call__(self, job: Callable[[Transaction], T]) -> T: ...
 
 
 def check_key(settings: Settings, store: Database) -> None:
     """Asked at a start. Raises SettingsError when the file of the key cannot be used, or one that a setting
     names, or that has signed the SQLite database beside it, is gone: with a new key in its place the log
     would not be signed any more. A new node of PostgreSQL may begin without."""
+    try:
+        store.read_here(finish, settings, store)
+    except OSError as error:
+        raise SettingsError(
+            f"the new key of the audit log cannot be put in the place of `{key_file(settings)}`, as `"
+            f"governance audit rekey` was about to: {error.strerror}"
+        ) from None
     named = settings.audit_key_file
     if key_file(settings).exists():
         installation_key(settings)
@@ -46,46 +61,85 @@ class NoHandover(Exception):
 def begin(settings: Settings, write: Write, actor: str, lost: bool) -> tuple[str, str, Path | None]:
     """Begin with a new key; `lost` when the one of before cannot be used any more. Returns the ids of the old
     and the new key, and where the file of before is kept now. Raises NoHandover, SettingsError, OSError."""
+    write(partial(_finish, settings=settings))
     path = key_file(settings)
     old = installation_key(settings) if path.exists() else None
-    aside = path.with_name(f"{path.name}.new")
-    aside.unlink(missing_ok=True)
-    create(aside, text := new_key())
+    text = new_key()
     new = InstallationKey(bytes.fromhex(text))
+    aside = _aside(path, new.public)
+    create(aside, text)
     try:
-        before = write(partial(_hand_over, path=path, old=old, new=new, lost=lost, actor=actor))
-    except BaseException:
-        aside.unlink(missing_ok=True)
+        _sync(path.parent)
+        before = write(partial(_hand_over, settings=settings, old=old, new=new, lost=lost, actor=actor))
+    except NoHandover:
+        aside.unlink()
         raise
-    # A death in between leaves the old key in place, which may hand over once more.
-    kept = path.with_name(f"{path.name}.{old.public.key_id}") if old is not None else None
-    if kept is not None:
-        path.rename(kept)
-    aside.rename(path)
-    write(partial(_begin_with, new=new))
+    # After any other error it stays: it may have been committed that it is the key. What is left undone by a
+    # death is done by the next start, or by the next of these commands.
+    kept = _put_in_place(settings, new.public)
     return before.key_id, new.public.key_id, kept
 
 
-def _begin_with(transaction: Transaction, new: InstallationKey) -> PublicKey:
-    """A job: the first checkpoint of the new key, which vouches for those before it."""
-    store = transaction.store
+def finish(settings: Settings, store: Database) -> None:
+    """What a change of the key left undone that died, or is about to do. Raises SettingsError, OSError."""
     last = checkpoints.newest(store)
-    assert last is not None
-    number, previous = last.number + 1, last.digest
-    body = Body(at=transaction.at, chains={}, number=number, previous=previous, publicKey=new.public.text)
-    checkpoints.put(store, body, new)
-    return new.public
+    body = last.read() if last is not None else None
+    if body is not None:
+        follows = PublicKey(body.signer_after)
+        if _aside(key_file(settings), follows).exists():
+            _put_in_place(settings, follows)
+
+
+def _finish(transaction: Transaction, settings: Settings) -> None:
+    """A job."""
+    finish(settings, transaction.store)
+
+
+def _aside(path: Path, key: PublicKey) -> Path:
+    """Where a new key lies until it is the key: each has a name of its own, so that of two changes at once
+    neither takes away the other's."""
+    return path.with_name(f"{path.name}.{key.key_id}.new")
+
+
+def _put_in_place(settings: Settings, key: PublicKey) -> Path | None:
+    """The key that was handed over to becomes the key; returns where the one of before is kept.
+
+    INVARIANT: at each moment there is a whole key under the name, and no key is lost.
+    """
+    path, kept = key_file(settings), None
+    if path.exists():
+        installation_key(settings)  # or it must not be used
+        text = path.read_text("ascii").strip()
+        old = InstallationKey(bytes.fromhex(text)).public
+        if old != key:
+            create(kept := path.with_name(f"{path.name}.{old.key_id}"), text)
+    with contextlib.suppress(FileNotFoundError):  # another process was faster
+        _aside(path, key).replace(path)
+    _sync(path.parent)
+    return kept
+
+
+def _sync(folder: Path) -> None:
+    """The names in it survive a power cut."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _hand_over(
     transaction: Transaction,
-    path: Path,
+    settings: Settings,
     old: InstallationKey | None,
     new: InstallationKey,
     lost: bool,
     actor: str,
 ) -> PublicKey:
-    """A job: the checkpoint that says which key follows, signed with the old one where it is here."""
+    """A job: the checkpoint that says which key follows, signed with the old one where it is here, and the
+    first of the new key, which vouches for those before it."""
     store = transaction.store
     last = checkpoints.newest(store)
     if last is None:
@@ -93,15 +147,18 @@ def _hand_over(
     body = last.read()
     if body is None:
         raise NoHandover("the newest checkpoint was changed; see `governance audit verify`")
-    signs = old is not None and old.public.text in (body.publicKey, body.signer_after)
+    path, follows = key_file(settings), PublicKey(body.signer_after)
+    signs = old is not None and old.public == follows
+    if not signs and (_aside(path, follows).exists() or _is_there(settings, follows)):
+        raise NoHandover("somebody else has just begun with a new key; see `governance audit key`")
     if not signs and not lost:
         raise NoHandover(
             f"the key that signs the audit log is not in `{path}`; put it back from the backup or from "
             "another node, or, if it is lost for ever, say --lost"
         )
     signer = old if old is not None and signs else new
-    before = PublicKey(signer.public.text if signs else body.signer_after)
-    checkpoints.put(
+    before = follows
+    handed_over = checkpoints.put(
         store,
         Body(
             at=transaction.at,
@@ -114,6 +171,13 @@ def _hand_over(
         ),
         signer,
     )
+    number, previous = handed_over.number + 1, handed_over.digest
+    first = Body(at=transaction.at, chains={}, number=number, previous=previous, publicKey=new.public.text)
+    checkpoints.put(store, first, new)
     details = {"keyId": new.public.key_id, "previousKeyId": before.key_id, "signedByPrevious": signs}
     transaction.audit("default", "audit.rekeyed", actor=actor, details=details)
     return before
+
+
+def _is_there(settings: Settings, key: PublicKey) -> bool:
+    return key_file(settings).exists() and installation_key(settings).public == key

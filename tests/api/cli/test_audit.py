@@ -6,8 +6,13 @@ import json
 import sqlite3
 from pathlib import Path
 
+import pytest
+
+from api import cli
+from api.audit import rekey
 from api.audit.checkpoints import Checkpointer
 from api.audit.installation_key import installation_key
+from api.bootstrap import prepare
 from api.database.connection import Database
 from api.settings import load
 from tests.harness.command_line import DataShell
@@ -108,6 +113,55 @@ def test_a_new_key_begins_and_the_chain_goes_on(data_shell: DataShell) -> None:
         assert "the key of before signed that" in found["notes"][0]
     code, _, error = data_shell.run("audit", "verify")
     assert code == 0 and "note: since checkpoint" in error
+
+
+@pytest.mark.parametrize("before", ["create", "_put_in_place", "replace"])
+def test_a_change_of_the_key_that_died_is_finished(
+    before: str, data_shell: DataShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sign(data_shell)
+    old = data_shell.json("audit", "key")[0]
+    with monkeypatch.context() as patched:
+        patched.setattr(Path if before == "replace" else rekey, before, _dies)
+        with pytest.raises(_Died):
+            data_shell.run("audit", "rekey")
+    assert data_shell.json("audit", "verify")[0]["valid"]
+    prepare(load({}, data_dir=str(data_shell.data)))
+    new = data_shell.json("audit", "key")[0]
+    assert (new == old) is (before == "create")
+    assert (data_shell.data / f"audit-key.{old['keyId']}").exists() is (new != old)
+    data_shell.run("keys", "add", "one")
+    sign(data_shell, later=2)
+    assert data_shell.run("audit", "rekey")[0] == 0
+    assert data_shell.json("audit", "verify", "--public-key", old["publicKey"])[0]["valid"]
+    assert not list(data_shell.data.glob("*.new"))
+
+
+class _Died(BaseException):
+    """Nothing is tidied up by it."""
+
+
+def _dies(*_: object, **__: object) -> None:
+    raise _Died
+
+
+def test_of_two_changes_of_the_key_at_once_one_is_refused_and_no_key_is_lost(
+    data_shell: DataShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sign(data_shell)
+    synced, others = rekey._sync, [0]
+
+    def also_another(folder: Path) -> None:
+        synced(folder)
+        if others:
+            others.clear()
+            assert cli.main(["audit", "rekey", "--data-dir", str(data_shell.data)]) == 0
+
+    monkeypatch.setattr(rekey, "_sync", also_another)
+    assert "somebody else has just begun with a new key" in data_shell.refused("audit", "rekey")
+    found, key = data_shell.json("audit", "verify")[0], data_shell.json("audit", "key")[0]
+    assert (found["valid"], found["keyId"]) == (True, key["keyId"])
+    assert len(list(data_shell.data.glob("audit-key*"))) == 2
 
 
 def test_a_lost_key_is_given_up_only_when_that_is_said(data_shell: DataShell) -> None:
