@@ -154,8 +154,12 @@ class Database:
         return self._file_lock.held(wait=wait) if self._file_lock else contextlib.nullcontext()
 
     def refuse_foreign_file(self) -> None:
-        """Before anything is made beside it or in it. Raises DatabaseUnavailable."""
-        if not self.is_sqlite:
+        """Before anything is made beside it or in it. Raises DatabaseUnavailable.
+
+        INVARIANT: not while it is open. To close another descriptor of the file takes away the locks that
+        SQLite has on it, so that the last other process that ends would remove the log under this one.
+        """
+        if self._sqlite is None or self._sqlite.is_open:
             return
         if self.path.is_dir():
             raise DatabaseUnavailable(f"`{self.path}` is a folder; name the file of the database")

@@ -100,7 +100,8 @@ def close_to_others(path: Path) -> None:
     """The database holds secrets: nobody but its owner may read it, nor the files that SQLite puts beside it,
     which get its mode. An older one that others could read is closed."""
     with contextlib.suppress(OSError):  # what cannot be made says so when it is opened
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        # Not one that is there: to close it would take away the locks that SQLite has on it in this process.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     for each in (path, *(path.with_name(path.name + ending) for ending in ("-wal", "-shm"))):
         with contextlib.suppress(OSError):
             mode = each.stat().st_mode

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sqlite3
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from api import bootstrap
 from api.audit.installation_key import installation_key
+from api.cli.local_store import opened
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
 from api.settings import Settings, SettingsError, load
+from api.store import accounts
 
 
 def started(tmp_path: Path) -> Settings:
@@ -123,3 +128,18 @@ def test_a_folder_is_no_database_and_keeps_its_mode(tmp_path: Path) -> None:
         store.migrate()
     store.close()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+
+
+def test_the_log_stays_beside_a_database_that_a_command_has_open(tmp_path: Path) -> None:
+    """Another process that ends is not the last one, so it must not remove the log."""
+    path = started(tmp_path).data_dir / "governance.sqlite"
+    ends = (
+        "import sqlite3, sys; made = sqlite3.connect(sys.argv[1]); "
+        "made.execute('SELECT COUNT(*) FROM organisations').fetchone(); made.close()"
+    )
+    with opened(argparse.Namespace(data_dir=str(path.parent), database_url=None)) as store:
+        store.write(lambda transaction: accounts.add_organisation(transaction, "acme", "Acme", "test"))
+        log = path.with_name(path.name + "-wal").stat().st_ino
+        subprocess.run([sys.executable, "-c", ends, path], check=True, timeout=60)
+        assert path.with_name(path.name + "-wal").stat().st_ino == log
+        store.need_organisation("acme")

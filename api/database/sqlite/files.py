@@ -121,6 +121,12 @@ class SqliteFile(peewee.SqliteDatabase):
             factory=_Connection,
         )
 
+    @property
+    def is_open(self) -> bool:
+        """Whether any thread has a connection."""
+        with self._listing:
+            return bool(self._open)
+
     def files(self) -> Identities:
         """What lies there now."""
         log, log_index = map(identity, self._beside)
