@@ -116,7 +116,7 @@ def _refuse_beside_older(database: Database) -> None:
     which could not start on them again. Raises CommandError."""
     from api.clock import iso, system_clock
     from api.database.connection import MIGRATIONS
-    from api.health.nodes import SILENT_SECONDS
+    from api.health.nodes import SILENT_SECONDS, pull_back
 
     with database.guarded():
         if not database.peewee.table_exists("nodes"):
@@ -125,6 +125,8 @@ def _refuse_beside_older(database: Database) -> None:
         missing = sorted({each.stem for each in MIGRATIONS.glob("[0-9]*.py")} - applied)
         if not missing:
             return
+        with database.transaction():
+            pull_back(database, system_clock())
         heard = iso(system_clock() - SILENT_SECONDS)
         running = database.rows("SELECT process_id, host FROM nodes WHERE seen_at >= ? LIMIT 1", (heard,))
     if running:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from api.clock import iso
+from api.clock import APART_SECONDS, iso
+from api.database.connection import Database
 from api.database.models import Node
 from api.database.transaction import Transaction
 from api.health.history import EVERY_SECONDS
@@ -36,12 +37,20 @@ _COLUMNS: Final = {
 
 def tell(transaction: Transaction, node: Mapping[str, Any], points: str) -> dict[str, str]:
     """Write a node's own row, and forget those that have long been silent. Gives the points of the others."""
+    pull_back(transaction.store, transaction.now)
     values = {column: node[name] for name, column in _COLUMNS.items()} | {"points": points}
     others = [column for column in values if column != "node_id"]
     Node.insert(values).on_conflict(conflict_target=["node_id"], preserve=others).execute()
     forgotten = iso(transaction.now - KEPT_SECONDS)
     transaction.store.rows_changed("DELETE FROM nodes WHERE seen_at < ?", (forgotten,))
     return {row.node_id: row.points for row in Node.select().where(Node.node_id != node["nodeId"])}
+
+
+def pull_back(store: Database, now: float) -> None:
+    """Part of a transaction: who was seen at a time that is still to come, by a clock that was ahead, counts
+    as seen now. Else a node that died then would be thought to run until that time."""
+    ahead = iso(now + APART_SECONDS)
+    store.rows_changed("UPDATE nodes SET seen_at = ? WHERE seen_at > ?", (iso(now), ahead))
 
 
 def leave(transaction: Transaction, node_id: str) -> None:

@@ -42,6 +42,7 @@ def _forget(arguments: argparse.Namespace) -> int:
         return data_key.forget(transaction, actor())
 
     with opened(arguments) as store:
+        store.write(lambda transaction: nodes.pull_back(transaction.store, transaction.now))
         hooks, rules = store.write(forget)
     print(f"forgotten: secrets of {hooks} webhooks, keys of {rules} organisations")
     return 0

@@ -71,6 +71,28 @@ def test_a_node_that_was_killed_is_silent_and_then_forgotten(tmp_path: Path) -> 
     asyncio.run(play())
 
 
+def test_a_node_that_died_while_its_clock_was_ahead_is_forgotten_like_any_other(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with Service(tmp_path) as service:
+            own = service.context.heartbeat
+            killed = second_node(service)
+            service.clock.advance(9e8)
+            await killed.beat()
+            service.clock.advance(-9e8)
+            await own.beat()
+            service.clock.advance(90)
+            await own.beat()
+            assert {node["nodeId"]: node["silent"] for node in await own.listed()} == {
+                killed.node_id: True,
+                own.node_id: False,
+            }
+            service.clock.advance(KEPT * EVERY_SECONDS)
+            await own.beat()
+            assert [node["answering"] for node in await own.listed()] == [True]
+
+    asyncio.run(play())
+
+
 def test_a_node_that_stops_takes_its_row_away(tmp_path: Path) -> None:
     async def play() -> None:
         async with Service(tmp_path) as service:

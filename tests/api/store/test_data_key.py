@@ -14,7 +14,7 @@ import pytest
 
 from api import bootstrap
 from api.auth.signing_secret import open_vault, signing_secret
-from api.clock import iso, random_ids, system_clock
+from api.clock import iso, random_ids, seconds, system_clock
 from api.database.connection import Database
 from api.database.secrets_at_rest import VAULT, SecretsLocked, Vault, new_data_key
 from api.database.transaction import Transaction
@@ -159,6 +159,13 @@ def test_nothing_is_given_up_while_the_service_runs(
     with sqlite3.connect(database_of(tmp_path)) as database:
         assert database.execute("SELECT COUNT(*) FROM data_keys").fetchone() == (1,)
     database.close()
+    tell(-9e8)  # and died while its clock was years ahead
+    code, _, errors = run_command(capsys, *words)
+    assert code == 1 and "the service runs: process 7 on `h`" in errors
+    with sqlite3.connect(database_of(tmp_path)) as database:
+        ((seen_at,),) = database.execute("SELECT seen_at FROM nodes")
+    database.close()
+    assert seconds(seen_at) <= time.time(), "so a minute later it is silent"
     tell(nodes.SILENT_SECONDS + 1)
     assert run_command(capsys, *words)[0] == 0
 
