@@ -31,6 +31,7 @@ from api.database.secrets_at_rest import close_to_others
 from api.database.sqlite.copied import refuse_copied
 from api.database.sqlite.files import SqliteFile, beside_database, resolved
 from api.database.sqlite.header import NO_LOG, START, header
+from api.database.sqlite.other_name import refuse_other_name
 from api.database.sqlite.pages import are_damaged
 from api.database.sqlite.wal_checkpoints import Checkpoints
 from api.database.sqlite.write_lock import FileLock
@@ -171,6 +172,7 @@ class Database:
                     raise translated(peewee.DatabaseError("file is not a database"), self.url)
                 if beside and begin.endswith(NO_LOG):
                     raise _foreign_log(self.path, beside)
+                refuse_other_name(self.path)
                 self._refuse_foreign_tables()
 
     def _refuse_foreign_tables(self) -> None:

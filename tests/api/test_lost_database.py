@@ -17,6 +17,7 @@ from api.audit.installation_key import installation_key
 from api.cli.local_store import opened
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
+from api.database.sqlite import other_name
 from api.settings import Settings, SettingsError, load
 from api.store import accounts
 
@@ -143,3 +144,38 @@ def test_the_log_stays_beside_a_database_that_a_command_has_open(tmp_path: Path)
         subprocess.run([sys.executable, "-c", ends, path], check=True, timeout=60)
         assert path.with_name(path.name + "-wal").stat().st_ino == log
         store.need_organisation("acme")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who has a file open")
+def test_a_database_that_is_open_under_another_name_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each name has a log of its own, so the two would write over one another."""
+    path = started(tmp_path).data_dir / "governance.sqlite"
+    linked = tmp_path / "linked.sqlite"
+    linked.hardlink_to(path)
+    monkeypatch.setattr(other_name, "PATIENCE", 0.0)
+    holds = (
+        "import sqlite3, sys; made = sqlite3.connect(sys.argv[1]); "
+        "made.execute('SELECT COUNT(*) FROM organisations').fetchone(); print('open', flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holds, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == "open\n"
+        with pytest.raises(
+            DatabaseUnavailable, match=f"process {process.pid} has the database .* open under another name"
+        ):
+            migrated(linked)
+        assert not list(tmp_path.glob("linked.sqlite-*"))
+        migrated(path)
+        process.communicate("\n", timeout=60)
+    migrated(linked)
+
+
+def migrated(path: Path) -> None:
+    store = Database(f"sqlite:///{path}")
+    try:
+        store.migrate()
+    finally:
+        store.close()
