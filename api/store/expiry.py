@@ -2,14 +2,19 @@
 
 What is kept for ever is not here: audit, approvals, runs, decisions. Events and deliveries are numbered as
 they came, so the oldest are found by number, without an index on times that every event would pay for.
+
+What says that it came at a time that is still to come was written while the clock was ahead: it came before
+the next one that does not. So it does not hide what is behind it, and goes with that; where that goes in one
+piece, with its partition, it stays.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from api.clock import iso, seconds
+from api.clock import APART_SECONDS, iso, seconds
 from api.database.connection import Database, marks
 from api.database.id_index import EVENTS, IdIndex
 from api.database.lanes.lease import spans
@@ -23,6 +28,7 @@ _OLD_EVENTS = (
 )
 """Of one lane, from its first number on."""
 _OLD_DELIVERIES = "SELECT delivery_no, created_at, status FROM deliveries ORDER BY delivery_no LIMIT ?"
+_NEXT_ROW = 'SELECT {key}, {time} FROM "{table}" WHERE {key} > ? AND {key} <= ? ORDER BY {key}{order} LIMIT 1'
 _PASSED_OVER = 500
 """So many that are still pending may stand before finished ones."""
 _BEFORE = (
@@ -33,6 +39,7 @@ _NEXT = (
     "SELECT MIN(next) FROM (SELECT (SELECT MIN(a.at) FROM audit a WHERE a.organisation_id = o.organisation_id"
     " AND a.at > ? AND a.at <= ?) AS next FROM organisations o) records"
 )
+LAST_NUMBER = (1 << 63) - 1
 _SPENT = "SELECT hit_no FROM rate_hits WHERE expires_at <= ? ORDER BY expires_at LIMIT ?"
 
 
@@ -49,9 +56,9 @@ def anything(
         return True
     if alerts_before and alerts.old(store, alerts_before, 1):
         return True
-    if events_before and _any_old_event(store, events_before, days_together):
+    if events_before and _any_old_event(store, now, events_before, days_together):
         return True
-    return bool(deliveries_before and _finished(store, deliveries_before, 1))
+    return bool(deliveries_before and _finished(store, now, deliveries_before, 1))
 
 
 def pause(store: Database, now: float, lately: float) -> float:
@@ -75,7 +82,7 @@ def events(
     """
     store = transaction.store
     catalog.stay(store)
-    rows = _old_events(store, before, most, days_together)
+    rows = _old_events(store, transaction.now, before, most, days_together)
     if store.is_sqlite:
         newest = transaction.highest("events")
         rows = [row for row in rows if row[0] != newest]
@@ -92,20 +99,26 @@ def events(
     return _delete(store, "events", "event_no", [row[0] for row in rows])
 
 
-def _any_old_event(store: Database, before: str, days_together: int) -> bool:
+def _any_old_event(store: Database, now: float, before: str, days_together: int) -> bool:
     if store.is_sqlite:
-        return bool(_old_events(store, before, 1, days_together))
+        return bool(_old_events(store, now, before, 1, days_together))
     with store.peewee.atomic():
         catalog.stay(store)
-        return bool(catalog.past(store, before) or _old_events(store, before, 1, days_together))
+        return bool(catalog.past(store, before) or _old_events(store, now, before, 1, days_together))
 
 
-def _old_events(store: Database, before: str, most: int, days_together: int) -> list[tuple[Any, ...]]:
+def _old_events(
+    store: Database, now: float, before: str, most: int, days_together: int
+) -> list[tuple[Any, ...]]:
     """The oldest events, if they were received before that time: of each lane the first ones."""
     found: list[tuple[Any, ...]] = []
     for table, (first, last) in product(catalog.mixed(store, days_together), spans(store)):
         rows = store.rows(_OLD_EVENTS.format(table=table), (first - 1, most - len(found)))
-        found += [row for row in rows if row[1] < before and row[0] <= last]
+        rows = [row for row in rows if row[0] <= last]
+        times = _times(
+            store, now, [row[:2] for row in rows], last, (catalog.EVENTS.name, "event_no", "received_at")
+        )
+        found += [row for row, time in zip(rows, times, strict=True) if time < before]
         if len(found) >= most:
             break
     return found
@@ -113,7 +126,7 @@ def _old_events(store: Database, before: str, most: int, days_together: int) -> 
 
 def deliveries(transaction: Transaction, before: str, most: int) -> int:
     """Deliveries made before a time that are not pending any more."""
-    numbers = _finished(transaction.store, before, most)
+    numbers = _finished(transaction.store, transaction.now, before, most)
     return _delete(transaction.store, "deliveries", "delivery_no", numbers)
 
 
@@ -139,10 +152,52 @@ def pull_back(transaction: Transaction, after: float, most: int) -> int:
     )
 
 
-def _finished(store: Database, before: str, most: int) -> list[Any]:
+def _finished(store: Database, now: float, before: str, most: int) -> list[Any]:
     rows = store.rows(_OLD_DELIVERIES, (most + _PASSED_OVER,))
-    numbers = [number for number, created_at, status in rows if created_at < before and status != "pending"]
+    where = ("deliveries", "delivery_no", "created_at")
+    times = _times(store, now, [row[:2] for row in rows], LAST_NUMBER, where)
+    numbers = [
+        number
+        for (number, _, status), time in zip(rows, times, strict=True)
+        if time < before and status != "pending"
+    ]
     return numbers[:most]
+
+
+def _times(
+    store: Database, now: float, rows: Sequence[tuple[int, str]], last: int, where: tuple[str, str, str]
+) -> list[str]:
+    """When each of these rows came at the latest, in their order; see the module. `where`: the table, its
+    numbers and its times; they go on up to the number `last`."""
+    ahead, times, following = iso(now + APART_SECONDS), [], ""
+    for number, time in reversed(rows):
+        if time <= ahead:
+            following = time
+        elif not following:
+            following = _behind(store, ahead, number, last, where) or time
+        times.append(following)
+    return times[::-1]
+
+
+def _behind(store: Database, ahead: str, number: int, last: int, where: tuple[str, str, str]) -> str:
+    """The time of the first row behind a number that is not ahead, by halves; empty: the newest is ahead."""
+    table, key, time = where
+
+    def row(after: int, order: str = "") -> Sequence[Any]:
+        asked = _NEXT_ROW.format(table=table, key=key, time=time, order=order)
+        return next(iter(store.rows(asked, (after, last))), (last, ""))
+
+    until, found = row(number, " DESC")
+    if not found or found > ahead:
+        return ""
+    while until - number > 1:
+        middle = (number + until) // 2
+        here, its_time = row(middle - 1)
+        if its_time > ahead:
+            number = here
+        else:
+            until, found = middle, its_time
+    return str(found)
 
 
 def _delete(store: Database, table: str, key: str, numbers: list[Any]) -> int:

@@ -84,6 +84,50 @@ def test_old_events_go_and_decisions_stay(tmp_path: Path, database_url: str) -> 
     asyncio.run(scene())
 
 
+def test_events_of_a_clock_that_was_ahead_hide_none_and_go_with_those_behind_them(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them than one batch takes, years ahead."""
+    monkeypatch.setattr(retention, "MOST_AT_ONCE", 4)
+    monkeypatch.setattr(expiry, "_PASSED_OVER", 0)
+
+    async def scene() -> None:
+        environment = {"GOVERNANCE_DATABASE_URL": database_url}
+        async with Service(tmp_path, environment=environment) as service:
+            store, writer = service.context.store, service.context.writer
+
+            async def some(first: int, last: int) -> None:
+                for number in range(first, last):
+                    await told(service, number)
+                await writer.write(
+                    lambda transaction: store.rows_changed(
+                        "INSERT INTO deliveries (delivery_id, organisation_id, webhook_id, event, payload,"
+                        " status, attempts, attempt_count, leased_until, created_at)"
+                        " SELECT event_id || ?, 'default', 'w', 'e', '{}', 'failed', '[]', 0, 0, ?"
+                        " FROM events LIMIT 9",
+                        (f"-{first}", transaction.at),
+                    )
+                )
+
+            await some(0, 2)
+            service.clock.advance(2_000 * DAY)
+            await some(2, 15)
+            service.clock.advance(-2_000 * DAY)
+            kept = Retention(1, 1)
+            now, bounds = service.clock(), ("0", "0")
+            assert not store.read_here(expiry.anything, store, now, *bounds)
+            await some(15, 20)
+            assert await cleaned(service, kept) == 0, "they came just now"
+            service.clock.advance(2 * DAY)
+            await some(20, 22)
+            deliveries = 2 + 9 + 9
+            # Where those behind them go with their partition, they stay, and are in the way of nothing.
+            assert await cleaned(service, kept) == deliveries + (20 if store.is_sqlite else 7)
+            assert count(service, "events") == 2 + (0 if store.is_sqlite else 13)
+
+    asyncio.run(scene())
+
+
 def test_the_newest_event_stays_however_old(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Service(tmp_path) as service:
