@@ -28,28 +28,39 @@ class HangUp:
         self._files = {each: path for each in OUTPUTS if (path := _file_of(each)) is not None}
         """Where they went at the start: whoever turns the log over gives its file another name."""
         self.look_again: Callable[[], None] = lambda: None
+        self.tell: Callable[[str], None] = lambda text: None
+        """Called by it with what went wrong, on the main thread."""
 
     def __call__(self, _number: int, _frame: FrameType | None) -> None:
         if self.is_end():
             signal.raise_signal(signal.SIGTERM)
             return
-        self.reopen()
+        for problem in self.reopen():
+            self.tell(problem)
         self.look_again()
 
     def is_end(self) -> bool:
         """Whether the terminal is closed that the process was started from."""
         return self._follows_terminal and not _has_terminal()
 
-    def reopen(self) -> None:
-        """Go on writing to the files of the same names; one that cannot be opened is left as it is."""
+    def reopen(self) -> list[str]:
+        """Go on writing to the files of the same names; one that cannot be opened is left as it is, and said
+        to be."""
+        problems: list[str] = []
         for descriptor, path in self._files.items():
             try:
                 mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
                 opened = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, mode)
-            except OSError:
+            except OSError as error:
+                what = "the log goes" if descriptor == 2 else "what is printed goes"
+                problems.append(
+                    f"{what} on in the file of before, since `{path}` cannot be opened: {error.strerror}; "
+                    "let the user of the service write there, and send SIGHUP again"
+                )
                 continue
             os.dup2(opened, descriptor)
             os.close(opened)
+        return problems
 
 
 def installed(*, follows_terminal: bool = False) -> HangUp | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import multiprocessing
 import os
 import signal
@@ -24,6 +25,7 @@ from api.cli.terminal import say_error
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
+log = logging.getLogger("governance")
 
 MANY: Final = 1_000
 """Loading fewer documents than this takes no time worth a word."""
@@ -148,6 +150,7 @@ def _on_hang_up(look_again: Callable[[], None]) -> None:
     if (handler := hang_up.installed()) is not None:
         loop = asyncio.get_running_loop()
         handler.look_again = lambda: call_on(loop, look_again)
+        handler.tell = lambda text: call_on(loop, log.error, "%s", text)
 
 
 def _on_stop(close_waits: Callable[[], None]) -> None:

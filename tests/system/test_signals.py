@@ -71,6 +71,21 @@ def test_sighup_reads_the_policies_anew_and_opens_the_log_anew(tmp_path: Path, w
         assert "Traceback" not in service.errors
 
 
+def test_a_log_that_cannot_be_opened_anew_goes_on_and_says_so(tmp_path: Path) -> None:
+    with serve(tmp_path, kind=Anew, **SETTINGS) as service:
+        service.ready()
+        log, before = tmp_path / "errors", tmp_path / "errors.1"
+        log.rename(before)
+        log.mkdir()
+        service.process.send_signal(signal.SIGHUP)
+        until(lambda: ASKED in before.read_text())
+        assert f"since `{log}` cannot be opened: Is a directory" in before.read_text()
+        log.rmdir()
+        service.process.send_signal(signal.SIGHUP)
+        until(lambda: log.is_file() and ASKED in log.read_text())
+        assert service.stop() == 0
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_terminal_that_is_closed_ends_the_service(tmp_path: Path, workers: int) -> None:
     port = free_port()
