@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -47,6 +47,15 @@ BATCH_PAUSE: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
+class Due:
+    """What is of `before` a time, if that is said, goes by a job that is repeated until it deletes nothing
+    more."""
+
+    before: str
+    job: Callable[[Transaction], int]
+
+
+@dataclass(frozen=True, slots=True)
 class Retention:
     """How long things are kept, in days; 0: for ever."""
 
@@ -71,24 +80,25 @@ class Retention:
         """Of a partition that goes in one piece; the oldest events may stay so much longer."""
         return EVENTS.days_of_one(self.event_days)
 
-    def due(self, now: float, id_index: IdIndex) -> dict[str, Callable[[Transaction], int]]:
-        """The jobs to repeat until each deletes nothing more, by what they delete."""
-        jobs: dict[str, Callable[[Transaction], int]] = {
-            COUNTS: lambda transaction: expiry.rate_hits(transaction, now, MOST_AT_ONCE),
-            TALLIES: lambda transaction: log_reader.forget_expired(transaction, now, MOST_AT_ONCE),
+    def due(self, now: float, id_index: IdIndex) -> dict[str, Due]:
+        """What to delete, by what it is called."""
+        jobs = {
+            COUNTS: Due("", lambda transaction: expiry.rate_hits(transaction, now, MOST_AT_ONCE)),
+            TALLIES: Due("", lambda transaction: log_reader.forget_expired(transaction, now, MOST_AT_ONCE)),
         }
         if before := self.events_before(now):
-            jobs[f"events of before {before}"] = lambda transaction: expiry.events(
-                transaction, id_index, before, MOST_AT_ONCE, self.days_together
+            jobs["events"] = Due(
+                before,
+                lambda transaction: expiry.events(
+                    transaction, id_index, before, MOST_AT_ONCE, self.days_together
+                ),
             )
         if until := self.deliveries_before(now):
-            jobs[f"deliveries of before {until}"] = lambda transaction: expiry.deliveries(
-                transaction, until, MOST_AT_ONCE
+            jobs["deliveries"] = Due(
+                until, lambda transaction: expiry.deliveries(transaction, until, MOST_AT_ONCE)
             )
         if last := self.alerts_before(now):
-            jobs[f"alerts of before {last}"] = lambda transaction: alerts.forget_old(
-                transaction, last, MOST_AT_ONCE
-            )
+            jobs["alerts"] = Due(last, lambda transaction: alerts.forget_old(transaction, last, MOST_AT_ONCE))
         return jobs
 
 
@@ -116,18 +126,56 @@ class Caution:
         return False
 
 
+class Parts:
+    """The parts of the work. Each is tried whatever became of the others, and the log says which cannot be
+    done; what is in the way of several is said once."""
+
+    def __init__(self) -> None:
+        self._outages: dict[str, Outage] = {}
+        self._said: set[str] = set()
+
+    def begin(self) -> None:
+        """All of them, once more."""
+        self._said.clear()
+
+    async def take(self, what: str, part: Awaitable[object]) -> bool:
+        """One of them, by its name; whether it was done. Never raises."""
+        outage = self._outages.setdefault(what, Outage(what))
+        try:
+            await part
+        except Exception as error:
+            if str(error) not in self._said:
+                outage.met(error)
+            self._said.add(str(error))
+            return False
+        outage.over()
+        return True
+
+
+def cleaning(
+    retention: Retention, id_index: IdIndex, writer: Writer, now: float
+) -> Iterator[tuple[str, Awaitable[int]]]:
+    """The deleting of all that is due now, by its name; each says of how many rows."""
+    for what, due in retention.due(now, id_index).items():
+        yield f"retention of {what}", _delete(what, due, writer)
+    if before := retention.events_before(now):
+        # Last, since single events go by those that are behind them.
+        yield "dropping partitions of `events`", drop_past(before, id_index, writer)
+
+
 async def clean(retention: Retention, id_index: IdIndex, writer: Writer, now: float) -> int:
     """Delete all that is due now; returns how many rows."""
-    total = await drop_past(retention.events_before(now), id_index, writer)
-    for what, job in retention.due(now, id_index).items():
-        gone = 0
-        while deleted := await writer.write(job):
-            gone += deleted
-            await asyncio.sleep(BATCH_PAUSE)
-        if gone and what not in UNTOLD:
-            log.info("retention deleted %d %s", gone, what)
-        total += gone
-    return total
+    return sum([await part for _, part in cleaning(retention, id_index, writer, now)])
+
+
+async def _delete(what: str, due: Due, writer: Writer) -> int:
+    gone = 0
+    while deleted := await writer.write(due.job):
+        gone += deleted
+        await asyncio.sleep(BATCH_PAUSE)
+    if gone and what not in UNTOLD:
+        log.info("retention deleted %d %s of before %s", gone, what, due.before)
+    return gone
 
 
 async def drop_past(before: str, id_index: IdIndex, writer: Writer) -> int:
@@ -178,29 +226,42 @@ async def keep_clean(
     leaps: Leaps,
 ) -> None:
     """Clean now and every minute, for ever."""
-    outage, caution, backwards = Outage("retention"), None, -1
+
+    outage, parts, caution, backwards = Outage("retention"), Parts(), None, -1
     while True:
+        parts.begin()
         try:
             if caution is None:
                 caution = Caution(await store.read(leaps_of, store, clock(), leaps))
-            now = clock() - leaps.ahead(DAY)
-            for each in partitions:
-                await store.read(each.prepare, now)
-            bounds = (
-                retention.events_before(now),
-                retention.deliveries_before(now),
-                retention.alerts_before(now),
-                retention.days_together,
-            )
-            if caution.settled() and await store.read(expiry.anything, store, now, *bounds):
-                await clean(retention, id_index, writer, now)
-            if caution.settled():
-                await records.clean(now)
-            if backwards != (leapt := leaps.backwards):
-                await pull_back(store, writer, clock())
-                backwards = leapt
         except Exception as error:
             outage.met(error)
-        else:
-            outage.over()
+            await asyncio.sleep(EVERY_SECONDS)
+            continue
+        outage.over()
+        now = clock() - leaps.ahead(DAY)
+        for each in partitions:
+            await parts.take(f"making partitions of `{each.table.name}`", store.read(each.prepare, now))
+        if caution.settled() and await _anything(retention, store, now):
+            for what, part in cleaning(retention, id_index, writer, now):
+                await parts.take(what, part)
+        if caution.settled():
+            await parts.take("retention of audit records", records.clean(now))
+        leapt = leaps.backwards
+        what = "pulling back what was counted while the clock was ahead"
+        if backwards != leapt and await parts.take(what, pull_back(store, writer, clock())):
+            backwards = leapt
         await asyncio.sleep(EVERY_SECONDS)
+
+
+async def _anything(retention: Retention, store: Database, now: float) -> bool:
+    """Whether there is anything to delete. Who cannot tell tries."""
+    bounds = (
+        retention.events_before(now),
+        retention.deliveries_before(now),
+        retention.alerts_before(now),
+        retention.days_together,
+    )
+    try:
+        return await store.read(expiry.anything, store, now, *bounds)
+    except Exception:
+        return True

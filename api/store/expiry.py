@@ -4,8 +4,7 @@ What is kept for ever is not here: audit, approvals, runs, decisions. Events and
 they came, so the oldest are found by number, without an index on times that every event would pay for.
 
 What says that it came at a time that is still to come was written while the clock was ahead: it came before
-the next one that does not. So it does not hide what is behind it, and goes with that; where that goes in one
-piece, with its partition, it stays.
+the next one that does not. So it does not hide what is behind it, and goes with that, if any is in its lane.
 """
 
 from __future__ import annotations

@@ -103,7 +103,8 @@ def past(store: Database, before: str) -> list[Partition]:
 
 
 def mixed(store: Database, days: int) -> Sequence[str]:
-    """The tables whose events are of more than so many days, so that old ones among them go row by row."""
+    """The tables whose events are of more than so many days, so that old ones among them go row by row: first
+    that of no partition, since what a clock wrote that was ahead goes by what is behind it (`expiry.py`)."""
     if store.is_sqlite:
         return (EVENTS.name,)
-    return (*(each.name for each in partitions(store) if not each.span.within(days)), EVENTS.other)
+    return (EVENTS.other, *(each.name for each in partitions(store) if not each.span.within(days)))

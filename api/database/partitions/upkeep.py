@@ -52,7 +52,7 @@ class Partitions:
 
     def __init__(self, store: Database, kept_days: int, table: Divided = EVENTS) -> None:
         self._store = store
-        self._table = table
+        self.table = table
         self._days = table.days_of_one(kept_days)
         self._refused: set[Span] = set()
         """Spans that get no partition."""
@@ -69,11 +69,11 @@ class Partitions:
         self.until = covered(self._spans(), midnight(now))
 
     def _spans(self) -> list[Span]:
-        return [each.span for each in partitions(self._store, self._table)]
+        return [each.span for each in partitions(self._store, self.table)]
 
     def _make(self, span: Span) -> bool:
         """False: not now."""
-        store, table = self._store, self._table
+        store, table = self._store, self.table
         name = f"{table.name}_from_{span.since[:10].replace('-', '')}"
         bounds = f"FROM ('{span.since}') TO ('{span.until}')"
         made: list[Statement] = [
