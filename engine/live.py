@@ -132,7 +132,11 @@ class LivePolicies:
     def health(self) -> dict[str, Any]:
         """`{revision, count, stale, inactive, errors, warnings}`: stale when the files say what is not in
         force."""
-        live, problems = self._live, self.repository.problems
+        # In this order: what is mended counts once the rule sets decide by it.
+        problems, newest = self.repository.problems, self.repository.snapshot
+        live = self._live
+        if not problems and newest is not live.snapshot:
+            problems = self._reported
         if self._failure is not None:
             problems = (self._failure, *problems)
         return {

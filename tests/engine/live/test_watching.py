@@ -12,6 +12,7 @@ import pytest
 
 from engine import live as live_module
 from engine.errors import ArchiveUnavailable
+from engine.live import LivePolicies
 from tests.harness.policy_folder import ADMIN, Folder, document, preset
 from tests.harness.watched_folder import Watched, watching
 
@@ -245,3 +246,22 @@ def test_what_files_changed_is_logged(folder: Folder, caplog: pytest.LogCaptureF
         ("INFO", f"revision 5 {in_force}: changed `b`"),
         ("INFO", "revision 6 is in force, through the API, by ada@acme.example: changed `b`"),
     ], "the edit a write came upon, and the write"
+
+
+def test_what_is_mended_is_stale_until_it_decides(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched, swap = Watched(folder), LivePolicies._swap
+    folder.write("policies/a.yaml", "half a fi")
+    watched.live.reload()
+    assert watched.live.health()["stale"]
+    seen: list[tuple[bool, bool]] = []
+
+    def looked_at_before(live: LivePolicies) -> None:
+        if live.repository.snapshot is not live.snapshot:
+            seen.append((live.health()["stale"], watched.blocks("pay")))
+        swap(live)
+
+    monkeypatch.setattr(LivePolicies, "_swap", looked_at_before)
+    folder.write("policies/a.yaml", document("a", value="pay"))
+    watched.live.reload()
+    assert seen == [(True, False)]
+    assert not watched.live.health()["stale"] and watched.blocks("pay")
