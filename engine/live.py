@@ -131,12 +131,10 @@ class LivePolicies:
 
     def health(self) -> dict[str, Any]:
         """`{revision, count, stale, inactive, errors, warnings}`: stale when the files say what is not in
-        force."""
-        # In this order: what is mended counts once the rule sets decide by it.
+        force. What was mended is so once the rule sets decide by it, which is therefore looked at last."""
         problems, newest = self.repository.problems, self.repository.snapshot
-        live = self._live
-        if not problems and newest is not live.snapshot:
-            problems = self._reported
+        live, warnings = self._live, (*self._warnings(), *self.repository.warnings)
+        problems = problems or (self._reported if newest is not live.snapshot else ())
         if self._failure is not None:
             problems = (self._failure, *problems)
         return {
@@ -145,9 +143,7 @@ class LivePolicies:
             "stale": bool(problems),
             "inactive": self.inactive()[:MOST_TOLD],
             "errors": [described(problem) for problem in problems[:MOST_TOLD]],
-            "warnings": [
-                described(problem) for problem in (*self._warnings(), *self.repository.warnings)[:MOST_TOLD]
-            ],
+            "warnings": [described(problem) for problem in warnings[:MOST_TOLD]],
         }
 
     def inactive(self) -> list[dict[str, Any]]:
