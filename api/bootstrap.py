@@ -70,13 +70,15 @@ def prepare(
     store = Database(settings.database)
     try:
         store.refuse_foreign_file()
-        AuditMark(settings).refuse()
+        mark = AuditMark(settings)
+        mark.refuse()
         store.migrate()
         store.check_pages()
         _refuse_empty_server(settings, store)
         secret = signing_secret(settings)
         check_key(settings, store)
         check(store)
+        missed = store.read_here(mark.missed, store)
         email, password, hashed = None, None, None
         if store.read_here(accounts.count_admins, ORGANISATION) == 0:
             # Hashed before the transaction, which must be short; the transaction looks again.
@@ -87,8 +89,8 @@ def prepare(
             open_vault(transaction, settings, secret)
             made = _make(transaction, settings, email, password, hashed)
             transaction.flush()
-        note = too_little(store, settings.lanes, settings.workers)
-        return made if note is None else replace(made, notes=(note,))
+        notes = (missed, too_little(store, settings.lanes, settings.workers))
+        return replace(made, notes=tuple(note for note in notes if note is not None))
     finally:
         store.close()
 

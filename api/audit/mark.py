@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import msgspec
 
-from api.audit.checkpoints import Body, Checkpointer, by_chain
+from api.audit.checkpoints import Body, Checkpointer, by_chain, newest
 from api.database.audit_chain import tips
 from api.database.connection import Database
 from api.database.sqlite.files import beside_database, resolved
@@ -132,6 +132,17 @@ class AuditMark:
             + ", and with them perhaps halts, decisions and approvals. Stop the service and put the right "
             f"file back, with the `{log_file.name}` that lay beside it. If you have put an older one there "
             f"on purpose, {foreign}run `governance audit accept-restored`, and start again"
+        )
+
+    def missed(self, store: Database) -> str | None:
+        """What to say when there is none although this database is signed: whoever puts an older one in its
+        place may have taken the mark away, too."""
+        if self._database is None or self.names_this or newest(store) is None:
+            return None
+        return (
+            f"There is no `{self.path}` that says how far the record was signed, so nobody can tell whether "
+            "an older database lies here than before; if you did not restore it, hold it against what was "
+            "noted last: `governance audit verify --expect noted.json`"
         )
 
     # Written --------------------------------------------------------------------------------------

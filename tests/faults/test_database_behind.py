@@ -115,3 +115,21 @@ def test_a_backup_is_restored_in_one_step_more(left: Killed, tmp_path: Path) -> 
     elsewhere.mkdir()
     mistaken = governance(elsewhere, "audit", "accept-restored")
     assert mistaken.returncode == 2 and "there is no database" in mistaken.stderr
+
+
+def test_a_mark_that_is_gone_is_told(left: Killed, tmp_path: Path) -> None:
+    """Without it an older database cannot be told from the right one."""
+    here = left.copy(tmp_path / "here")
+    for path in (*here.database.parent.glob("governance.sqlite-*"), here.database.parent / "audit-mark"):
+        path.unlink()
+    shutil.copy(here.folder / "backup.sqlite", here.database)
+    with serve(here.folder) as service:  # what the backup holds was never signed
+        service.ready()
+        until_signed(here.database.parent / "audit-mark", 1)
+        assert service.stop() == 0 and "audit-mark" not in service.output
+    (here.database.parent / "audit-mark").unlink()
+    told = "audit-mark` that says how far the record was signed"
+    assert told in governance(here.folder, "audit", "accept-restored").stdout
+    with serve(here.folder) as service:
+        assert told in service.ready().output
+        assert service.stop() == 0

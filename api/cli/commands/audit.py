@@ -218,9 +218,9 @@ def _accept(arguments: argparse.Namespace) -> int:
     mark = AuditMark(settings_of(arguments))
     lacks = mark.lacks()
     if not lacks:
-        with opened(arguments):  # or it is not there at all
-            pass
-        print("the database holds all that was signed; there is nothing to accept")
+        with opened(arguments) as store:  # or it is not there at all
+            missed = store.read(mark.missed, store.database)
+        print(missed or "the database holds all that was signed; there is nothing to accept")
         return 0
     with opened(arguments, behind=True) as store:
         store.read(mark.accept, store.database, iso(system_clock()))
