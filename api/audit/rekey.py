@@ -7,7 +7,6 @@ which proves less: whoever verifies is told. At a start a lost key is a refusal,
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Protocol, TypeVar
 from api.audit import checkpoints
 from api.audit.checkpoints import Body
 from api.audit.installation_key import InstallationKey, PublicKey, installation_key, key_file, new_key
-from api.auth.private_file import create
+from api.auth.private_file import create, sync_folder
 from api.database.audit_chain import tips
 from api.database.connection import Database
 from api.database.transaction import Transaction
@@ -69,7 +68,6 @@ def begin(settings: Settings, write: Write, actor: str, lost: bool) -> tuple[str
     aside = _aside(path, new.public)
     create(aside, text)
     try:
-        _sync(path.parent)
         before = write(partial(_hand_over, settings=settings, old=old, new=new, lost=lost, actor=actor))
     except NoHandover:
         aside.unlink()
@@ -115,19 +113,8 @@ def _put_in_place(settings: Settings, key: PublicKey) -> Path | None:
             create(kept := path.with_name(f"{path.name}.{old.key_id}"), text)
     with contextlib.suppress(FileNotFoundError):  # another process was faster
         _aside(path, key).replace(path)
-    _sync(path.parent)
+    sync_folder(path.parent)
     return kept
-
-
-def _sync(folder: Path) -> None:
-    """The names in it survive a power cut."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _hand_over(

@@ -149,15 +149,15 @@ def test_of_two_changes_of_the_key_at_once_one_is_refused_and_no_key_is_lost(
     data_shell: DataShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sign(data_shell)
-    synced, others = rekey._sync, [0]
+    made, others = rekey.create, [0]
 
-    def also_another(folder: Path) -> None:
-        synced(folder)
+    def also_another(path: Path, text: str) -> None:
+        made(path, text)
         if others:
             others.clear()
             assert cli.main(["audit", "rekey", "--data-dir", str(data_shell.data)]) == 0
 
-    monkeypatch.setattr(rekey, "_sync", also_another)
+    monkeypatch.setattr(rekey, "create", also_another)
     assert "somebody else has just begun with a new key" in data_shell.refused("audit", "rekey")
     found, key = data_shell.json("audit", "verify")[0], data_shell.json("audit", "key")[0]
     assert (found["valid"], found["keyId"]) == (True, key["keyId"])
