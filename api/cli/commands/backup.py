@@ -49,8 +49,9 @@ def _copy(source: Path, target: Path) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
+    place = f"{source.absolute().as_uri()}?mode=ro"  # whatever characters are in it
     with (
-        contextlib.closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True, isolation_level=None)) as live,
+        contextlib.closing(sqlite3.connect(place, uri=True, isolation_level=None)) as live,
         contextlib.closing(sqlite3.connect(target)) as copy,
         Progress(console=Console(stderr=True), transient=True) as progress,
     ):

@@ -48,6 +48,18 @@ def test_the_record_is_verified_and_exported(data_shell: DataShell, tmp_path: Pa
     assert (broken["valid"], broken["count"], broken["firstBroken"]) == (False, 3, records[3]["auditId"])
 
 
+def test_a_backup_is_of_the_database_whatever_its_folder_is_called(
+    data_shell: DataShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("100%20", "a#1", "a?mode=rwc"):
+        data_shell.data = data_shell.data.rename(name)
+        assert data_shell.run("backup", "copy.sqlite", "--force")[0] == 0
+        with contextlib.closing(sqlite3.connect("copy.sqlite")) as copy:
+            assert copy.execute("SELECT COUNT(*) FROM users").fetchone() == (1,)
+        assert sorted(each.name for each in tmp_path.iterdir()) == [name, "copy.sqlite"]
+
+
 def test_a_backup_is_whole_closed_and_never_in_the_way(data_shell: DataShell, tmp_path: Path) -> None:
     target = tmp_path / "copy.sqlite"
     old = os.umask(0)
