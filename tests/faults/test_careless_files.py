@@ -146,6 +146,7 @@ def test_a_copy_over_a_running_database_is_noticed(tmp_path: Path, workers: int,
     shutil.copy(database, tmp_path / "copy.sqlite")
     with serve(tmp_path, "--workers", str(workers), GOVERNANCE_API_KEY=KEY) as service:
         http = service.ready().http
+        until_serving(database, workers)
         assert [send(http, number) for number in range(10)] == [200] * 10
         if what == "a backup":
             (tmp_path / "copy.sqlite").unlink()
@@ -217,6 +218,17 @@ def test_the_log_of_a_database_that_is_a_link_is_watched(tmp_path: Path) -> None
         assert until_ill(http) == "the log of the database was taken away; start the service again"
         service.kill()
     assert events_of(real) >= set(range(5))
+
+
+def until_serving(database: Path, workers: int) -> None:
+    """One that is still starting would refuse to."""
+    deadline = time.monotonic() + 60
+    while True:
+        with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as outside:
+            if outside.execute("SELECT COUNT(*) FROM nodes").fetchone() == (workers,):
+                return
+        assert time.monotonic() < deadline, "the workers did not start"
+        time.sleep(0.05)
 
 
 def ruin(database: Path, table: str, how: bytes) -> None:
