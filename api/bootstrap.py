@@ -25,6 +25,7 @@ from api.auth.signing_secret import open_vault, signing_secret
 from api.clock import Clock, Ids, random_ids, system_clock
 from api.database.connection import Database
 from api.database.room import too_little
+from api.database.sqlite.other_name import also_named
 from api.database.transaction import Transaction
 from api.settings import Settings, SettingsError
 from api.store import accounts, emails
@@ -89,7 +90,8 @@ def prepare(
             open_vault(transaction, settings, secret)
             made = _make(transaction, settings, email, password, hashed)
             transaction.flush()
-        notes = (missed, too_little(store, settings.lanes, settings.workers))
+        named = also_named(store.path) if store.is_sqlite else None
+        notes = (missed, named, too_little(store, settings.lanes, settings.workers))
         return replace(made, notes=tuple(note for note in notes if note is not None))
     finally:
         store.close()

@@ -171,6 +171,10 @@ def test_a_database_that_is_open_under_another_name_is_refused(
         migrated(path)
         process.communicate("\n", timeout=60)
     migrated(linked)
+    (note,) = bootstrap.prepare(load({}, data_dir=str(path.parent))).notes
+    assert f"`{path}` has 2 names" in note
+    linked.unlink()
+    assert bootstrap.prepare(load({}, data_dir=str(path.parent))).notes == ()
 
 
 def migrated(path: Path) -> None:

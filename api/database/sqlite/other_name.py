@@ -44,6 +44,21 @@ def refuse_other_name(path: Path) -> None:
         time.sleep(0.05)
 
 
+def also_named(path: Path) -> str | None:
+    """What to say of a database that has other names, which nobody has open now."""
+    try:
+        names = path.stat().st_nlink
+    except FileNotFoundError:
+        return None
+    if names == 1:
+        return None
+    return (
+        f"The database `{path}` has {names} names (hard links; `find -samefile` finds them). Start it by "
+        "this one only: what was recorded last may lie in a log beside a name, and by another name it would "
+        "be missing, or destroy what is recorded here. A hard link is no backup; take `governance backup`."
+    )
+
+
 def _holder(path: Path, bytes_: tuple[int, int]) -> str:
     """Which other process has a lock there; empty: none, as far as the system tells."""
     if sys.platform != "linux":
