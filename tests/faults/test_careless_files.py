@@ -98,6 +98,7 @@ def test_a_backup_moved_over_a_running_database_takes_nothing(tmp_path: Path, wo
     database = tmp_path / "data" / "governance.sqlite"
     with serve(tmp_path, "--workers", str(workers), GOVERNANCE_API_KEY=KEY) as service:
         http = service.ready().http
+        until_serving(database, workers)
         assert [send(http, number) for number in range(10)] == [200] * 10
         assert governance(tmp_path, "backup", "copy.sqlite").returncode == 0
         assert [send(http, number) for number in range(10, 15)] == [200] * 5
