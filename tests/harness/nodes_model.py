@@ -131,11 +131,11 @@ class Walk:
     def _run(self, number: int) -> str:
         return f"{self._name}-run-{number}"
 
-    async def play(self, count: int) -> None:
-        """Until so many calls are decided; raises what was wrong."""
+    async def play(self, calls: int, changes: int) -> None:
+        """Until so many calls are decided and so many changes made; raises what was wrong."""
         admins = [self._changes_policies(0), self._changes_policies(1), self._halts_and_resumes()]
         others = [self._makes_and_revokes_keys(), self._resolves(), self._resolves()]
-        agents = [self._works(count) for _ in range(AT_WORK)]
+        agents = [self._works(calls, changes) for _ in range(AT_WORK)]
         async with asyncio.TaskGroup() as group:
             for each in (*admins, *others):
                 group.create_task(each)
@@ -160,9 +160,9 @@ class Walk:
             for client in clients:
                 client.close()
 
-    async def _works(self, count: int) -> None:
+    async def _works(self, calls: int, changes: int) -> None:
         async with self._clients() as send:
-            while len(self.calls) < count:
+            while len(self.calls) < calls or self.changes < changes:
                 chance = self._chance.random()
                 if chance < 0.5 or not self.calls:
                     await self._calls(send)
