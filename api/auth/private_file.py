@@ -25,6 +25,8 @@ def kept(path: Path, what: str, make: Callable[[], str], otherwise: str) -> str:
             make_data_folder(path.parent)
             create(path, make())
         found = path.stat()
+        if not stat.S_ISREG(found.st_mode):  # to read a pipe would wait for somebody who writes
+            raise SettingsError(f"{what} `{path}` cannot be used: it is no file; take it away")
         text = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"

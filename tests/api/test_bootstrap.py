@@ -8,6 +8,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,17 @@ def test_a_secret_that_others_may_read_is_refused(tmp_path: Path, bits: int) -> 
     prepare(tmp_path)
     (tmp_path / "data" / FILE).chmod(bits)
     with pytest.raises(SettingsError, match=r"may be read by other users .* `chmod 600 "):
+        prepare(tmp_path)
+
+
+@pytest.mark.parametrize("name", [FILE, "audit-key"])
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_what_is_no_file_is_no_secret(name: str, make: Callable[[Path], None], tmp_path: Path) -> None:
+    prepare(tmp_path)
+    path = tmp_path / "data" / name
+    path.unlink(missing_ok=True)
+    make(path)
+    with pytest.raises(SettingsError, match=f"`{path}` cannot be used: it is no file; take it away"):
         prepare(tmp_path)
 
 
