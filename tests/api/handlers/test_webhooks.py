@@ -364,8 +364,12 @@ def test_a_day_of_events_sends_what_the_schemas_say(tmp_path: Path) -> None:
         play(tmp_path, work, POLICIES, GOVERNANCE_WEBHOOK_ALLOW=receiver.place)
 
 
+HANGS = 30
+"""Seconds."""
+
+
 def test_receivers_that_hang_do_not_delay_the_api(tmp_path: Path) -> None:
-    with Receiver([Answer(delay=30)]) as receiver:
+    with Receiver([Answer(delay=HANGS)]) as receiver:
 
         async def work(service: Service) -> None:
             for _ in range(10):
@@ -378,7 +382,8 @@ def test_receivers_that_hang_do_not_delay_the_api(tmp_path: Path) -> None:
                 )
                 longest = max(longest, time.monotonic() - began)
                 assert answer.json()["toolCallStatus"] == "blocked"
-            assert len(receiver.requests) == 10, "all hang, and nobody waits for them"
-            assert longest < 1.0
+            await asyncio.to_thread(receiver.wait_for, 10)
+            assert len(receiver.requests) == 10, "all hang"
+            assert longest < HANGS / 3, "and nobody waits for them; the machine may be busy"
 
         play(tmp_path, work, POLICIES, GOVERNANCE_WEBHOOK_ALLOW=receiver.place)
