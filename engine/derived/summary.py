@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from engine.derived.amount import names_amount
 from engine.derived.derivation import Derivation
 from engine.derived.shell_commands import ARGUMENTS, PROSE, shell_commands
 from engine.derived.tools import Tools, of_tool
@@ -119,8 +120,16 @@ def _pays(parts: dict[str, Any]) -> str | None:
     money = "an amount that cannot be read" if amount == UNREADABLE else f"{amount:,}"
     if parts.get("currency"):
         money += f" {parts['currency']}"
-    values = (target["value"] for target in parts.get("targets", ()))
-    targets = [each for each in values if each != parts.get("currency") and number_of(each) != amount]
+    payees, others = [], []
+    for target in parts.get("targets", ()):
+        value, number = target["value"], number_of(target["value"])
+        if value == parts.get("currency") or number == amount:
+            continue
+        if not names_amount(target["path"].split(".")):
+            payees.append(value)
+        elif number is None:  # else it is counted in
+            others.append(value)
+    targets = [*payees, *others]
     return f"pay {money}" + (f" to {_some(targets)}" if targets else "")
 
 

@@ -56,6 +56,12 @@ def about(tool: str, payload: dict[str, Any], **roots: Any) -> dict[str, Any]:
         ("Bash", {"command": "ls", "timeout": 3, "description": "List"}, "run `ls`"),
         ("send_email", {"to": "a@x.com", "subject": f"Hi{' ' * 700}all"}, "send mail to a@x.com: “Hi …”"),
         ("pay", {"amount": 2940, "currency": "EUR"}, "pay 2,940 EUR"),
+        ("pay", {"amount": [5, 20_000], "to": "bob"}, "pay 20,005 to bob"),
+        (
+            "pay",
+            {"amount": ["5 EUR", "9 EUR"], "payment": {"to": "bob"}},
+            "pay 14 EUR to bob, 5 EUR and 1 more",
+        ),
         (
             "send_money",
             {"recipient": "DE89370400440532013000", "amount": 98.7, "subject": "rent"},
