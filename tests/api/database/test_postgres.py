@@ -76,15 +76,17 @@ async def together(running: Service, events: list[dict[str, Any]], then: Callabl
     """The statuses of events that share one commit; `then` is called before it."""
 
     writer = running.context.writer
+    alone = threading.Event()
 
     def job(transaction: Transaction) -> None:
+        alone.set()
         transaction.after_commit(then)
         deadline = time.monotonic() + 20
         while writer._queue.qsize() < len(events) and time.monotonic() < deadline:
             time.sleep(0.005)
 
     before = asyncio.create_task(writer.write(job))
-    while writer._queue.qsize() or not writer.writing.locked():
+    while not alone.is_set():
         await asyncio.sleep(0.001)
     answer = await running.call("agent", "POST", "/v1/events/batch", {"events": events})
     await before

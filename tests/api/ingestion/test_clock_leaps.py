@@ -6,9 +6,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from api.audit.verification import verify
 from api.clock import Leaps
 from api.retention import DAY, pull_back
+from tests.faults.database_faults import nothing_beside
 from tests.harness.application import Service
 
 FEW = {
@@ -23,6 +26,11 @@ HELD = {
     "action": "require_approval",
     "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
 }
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing_beside(monkeypatch)  # it would pull times back before a test does
 
 
 class Times:
