@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from api.settings import SettingsError
+from engine.worktree.disk import flush_names
 from engine.worktree.ownership import new_file
 
 _NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -90,11 +91,7 @@ def create(path: Path, text: str) -> None:
 def sync_folder(folder: Path) -> None:
     """The names in it survive a power cut, where the file system can do that."""
     with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        flush_names(folder)
 
 
 def _written(path: Path, text: str) -> None:

@@ -36,7 +36,7 @@ from api.ingestion.authzen import (
     place_of,
     tool_of,
 )
-from api.ingestion.event import Answer, Incoming
+from api.ingestion.event import Incoming
 from api.store import recorded_calls
 from api.store.call_facts import payload_digest
 from api.store.review import reading
@@ -217,19 +217,18 @@ async def _evaluated(
     evaluation: Evaluation, caller: Caller, values: Values, context: Context, number: int = 0
 ) -> dict[str, Any]:
     event = await _event(evaluation, number, caller, values, context)
-    answer = await context.intake.answer(event)
+    said = _decode((await context.intake.answer(event)).content)
     if "toolCallId" in evaluation.get("context", {}).get("governance", {}):
         await _refuse_other(event, evaluation, caller, values, context)
-    elif _is_of_before(answer, context):
+    elif _is_of_before(said, context):
         event = await _event(evaluation, number, caller, replace(values, headers={}), context)
-        answer = await context.intake.answer(event)
-    return await _decision(answer, event, caller, context)
+        said = _decode((await context.intake.answer(event)).content)
+    return await _decision(said, event, caller, context)
 
 
-def _is_of_before(answer: Answer, context: Context) -> bool:
+def _is_of_before(said: dict[str, Any], context: Context) -> bool:
     """Whether the request id was that of a call so long ago that it is asked again, and not sent again."""
-    said = _decode(answer.content)
-    return "approvalId" not in said and said["decidedAt"] < clock.iso(context.clock() - SAME_SECONDS)
+    return "approvalId" not in said and bool(said["decidedAt"] < clock.iso(context.clock() - SAME_SECONDS))
 
 
 async def _refuse_other(
@@ -267,8 +266,9 @@ async def _one_of_many(
         return {"decision": False, "context": {"error": shown}}
 
 
-async def _decision(answer: Answer, event: Incoming, caller: Caller, context: Context) -> dict[str, Any]:
-    said = _decode(answer.content)
+async def _decision(
+    said: dict[str, Any], event: Incoming, caller: Caller, context: Context
+) -> dict[str, Any]:
     allowed, approval_id = said["toolCallStatus"] == "allowed", said.get("approvalId")
     told: dict[str, Any] = {
         "evaluation_id": approval_id or said["auditId"],

@@ -41,16 +41,19 @@ async def versions(caller: Caller, values: Values, context: Context, kind: Kind,
         found = definitions.versions_of(context.live.repository, kind, organisation_id, document_id)
         if not found:
             raise not_found(what, document_id)
-        return msgspec.json.encode([_version(each) for each in found])
+        return msgspec.json.encode(
+            [version_as_json(each, state=read(each.content).root.value) for each in found]
+        )
 
     return Reply(await context.reads.read(caller, written))
 
 
-def _version(version: DocumentVersion) -> dict[str, Any]:
+def version_as_json(version: DocumentVersion, **content: Any) -> dict[str, Any]:
+    """A version, with what it says under the name that its kind has for it."""
     return {
         "version": version.version,
         "policyRevision": version.revision,
-        "state": read(version.content).root.value,
+        **content,
         "source": version.source,
         "createdAt": version.created_at,
         "createdBy": version.created_by,

@@ -9,6 +9,7 @@ import msgspec
 
 from api.caller import Caller
 from api.context import Context
+from api.handlers.definitions import version_as_json
 from api.handlers.policies import if_match
 from api.http.exchange import Reply, Values
 from api.http.problems import invalid
@@ -17,7 +18,6 @@ from api.store import accounts
 from engine.conditions.settings import SETTINGS, SHIPPED, reads, value_of
 from engine.documents.yaml import read
 from engine.repository import definitions
-from engine.repository.archive import DocumentVersion
 from engine.repository.definitions import StoredSettings
 from engine.repository.snapshot import Snapshot
 
@@ -53,21 +53,11 @@ async def list_versions(caller: Caller, values: Values, context: Context) -> Rep
 
     def written() -> bytes:
         found = definitions.versions_of(context.live.repository, "settings", mine, mine)
-        return msgspec.json.encode([_version(each) for each in found])
+        return msgspec.json.encode(
+            [version_as_json(each, settings=read(each.content).root.value["settings"]) for each in found]
+        )
 
     return Reply(await context.reads.read(caller, written))
-
-
-def _version(version: DocumentVersion) -> dict[str, Any]:
-    return {
-        "version": version.version,
-        "policyRevision": version.revision,
-        "settings": read(version.content).root.value["settings"],
-        "source": version.source,
-        "createdAt": version.created_at,
-        "createdBy": version.created_by,
-        "digest": version.digest,
-    }
 
 
 def _reply(stored: StoredSettings, caller: Caller, snapshot: Snapshot) -> Reply:

@@ -259,11 +259,7 @@ class Disk:
         target.unlink()
 
     def sync_folder(self, folder: Path) -> None:
-        handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        flush_names(folder)
 
     def note(self, relative: str, content: bytes) -> None:
         """Keep a note of our own beside the documents. Raises StorageError."""
@@ -307,6 +303,15 @@ class Disk:
             for left in self.root.glob(".governance/*.tmp"):
                 if left.stat().st_mtime < time.time() - LEFT_SECONDS:  # else another process writes it now
                     left.unlink()
+
+
+def flush_names(folder: Path) -> None:
+    """What was made, renamed or removed in it outlives a power cut. Raises OSError."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def signature_of(status: os.stat_result) -> Signature:

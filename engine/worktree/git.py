@@ -46,10 +46,12 @@ def locked(root: Path) -> bool:
 def unfinished(root: Path) -> str:
     """What git is in the middle of in the work tree of this folder, whose files are those of no commit that
     anybody meant; empty: nothing."""
-    found = _git_folder(root)
-    if found is None:
-        return ""
-    return next((what for name, what in _UNFINISHED.items() if (found / name).exists()), "")
+    folder = _git_folder(root)
+    return "" if folder is None else _unfinished(folder)
+
+
+def _unfinished(folder: Path) -> str:
+    return next((what for name, what in _UNFINISHED.items() if (folder / name).exists()), "")
 
 
 def _git_folder(root: Path) -> Path | None:
@@ -145,11 +147,11 @@ def _wait_for_others(root: Path) -> None:
 
 def _refuse_passing_head(root: Path) -> None:
     """A commit in the middle of a rebase or the like is gone when that is given up. Raises GitFailed."""
-    if what := unfinished(root):
-        raise GitFailed(f"cannot commit during {what}; finish it, or give it up")
     folder = _git_folder(root)
     if folder is None:
         return
+    if what := _unfinished(folder):
+        raise GitFailed(f"cannot commit during {what}; finish it, or give it up")
     with contextlib.suppress(OSError):
         if not (folder / "HEAD").read_text().startswith("ref:"):
             log.warning(

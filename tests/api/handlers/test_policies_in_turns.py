@@ -39,15 +39,16 @@ def test_versions_are_written_out_beside_the_event_loop(
     def noted(module: ModuleType, name: str) -> None:
         function = getattr(module, name)
 
-        def note(*arguments: Any) -> Any:
+        def note(*arguments: Any, **named: Any) -> Any:
             threads.append(threading.current_thread().name)
-            return function(*arguments)
+            return function(*arguments, **named)
 
         monkeypatch.setattr(module, name, note)
 
-    for module in (definitions, policies, settings):
-        noted(module, "_version")
-    noted(policies, "_page")
+    for module in (definitions, settings):
+        noted(module, "version_as_json")
+    for name in ("_version", "_page"):
+        noted(policies, name)
 
     async def play() -> None:
         async with Service(tmp_path, live=True) as service:
