@@ -22,13 +22,9 @@ from api.ingestion.turns import RESTS, Turns
 from api.store import run_values
 from engine.flow.memory import NO_VALUES, SeenValues
 from engine.model import ToolDeclaration
+from tests.api.ingestion.test_flow import TARGETS
 from tests.harness.application import Service, event
 
-TARGETS = {
-    "name": "Targets",
-    "action": "block",
-    "matchConditions": [{"field": "derived.untrustedTargets", "operator": "exists"}],
-}
 TOOLS = {
     "apiVersion": "governance/v1",
     "kind": "ToolSet",

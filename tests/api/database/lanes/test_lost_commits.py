@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from api.ingestion.pipeline import Ingestion
-from tests.api.database.lanes.test_dispatch import AT, Lanes, became, lanes, look, opened, post
+from tests.api.database.lanes.test_dispatch import AT, Lanes, became, lanes, look, played, post
 from tests.harness.application import Service
 
 __all__ = ["lanes"]
@@ -32,16 +32,6 @@ def told(url: str, statement: str) -> list[tuple[Any, ...]]:
         return found.fetchall() if found.description else []
 
 
-def played(folder: Path, url: str, steps: Any) -> None:
-    async def play() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": url, "GOVERNANCE_LANES": "3"}
-        async with Service(folder, environment=environment) as running:
-            await opened(running)
-            await steps(running)
-
-    asyncio.run(play())
-
-
 @pytest.mark.parametrize("what", CHANGES)
 def test_a_number_that_is_another_run_s(what: str, tmp_path: Path, postgres_url: str, lanes: Lanes) -> None:
     async def steps(running: Service) -> None:
@@ -56,7 +46,7 @@ def test_a_number_that_is_another_run_s(what: str, tmp_path: Path, postgres_url:
         )
         assert calls in ([("c2", True)], []), "a refusal, or a run of its own"
 
-    played(tmp_path, postgres_url, steps)
+    played(tmp_path, postgres_url, steps, whole=False)
 
 
 def test_a_number_that_is_another_call_s(tmp_path: Path, postgres_url: str, lanes: Lanes) -> None:
@@ -69,7 +59,7 @@ def test_a_number_that_is_another_call_s(tmp_path: Path, postgres_url: str, lane
             (None,)
         ]
 
-    played(tmp_path, postgres_url, steps)
+    played(tmp_path, postgres_url, steps, whole=False)
 
 
 def test_after_a_loss_nothing_is_remembered(
