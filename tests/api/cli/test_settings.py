@@ -32,6 +32,8 @@ def test_a_setting_is_set_listed_and_taken_away(shell: Shell) -> None:
     assert "own.com, own.example" in settings("list")[1]
     assert settings("unset", "companyDomains")[0] == 0
     assert "companyDomains" not in (shell.folder / FILE).read_text()
+    hosts = ("localhost", "::1", "fe80::1", "10.0.0.7", "api.acme.com", "db_1.internal", "xn--bcher-kva.example")
+    assert settings("set", "trustedHosts", *hosts)[0] == 0
     assert settings("set", "currencies", "EUR", "--organisation", "acme")[0] == 0
     assert (shell.folder / "settings/acme.yaml").exists()
 
@@ -40,6 +42,11 @@ def test_what_is_wrong_is_refused_and_nothing_written(shell: Shell) -> None:
     for words, says in (
         (("companyDomain", "a.com"), "did you mean `companyDomains`?"),
         (("companyDomains", "nodots"), "must be a domain"),
+        (("trustedHosts", "https://api.acme.com"), "must be a host in lower case"),
+        (("trustedHosts", "localhost", "Api.acme.com"), "must be a host in lower case"),
+        (("trustedHosts", "api.acme.com:443"), "without scheme, port"),
+        (("trustedHosts", "*.acme.com"), "such as `api.acme.com`"),
+        (("trustedHosts", ".acme.com"), "such as `api.acme.com`"),
         (("paymentLimit", "much"), "must be a number"),
         (("paymentLimit", "1", "2"), "takes one value"),
     ):
