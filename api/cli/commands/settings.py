@@ -60,11 +60,7 @@ def _list(arguments: argparse.Namespace) -> int:
         {
             "name": name,
             "value": value_of(settings, name),
-            "from": "set"
-            if name in settings.values
-            else "shipped"
-            if value_of(settings, name)
-            else "missing",
+            "from": origin(name),
             "description": setting.description,
         }
         for name, setting in SETTINGS.items()
