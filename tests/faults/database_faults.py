@@ -109,6 +109,8 @@ class Faults:
         self._left: dict[str, int] = {}
         self.error: Exception = peewee.OperationalError("disk I/O error")
         self.reached = False
+        self.wrote: set[str] = set()
+        """The threads that tried to write events since the next fault was chosen."""
 
     @property
     def at(self) -> int | None:
@@ -117,6 +119,8 @@ class Faults:
 
     @at.setter
     def at(self, step: int | None) -> None:
+        if step is not None:
+            self.wrote.clear()
         self._left = {} if step is None else dict.fromkeys(self.on, step)
 
     @contextlib.contextmanager
@@ -153,6 +157,7 @@ class Faults:
             who = threading.current_thread().name
             if self._concerned is not None and any(entry.job is None for entry in batch):
                 self._concerned.add(who)
+                self.wrote.add(who)
             try:
                 return transact(batch, **how)
             finally:

@@ -77,20 +77,23 @@ def test_what_fails_on_the_event_loop_is_written_by_the_thread(
             faults = Faults(running)
             faults.on = {"MainThread"}
             with faults.installed(monkeypatch):
-                for step in range(200):
+                step = 0
+                for number in range(200):
                     faults.error, _ = list(ERRORS.values())[step % len(ERRORS)]
                     before = await rows(running)
                     faults.at, faults.reached = step, False
-                    answer = await post(running, payment(step))
+                    answer = await post(running, payment(number))
                     faults.at = None
                     assert answer.json()["toolCallStatus"] == "awaiting_approval"
                     after = await rows(running)
                     assert all(
                         after[table] == before[table] + 1 for table in ("events", "tool_calls", "audit")
                     )
-                    if not faults.reached:
+                    if faults.reached:
+                        step += 1
+                    elif "MainThread" in faults.wrote:  # else a busy writer had the event from the beginning
                         break
-                assert 5 <= step < 199
+                assert step >= 5 and not faults.reached
             await intact(running)
 
     asyncio.run(play())

@@ -173,7 +173,9 @@ def test_processes_and_people(database_url: str, tmp_path: Path, count: int, sha
         assert people.acts > 3
     assert len(acknowledged) > 10 and asked > 300
     repositories = at_rest(first, sorted(set(roots)))
-    assert all(each.snapshot.policies == repositories[0].snapshot.policies for each in repositories)
+    for each in repositories:
+        assert each.problems == ()
+        assert each.snapshot.policies == repositories[0].snapshot.policies
     for policy_id in "abc":
         versions = repositories[0].versions("default", policy_id)
         assert [each.version for each in versions] == list(range(len(versions), 0, -1))

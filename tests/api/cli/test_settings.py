@@ -32,7 +32,15 @@ def test_a_setting_is_set_listed_and_taken_away(shell: Shell) -> None:
     assert "own.com, own.example" in settings("list")[1]
     assert settings("unset", "companyDomains")[0] == 0
     assert "companyDomains" not in (shell.folder / FILE).read_text()
-    hosts = ("localhost", "::1", "fe80::1", "10.0.0.7", "api.acme.com", "db_1.internal", "xn--bcher-kva.example")
+    hosts = (
+        "localhost",
+        "::1",
+        "fe80::1",
+        "10.0.0.7",
+        "api.acme.com",
+        "db_1.internal",
+        "xn--bcher-kva.example",
+    )
     assert settings("set", "trustedHosts", *hosts)[0] == 0
     assert settings("set", "currencies", "EUR", "--organisation", "acme")[0] == 0
     assert (shell.folder / "settings/acme.yaml").exists()
