@@ -128,8 +128,19 @@ class People(threading.Thread):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count, shared", [(1, True), (3, True), (3, False)], ids=["one", "workers", "nodes"])
-def test_processes_and_people(database_url: str, tmp_path: Path, count: int, shared: bool) -> None:
+@pytest.mark.parametrize("count", [1, 3], ids=["one", "workers"])
+def test_processes_and_people(database_url: str, tmp_path: Path, count: int) -> None:
+    play(database_url, tmp_path, count, shared=True)
+
+
+@pytest.mark.slow
+@pytest.mark.postgres
+def test_nodes_and_people(postgres_url: str, tmp_path: Path) -> None:
+    """On PostgreSQL, since a SQLite has one folder beside it."""
+    play(postgres_url, tmp_path, 3, shared=False)
+
+
+def play(database_url: str, tmp_path: Path, count: int, *, shared: bool) -> None:
     rng = random.Random(count)
     first = Folder(tmp_path / "node0")
     for name in ("a", "b", "c"):
