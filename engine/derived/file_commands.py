@@ -69,6 +69,8 @@ _REFERRED: Final = re.compile(r"(?:[\w.\[\]-]{1,256}=)?[@<]([^;]+)")
 _CLUSTER: Final = re.compile(r"[A-Za-z]+")
 _FILE_NAME: Final = re.compile(r"[^\s()'\";]{1,4096}")
 _INTERPRETERS: Final = ("python", "node", "ruby", "perl", "php")
+_LONGEST_GLOB: Final = 64
+"""Characters of a program's name that is a glob; to read one takes time in the square of its brackets."""
 _SEARCHING: Final = word_set("grep egrep fgrep rg")
 _COUNTS: Final = word_set("c count q quiet silent")
 """Options with which a search tells how often or whether it found something, and nothing of what is there."""
@@ -130,7 +132,7 @@ def _by_table(name: str, command: Command) -> Uses:
     if name in _TALKING:
         return
     if any(char in name for char in "*?["):
-        name = next((known for known in sorted(_DELETING) if fnmatchcase(known, name)), name)
+        name = _globbed(name)
     items = list(given(name, command.words))
     operands = _operands(items)
     yield from _marked(items)
@@ -153,6 +155,15 @@ def _by_table(name: str, command: Command) -> Uses:
         yield from _read(name, command, items)
     else:
         yield from _pointed(_without_configuration(name, command.words))
+
+
+def _globbed(name: str) -> str:
+    """The program that deletes which a glob may stand for, else the glob. INVARIANT: one that is too long to be
+    compared stands for such a program."""
+    known = sorted(_DELETING)
+    if len(name) > _LONGEST_GLOB:
+        return known[0]
+    return next((each for each in known if fnmatchcase(each, name)), name)
 
 
 def _listed(name: str, command: Command, items: Sequence[Given]) -> Uses:

@@ -66,6 +66,7 @@ COMMANDS: list[tuple[str, str, list[str]]] = [
     ("xargs -a <(echo -rf /) rm", "deletes", ["/"]),
     ("python3 -c \"import os; os.system('rm -rf /x')\"", "deletes", ["/x"]),
     ("python3 - <<'E'\nimport shutil\nshutil.rmtree('/home')\nE", "deletes", ["/home"]),
+    (f"/bin/[{'r' * 70}]m /var/backups/x", "deletes", ["/var/backups/x"]),
     ("perl -e 'unlink glob(\"/var/backups/*\")'", "deletes", ["/var/backups/*", "/var/backups"]),
     ("perl -e 'unlink </etc/*.conf>'", "deletes", ["/etc/*.conf"]),
     ("perl -ne 'print if /x/' a.txt", "deletes", []),
