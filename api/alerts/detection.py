@@ -33,12 +33,15 @@ from engine.detectors.watch import Fired, Watch
 from engine.repository.snapshot import Snapshot
 
 AT_ONCE: Final = 500
-"""Records that are read together: a few milliseconds, after which others have their turn."""
+"""Records that are read together, and of one chain those at hand: a few milliseconds, after which others have
+their turn."""
+MOST_TOLD_OF: Final = 500
+"""Agents that a step tells of, after which it reads no further: what is known of each is written."""
 LEASE_SECONDS: Final = 5.0
 """After which another process may read on. One that is too short costs only work that is done twice."""
 UNSEEN_SECONDS: Final = 10.0
 """Between looks for approvals that nobody opened."""
-MOST_AGENTS: Final = 20_000
+MOST_AGENTS: Final = 5_000
 """Known ones that are kept in memory."""
 
 
@@ -65,6 +68,10 @@ class LogStep:
     more: dict[str, MoreOfAlert] = field(default_factory=dict)
     read: int = 0
     behind: bool = False
+
+    @property
+    def is_full(self) -> bool:
+        return sum(each.count_agents() for each in self.gathered.values()) >= MOST_TOLD_OF
 
     @property
     def is_empty(self) -> bool:
@@ -114,15 +121,15 @@ class Detection:
         return step
 
     def read_on(self, step: LogStep) -> None:
-        """The next records of the log: those at hand, and `AT_ONCE` others. Chains take turns, so that none
-        keeps another from being read, however much is written to it."""
+        """The next records of the log: of each chain `AT_ONCE` that are at hand, and as many others. Chains
+        take turns, so that none keeps another from being read, however much is written to it."""
         self._recent.take_in()
         room, step.behind = AT_ONCE, False
         tips = sorted(audit_chain.tips(self._store).items())
         for chain, (tip, _) in sorted(tips, key=lambda item: item[0] <= self._read_last):
             last, silent_until = self._positions.get(chain, (0, 0))
             end = min(tip, last + room, silent_until if last < silent_until else tip)
-            if at_hand := self._recent.take(chain, last + 1, tip):
+            if at_hand := self._recent.take(chain, last + 1, min(tip, last + AT_ONCE)):
                 end = last + len(at_hand)
                 self._gather(step, chain[0], at_hand, silent=False)
             elif end > last:

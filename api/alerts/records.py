@@ -85,6 +85,9 @@ class Gathered:
             groups[minute, type, r.agentId, r.actor, run_id, user_id, r.toolName, r.decision].append(number)
         self._records += found
 
+    def count_agents(self) -> int:
+        return len({key[2] for key in self._groups})
+
     def happenings(
         self, known: Callable[[list[str]], dict[str, AgentFacts]]
     ) -> tuple[list[Happening], dict[str, AgentFacts]]:

@@ -42,7 +42,7 @@ async def take_step(detection: Detection, store: Database, writer: Writer) -> bo
     step = await store.read(detection.begin)
     if step is None:
         return False
-    while step.behind and step.read < MOST_OF_A_STEP:
+    while step.behind and step.read < MOST_OF_A_STEP and not step.is_full:
         await asyncio.sleep(BATCH_PAUSE)
         await store.read(detection.read_on, step)
     await store.read(detection.count, step)

@@ -158,8 +158,8 @@ def _by_table(name: str, command: Command) -> Uses:
 
 
 def _globbed(name: str) -> str:
-    """The program that deletes which a glob may stand for, else the glob. INVARIANT: one that is too long to be
-    compared stands for such a program."""
+    """The program that deletes which a glob may stand for, else the glob. INVARIANT: one that is too long to
+    be compared stands for such a program."""
     known = sorted(_DELETING)
     if len(name) > _LONGEST_GLOB:
         return known[0]

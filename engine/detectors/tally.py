@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final
 
 import msgspec
@@ -18,6 +19,9 @@ from engine.detectors.happening import MOST_EVIDENCE
 from engine.model import Detector
 
 MOST_VALUES: Final = 1_000
+LONGEST_VALUE: Final = 15
+"""Characters of a distinct value; a longer one is told apart by its digest, which is longer than that. So a
+tally stays small, whatever agents call their tools."""
 REMEMBERED_MINUTES: Final = 90 * 24 * 60
 """How long what a subject usually does is known after the last of it."""
 MOST_SLOTS: Final = 60
@@ -49,7 +53,7 @@ class Tally(msgspec.Struct, omit_defaults=True):
     slots: dict[int, int] = {}
     """What was counted in each."""
     values: dict[str, int] = {}
-    """Distinct values, and the slot in which each was seen last."""
+    """Distinct values, or their digests, and the slot in which each was seen last."""
     evidence: list[str] = []
     mean: float = 0.0
     windows: int = 0
@@ -69,6 +73,8 @@ class Tally(msgspec.Struct, omit_defaults=True):
         if value is None:
             self.slots[slot] = self.slots.get(slot, 0) + times
             return times
+        if len(value) > LONGEST_VALUE:
+            value = sha256(value.encode(errors="surrogatepass")).hexdigest()[:16]
         known = value in self.values
         if known or len(self.values) < MOST_VALUES:
             self.values[value] = max(slot, self.values.get(value, 0))

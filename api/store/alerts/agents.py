@@ -6,6 +6,7 @@ Records come out in the contract's shape; nothing here reads the log.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
@@ -15,8 +16,13 @@ from api.database.models import Agent
 from api.database.transaction import Transaction
 
 MOST_TOOLS: Final = 100
+MOST_OF_TOOLS: Final = 4_096
+"""Bytes of their names. INVARIANT: what is known of an agent is small, whatever it calls its tools and its
+model, since all of it is written anew whenever the agent shows itself."""
 MOST_NAMES: Final = 20
 """Keys, models and clients of each agent that are remembered, the newest ones."""
+MOST_OF_NAME: Final = 100
+"""Bytes of each; a longer one is known by its beginning and its digest."""
 MOST_LATEST: Final = 1_000
 """Agents whose tools are told together."""
 
@@ -35,13 +41,14 @@ class AgentFacts(msgspec.Struct, omit_defaults=True):
     gaps: int = 0
     tools: dict[str, int] = {}
     other_tools: int = 0
-    """Calls of tools beyond `MOST_TOOLS`."""
+    """Calls of tools beyond `MOST_TOOLS`, or beyond the bytes of their names."""
     keys: dict[str, str] = {}
     models: dict[str, str] = {}
     clients: dict[str, str] = {}
 
     def saw(self, names: dict[str, str], name: str, at: str) -> bool:
         """One of its keys, models or clients; returns whether it is another one than ever before."""
+        name = _bounded(name)
         is_other = bool(names) and name not in names
         names[name] = max(at, names.pop(name, ""))
         if len(names) > MOST_NAMES:
@@ -49,10 +56,21 @@ class AgentFacts(msgspec.Struct, omit_defaults=True):
         return is_other
 
     def called(self, tool_name: str, count: int) -> None:
-        if tool_name in self.tools or len(self.tools) < MOST_TOOLS:
+        if tool_name in self.tools or self._has_room(tool_name):
             self.tools[tool_name] = self.tools.get(tool_name, 0) + count
         else:
             self.other_tools += count
+
+    def _has_room(self, tool_name: str) -> bool:
+        size = sum(len(name.encode()) for name in (*self.tools, tool_name))
+        return len(self.tools) < MOST_TOOLS and size <= MOST_OF_TOOLS
+
+
+def _bounded(name: str) -> str:
+    text = name.encode()
+    if len(text) <= MOST_OF_NAME:
+        return name
+    return f"{text[: MOST_OF_NAME // 2].decode(errors='ignore')}... sha256:{sha256(text).hexdigest()[:16]}"
 
 
 def known(store: Database, organisation_id: str, agent_ids: Sequence[str]) -> dict[str, AgentFacts]:
