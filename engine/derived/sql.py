@@ -30,6 +30,8 @@ STEPS: Final = 30_000
 """Tokens that the parser may go through for one call, back and forth, ..."""
 STEPS_A_CHARACTER: Final = 3
 """... and so many more for each character."""
+STEPS_A_TEXT: Final = 30
+"""Steps that it costs to begin with a text, or with a statement that is read alone."""
 
 UNKNOWN: Final = "unknown"
 
@@ -326,6 +328,9 @@ def _parsed(text: str, dialect: str, steps: list[int]) -> list[Any] | None:
     from sqlglot.errors import ErrorLevel, SqlglotError
 
     language, parser = _reader(dialect)
+    steps[0] -= STEPS_A_TEXT
+    if steps[0] < 0:
+        raise _Beyond
     try:
         made = parser(error_level=ErrorLevel.IMMEDIATE, dialect=language)
         made.left = steps
