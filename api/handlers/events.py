@@ -17,7 +17,7 @@ from api.database.errors import DatabaseUnavailable
 from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, as_api_error
 from api.http.route import AGENT, Route
-from api.ingestion.event import Answer, Incoming
+from api.ingestion.event import Answer, Incoming, Line
 from api.ingestion.quotas import OverQuota
 from api.ingestion.validation import split_batch
 from api.telemetry import tracing
@@ -95,10 +95,12 @@ async def _handed_over(
     changed: set[str] = set()
     """Runs of which the batch says something that policies look at: it is recorded before their calls are
     evaluated."""
+    line = Line()
     begun = perf_counter()
-    for raw in events:
+    for place, raw in enumerate(events):
         try:
             event = await intake.event(caller, raw, worded=refused < MOST_WORDED)
+            event.line, event.place = line, place
             if (event.body.runId in changed and event.call is not None) or event.parent in told:
                 await asyncio.wait(under_way)
                 for past in (under_way, changed, told):

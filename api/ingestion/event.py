@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Annotated, Any, Final
@@ -77,6 +78,27 @@ class Evaluated(msgspec.Struct, frozen=True):
     """What the call is about, if a person may have to decide on it; see `derived.summary`."""
 
 
+class Line:
+    """The events of one batch, in their order. INVARIANT: while one of a run is put off, so are those behind
+    it that are of this run, or of one that it has started: what became of a call comes after the call."""
+
+    def __init__(self) -> None:
+        self._put_off: dict[str, list[int]] = {}
+        """By run, the first one first."""
+
+    def holds(self, event: Incoming) -> bool:
+        """Whether one before it was put off."""
+        before = (self._put_off.get(run_id) for run_id in (event.body.runId, event.parent) if run_id)
+        return any(numbers and numbers[0] < event.place for numbers in before)
+
+    def passed(self, event: Incoming, *, put_off: bool) -> None:
+        """It was put off, or is through."""
+        numbers = self._put_off.setdefault(event.body.runId, [])
+        at = bisect_left(numbers, event.place)
+        if (at < len(numbers) and numbers[at] == event.place) is not put_off:
+            numbers[at : at + (not put_off)] = [event.place] if put_off else []
+
+
 class Incoming(msgspec.Struct):
     """One checked event. `call` and `digest` are there for `tool.called` only.
 
@@ -96,6 +118,9 @@ class Incoming(msgspec.Struct):
     call_hash: int = 0
     evaluated: Evaluated | None = None
     """What the policies said so far; compared with the truth when the event is decided."""
+    line: Line | None = None
+    """Of its batch, in which it has this `place`."""
+    place: int = 0
 
     def __post_init__(self) -> None:
         self.event_hash = hash64(self.caller.organisation_id, self.body.eventId)

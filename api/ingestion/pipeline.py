@@ -165,7 +165,7 @@ class Ingestion:
                 batch.flush_events()
                 self._store.push()
             answers += [
-                self._answer(batch, event, rulesets[event.caller.organisation_id])
+                self._in_line(batch, event, rulesets[event.caller.organisation_id])
                 if event.caller.credential in active
                 else EventRefused("unauthenticated", "the API key is not valid any more")
                 for event in events[start : start + part]
@@ -207,6 +207,15 @@ class Ingestion:
             self._load_keys()
         self._halts.refresh(transaction.counter("halts"))
         self._grants.refresh(transaction.counter("grants"), transaction.at)
+
+    def _in_line(self, batch: Batch, event: Incoming, ruleset: Ruleset) -> Answer | EventRefused | PutOff:
+        """One event of a valid key, unless another one that it stands behind is put off."""
+        line = event.line
+        if line is None:
+            return self._answer(batch, event, ruleset)
+        answer = PutOff(event) if line.holds(event) else self._answer(batch, event, ruleset)
+        line.passed(event, put_off=isinstance(answer, PutOff))
+        return answer
 
     def _answer(self, batch: Batch, event: Incoming, ruleset: Ruleset) -> Answer | EventRefused | PutOff:
         """One event of a valid key: refused, known, put off, or decided and recorded. INVARIANT: what is

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.api.ingestion.test_flow import HOLD, LABEL
+import pytest
+
+from api.ingestion import evaluation
+from tests.api.ingestion.test_flow import AFTER, HOLD, LABEL
 from tests.harness.application import Service, event
 
 READ = LABEL | {"on": "tool.completed"}
@@ -31,5 +34,35 @@ def test_a_run_inherits_what_the_same_batch_says_of_its_parent(tmp_path: Path, d
                 answer = await service.call("agent", "POST", "/v1/events/batch", {"events": batch})
                 *_, send = answer.json()["results"]
                 assert send["answer"]["toolCallStatus"] == "awaiting_approval", f"batch {number}"
+
+    asyncio.run(play())
+
+
+def test_what_is_put_off_keeps_its_place(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a commit leaves for later, no outcome is recorded before its call, and no run begins before
+    the one that started it has come so far."""
+    monkeypatch.setattr(evaluation, "ORDINARY", 0.0)
+    monkeypatch.setattr(evaluation, "MOST_OF_A_GROUP", 0.0)
+    told: list[tuple[str, dict[str, object]]] = [("run.started", {"runId": "run", "task": "look"})]
+    for number in range(6):
+        call = {"runId": "run", "toolCallId": f"c-{number}"}
+        told.append(("tool.called", {**call, "toolName": "read_secret" if number else "look"}))
+        told.append(("tool.completed", {**call, "outputPayload": f"page {number}"}))
+    told.append(("run.started", {"runId": "child", "parentRunId": "run"}))
+    told.append(("tool.called", {"runId": "child", "toolCallId": "c", "toolName": "send"}))
+
+    async def play() -> None:
+        environment = {"GOVERNANCE_DATABASE_URL": database_url}
+        async with Service(tmp_path, [READ, HOLD, AFTER], environment=environment) as service:
+            batch = [event(n, kind, service.clock.text, fields) for n, (kind, fields) in enumerate(told)]
+            answer = await service.call("agent", "POST", "/v1/events/batch", {"events": batch})
+            results = answer.json()["results"]
+            assert [result["status"] for result in results] == [200] * len(told), results
+            assert results[-1]["answer"]["toolCallStatus"] == "awaiting_approval"
+            run = (await service.call("agent", "GET", "/v1/runs/run")).json()
+            calls = [(call["toolCallId"], call["completion"], call["flags"]) for call in run["toolCalls"]]
+            assert calls == [(f"c-{number}", "completed", []) for number in range(6)]
 
     asyncio.run(play())
