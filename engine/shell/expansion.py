@@ -19,6 +19,8 @@ OPEN, COMMA, CLOSE, BREAK, QUOTED, NAMED = "\x01", "\x02", "\x03", "\x04", "\x05
 MARKS: Final = re.compile("[\x00-\x06]")
 MOST_BRACED: Final = 64
 LONGEST_VALUE: Final = 65_536
+LONGEST_REPLACED: Final = 4_096
+LONGEST_TRIMMED: Final = 256
 
 _NEEDS_QUOTES: Final = re.compile(r"[\s|&;<>'\"]")
 _BLANKS: Final = re.compile(r"[ \t\n]+")
@@ -165,6 +167,14 @@ def resolve_classes(word: str) -> str:
     return _SINGLE.sub(r"\1", word) if "[" in word else word
 
 
+def transform_effort(value: str, operation: str, operand: str) -> int:
+    """Steps that `transform` takes: what is trimmed is tried in each length, a star goes on to the end."""
+    length, trims = len(value), operation[0] in "#%"
+    if trims or (operation[0] == "/" and "*" in operand):
+        return 1 + (length**2 >> 13 if length <= (LONGEST_TRIMMED if trims else LONGEST_REPLACED) else 0)
+    return 1 + length // 1024
+
+
 def transform(value: str, operation: str, operand: str) -> str | None:
     """`${x<operation><operand>}` of a known value; None when it is not one of those understood."""
     if operation == ":":
@@ -180,7 +190,7 @@ def transform(value: str, operation: str, operand: str) -> str | None:
         return head + value[1:]
     if operation in ("/", "//"):
         old, _, new = operand.partition("/")
-        if not old or len(value) > 4096:
+        if not old or len(value) > LONGEST_REPLACED:
             return None
         pattern = _glob(old)
         return None if pattern is None else pattern.sub(lambda _: new, value, 0 if operation == "//" else 1)
@@ -192,7 +202,7 @@ def transform(value: str, operation: str, operand: str) -> str | None:
 def _trim(value: str, operation: str, operand: str) -> str | None:
     """Without the shortest (`#`, `%`) or longest (`##`, `%%`) match of the pattern at one end."""
     pattern = _glob(operand)
-    if pattern is None or len(value) > 256:
+    if pattern is None or len(value) > LONGEST_TRIMMED:
         return None
     lengths = range(len(value) + 1) if len(operation) == 1 else range(len(value), -1, -1)
     for length in lengths:

@@ -23,6 +23,7 @@ from engine.shell.expansion import (
     plain,
     split_value,
     transform,
+    transform_effort,
     unescape,
 )
 
@@ -355,7 +356,9 @@ class WordReader:
         if operation == "@" and operand == "P":
             self.runner.script(f': "{plain(first)}"', self.depth + 1)  # a prompt's substitutions are run
         if known:
-            changed = transform(plain(first), operation, operand)
+            value = plain(first)
+            self.runner.step(transform_effort(value, operation, operand))
+            changed = transform(value, operation, operand)
             if changed is not None:
                 return insert(changed)
         elif name in _ENVIRONMENT_ROOT and operation == ":" and re.fullmatch(r"\s*0\s*:\s*1\s*", operand):

@@ -168,6 +168,7 @@ HOSTILE: dict[str, Callable[[int], Any]] = {
     "files of a client": lambda n: {"command": f"echo '{';( ' * (n // 6)}' > f;" + "psql f f;" * (n // 20)},
     "words with syntax": lambda n: {"command": ["$X", *[";"] * (n // 2)]},
     "words": lambda n: {"command": "curl " + "-o x@y=/z " * (n // 10)},
+    "replacements": lambda n: {"command": f"x={'a' * (n // 25)};" + "y=${x//a*b*c/};" * (n // 20)},
     "a program of brackets": lambda n: {"command": "[" * n},
     "json": lambda n: {"a": '{"a":' * n},
     "closed json": lambda n: {"a": "[" * n + "]" * n},
