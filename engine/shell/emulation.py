@@ -2,7 +2,8 @@
 
 `echo cm0= | base64 -d | sh` runs what `echo` and `base64` print; so the few commands that people hide text
 with are carried out here on constants: echo, printf, cat, base64, base32, xxd, rev, tr, gunzip and their
-like. None means unknown. Every output is bounded; nothing raises. Knows nothing of scripts or the call.
+like. None means unknown. Every output is bounded; what would take too long raises TooMuch. Knows nothing of
+scripts or the call.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from engine.shell.expansion import LONGEST_VALUE, unescape
+from engine.shell.expansion import LONGEST_VALUE, TooMuch, unescape
+from engine.shell.options import given
 
 LONGEST_OUTPUT: Final = 4 * LONGEST_VALUE
+_LONGEST_SET: Final = 1_024
+"""Characters of a set of `tr`, as it is written."""
 
 _SILENT_NAMES: Final = (
     "true : cd pushd popd export declare local readonly typeset set unset shopt test [ [[ alias trap "
@@ -46,6 +50,10 @@ def output_of(name: str, words: Sequence[str], stdin: str | None, files: Mapping
     return found if found is None or len(found) <= LONGEST_OUTPUT else None
 
 
+def _unescape(text: str) -> str:
+    return unescape(text, null="\0")
+
+
 Emulation = Callable[[Sequence[str], "str | None", Mapping[str, str]], "str | None"]
 
 
@@ -57,7 +65,7 @@ def _echo(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -> 
     # Without -e some shells (dash) read escapes too; what has none reads the same.
     escaped = any("e" in word for word in words[:start])
     end = "" if any("n" in word for word in words[:start]) else "\n"
-    return (unescape(text) if escaped else text) + end
+    return (_unescape(text) if escaped else text) + end
 
 
 def _printf(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -> str | None:
@@ -76,7 +84,7 @@ def _printf(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -
                 return "%"
             value = arguments.pop(0) if arguments else ""
             if kind == "b":
-                return unescape(value)
+                return _unescape(value)
             if kind in "oxX" and re.fullmatch(r"\d{1,9}", value):
                 return format(int(value), kind)
             return value[:1] if kind == "c" else value
@@ -84,9 +92,9 @@ def _printf(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -
         # Directives and escapes are read piece by piece, so that neither is found in an argument.
         at = 0
         for found in _DIRECTIVE.finditer(form):
-            pieces += (unescape(form[at : found.start()]), one(found))
+            pieces += (_unescape(form[at : found.start()]), one(found))
             at = found.end()
-        pieces.append(unescape(form[at:]))
+        pieces.append(_unescape(form[at:]))
         size += len(form) + 1
         if not arguments or len(arguments) == before or size > LONGEST_OUTPUT:
             return "".join(pieces)
@@ -194,13 +202,15 @@ _CLASSES: Final = {"[:upper:]": "A-Z", "[:lower:]": "a-z", "[:digit:]": "0-9", "
 def _characters(text: str) -> str:
     for name, members in _CLASSES.items():
         text = text.replace(name, members)
-    text = unescape(text)
+    text = _unescape(text)
+    if len(text) > _LONGEST_SET:
+        raise TooMuch
 
     def run(found: re.Match[str]) -> str:
         first, last = ord(found[1]), ord(found[2])
         return "".join(map(chr, range(first, last + 1))) if 0 <= last - first < 256 else found[0]
 
-    return re.sub(r"(.)-(.)", run, text[:1024], flags=re.DOTALL)
+    return re.sub(r"(.)-(.)", run, text, flags=re.DOTALL)
 
 
 def _sed(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -> str | None:
@@ -224,8 +234,37 @@ def _command(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) 
     return words[-1] + "\n" if words and re.fullmatch(r"-\w*[vV]", words[0]) else None
 
 
-def _first(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -> str | None:
-    return stdin
+def _yes(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -> str | None:
+    """One line of what never ends."""
+    return " ".join(words or ["y"]) + "\n"
+
+
+def _passed(name: str) -> Emulation:
+    """What passes on what it reads: known files, else its input. Which lines of it is not asked."""
+
+    def rule(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -> str | None:
+        operands = [option.value for option in given(name, words) if not option.name]
+        named = [word for word in operands if word.removeprefix("./") in files]
+        return _cat(named or ["-"], stdin, files)
+
+    return rule
+
+
+def _ends(name: str) -> Emulation:
+    """`head -c 8` and `tail -c 8`: so much of the text; of lines all."""
+    passed = _passed(name)
+
+    def rule(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -> str | None:
+        text = passed(words, stdin, files)
+        counts = [option.value for option in given(name, words) if option.name == "bytes"]
+        if text is None or not counts or not re.fullmatch(r"[-+]?\d{1,9}", counts[-1]):
+            return text
+        count = int(counts[-1])
+        if name == "head":
+            return text[:count]
+        return text[max(0, count - 1) :] if counts[-1][0] == "+" else text[max(0, len(text) - abs(count)) :]
+
+    return rule
 
 
 def _seq_words(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -> str | None:
@@ -262,7 +301,11 @@ _RULES: Final[Mapping[str, Emulation]] = {
     "tr": _tr,
     "sed": _sed,
     "command": _command,
-    **dict.fromkeys(("tee", "head", "tail", "sort", "uniq", "pv", "dd", "fold", "grep"), _first),
+    "yes": _yes,
+    "head": _ends("head"),
+    "tail": _ends("tail"),
+    **{name: _passed(name) for name in ("sort", "uniq", "pv", "fold", "grep")},
+    **dict.fromkeys(("tee", "dd"), lambda words, stdin, files: stdin),
     "which": _seq_words,
     "realpath": _seq_words,
     "readlink": _seq_words,

@@ -53,10 +53,11 @@ def render(words: Sequence[str]) -> str:
     return " ".join(map(quote, words))
 
 
-def unmark(text: str) -> str:
-    """`text` without the characters that serve as marks."""
+def unmark(text: str, null: str = "") -> str:
+    """`text` without the characters that serve as marks, and with `null` for each that is none."""
     if MARKS.search(text):
-        for mark in ("\0", OPEN, COMMA, CLOSE, BREAK, QUOTED, NAMED):
+        text = text.replace("\0", null)
+        for mark in (OPEN, COMMA, CLOSE, BREAK, QUOTED, NAMED):
             text = text.replace(mark, "")
     return text
 
@@ -66,8 +67,8 @@ def effort(text: str) -> int:
     return len(text) // 1024 + text.count("\\") // 4
 
 
-def unescape(text: str) -> str:
-    """`\\x72`, `\\162`, `\\u0072`, `\\n` ... as `$'..'`, `echo -e` and `printf` read them."""
+def unescape(text: str, null: str = "") -> str:
+    """`\\x72`, `\\162`, `\\u0072`, `\\n` ... as `$'..'`, `echo -e`, `printf` read them; `\\0` is `null`."""
     if "\\" not in text:
         return text
 
@@ -75,7 +76,7 @@ def unescape(text: str) -> str:
         code = found[1] or found[2] or found[3]
         number = int(code, 16) if code else int(found[4], 8) if found[4] else None
         if number is not None:
-            return chr(number) if 6 < number < 0x110000 else ""
+            return chr(number) if 6 < number < 0x110000 else "" if number else null
         if found[5]:
             return chr(max(ord(found[5][0]) & 31, 7))
         return _LETTERS.get(found[6], found[6] if found[6] in "\\'\"?" else found[0])

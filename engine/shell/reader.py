@@ -95,7 +95,7 @@ class ShellReading(State):
         """Read a script within this one: what it prints, and its commands."""
         if depth > DEEPEST:
             raise TooMuch
-        line = Scanner(self, text, depth, positional).commands("", given, before)
+        line = Scanner(self, text.replace("\0", ""), depth, positional).commands("", given, before)
         output = line.collected()
         return (unmark(output) if output else output), tuple(line.heads)
 
@@ -201,7 +201,7 @@ class ShellReading(State):
                     self.chained(f"{chain} | {shown}")
                 if not word.startswith("-"):
                     break
-            for text in [*words[1:], stdin or ""]:
+            for text in [*words[1:], unmark(stdin or "")]:
                 self._calls(text, depth + 1)
                 if name.startswith(("perl", "ruby", "php")):
                     for script in quoted_commands(text):
@@ -212,7 +212,7 @@ class ShellReading(State):
         found = output_of(name, words[1:], stdin, self.files)
         if found and name in DECODERS:
             self.decoded[found.strip()] = (before[0] + " | " if before else "") + shown
-        return shown, unmark(found) if found else found
+        return shown, unmark(found, null="\0") if found else found
 
     def _start(
         self,

@@ -105,7 +105,7 @@ class State:
         stored = [self.stored(word.removeprefix("--file=")) for word in words] if self.files else []
         for text in (stdin, *stored):
             if text:
-                self.inputs.setdefault(shown, {})[text] = None
+                self.inputs.setdefault(shown, {})[unmark(text)] = None
 
     def values(self, name: str) -> list[str | list[str]]:
         """What a variable may be; `name[key]` is an element of an array."""
@@ -178,7 +178,7 @@ class State:
 
     def substituted(self, word: str, output: str | None, chains: tuple[str, ...]) -> None:
         if output is not None:
-            self.files[word] = unmark(output)
+            self.files[word] = unmark(output, null="\0")
         self.sources[word] = chains
 
     def known(self, word: str) -> bool:
@@ -226,7 +226,8 @@ class State:
                 self.elements.pop(word, None)
         elif name == "read" and stdin is not None:
             names = [word for word in words if not word.startswith("-")] or ["REPLY"]
-            for variable, value in zip(names, stdin.split(None, len(names) - 1), strict=False):
+            values = stdin.replace("\0", "\n").split(None, len(names) - 1)
+            for variable, value in zip(names, values, strict=False):
                 self.assign(variable, (value.strip(),), False, certain)
         elif name == "printf" and words[:1] == ["-v"] and len(words) > 2:
             text = output_of("printf", words[2:], None, {})

@@ -196,7 +196,8 @@ class WordReader:
     def _inserted(self, output: str | None, shown: str, quoted: bool) -> str:
         if output is None:
             return f"{QUOTED}$({shown})"
-        return QUOTED + output.rstrip("\n") if quoted else self._split(output.rstrip("\n"))
+        output = output.replace("\0", "").rstrip("\n")
+        return QUOTED + output if quoted else self._split(output)
 
     def _split(self, value: str) -> str:
         separators = self.runner.values("IFS")

@@ -12,12 +12,7 @@ from itertools import pairwise
 from typing import Final, Literal
 
 from engine.shell.emulation import decode64
-from engine.shell.expansion import TooMuch
-
-MOST_GIVEN: Final = 1_000
-"""Words that a command takes from its input."""
-
-_NULLS: Final = re.compile(r"-[^\W0]*+0\w*+|--null")
+from engine.shell.input_words import words_given
 
 Kind = Literal["words", "script", "file", "input"]
 
@@ -138,26 +133,10 @@ def _command(words: Sequence[str], stdin: str | None) -> list[Started]:
     return [] if words and re.fullmatch(r"-[^\WvV]*+[vV]\w*+", words[0]) else _wrapper()(words, stdin)
 
 
-def _given(words: Sequence[str], stdin: str | None) -> list[str]:
-    """The words that xargs reads from its input."""
-    if stdin is not None and ("\0" in stdin or any(_NULLS.fullmatch(word) for word in words)):
-        return [word.strip() for word in _split(stdin, "\0") if word]
-    return _split(stdin)
-
-
-def _split(stdin: str | None, mark: str | None = None) -> list[str]:
-    """The words of an input. INVARIANT: where there are more than are taken, the text is unreadable."""
-    given = (stdin or "").split(mark, MOST_GIVEN)
-    if len(given) > MOST_GIVEN:
-        raise TooMuch
-    return given
-
-
 def _xargs(words: Sequence[str], stdin: str | None) -> list[Started]:
-    rest = list(
-        words[after_options(words, "InPLdEsa", "--max-args --max-procs --delimiter --arg-file --max-lines") :]
-    )
-    given = _given(words, stdin)
+    at = after_options(words, "InPLdEsa", "--max-args --max-procs --delimiter --arg-file --max-lines")
+    rest = list(words[at:])
+    given = words_given(words[:at], stdin)
     marks = [word[2:] or following for word, following in pairwise(words) if word.startswith("-I")]
     marks += [word.partition("=")[2] or "{}" for word in words if re.match(r"--replace(=|$)|-i$", word)]
     if rest and marks and any(marks[0] in word for word in rest):
@@ -170,9 +149,12 @@ def _xargs(words: Sequence[str], stdin: str | None) -> list[Started]:
 
 def _parallel(words: Sequence[str], stdin: str | None) -> list[Started]:
     """`parallel rm {} ::: a b`, and what its input has where nothing stands behind colons."""
-    rest = words[after_options(words, "jIaNSd", "--jobs --sshlogin --delimiter --arg-file") :]
+    begin = after_options(words, "jIaNSd", "--jobs --sshlogin --delimiter --arg-file")
+    rest = words[begin:]
     at = next((at for at, word in enumerate(rest) if word.startswith(":::")), len(rest))
-    given = " ".join([word for word in rest[at:] if not word.startswith(":::")] or _split(stdin))
+    given = " ".join(
+        [word for word in rest[at:] if not word.startswith(":::")] or words_given(words[:begin], stdin)
+    )
     template = rest[:at] if any("{}" in word for word in rest[:at]) else (*rest[:at], "{}")
     filled = tuple(word.replace("{}", given) for word in template) if given else rest[:at]
     return [Started("script", " ".join(filled)), Started("words", words=tuple(filled))] if filled else []

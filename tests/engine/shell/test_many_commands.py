@@ -67,3 +67,8 @@ def test_what_hides_behind_too_many_is_not_left_out(text: str) -> None:
 def test_what_was_fetched_is_known_when_it_is_run(fetched: str, file: str) -> None:
     assert read([f"{fetched}; sh {file}"])[-1].startswith(fetched.split(" ", 1)[0])
     assert read([f"{fetched}; sh other.sh"])[-1] == "sh other.sh"
+
+
+def test_a_long_set_of_characters_is_not_cut() -> None:
+    assert "rm -rf /" in read([f"echo zm -rf / | tr {'a' * 1_023}z {'b' * 1_023}r | sh"])
+    assert read([f"echo zm -rf / | tr {'a' * 1_024}z {'b' * 1_024}r | sh"])[-1] == UNREADABLE
