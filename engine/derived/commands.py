@@ -7,7 +7,7 @@ anything unusual in single quotes, redirections last. Knows nothing of what prog
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,6 +31,7 @@ class Command:
     arguments: tuple[str, ...]
     redirections: tuple[tuple[str, str], ...]
     piped_into: tuple[str, ...]
+    run_by: tuple[str, ...]
     in_code: bool
     inputs: tuple[str, ...] = ()
     """The texts that it is known to read."""
@@ -41,20 +42,29 @@ class Command:
             "options": list(self.options),
             "arguments": list(self.arguments),
             "pipedInto": list(self.piped_into),
+            "runBy": list(self.run_by),
             "inCode": self.in_code,
         }
 
 
 def commands_of(reading: ShellReading) -> list[Command]:
     """The simple commands of a reading, in order."""
-    fed = _fed(reading.chains)
+    fed, run = _fed(reading.chains), _run(reading.run_by)
     return [
-        _command(shown, tuple(fed.get(shown, ())), code, tuple(reading.inputs.get(shown, ())))
+        _command(
+            shown,
+            tuple(fed.get(shown, ())),
+            tuple(run.get(shown, ())),
+            code,
+            tuple(reading.inputs.get(shown, ())),
+        )
         for shown, code in reading.simple.items()
     ]
 
 
-def _command(shown: str, piped_into: tuple[str, ...], in_code: bool, inputs: tuple[str, ...]) -> Command:
+def _command(
+    shown: str, piped_into: tuple[str, ...], run_by: tuple[str, ...], in_code: bool, inputs: tuple[str, ...]
+) -> Command:
     words: list[str] = []
     redirections: list[tuple[str, str]] = []
     operator = ""
@@ -74,7 +84,9 @@ def _command(shown: str, piped_into: tuple[str, ...], in_code: bool, inputs: tup
     options = tuple(word for word in rest[:end] if len(word) > 1 and word[0] == "-")
     arguments = tuple(word for word in rest[:end] if word[:1] != "-" or word == "-") + tuple(rest[end + 1 :])
     named = program.lower().removesuffix(".exe")
-    return Command(named, tuple(rest), options, arguments, tuple(redirections), piped_into, in_code, inputs)
+    return Command(
+        named, tuple(rest), options, arguments, tuple(redirections), piped_into, run_by, in_code, inputs
+    )
 
 
 def _tokens(shown: str) -> Iterable[str]:
@@ -105,6 +117,15 @@ def _fed(chains: Iterable[str]) -> dict[str, dict[str, None]]:
             for following in programs[at:]:
                 into.update(following)
     return fed
+
+
+def _run(chains: Mapping[str, Mapping[str, None]]) -> dict[str, dict[str, None]]:
+    """For each command the programs that run what it, or the pipeline it stands in, gives."""
+    run: dict[str, dict[str, None]] = {}
+    for chain, programs in chains.items():
+        for stage in _stages(chain):
+            run.setdefault(stage, {}).update(programs)
+    return run
 
 
 def _programs(stage: str) -> Iterable[str]:

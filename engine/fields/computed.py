@@ -56,12 +56,14 @@ MEMBERS: Final[Mapping[str, Mapping[str, Member]]] = {
         "commands": Member(
             "records",
             "the same in parts; `program` in lower case without `.exe`, `pipedInto` are the programs that get"
-            " its output, `inCode` says that code in another language starts it",
+            " its output, `runBy` those that run what it gives, also through a file, as their own program,"
+            " `inCode` says that code in another language starts it",
             {
                 "program": "text",
                 "options": "list",
                 "arguments": "list",
                 "pipedInto": "list",
+                "runBy": "list",
                 "inCode": "boolean",
             },
         ),

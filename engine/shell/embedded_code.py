@@ -6,10 +6,11 @@ Found by the names of such calls and the constants they are given; the rest of t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from engine.shell.expansion import TooMuch, unescape
+from engine.shell.options import given
 
 MOST_CALLS: Final = 200
 MOST_CODE: Final = 262_144
@@ -46,6 +47,25 @@ def quoted_commands(code: str) -> Iterator[str]:
 
 def is_interpreter(name: str) -> bool:
     return _INTERPRETER.fullmatch(name) is not None
+
+
+_FROM_INPUT: Final = frozenset(
+    ["python", "pypy", "perl", "ruby", "node", "php", "lua", "deno", "bun", "tclsh"]
+)
+_INPUTS: Final = frozenset(["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"])
+INPUT: Final = "-"
+
+
+def program_file(name: str, words: Sequence[str]) -> str | None:
+    """Where an interpreter finds its program: a file, or `INPUT`; None where it is told otherwise."""
+    language = name.rstrip("0123456789.")
+    if language not in _FROM_INPUT:
+        return None
+    found = list(given(language, words[1:] if words[:1] == ["run"] else words, most=1))
+    if any("%" in option.marks for option in found):
+        return None
+    file = next((option.value for option in found if not option.name), INPUT)
+    return INPUT if file in _INPUTS else file
 
 
 def calls_in(code: str) -> Iterator[str | tuple[str, ...]]:

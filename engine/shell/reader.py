@@ -11,8 +11,8 @@ How an entry is written: the command word first, by its path and by its bare nam
 words parted by one blank; a word with a blank, a quote or one of `|&;<>` in it stands in single quotes (a `'`
 within reads `"`), so an unquoted `|` or `>` always is syntax; redirections last, `> /dev/sda`. A pipeline is
 an entry of its own as well, wrappers such as sudo left out; so is a file that was fetched or written and then
-run, `curl -o f u | sh f`. After `cd x`, `rm -rf *` reads `rm -rf x/*`. What is not known stays: `$HOME`,
-`$(curl -s x)`, `r?`.
+run, `curl -o f u | sh f`, also by its content, `curl -o f u | sh` of `cat f | sh`. After `cd x`, `rm -rf *`
+reads `rm -rf x/*`. What is not known stays: `$HOME`, `$(curl -s x)`, `r?`.
 
 It is the reading of one call: no shell is started, nothing of the machine is known, each branch counts as
 taken and a variable that may have several values is tried with each.
@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from engine.shell.commands import SimpleCommand
-from engine.shell.embedded_code import calls_in, is_interpreter, quoted_commands
+from engine.shell.embedded_code import INPUT, calls_in, is_interpreter, program_file, quoted_commands
 from engine.shell.emulation import DECODERS, output_of
 from engine.shell.expansion import (
     NAMED,
@@ -95,6 +95,8 @@ class ShellReading(State):
         """Read a script within this one: what it prints, and its commands."""
         if depth > DEEPEST:
             raise TooMuch
+        if text.startswith("$("):
+            self.given_program([text.strip()[2:-1]], "eval")
         line = Scanner(self, text.replace("\0", ""), depth, positional).commands("", given, before)
         output = line.collected()
         return (unmark(output) if output else output), tuple(line.heads)
@@ -115,13 +117,19 @@ class ShellReading(State):
                     self.script(value, depth + 1)
         stdin = given
         tail = ""
+        fed: list[str] = []
         for operator, target in simple.redirections:
             close = operator[-1] == "&" and DESCRIPTOR.fullmatch(target)
             tail += f" {operator}{quote(target)}" if close else f" {operator} {quote(target)}"
             if operator in ("<", "0<", "<&", "0<&"):
-                stdin = self.stored(target if operator[-1] == "<" else f"/dev/fd/{target}")
+                file = target if operator[-1] == "<" else f"/dev/fd/{target}"
+                stdin = self.stored(file)
+                fed += self.sources.get(self.key(file), ())
             elif operator[:-1].isdecimal() and operator[-1] == "<":
-                self.substituted(f"/dev/fd/{operator[:-1]}", self.stored(target), ())
+                chains = self.sources.get(self.key(target), ())
+                self.substituted(f"/dev/fd/{operator[:-1]}", self.stored(target), chains)
+        if fed or tail in self.fed:
+            self.fed[tail] = tuple(fed)
         if simple.document is not None:
             stdin = unmark(simple.document)
         shown, output = "", "" if simple.words else stdin
@@ -143,6 +151,7 @@ class ShellReading(State):
             shown = tail.strip()
             if shown:
                 self.command(shown)
+                self.reads(shown, (), tail, None)
         kept = self.redirected(simple, shown, output, before)
         self.printed = tuple(outputs) if outputs and kept == output else (kept,)
         return shown, kept
@@ -175,7 +184,9 @@ class ShellReading(State):
         if name != words[0]:
             self.add(render(words) + tail)
         self.command(shown)
-        self.reads(shown, words[1:], stdin)
+        self.reads(shown, words[1:], tail, stdin)
+        if name.startswith("$("):
+            self.given_program([name[2:-1]], "eval")
         if "^" in name and name != "^":  # the escape of cmd.exe
             self._command([word.replace("^", "") or "^" for word in words], tail, stdin, before, depth + 1)
         self.remember(name, words[1:], stdin, certain)
@@ -190,15 +201,22 @@ class ShellReading(State):
             if started.same and inner:
                 return inner, output
         if name in self.functions and name not in self.running:
-            return shown, self._call(name, words, stdin, before, depth + 1)
-        if "/" in words[0] and self.known(words[0]):
-            file = Started("file", words[0], tuple(words))
-            _, output = self._start(file, render(words) + tail, "", stdin, before, depth + 1)
+            output, heads = self._call(name, words, stdin, before, depth + 1)
+            self.behind(shown, heads)
+            return shown, output
+        path = words[0] if "/" in words[0] else self.placed.get(words[0], "")
+        if path and self.known(path):
+            file = Started("file", path, tuple(words))
+            _, output = self._start(file, render([path, *words[1:]]) + tail, "", stdin, before, depth + 1)
             return shown, output
         if is_interpreter(name):
+            program = program_file(name, words[1:])
+            if program == INPUT:
+                self.given_program((*before, shown), shown)
+            elif program:
+                self._run_file(program, shown)
             for word in words[1:]:
-                for chain in self.sources.get(self.key(word), ()):
-                    self.chained(f"{chain} | {shown}")
+                self._run_file(word, shown)
                 if not word.startswith("-"):
                     break
             for text in [*words[1:], unmark(stdin or "")]:
@@ -227,30 +245,42 @@ class ShellReading(State):
             if not started.words:
                 return "", None
             given = (stdin, before) if started.same else (None, ())
-            return self._command(list(started.words), tail, *given, depth)
+            inner, output = self._command(list(started.words), tail, *given, depth)
+            if inner != shown:
+                self.behind(shown, [inner])
+            return inner, output
         if started.kind == "script":
             if decoder := self.decoded.get(started.text.strip()):
                 self.chained(f"{decoder} | {shown}")
             output, heads = self.script(started.text, depth, stdin, before, started.words)
-            return (heads[-1] if heads else ""), output
+            inner = heads[-1] if heads else ""
+            self.behind(inner if started.same else shown, heads[: -1 if started.same else None])
+            return inner, output
         if started.kind == "input":
+            self.given_program((*before, shown), shown)
             if stdin is None:
                 return "", None
             return "", self.script(stdin, depth, positional=started.words)[0]
-        for chain in self.sources.get(self.key(started.text), ()):
-            self.chained(f"{chain} | {shown}")
+        self._run_file(started.text, shown)
         text = self.stored(started.text)
         if text is None:
             return "", None
         self._calls(text, depth)
         return "", self.script(text, depth, positional=started.words)[0]
 
+    def _run_file(self, name: str, shown: str) -> None:
+        """Tell what wrote the program that a command runs."""
+        chains = self.sources.get(self.key(name), ())
+        for chain in chains:
+            self.chained(f"{chain} | {shown}")
+        self.given_program(chains, shown)
+
     def _call(
         self, name: str, words: list[str], stdin: str | None, before: tuple[str, ...], depth: int
-    ) -> str | None:
+    ) -> tuple[str | None, tuple[str, ...]]:
         self.running.add(name)
         try:
-            return self.script(self.functions[name], depth, stdin, before, tuple(words))[0]
+            return self.script(self.functions[name], depth, stdin, before, tuple(words))
         finally:
             self.running.discard(name)
 

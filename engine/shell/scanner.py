@@ -14,7 +14,7 @@ from typing import Final
 
 from engine.shell.commands import Pipeline, Raw, SimpleCommand
 from engine.shell.expansion import CLOSE, OPEN, QUOTED, TooMuch, plain
-from engine.shell.words import IN_DOCUMENT, MOST_CHAINS, MOST_VALUES, WordReader
+from engine.shell.words import IN_DOCUMENT, MOST_VALUES, WordReader
 
 _BLANK: Final = re.compile(r"(?>(?:[ \t\r]++|\\\r?\n){0,2000})(?>(?:#[^\n]*+)?)")
 _OPERATOR: Final = re.compile(r"&&|\|\||;;&|;;|;&|\|&|[;&|\n()]")
@@ -30,8 +30,6 @@ _CLOSED: Final = re.compile(r"[ \t]*\)\s*")
 _TEST: Final = re.compile(r"\[\[[ \t](?:[^;&|\n`$]|\$[{\w]|\|[\w^.(\[]){0,500}?\]\]")
 """`[[ ... ]]` in which no command can hide, in whatever shell."""
 
-MOST_HEADS: Final = 8
-"""Commands that a group is known by."""
 _OPENERS: Final = frozenset(["if", "while", "until", "for", "select", "case", OPEN])
 _LOOPS: Final = frozenset(["while", "until", "for", "select"])
 _CLOSERS: Final = frozenset(["fi", "done", "esac", CLOSE])
@@ -142,7 +140,7 @@ class Scanner(WordReader):
         outer.printed = inner.repeated()
         if frame.opener in _LOOPS:
             outer.printed = (None if None in outer.printed else "".join(filter(None, outer.printed)),)
-        outer.output, outer.chains = outer.printed[0], tuple(inner.heads[-MOST_CHAINS:])
+        outer.output, outer.chains = outer.printed[0], self._known_by(inner.heads)
         outer.staged = True
         outer.group = self.text[frame.start : max(frame.start, self.at - closer)]
         return outer
@@ -161,7 +159,7 @@ class Scanner(WordReader):
         given, before = (line.output, line.chains) if fed else (line.given, line.before)
         shown, line.output = self.runner.run(simple, given, before, self.depth, certain)
         line.printed = self.runner.printed
-        line.chains = tuple(f"{chain} | {shown}" for chain in before) or (shown,)
+        line.chains = self.runner.lengthened(before, shown)
         line.staged = True
 
     def _finish(self, line: Pipeline, simple: SimpleCommand, certain: bool) -> Pipeline:
@@ -174,7 +172,6 @@ class Scanner(WordReader):
             line.outputs.append(line.output)
             line.turns.append(line.printed)
             line.heads.extend(line.chains)
-            del line.heads[:-MOST_HEADS]
         line.output, line.chains, line.staged, line.piped = None, (), False, False
         return line
 

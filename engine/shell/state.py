@@ -7,7 +7,7 @@ which.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from engine.shell.commands import Raw, SimpleCommand
@@ -45,6 +45,10 @@ RUN_LATER: Final = frozenset(RUN_LATER_NAMES.split())
 """Variables whose value a program runs."""
 _KEYED: Final = re.compile(r"\[([^\]]{1,200})\]=", re.DOTALL)
 """What an element of `a=([2]=x [0]=y)` begins with."""
+_UNPACKING: Final = frozenset({"gunzip", "bunzip2", "unxz", "unzstd", "gzip", "bzip2", "xz", "zstd"})
+"""They leave the file without the end of its name."""
+_PROGRAMS: Final = re.compile(r"s?bin")
+"""Folders in which a shell looks for programs."""
 LONGEST_NAME: Final = 1_024
 _DECLARING: Final = frozenset({"export", "declare", "local", "readonly", "typeset"})
 
@@ -58,6 +62,8 @@ class State:
         """The simple commands among them, and whether code in another language starts each."""
         self.chains: dict[str, None] = {}
         """The pipelines among them."""
+        self.run_by: dict[str, dict[str, None]] = {}
+        """For commands and pipelines, the programs that run what those give as their own program."""
         self.inputs: dict[str, dict[str, None]] = {}
         """For simple commands, the texts that each is known to read: its input, and files written before."""
         self.in_code = False
@@ -71,6 +77,14 @@ class State:
         """What `declare -n` made other names of variables."""
         self.files: dict[str, str] = {}
         self.sources: dict[str, tuple[str, ...]] = {}
+        """For files, the pipelines that wrote them."""
+        self.origins: dict[str, dict[str, None]] = {}
+        """For commands and pipelines, those whose output they hand on: that wrote the files which they read,
+        or that they start."""
+        self.fed: dict[str, tuple[str, ...]] = {}
+        """For redirections, as they are shown, the pipelines that wrote what they give to read."""
+        self.placed: dict[str, str] = {}
+        """For the names of programs, the files that were put where a shell looks for them."""
         self.functions: dict[str, str] = {}
         self.running: set[str] = set()
         self.decoded: dict[str, str] = {}
@@ -100,12 +114,40 @@ class State:
         self.add(shown)
         self.simple[shown] = self.simple.get(shown, True) and self.in_code
 
-    def reads(self, shown: str, words: Sequence[str], stdin: str | None) -> None:
-        """Note what a command gets to read."""
-        stored = [self.stored(word.removeprefix("--file=")) for word in words] if self.files else []
-        for text in (stdin, *stored):
+    def lengthened(self, before: tuple[str, ...], shown: str) -> tuple[str, ...]:
+        """The pipelines that a command ends."""
+        found = tuple(f"{chain} | {shown}" for chain in before) or (shown,)
+        for chain, longer in zip(before, found, strict=False) if self.origins else ():
+            self.behind(longer, [], (self.origins.get(chain, {}), self.origins.get(shown, {})))
+        return found
+
+    def reads(self, shown: str, words: Sequence[str], tail: str, stdin: str | None) -> None:
+        """Note what a command gets to read, and from where."""
+        files = [word.removeprefix("--file=").removeprefix("if=") for word in words]
+        keys = list(map(self.key, files)) if self.sources else []
+        for text in (stdin, *map(self.files.get, keys)):
             if text:
                 self.inputs.setdefault(shown, {})[unmark(text)] = None
+        chains = [chain for key in keys for chain in self.sources.get(key, ())]
+        chains += self.fed.get(tail, ())
+        if chains:
+            self.behind(shown, chains)
+
+    def behind(self, shown: str, chains: Sequence[str], origins: Sequence[Mapping[str, None]] = ()) -> None:
+        origins = [dict.fromkeys(chains), *(self.origins.get(chain, {}) for chain in chains), *origins]
+        self.step(sum(map(len, origins)) // 16)
+        for each in origins:
+            if each:
+                self.origins.setdefault(shown, {}).update(each)
+
+    def given_program(self, chains: Sequence[str], shown: str) -> None:
+        """Tell that a command runs what pipelines print, or what they hand on, as its program."""
+        found = dict.fromkeys(origin for chain in chains for origin in self.origins.get(chain, ()))
+        self.step(len(found))
+        for origin in found:
+            self.chained(f"{origin} | {shown}")
+        for chain in (*chains, *found):
+            self.run_by.setdefault(chain, {})[shown.partition(" ")[0]] = None
 
     def values(self, name: str) -> list[str | list[str]]:
         """What a variable may be; `name[key]` is an element of an array."""
@@ -257,7 +299,7 @@ class State:
     ) -> str | None:
         """Files that the command writes, to know them when they are run; what is left to print."""
         words = [word for raw in simple.words for word in fields(chosen(raw, 0))] if simple.words else []
-        chains: tuple[str, ...] = tuple(f"{chain} | {shown}" for chain in before) or (shown,)
+        chains = self.lengthened(before, shown)
         name = bare(words[0]) if words else ""
         command = shown.split(" ", 1)[0]
         targets = [target for operator, target in simple.redirections if operator in (">", ">>", "1>", "&>")]
@@ -270,21 +312,37 @@ class State:
             targets += downloaded(command, words[1:])
         elif command == "dd":
             targets += [word[3:] for word in words[1:] if word.startswith("of=")]
+        elif command in _UNPACKING:
+            targets += [word.rpartition(".")[0] for word in words[1:] if self.key(word) in self.sources]
         elif command in ("cp", "mv", "install", "ln") and len(words) > 2:
-            source = self.key(words[-2])
-            output, chains = self.files.get(source), self.sources.get(source, ())
-            targets += [words[-1]]
-            if "/" in source:
-                if len(self.copies) >= MOST_COPIES:
-                    raise TooMuch
-                self.copies[words[-1].removeprefix("./")] = bare(source)
-            if output is None and not chains:
-                return ""
+            self._copied(words)
+            return ""
         for target in targets:
-            self._keep(target.removeprefix("./"), output, chains)
-            if self.folder is not None and not target.startswith(_ABSOLUTE) and len(target) < LONGEST_NAME:
-                self._keep(_joined(self.folder, target), output, chains)
+            self._write(target, output, chains)
         return printed
+
+    def _copied(self, words: Sequence[str]) -> None:
+        """The last word is the new name of the one before, or the folder of all before."""
+        *_, source, target = words
+        if "/" in self.key(source):
+            if len(self.copies) >= MOST_COPIES:
+                raise TooMuch
+            self.copies[target.removeprefix("./")] = bare(self.key(source))
+        self._copy(source, target)
+        if target.endswith("/") or _PROGRAMS.fullmatch(target.rpartition("/")[2]):
+            for each in words[1:-1]:
+                self._copy(each, f"{target.rstrip('/')}/{each.rpartition('/')[2]}")
+
+    def _copy(self, source: str, target: str) -> None:
+        key = self.key(source)
+        text, chains = self.files.get(key), self.sources.get(key, ())
+        if text is not None or chains:
+            self._write(target, text, chains)
+
+    def _write(self, target: str, text: str | None, chains: tuple[str, ...]) -> None:
+        self._keep(target.removeprefix("./"), text, chains)
+        if self.folder is not None and not target.startswith(_ABSOLUTE) and len(target) < LONGEST_NAME:
+            self._keep(_joined(self.folder, target), text, chains)
 
     def _keep(self, name: str, text: str | None, chains: tuple[str, ...]) -> None:
         if len(self.sources) > 256 and name not in self.sources:
@@ -293,6 +351,9 @@ class State:
         if text is not None:
             self.files[name] = text[:LONGEST_OUTPUT]
         self.sources[name] = chains
+        folder, _, program = name.rpartition("/")
+        if _PROGRAMS.fullmatch(folder.rpartition("/")[2]):
+            self.placed[program] = name
 
 
 def choices(raw: Raw) -> int:

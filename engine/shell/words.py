@@ -8,6 +8,7 @@ of what commands mean.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from engine.shell.commands import Pipeline, Raw, Runner
@@ -28,6 +29,9 @@ from engine.shell.expansion import (
 )
 
 MOST_CHAINS: Final = 4
+"""Commands that a group is known by."""
+MOST_SHOWN: Final = 8
+"""Commands that a substitution shows."""
 MOST_VALUES: Final = 64
 """Values of one variable that are tried."""
 DEEPEST_NESTED: Final = 16
@@ -190,8 +194,21 @@ class WordReader:
         positional, folder = self.positional, self.runner.folder
         line = self.commands(")", None, ())
         self.depth, self.positional, self.runner.folder = with_depth, positional, folder
-        shown = "; ".join(line.heads)[:LONGEST_SHOWN]
-        return line.collected(), shown, tuple(line.heads[-MOST_CHAINS:])
+        chains = self._known_by(line.heads)
+        shown = self._shown(line.heads)
+        return line.collected(), shown, chains
+
+    def _known_by(self, heads: list[str]) -> tuple[str, ...]:
+        """The last commands of a group, which hand on what those before them give."""
+        if len(heads) > MOST_CHAINS:
+            self.runner.behind(heads[-MOST_CHAINS], heads[:-MOST_CHAINS])
+        return tuple(heads[-MOST_CHAINS:])
+
+    def _shown(self, heads: Sequence[str]) -> str:
+        """How a substitution is shown, which hands on what the commands in it give."""
+        shown = "; ".join(heads[-MOST_SHOWN:])[:LONGEST_SHOWN]
+        self.runner.behind(shown, [head for head in heads if head != shown])
+        return shown
 
     def _inserted(self, output: str | None, shown: str, quoted: bool) -> str:
         if output is None:
@@ -210,8 +227,8 @@ class WordReader:
             return "" if self.text[self.at - 2 : self.at - 1].isalnum() else "`"
         self.at = found.end()
         inner = re.sub(r'\\([`\\$"])' if quoted else r"\\([`\\$])", r"\1", found[1])
-        output, chains = self.runner.script(inner, self.depth + 1)
-        return self._inserted(output, "; ".join(chains)[:LONGEST_SHOWN], quoted)
+        output, heads = self.runner.script(inner, self.depth + 1)
+        return self._inserted(output, self._shown(heads), quoted)
 
     def _expansion(self, quoted: bool) -> str | tuple[str, ...]:
         """What stands at a `$`; its length and the words in it are counted as steps."""
@@ -333,8 +350,8 @@ class WordReader:
         end = len(self.text) if end < 0 else end
         inner = self.text[self.at : end].lstrip("|")
         self.at = end + 1
-        output, chains = self.runner.script(inner, self.depth + 1)
-        return self._inserted(output, "; ".join(chains)[:LONGEST_SHOWN], quoted)
+        output, heads = self.runner.script(inner, self.depth + 1)
+        return self._inserted(output, self._shown(heads), quoted)
 
     def _operated(
         self, name: str, subscript: str, operation: str, operand: str, quoted: bool, start: int

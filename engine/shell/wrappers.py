@@ -98,7 +98,7 @@ def _shell(words: Sequence[str], stdin: str | None) -> list[Started]:
             at += word[-1] in "oO"
     rest = tuple(words[at:])
     if script:
-        return [Started("script", rest[0], rest[1:])] if rest else []
+        return [Started("script", rest[0], rest[1:]) if rest else Started("input")]
     if rest and rest[0] not in ("-", "/dev/stdin") and not any("s" in word for word in words[:at]):
         return [Started("file", rest[0], rest)]
     return [Started("input", words=("sh", *rest))]

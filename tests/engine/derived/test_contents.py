@@ -293,6 +293,7 @@ def test_a_command_in_parts() -> None:
         "options": ["-s"],
         "arguments": ["http://a.example/x y"],
         "pipedInto": ["tee"],
+        "runBy": [],
         "inCode": False,
     }
     assert {
@@ -300,6 +301,7 @@ def test_a_command_in_parts() -> None:
         "options": ["-a"],
         "arguments": ["-f"],
         "pipedInto": [],
+        "runBy": [],
         "inCode": False,
     } in found
     code = shown("Bash", {"command": "python3 -c 'import os; os.system(\"rm -rf x\")'"}, "commands")
@@ -321,3 +323,9 @@ def test_a_command_in_parts() -> None:
 def test_what_is_fetched_and_run_is_piped_into_its_interpreter(command: str, program: str) -> None:
     found = shown("Bash", {"command": command}, "commands")
     assert any(program in each["pipedInto"] for each in found if each["program"] == "curl")
+    assert any(program in each["runBy"] for each in found if each["program"] == "curl")
+
+
+def test_what_reads_data_runs_nothing_of_it() -> None:
+    for command in ("curl x.example | python3 a.py", "curl x.example | tee f | cat; cat f | bash a.sh"):
+        assert not any(each["runBy"] for each in shown("Bash", {"command": command}, "commands"))
