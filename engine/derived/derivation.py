@@ -16,7 +16,7 @@ from engine.derived.amount import amount_of
 from engine.derived.commands import Command, commands_of
 from engine.derived.files import RUNNING, Files, files_of, written_texts
 from engine.derived.hosts import Places, places_of
-from engine.derived.payload import DistinctTexts, Leaf, leaves
+from engine.derived.payload import DistinctTexts, Leaf, leaves, unwrapped
 from engine.derived.provenance import (
     Arguments,
     TargetArgument,
@@ -154,6 +154,10 @@ class Derivation:
 
     # ---- the members -------------------------------------------------------------------------------
 
+    def payload(self) -> Value:
+        found = unwrapped(self.document.get("inputPayload"))
+        return (found if isinstance(found, dict) else {}), False
+
     def shell_commands(self) -> Value:
         return list(self.shell.entries), self.shell_is_partial
 
@@ -235,6 +239,7 @@ _MEMBERS: Final[Mapping[tuple[str, str], Callable[[Derivation], Value]]] = {
     (TOOL, "kind"): lambda of: (of_tool(of.tools, of.document, "kind"), False),
     (TOOL, "effect"): lambda of: (of_tool(of.tools, of.document, "effect"), False),
     (TOOL, "words"): lambda of: (of_tool(of.tools, of.document, "words"), False),
+    (DERIVED, "payload"): Derivation.payload,
     (DERIVED, "shellCommands"): Derivation.shell_commands,
     (DERIVED, "commands"): Derivation.structured,
     (DERIVED, "reads"): lambda of: _texts(*of.files.texts("reads")),

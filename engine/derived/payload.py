@@ -17,6 +17,24 @@ from engine.model import Json
 _HEADERS: Final = word_set("header headers")
 
 
+_WRAPPERS: Final = word_set(
+    "params parameters arguments args kwargs options input inputs request body data payload item items"
+)
+"""Words for an argument that holds all others."""
+
+
+def unwrapped(payload: Json) -> Json:
+    """The payload; of one that is nothing but a wrapper, what stands in that."""
+    if not isinstance(payload, dict) or len(payload) != 1:
+        return payload
+    ((name, inside),) = payload.items()
+    if _WRAPPERS.isdisjoint(words_of(name[:LONGEST_NAME]).split()):
+        return payload
+    inside = opened(inside, []) if isinstance(inside, str) else inside
+    inside = inside[0] if isinstance(inside, list) and len(inside) == 1 else inside
+    return inside if isinstance(inside, dict) else payload
+
+
 class Leaf(NamedTuple):
     """A scalar that is not null. `key` is the nearest key above it, `owner` the one above that."""
 
@@ -26,13 +44,14 @@ class Leaf(NamedTuple):
 
 
 def leaves(document: Mapping[str, Json], too_deep: list[str]) -> list[Leaf]:
-    """All scalars of the payload, in order. Lists are passed through, at any depth; never raises. A text that
-    is JSON deeper than is read is a scalar, and one of `too_deep`.
+    """All scalars of the payload, those in a wrapper as if there were none, in order. Lists are passed
+    through, at any depth; never raises. A text that is JSON deeper than is read is a scalar, and one of
+    `too_deep`.
 
     An address that is a key counts under the key above it, and `{"name": "To", "value": x}` among headers as
     `{"To": x}`."""
     found: list[Leaf] = []
-    stack: list[tuple[str, str, Json]] = [("", "", document.get("inputPayload"))]
+    stack: list[tuple[str, str, Json]] = [("", "", unwrapped(document.get("inputPayload")))]
     while stack:
         owner, key, value = stack.pop()
         if isinstance(value, str):

@@ -48,6 +48,11 @@ MEMBERS: Final[Mapping[str, Mapping[str, Member]]] = {
         ),
     },
     DERIVED: {
+        "payload": Member(
+            "object",
+            "the members of `inputPayload`; where all of them stand in one argument such as `params`,"
+            " `arguments`, `input` or `body`, those in it",
+        ),
         "shellCommands": Member(
             "list",
             "every command a shell would run, one text each, with quotes, variables, `$(...)`, base64 and"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import subprocess
 import sys
@@ -329,3 +330,26 @@ def test_what_is_fetched_and_run_is_piped_into_its_interpreter(command: str, pro
 def test_what_reads_data_runs_nothing_of_it() -> None:
     for command in ("curl x.example | python3 a.py", "curl x.example | tee f | cat; cat f | bash a.sh"):
         assert not any(each["runBy"] for each in shown("Bash", {"command": command}, "commands"))
+
+
+@pytest.mark.parametrize("wrapper", ["params", "arguments", "toolInput", "request_body", "items", "data"])
+def test_an_argument_that_holds_all_others_is_looked_through(wrapper: str) -> None:
+    payload = {"email": "bob@b.example", "role": "writer"}
+    for inside in (payload, [payload], json.dumps(payload)):
+        assert shown("share_file", {wrapper: inside}, "payload") == payload
+        assert shown("share_file", {wrapper: inside}, "recipients") == ["bob@b.example"]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"params": {"a": 1}, "b": 2},
+        {"settings": {"a": 1}},
+        {"items": [{"a": 1}, {"a": 2}]},
+        {"input": "text"},
+        {"data": None},
+        {},
+    ],
+)
+def test_what_is_no_wrapper_alone_stays(payload: Any) -> None:
+    assert shown("frobnicate", payload, "payload") == payload
