@@ -151,7 +151,9 @@ class Scanner(WordReader):
             return
         if line.staged and not line.piped:
             # Redirections (or, where the shell is another, words) behind a group.
-            self.runner.run(simple, line.output, line.chains, self.depth, certain)
+            shown, _ = self.runner.run(simple, line.output, line.chains, self.depth, certain)
+            for chain in line.chains:
+                self.runner.behind(chain, [shown])
             if simple.document is not None and line.group:
                 self.runner.script(line.group, self.depth + 1, simple.document)  # `done <<< "rm x"`
             return

@@ -99,6 +99,7 @@ def run_by(text: str) -> set[str]:
         ("zcat f | sh", "sh"),
         ("mv f f.gz; gunzip -k f.gz; sh f", "sh"),
         ("{ echo a; cat f; } | sh", "sh"),
+        ('while read -r l; do echo "$l"; done < f | sh', "sh"),
         ("g() { cat f; }; g | sh", "sh"),
         ('bash -c "$(cat f)"', "eval"),
         ('eval "$(<f)"', "eval"),
