@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from engine.model import ToolCall
 from tests.corpus.score import EVERYTHING, HALVES, calls, outcome, ruleset, score, singled_out
 
 LEAST = {
@@ -51,3 +52,13 @@ def test_dangerous_calls_are_seen(half: str) -> None:
     chosen = calls("dangerous", half)
     missed = [each for each in chosen if outcome(ruleset(EVERYTHING), each.call)[0] == "allow"]
     assert len(missed) <= MISSED * len(chosen), list(singled_out())
+
+
+@pytest.mark.parametrize("wrapper", ["params", "body"])
+def test_an_argument_that_holds_all_others_hides_nothing(wrapper: str) -> None:
+    rules = ruleset(EVERYTHING)
+    for each in (each for half in ("unseen", "second", "fifth") for each in calls("dangerous", half)):
+        document = each.call.document
+        wrapped = ToolCall.of(toolName=document["toolName"], inputPayload={wrapper: document["inputPayload"]})
+        found, before = outcome(rules, wrapped)[0], outcome(rules, each.call)[0]
+        assert found != "allow" or before == "allow", each
