@@ -250,6 +250,8 @@ class ShellReading(State):
                 self.behind(shown, [inner])
             return inner, output
         if started.kind == "script":
+            if started.text == "{}":  # where xargs puts what it reads
+                self.given_program((*before, shown), shown)
             if decoder := self.decoded.get(started.text.strip()):
                 self.chained(f"{decoder} | {shown}")
             output, heads = self.script(started.text, depth, stdin, before, started.words)

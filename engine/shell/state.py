@@ -45,6 +45,8 @@ RUN_LATER: Final = frozenset(RUN_LATER_NAMES.split())
 """Variables whose value a program runs."""
 _KEYED: Final = re.compile(r"\[([^\]]{1,200})\]=", re.DOTALL)
 """What an element of `a=([2]=x [0]=y)` begins with."""
+_BEFORE_FILE: Final = re.compile(r"^-[0rtpxo]{1,6}a")
+"""`-0a f` of xargs is `-0 -a f`."""
 _UNPACKING: Final = frozenset({"gunzip", "bunzip2", "unxz", "unzstd", "gzip", "bzip2", "xz", "zstd"})
 """They leave the file without the end of its name."""
 _PROGRAMS: Final = re.compile(r"s?bin")
@@ -230,6 +232,7 @@ class State:
     def argument_file(self, words: Sequence[str], stdin: str | None) -> str | None:
         """What `xargs` reads: its input, or the file of `-a`."""
         for at, word in enumerate(words):
+            word = _BEFORE_FILE.sub("-a", word)
             if word in ("-a", "--arg-file"):
                 return self.stored(words[at + 1]) if at + 1 < len(words) else None
             if word.startswith(("-a", "--arg-file=")):

@@ -111,6 +111,7 @@ def run_by(text: str) -> set[str]:
         ("eval `: 1; cat f`", "eval"),
         (f"eval 'cat f; {NOTHING}' | sh", "sh"),
         ("xargs -0 bash -c < f", "bash"),
+        ("cat f | xargs -I{} sh -c '{}'", "sh"),
         ("cat f | ssh h bash", "bash"),
         *((f"{python} < f", python) for python in ("python3", "perl", "node", "ruby", "php")),
         ("cat f | python3 -u -", "python3"),
