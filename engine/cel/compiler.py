@@ -29,7 +29,8 @@ Deliberate differences from CEL, each of them an ERROR or a refusal there (the t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from engine.cel.ast import (
@@ -47,11 +48,12 @@ from engine.cel.ast import (
     Select,
     Subscript,
     Unary,
-    parts,
+    names,
     path_of,
     path_text,
 )
 from engine.cel.control import MACROS, METER, Loop, Run, Scope, always, choice_of, logic_of, negation_of
+from engine.cel.cost import cost_of, spends
 from engine.cel.fast_paths import Constant, among_constants, folded, path_reader
 from engine.cel.semantics import (
     ARITHMETIC,
@@ -70,26 +72,41 @@ from engine.cel.semantics import (
     weight,
 )
 from engine.errors import ConditionError
+from engine.fields.computed import TOOL
 from engine.fields.pattern import compile_pattern
 from engine.model import Fault, Json
 
 
-def compile_tree(tree: Expr) -> tuple[Run, bool]:
-    """The closure of a tree, and whether its scope must have a meter.
+def compile_tree(tree: Expr, tool: Mapping[str, Json] | None = None) -> tuple[Run, bool]:
+    """The closure of a tree, and whether its scope must have a meter. Of a `tool` whose members are known it
+    is the closure for that tool alone, in which what they decide is not asked any more: the verdict and its
+    steps are the same.
 
     Raises ConditionError(part="expression") for a pattern that cannot be used."""
-    compiler = _Compiler()
+    compiler = _Compiler(None if tool is None else {TOOL: tool})
     return compiler.compile(tree), compiler.metered
 
 
 class _Compiler:
     """One method per kind of node. `metered` tells whether a closure made so far needs a meter."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Scope | None) -> None:
         self.metered = False
+        self._known = known
         self._loops = 0
 
     def compile(self, node: Expr) -> Run:
+        run = self._compiled(node)
+        known = self._known
+        if known is None or self._loops or not isinstance(node, (FunctionCall, Binary)):
+            return run
+        if isinstance(run, Constant) or spends(node) or names(node) != {TOOL}:
+            return run
+        with contextlib.suppress(CelError):
+            return Constant(run(known))
+        return run
+
+    def _compiled(self, node: Expr) -> Run:
         match node:
             case Literal(value=value):
                 return Constant(value)
@@ -98,7 +115,7 @@ class _Compiler:
             case Has(target=target):
                 return self._has(target)
             case Logic(operator=sign, terms=terms):
-                return logic_of(sign, [self.compile(terms[0]), *map(self._later, terms[1:])])
+                return self._logic(sign, terms)
             case Subscript(target=target, index=index):
                 return self._index(target, index)
             case ListOf(items=items):
@@ -134,6 +151,21 @@ class _Compiler:
             return function(a, b)
 
         return folded(paying, *runs)
+
+    def _logic(self, sign: str, terms: Sequence[Expr]) -> Run:
+        """One operand decides, wherever it stands: what spends no steps is asked first, what is constant
+        never."""
+        undecided = sign == "&&"
+        runs: list[Run] = []
+        for number, term in enumerate(sorted(terms, key=spends)):
+            run = self._later(term) if number else self.compile(term)
+            if not isinstance(run, Constant) or run.value.__class__ is not bool:
+                runs.append(run)
+            elif run.value is not undecided:
+                if self._known is not None:
+                    return run  # what stands behind it was compiled before, and is never asked
+                runs = [run]
+        return logic_of(sign, runs) if runs else Constant(undecided)
 
     # -- reading
 
@@ -234,7 +266,7 @@ class _Compiler:
 
     def _later(self, term: Expr) -> Run:
         """An operand behind the first; in a loop it pays for itself when it is reached."""
-        run, cost = self.compile(term), _cost(term)
+        run, cost = self.compile(term), cost_of(term)
         if not self._loops:
             return run
 
@@ -348,19 +380,8 @@ class _Compiler:
         test = self.compile(node.test) if node.test is not None else None
         body = self.compile(node.body)
         self._loops -= 1
-        cost = _cost(node.body) + (_cost(node.test) if node.test is not None else 0)
+        cost = cost_of(node.body) + (cost_of(node.test) if node.test is not None else 0)
         return MACROS[node.macro](Loop(node.macro, over, node.variable, cost), test or always, body)
-
-
-def _cost(node: Expr) -> int:
-    """Steps of evaluating a node once. Texts, inner macros and operands behind a first pay for themselves."""
-    if isinstance(node, Macro):
-        return 1 + _cost(node.over)
-    if isinstance(node, Logic):
-        return 1 + _cost(node.terms[0])
-    if isinstance(node, ListOf) and all(isinstance(each, Literal) for each in node.items):
-        return 1  # made once, and looked up at once
-    return 1 + sum(map(_cost, parts(node)))
 
 
 def _refuse(message: str, node: Expr) -> ConditionError:

@@ -13,10 +13,9 @@ FALSE even where the other term takes too long, which is what makes hints of sin
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
-from types import MappingProxyType
 from typing import Final, TypeGuard
 
 from engine.cel.ast import (
@@ -65,7 +64,10 @@ class Expression:
     have them.
     """
 
-    __slots__ = ("_restricts", "_tree", "computed", "hints", "metered", "terms", "text", "unguarded_paths")
+    __slots__ = (
+        *("_order", "_restricts", "_tree", "computed", "hints"),
+        *("metered", "terms", "text", "unguarded_paths"),
+    )
 
     def __init__(self, text: str) -> None:
         tree = parse(text)
@@ -76,6 +78,7 @@ class Expression:
         self._tree = tree
         self._restricts: bool | None = None
         self.terms = tuple(Term(on_one_line(text[part.start : part.end]), part) for part in parts)
+        self._order = tuple(sorted(self.terms, key=lambda term: term.metered))  # the cheap ones first
         hungry = [term for term in self.terms if term.metered]
         self.metered = bool(hungry)
         for term in hungry:
@@ -111,18 +114,16 @@ class Expression:
         self,
         document: Mapping[str, Json],
         purse: list[int] | None = None,
-        partial: Mapping[tuple[str, str], Fault] = MappingProxyType({}),
+        scope_of: Callable[[Term], Mapping[str, Json] | Fault] | None = None,
     ) -> Verdict:
         """The verdict on a tool call's document. `purse` holds the steps that are left for all expressions of
-        this call, `partial` what is to be said of a term that reads a member known only in part. Never
-        raises."""
+        this call; `scope_of` gives each term the document with the computed members that it reads, or the
+        fault of one that is known only in part. Never raises."""
         fault: Fault | None = None
         purse = [STEPS] if purse is None else purse
-        for term in self.terms:
-            unknown = None
-            if partial:
-                unknown = next((partial[each] for each in term.computed if each in partial), None)
-            verdict = term.evaluate(document, purse) if unknown is None else unknown
+        for term in self._order:
+            scope = document if scope_of is None else scope_of(term)
+            verdict = scope if isinstance(scope, Fault) else term.evaluate(scope, purse)
             if verdict is False:
                 return False
             if verdict is not True and fault is None:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Final
 
 from engine.cel.ast import Expr, parts, path_of
 from engine.cel.compiler import compile_tree
-from engine.cel.control import METER
+from engine.cel.control import METER, Run
 from engine.cel.fast_paths import STEPS, metered
 from engine.cel.semantics import CelError, Spent, kind
+from engine.fields.computed import TOOL
 from engine.model import COMPUTED, Fault, Json, Verdict
+
+WORTH: Final = 16
+"""Times that a term is asked about a tool before it is compiled for it, which takes as long as some ten
+evaluations."""
+
+MOST_REMEMBERED: Final = 4_096
+"""Pairs of a term and a tool."""
 
 TOO_MANY: Final = Fault("it takes too many steps on this call; shorten the lists or nest fewer macros")
 TOO_MANY_TOGETHER: Final = Fault(
@@ -22,7 +31,7 @@ TOO_MANY_TOGETHER: Final = Fault(
 class Term:
     """One term of an expression's top-level `&&`, with the text it has there."""
 
-    __slots__ = ("_run", "computed", "metered", "steps", "text")
+    __slots__ = ("_of_tool", "_run", "_tree", "computed", "metered", "steps", "text")
 
     def __init__(self, text: str, tree: Expr) -> None:
         self.text = text
@@ -30,32 +39,63 @@ class Term:
         """The members it reads of what the service works out, as (root, member)."""
         self.steps = STEPS
         self._run, self.metered = compile_tree(tree)
+        self._tree = tree
+        self._of_tool = tuple(member for root, member in self.computed if root == TOOL)
 
     def evaluate(self, document: Mapping[str, Json], purse: list[int] | None = None) -> Verdict:
         """The verdict on a tool call's document; what it takes is taken from the purse. Never raises."""
-        if not self.metered:
-            return self._verdict(document)
+        run, hungry = self._run, self.metered
+        if self._of_tool and (tool := document.get(TOOL)).__class__ is dict:
+            run, hungry = self._for_tool(tool)
+        if not hungry:
+            return _verdict(run, document)
         purse = [self.steps] if purse is None else purse
         steps = min(self.steps, purse[0])
         scope = metered(document, steps)
-        verdict = self._verdict(scope)
+        verdict = _verdict(run, scope)
         purse[0] -= steps - max(0, scope[METER][0])
         return TOO_MANY_TOGETHER if verdict is TOO_MANY and steps < self.steps else verdict
 
-    def _verdict(self, scope: Mapping[str, Json]) -> Verdict:
-        try:
-            value = self._run(scope)
-        except CelError as error:
-            return Fault(str(error))
-        except Spent:
-            return TOO_MANY
-        except RecursionError:
-            return Fault("it is nested too deeply for the evaluation at hand")
-        if value is True:
-            return True
-        if value is False:
-            return False
-        return Fault(f"it is {kind(value)}, neither true nor false")
+    def _for_tool(self, tool: Mapping[str, Json]) -> tuple[Run, bool]:
+        """What is left to be asked where the tool is known, once that tool was seen often enough."""
+        known = _seen(self, *[tool.get(member) for member in self._of_tool])
+        if known.made is None:
+            known.times += 1
+            if known.times < WORTH:
+                return self._run, self.metered
+            known.made = compile_tree(self._tree, tool)
+        return known.made
+
+
+class _ForTool:
+    """How often a term was asked about a tool, and what is left of it there."""
+
+    __slots__ = ("made", "times")
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.made: tuple[Run, bool] | None = None
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _seen(term: Term, *tool: Json) -> _ForTool:
+    return _ForTool()
+
+
+def _verdict(run: Run, scope: Mapping[str, Json]) -> Verdict:
+    try:
+        value = run(scope)
+    except CelError as error:
+        return Fault(str(error))
+    except Spent:
+        return TOO_MANY
+    except RecursionError:
+        return Fault("it is nested too deeply for the evaluation at hand")
+    if value is True:
+        return True
+    if value is False:
+        return False
+    return Fault(f"it is {kind(value)}, neither true nor false")
 
 
 def computed_in(node: Expr) -> Iterator[tuple[str, str]]:

@@ -8,13 +8,15 @@ was not meant for. Knows nothing of the index or of actions.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
 from typing import Final
 from weakref import WeakValueDictionary
 
 from engine.canonical_json import canonical_json
 from engine.cel.expression import Expression, compile_expression
 from engine.cel.fast_paths import STEPS
+from engine.cel.term import Term
 from engine.conditions.operands import check_pattern, show
 from engine.conditions.operators import OPERATORS, Operator
 from engine.derived.facts import Facts
@@ -218,37 +220,28 @@ class _OfExpression(CompiledCondition):
 
     def evaluate(self, facts: Facts) -> Verdict:
         expression = self.expression
-        if expression.computed:
-            return self._on_computed(facts)
-        if not expression.metered:
+        if not expression.metered and not expression.computed:
             return expression.evaluate(facts.document, _FREE)
         if facts.purse is None:
             facts.purse = [STEPS]
         verdict: Verdict | None = facts.verdicts.get(self.key)
         if verdict is None:
-            verdict = facts.verdicts[self.key] = expression.evaluate(facts.document, facts.purse)
-        return verdict
-
-    def _on_computed(self, facts: Facts) -> Verdict:
-        """The verdict of what reads computed members; a term of one known only in part is an ERROR."""
-        verdict: Verdict | None = facts.verdicts.get(self.key)
-        if verdict is None:
-            if facts.purse is None:
-                facts.purse = [STEPS]
-            read = self.expression.computed
-            partial = {
-                each: Fault(_PARTIAL.get(each[1], _PARTIAL["shellCommands"]))
-                for each in read
-                if facts.is_partial(*each)
-            }
-            verdict = self.expression.evaluate(facts.scope(read), facts.purse, partial)
-            facts.verdicts[self.key] = verdict
+            scope_of = partial(_scope_of, facts) if expression.computed else None
+            verdict = facts.verdicts[self.key] = expression.evaluate(facts.document, facts.purse, scope_of)
         return verdict
 
     def words(self, facts: Facts, verdict: Verdict) -> str:
         if isinstance(verdict, Fault):
             return f"`{self.text}` cannot be evaluated: {verdict.message}"
         return f"`{self.text}` {'holds' if verdict else 'does not hold'}"
+
+
+def _scope_of(facts: Facts, term: Term) -> Mapping[str, Json] | Fault:
+    """The document with what a term reads of computed members; one known only in part is an ERROR."""
+    for root, member in term.computed:
+        if facts.is_partial(root, member):
+            return Fault(_PARTIAL.get(member, _PARTIAL["shellCommands"]))
+    return facts.scope(term.computed)
 
 
 _interned: Final[WeakValueDictionary[Hashable, CompiledCondition]] = WeakValueDictionary()

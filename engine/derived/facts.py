@@ -159,6 +159,7 @@ class Facts(msgspec.Struct, eq=False):
     """Steps that are left for all expressions of this call that take any, once the first was asked."""
     verdicts: dict[Any, Any] = {}
     """What those came to."""
+    _scope: dict[str, Json] | None = None
 
     def at(self, path: Path) -> View:
         """What the call shows at a path."""
@@ -183,15 +184,19 @@ class Facts(msgspec.Struct, eq=False):
         return self.derived().value(root, member)[1]
 
     def scope(self, members: Iterable[tuple[str, str]]) -> Mapping[str, Json]:
-        """The document with computed members beside its roots, for expressions: (root, member) each."""
-        scope: dict[str, Json] = dict(self.document)
-        for root in MEMBERS:
-            scope.pop(root, None)
+        """The document with computed members beside its roots, for expressions: at least these, as
+        (root, member). It is one for the whole call, to be read only."""
+        scope = self._scope
+        if scope is None:
+            scope = self._scope = {
+                root: value for root, value in self.document.items() if root not in MEMBERS
+            }
         for root, member in members:
-            value, _ = self.derived().value(root, member)
             held = scope.setdefault(root, {})
-            if value is not None:
-                held[member] = value
+            if member not in held:
+                value, _ = self.derived().value(root, member)
+                if value is not None:
+                    held[member] = value
         return scope
 
     def _shown(self, path: Path) -> View:

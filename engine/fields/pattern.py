@@ -14,6 +14,7 @@ bounded time, and the answer is a fault.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
@@ -34,6 +35,10 @@ MAX_LENGTH: Final = 20_000
 
 WORK_LIMIT: Final = 6_000_000
 """Repeated instructions times bytes of text; up to 50 ms in the worst case."""
+
+REMEMBERED: Final = 128
+REMEMBERED_LONGEST: Final = 64
+"""Of how many texts of up to how many characters a pattern remembers what it answered."""
 
 SPACED_LONGEST: Final = 1 << 12
 MOST_CLAUSES: Final = 2
@@ -107,16 +112,17 @@ class Pattern:
     not answer FALSE for: the relaxed one where counts are large, else `text` itself. Texts of up to
     `exact_bytes` are searched exactly."""
 
-    __slots__ = ("_across", "_clauses", "_relaxed", "_search", "exact_bytes", "required", "text")
+    __slots__ = ("_across", "_clauses", "_find", "_relaxed", "_told", "exact_bytes", "required", "text")
 
     def __init__(self, text: str) -> None:
         compiled = _compile(text)
         self.text = text
         self.required = text
-        self._search = compiled.search
-        self._relaxed = self._search
+        self._find = _finder(compiled)
+        self._relaxed = self._find
         self.exact_bytes = 1 << 62
-        self._across: Any = None
+        self._across: Callable[[bytes], Span | None] | None = None
+        self._told: dict[str, Verdict] = {}
         self._clauses: tuple[Clause, ...] | None = None
         relaxed = _relax(text)
         if relaxed != text:
@@ -124,12 +130,22 @@ class Pattern:
             weight = _weight(text, relaxed, compiled.programsize - cheap.programsize)
             if weight > 5:  # lighter ones stay within the limit on every text that the service accepts
                 self.required = relaxed
-                self._relaxed = cheap.search
+                self._relaxed = _finder(cheap)
                 self.exact_bytes = WORK_LIMIT // weight
 
     def search(self, subject: str) -> Verdict:
-        """Whether the pattern matches anywhere in `subject`. Never raises."""
-        return self.search_bytes(whole(subject).encode())
+        """Whether the pattern matches anywhere in `subject`. Never raises.
+
+        Of short texts, which are names of tools, programs and options again and again, it is remembered."""
+        if len(subject) > REMEMBERED_LONGEST:
+            return self.search_bytes(whole(subject).encode())
+        verdict = self._told.get(subject)
+        if verdict is None:
+            verdict = self.search_bytes(whole(subject).encode())
+            if len(self._told) >= REMEMBERED:
+                self._told = {}
+            self._told[subject] = verdict
+        return verdict
 
     def find(self, subject: str) -> tuple[int, int] | None:
         """Where the first match is, in characters; None when there is none or it would take too long."""
@@ -145,8 +161,7 @@ class Pattern:
     def span(self, subject: bytes) -> Span | Fault | None:
         """Where the first match is in UTF-8; None for a verdict of FALSE."""
         if len(subject) <= self.exact_bytes:
-            found = self._search(subject)
-            return None if found is None else found.span()
+            return self._find(subject)
         if self._relaxed(subject) is None:
             return None
         return Fault(
@@ -181,9 +196,9 @@ class Pattern:
         if _OF_TEXT.search(self.text):
             return -1
         if self._across is None:
-            self._across = _compile(f"(?m){self.required}").search
+            self._across = _finder(_compile(f"(?m){self.required}"))
         found = self._across(joined)
-        return None if found is None else int(found.start())
+        return None if found is None else found[0]
 
 
 def _telling(pattern: str) -> tuple[Clause, ...]:
@@ -222,6 +237,20 @@ def compile_pattern(text: str) -> Pattern:
 
 _re2_compile: Final[Any] = getattr(re2, "_Regexp", re2.compile)
 """`re2.compile` without its cache of 128, which a large set never finds anything in."""
+
+_ANYWHERE: Final[Any] = re2._Anchor.UNANCHORED
+
+
+def _finder(compiled: Any) -> Callable[[bytes], Span | None]:
+    """Where a compiled pattern first matches in UTF-8: `compiled.search` without the objects it makes, which
+    take as long as the search of a short text."""
+    match, anywhere = compiled._regexp.Match, _ANYWHERE
+
+    def find(text: bytes) -> Span | None:
+        span: Span = match(anywhere, text, 0, len(text))[0]
+        return None if span[0] < 0 else span
+
+    return find
 
 
 def _options() -> Any:

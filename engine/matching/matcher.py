@@ -26,6 +26,7 @@ from typing import Final
 
 from engine.conditions.compiled import CompiledCondition, check_policy, compile_condition
 from engine.conditions.message import Message
+from engine.conditions.operands import check_pattern
 from engine.conditions.settings import NO_SETTINGS, in_force, missing, reads
 from engine.derived.facts import Facts
 from engine.derived.tools import NO_TOOLS, Tools
@@ -73,10 +74,10 @@ class CompiledPolicy:
     """The conditions as they are evaluated."""
 
     def __post_init__(self) -> None:
-        # From the last: people name the tool first, which is what the index has looked at already.
-        # Expressions come at the end, since all of a call share what effort there is.
+        # The cheapest first, of the same effort the last: people name the tool first, which is what the
+        # index has looked at already.
         order = list(reversed(self.conditions))
-        order.sort(key=lambda each: each.operator is None)
+        order.sort(key=_effort)
         object.__setattr__(self, "order", tuple(order))
 
     @classmethod
@@ -153,6 +154,19 @@ class CompiledPolicy:
         if self.after is not None:
             reasons.append(f"after {self.after.text}")
         return Match(self.policy, "; ".join(reasons), tuple(faults))
+
+
+def _effort(condition: CompiledCondition) -> int:
+    """What a condition costs beside others. Expressions come at the end, since all of a call share what
+    effort there is."""
+    path, operator = condition.path, condition.operator
+    if path is None or operator is None:
+        return 4
+    if path.root == DERIVED:
+        return 3
+    if operator.accepts is check_pattern:
+        return 2
+    return int(len(path.segments) > 1)
 
 
 def _told(policy: Policy) -> Message | str | None:
