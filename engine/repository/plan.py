@@ -10,7 +10,7 @@ It changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
@@ -22,7 +22,7 @@ from engine.repository.loader import DocumentLoader, Loaded, Put
 from engine.repository.revisions import Attribution
 from engine.repository.snapshot import Snapshot
 from engine.worktree import git, markers, paths
-from engine.worktree.disk import EVERY, shown
+from engine.worktree.disk import EVERY, reason, shown
 from engine.worktree.journal import Journal, Undo
 from engine.worktree.observer import FileState, Observed, Progress
 from engine.worktree.paths import Kind, Place, place_of
@@ -114,7 +114,7 @@ class Planner:
             except DocumentError as error:
                 plan.problems += error.problems
                 tools_known = tools_known and not paths.declares_tools(path)
-        if plan.edits and (waiting := self._waits_for_git()):
+        if plan.edits and (waiting := self._waits_for_git(plan.edits)):
             plan.problems += waiting
             return
         plan.problems += refuse_set(plan.records, plan.head, plan.edits, tools_known)
@@ -133,7 +133,7 @@ class Planner:
         try:
             if self.classify(plan.records, path, state, current) == "stale":
                 return None
-            if waiting := self._waits_for_git():
+            if waiting := self._waits_for_git([path]):
                 raise PolicyFileInvalid(f"`{shown(path)}` has changed, and {waiting[0]}", waiting)
             put = self._put_of(path, state)
             problems = refuse_set(plan.records, plan.head, {path: put})
@@ -144,9 +144,17 @@ class Planner:
             raise PolicyFileInvalid(message, problems)
         return put
 
-    def _waits_for_git(self) -> list[Problem]:
+    def _waits_for_git(self, edits: Iterable[str]) -> list[Problem]:
         """Why no edit is taken over now: a policy that is only not replayed yet would be out of force."""
-        what = git.unfinished(self._worktree.root)
+        try:
+            what = git.unfinished(self._worktree.root, edits)
+        except OSError as error:
+            where = shown(str(error.filename))
+            message = (
+                f"nobody can tell whether git is in the middle of a rebase or the like: `{where}` cannot be "
+                f"looked at ({reason(error)}); let the user of the service read and enter it"
+            )
+            return [Problem(message, "", "git_unfinished")]
         if not what:
             return []
         message = (

@@ -98,9 +98,11 @@ class Repository:
 
     @property
     def warnings(self) -> list[Problem]:
-        """Files that look like documents and are not read, notes that cannot be kept, who else is here."""
-        tree = self.worktree
-        return [*tree.observer.overlooked, *self.sync.current.unmarked, *tree.occupancy.problems]
+        """Files that look like documents and are not read, notes that cannot be kept, who else is here, and a
+        git that nobody sees."""
+        tree, current = self.worktree, self.sync.current
+        overlooked = tree.observer.overlooked
+        return [*overlooked, *current.unmarked, *tree.occupancy.problems, *git.out_of_sight(tree.root)]
 
     # ---- files and other writers -----------------------------------------------------------------------
 

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from engine.errors import DocumentError
+from engine.errors import DocumentError, Problem
+from engine.worktree.disk import shown
 from engine.worktree.paths import Place, place_of
 
 log = logging.getLogger("governance.git")
@@ -32,38 +33,67 @@ _UNFINISHED: Final = {
     "CHERRY_PICK_HEAD": "a cherry-pick",
     "REVERT_HEAD": "a revert",
     "sequencer": "a series of cherry-picks or reverts",
+    "BISECT_START": "a bisect",
 }
 """What git keeps in its folder while it waits for a person, and what it is in the middle of."""
 _SAFE: Final = ("-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false")
 
 
-def locked(root: Path) -> bool:
-    """True while git is changing the working tree of this folder."""
-    found = _git_folder(root)
-    return found is not None and (found / "index.lock").exists()
+def locked(root: Path, paths: Iterable[str] = ()) -> bool:
+    """True while git is changing the work tree of this folder or of these files, as far as this user sees."""
+    with contextlib.suppress(OSError):
+        return any((folder / "index.lock").exists() for folder in _git_folders(root, paths))
+    return False
 
 
-def unfinished(root: Path) -> str:
-    """What git is in the middle of in the work tree of this folder, whose files are those of no commit that
-    anybody meant; empty: nothing."""
-    folder = _git_folder(root)
-    return "" if folder is None else _unfinished(folder)
+def unfinished(root: Path, paths: Iterable[str] = ()) -> str:
+    """What git is in the middle of in the work tree of this folder, or of these files, which may be a clone
+    within it: what they say is of no commit that anybody meant. Empty: nothing. Raises OSError where nobody
+    may look."""
+    return next((what for folder in _git_folders(root, paths) if (what := _unfinished(folder))), "")
+
+
+def out_of_sight(root: Path) -> list[Problem]:
+    """That what git keeps of this folder is not there, as in a container that has the work tree alone."""
+    with contextlib.suppress(OSError):
+        for found in _git_folders(root, ()):
+            if not found.is_dir():
+                message = (
+                    f"`.git` leads to `{shown(str(found))}`, where nothing is, so nobody can tell whether git"
+                    " is in the middle of a rebase or the like, and what the files say meanwhile comes into "
+                    "force; have that folder seen here, too, or use git only while the service is stopped"
+                )
+                return [Problem(message, "", "git_unfinished", ".git")]
+    return []
 
 
 def _unfinished(folder: Path) -> str:
-    return next((what for name, what in _UNFINISHED.items() if (folder / name).exists()), "")
+    try:
+        return next((what for name, what in _UNFINISHED.items() if (folder / name).exists()), "")
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(folder)) from None
 
 
-def _git_folder(root: Path) -> Path | None:
-    """Where git keeps what belongs to the work tree of this folder."""
-    for folder in (root, *root.parents):
-        dot = folder / ".git"
-        if dot.is_dir():
-            return dot
-        if dot.is_file():
-            found = _run(folder, "rev-parse", "--absolute-git-dir")
-            return None if found is None else Path(found.strip())
-    return None
+def _git_folders(root: Path, paths: Iterable[str]) -> list[Path]:
+    """Where git keeps what belongs to the work tree of this folder, and of these files. Raises OSError."""
+    folders = dict.fromkeys([root, *((root / path).parent for path in sorted(paths))])
+    found = (_git_folder(folder) for folder in folders)
+    return [each for each in dict.fromkeys(found) if each is not None]
+
+
+def _git_folder(folder: Path) -> Path | None:
+    """Git itself is not asked: it may not be there, and says nothing about what belongs to another user."""
+    top = _work_tree(folder)
+    if top is None or (dot := top / ".git").is_dir():
+        return None if top is None else dot
+    kind, _, place = os.fsdecode(dot.read_bytes()).partition(":")  # a linked work tree, or a submodule
+    return top / place.strip() if kind == "gitdir" else None
+
+
+def _work_tree(folder: Path) -> Path | None:
+    """The top of the work tree that the folder lies in, not of the one that a link to it does."""
+    folder = folder.resolve()
+    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), None)
 
 
 def authors(root: Path, paths: Iterable[str]) -> Mapping[str, str]:
@@ -135,7 +165,9 @@ def commit_file(root: Path, path: str, author: str, message: str) -> None:
 
 def in_work_tree(root: Path) -> bool:
     """Whether the folder lies in a git work tree."""
-    return any((folder / ".git").exists() for folder in (root, *root.parents))
+    with contextlib.suppress(OSError):
+        return _work_tree(root) is not None
+    return False
 
 
 def _wait_for_others(root: Path) -> None:
@@ -147,12 +179,12 @@ def _wait_for_others(root: Path) -> None:
 
 def _refuse_passing_head(root: Path) -> None:
     """A commit in the middle of a rebase or the like is gone when that is given up. Raises GitFailed."""
-    folder = _git_folder(root)
-    if folder is None:
-        return
-    if what := _unfinished(folder):
-        raise GitFailed(f"cannot commit during {what}; finish it, or give it up")
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # git says itself where it may not look
+        folder = _git_folder(root)
+        if folder is None:
+            return
+        if what := _unfinished(folder):
+            raise GitFailed(f"cannot commit during {what}; finish it, or give it up")
         if not (folder / "HEAD").read_text().startswith("ref:"):
             log.warning(
                 "no branch is checked out in `%s`: what is committed now is lost to sight when one is; "

@@ -68,12 +68,17 @@ def reverts(top: Path) -> None:
     stops(top, "revert", "--no-edit", "HEAD~1", "HEAD~2", "HEAD~3")
 
 
+def bisect(top: Path) -> None:
+    run_git(top, "bisect", "start", "-q", "ours", "ours~3")
+
+
 CASES = [
     pytest.param(rebase, ("rebase",), "a rebase", id="rebase"),
     pytest.param(rebase_by_patches, ("rebase",), "a rebase or `git am`", id="rebase --apply"),
     pytest.param(merge, ("merge",), "a merge", id="merge"),
     pytest.param(cherry_picks, ("cherry-pick",), "a cherry-pick", id="cherry-pick"),
     pytest.param(reverts, ("revert",), "a revert", id="revert"),
+    pytest.param(bisect, ("bisect",), "a bisect", id="bisect"),
 ]
 
 
@@ -87,7 +92,7 @@ def test_what_git_is_in_the_middle_of_is_seen(
     with pytest.raises(git.GitFailed, match=f"cannot commit during {what}") as caught:
         git.commit_file(diverged / "policies.d", "policies/a.yaml", ADMIN, "message")
     assert caught.value.busy
-    run_git(diverged, *command, "--abort")
+    run_git(diverged, *command, "reset" if command == ("bisect",) else "--abort")
     assert git.unfinished(diverged / "policies.d") == ""
 
 
@@ -107,6 +112,75 @@ def test_a_policy_whose_commit_is_not_replayed_yet_stays_in_force(folder: Folder
     run_git(diverged, "-c", "core.editor=true", "rebase", "--continue")
     assert repository.apply_files().problems == ()
     assert sorted(repository.snapshot.of("default")) == ["a", "b", "c"]
+
+
+def linked_work_tree(folder: Folder, diverged: Path) -> tuple[Path, Path]:
+    run_git(diverged, "checkout", "-q", "theirs")
+    run_git(diverged, "worktree", "add", "-q", "../linked", "ours")
+    return diverged.parent / "linked", diverged.parent / "linked/policies.d"
+
+
+def link_to_the_folder(folder: Folder, diverged: Path) -> tuple[Path, Path]:
+    link = diverged.parent / "current"
+    link.symlink_to(folder.root)
+    return diverged, link
+
+
+def clone_within(folder: Folder, diverged: Path) -> tuple[Path, Path]:
+    top = diverged.parent / "around/policies/team"
+    run_git(diverged, "clone", "-q", "--no-local", "--branch", "ours", ".", str(top))
+    run_git(top, "branch", "-q", "theirs", "origin/theirs")
+    return top, diverged.parent / "around"
+
+
+@pytest.mark.parametrize("place", [linked_work_tree, link_to_the_folder, clone_within])
+def test_it_is_seen_wherever_git_keeps_it_and_without_git(
+    folder: Folder,
+    diverged: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: Callable[[Folder, Path], tuple[Path, Path]],
+) -> None:
+    top, root = place(folder, diverged)
+    other = Folder(tmp_path / "other")
+    other.root = root
+    repository = other.started()
+    rebase(top)
+    monkeypatch.setattr(git, "call", unasked)
+    applied = repository.apply_files()
+    assert [each.code for each in applied.problems] == ["git_unfinished"], applied
+    assert sorted(repository.snapshot.of("default")) == ["a", "b"]
+    assert repository.warnings == []
+
+
+def unasked(*arguments: object, **named: object) -> bytes:
+    raise FileNotFoundError(2, "No such file or directory", "git")
+
+
+def test_where_nobody_may_look_nothing_comes_into_force(folder: Folder) -> None:
+    """A name that the system does not take stands for a folder of another user: the tests may be root."""
+    folder.write("policies/a.yaml", document("a"))
+    repository = folder.started()
+    closed = "x" * 300
+    (folder.root.parent / ".git").write_text(f"gitdir: {closed}\n")
+    folder.write("policies/a.yaml", document("a", name="Two"))
+    assert not git.locked(folder.root)
+    (problem,) = repository.apply_files().problems
+    assert problem.message.startswith("nobody can tell whether git is in the middle of a rebase")
+    assert closed in problem.message
+    (folder.root.parent / ".git").unlink()
+    assert repository.apply_files().problems == ()
+
+
+def test_a_git_that_is_not_there_is_told(folder: Folder) -> None:
+    """As where a container has the work tree alone."""
+    folder.write("policies/a.yaml", document("a"))
+    repository = folder.started()
+    (folder.root.parent / ".git").write_text("gitdir: ../elsewhere/.git/worktrees/live\n")
+    folder.write("policies/a.yaml", document("a", name="Two"))
+    assert repository.apply_files().problems == ()
+    (warning,) = repository.warnings
+    assert "elsewhere/.git/worktrees/live`, where nothing is" in warning.message
 
 
 def test_a_rebase_that_does_not_touch_policies_is_no_problem(folder: Folder, diverged: Path) -> None:
