@@ -91,7 +91,12 @@ def prepare(
             made = _make(transaction, settings, email, password, hashed)
             transaction.flush()
         named = also_named(store.path) if store.is_sqlite else None
-        notes = (missed, named, too_little(store, settings.lanes, settings.workers))
+        notes = (
+            missed,
+            named,
+            too_little(store, settings.lanes, settings.workers),
+            *_unheeded(settings, store),
+        )
         return replace(made, notes=tuple(note for note in notes if note is not None))
     finally:
         store.close()
@@ -158,6 +163,34 @@ def _first_admin(settings: Settings) -> tuple[str, str]:
         if problem is not None:
             raise SettingsError(f"{name}: {problem}")
     return email, password
+
+
+def _unheeded(settings: Settings, store: Database) -> list[str]:
+    """That what a setting says of the first admin and key is not so any more: who changes one may think that
+    it takes the place of what became known, which goes on being good."""
+    notes = []
+    email = settings.admin_email or DEFAULT_EMAIL
+    login = store.read_here(accounts.find_login, email)
+    if login is None and settings.admin_email:
+        notes.append(
+            f"GOVERNANCE_ADMIN_EMAIL names nobody here: it was for the first start. Make `{email}` with "
+            "`governance users add`, or leave the setting out."
+        )
+    elif (
+        login is not None
+        and settings.admin_password
+        and not passwords.matches(login[1], settings.admin_password)
+    ):
+        notes.append(
+            f"GOVERNANCE_ADMIN_PASSWORD is not the password of `{email}`, and does not change it: it was for "
+            "the first start. Use `governance users password`, or leave the setting out."
+        )
+    if settings.api_key and key_digest(settings.api_key) not in store.read_here(accounts.active_keys)[1]:
+        notes.append(
+            "GOVERNANCE_API_KEY is no API key in force, and makes none nor revokes one: it was for the first "
+            "start. Use `governance keys rotate`, or leave the setting out."
+        )
+    return notes
 
 
 def _make(

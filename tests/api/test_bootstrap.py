@@ -84,9 +84,19 @@ def test_the_configured_first_admin_and_key(tmp_path: Path, store: Database) -> 
 def test_configured_secrets_are_for_the_first_start_only(tmp_path: Path, store: Database) -> None:
     prepare(tmp_path)
     again = prepare(tmp_path, admin_email="eve@example.com", admin_password="p" * 12, api_key="k" * 20)
-    assert again == FirstStart()
+    assert not again.made_anything
+    assert [note.split(" ")[0] for note in again.notes] == ["GOVERNANCE_ADMIN_EMAIL", "GOVERNANCE_API_KEY"]
     assert store.read_here(accounts.find_login, "eve@example.com") is None
     assert key_digest("k" * 20) not in store.read_here(accounts.active_keys)[1]
+
+
+def test_a_start_says_that_a_changed_secret_of_the_first_start_changes_nothing(tmp_path: Path) -> None:
+    told = {"admin_password": "a fine password", "api_key": "k" * 20}
+    prepare(tmp_path, **told)
+    assert prepare(tmp_path, **told) == FirstStart()
+    first, second = prepare(tmp_path, admin_password="another password", api_key="j" * 20).notes
+    assert "is not the password of `admin@localhost`, and does not change it" in first
+    assert "is no API key in force, and makes none nor revokes one" in second
 
 
 @pytest.mark.parametrize(
