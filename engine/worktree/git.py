@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterable, Mapping
@@ -22,6 +23,8 @@ from engine.worktree.paths import Place, place_of
 log = logging.getLogger("governance.git")
 
 SECONDS: Final = 5.0
+LEAVES: Final = 2.0
+"""That git has to take its locks away before it is killed."""
 PATIENCE: Final = 1.0
 """Seconds that a commit waits for somebody else's work with git."""
 MOST_LINES: Final = 6
@@ -217,7 +220,7 @@ class GitFailed(Exception):
     @property
     def busy(self) -> bool:
         """True when somebody else works with git there, so that it may be tried again."""
-        signs = (".lock", "cannot lock", "timed out", "commit during a ")
+        signs = (".lock", "cannot lock", "commit during a ")
         return any(sign in str(self) for sign in signs)
 
 
@@ -240,6 +243,11 @@ def _git(folder: Path, *arguments: str) -> str:
         said = (error.stderr.strip() or error.stdout.strip()).decode("utf-8", "replace")
         lines = [line.strip() for line in said.splitlines() if line.strip() and line[:5] != "hint:"]
         raise GitFailed(" / ".join(lines[:MOST_LINES]) or f"it ended with {error.returncode}") from None
+    except subprocess.TimeoutExpired:
+        raise GitFailed(
+            f"it was not done after {SECONDS:g} seconds: it, or what it calls to sign or to filter, seems to "
+            "wait for somebody"
+        ) from None
     except (OSError, subprocess.SubprocessError) as error:
         raise GitFailed(str(error)) from None
     return done.decode("utf-8", "surrogateescape")
@@ -249,12 +257,35 @@ def call(
     folder: Path, *arguments: str, environment: Mapping[str, str], seconds: float, sent: bytes = b""
 ) -> bytes:
     """What git says to something `sent`. Raises OSError, subprocess.SubprocessError."""
-    return subprocess.run(
-        ["git", "-c", "core.fsmonitor=false", *arguments],
+    command = ["git", "-c", "core.fsmonitor=false", *arguments]
+    with subprocess.Popen(
+        command,
         cwd=folder,
         env={**environment, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"},
-        input=sent,
-        capture_output=True,
-        timeout=seconds,
-        check=True,
-    ).stdout
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,  # what it starts in turn ends with it, and asks nothing on a terminal
+    ) as process:
+        try:
+            said, complaint = process.communicate(sent, seconds)
+        except BaseException:
+            _end(process)
+            raise
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command, said, complaint)
+    return said
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Git that is killed leaves its locks behind, which keep everybody from working there; git that is asked
+    to end takes them away."""
+    if os.name == "nt":
+        process.kill()
+        return
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(LEAVES)
+            return

@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -149,6 +150,38 @@ def test_a_commit_waits_a_moment_for_others_who_use_git(folder: Folder) -> None:
     timer.join()
     said = subprocess.run(["git", "log", "--format=%s"], cwd=folder.root, capture_output=True, text=True)
     assert said.stdout.split("\n")[0] == "policy a: version 2"
+
+
+def test_a_git_that_waits_for_somebody_leaves_no_lock(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    committed(folder, 1)
+    top = folder.root.parent
+    repository = folder.started(commit=git.commit)
+    asks, asked = top / ".git/asks", top / ".git/asked"
+    asks.write_text(f"#!/bin/sh\necho $$ > {asked}\nexec sleep 600\n")
+    asks.chmod(0o755)
+    run_git(top, "config", "gpg.program", str(asks))
+    run_git(top, "config", "commit.gpgsign", "true")
+    monkeypatch.setattr(git, "SECONDS", 1.0)
+    while not asked.exists():  # on a slow machine git may not come that far
+        repository.update("default", "p0", {"name": f"N{time.monotonic_ns()}"}, author=ADMIN)
+    assert "wait for somebody; the policy is in force all the same" in caplog.text
+    assert not list((top / ".git").glob("*.lock"))
+    until(lambda: not started(asked.read_text().strip()))
+    run_git(top, "config", "commit.gpgsign", "false")
+    monkeypatch.undo()
+    repository.update("default", "p0", {"name": "Last"}, author=ADMIN)
+    assert len(history(folder)) == 2
+    assert dirty(folder) == ""
+
+
+def started(pid: str) -> bytes:
+    """How a process was started that has not ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def test_a_git_lock_is_seen(folder: Folder) -> None:
