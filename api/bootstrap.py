@@ -23,7 +23,8 @@ from api.auth.private_file import make_data_folder
 from api.auth.signing_secret import FILE as SECRET_FILE
 from api.auth.signing_secret import open_vault, signing_secret
 from api.clock import Clock, Ids, random_ids, system_clock
-from api.database.connection import Database
+from api.database.connection import COPY_PROGRESS, Database
+from api.database.lacking import tables_of
 from api.database.room import too_little
 from api.database.sqlite.other_name import also_named
 from api.database.transaction import Transaction
@@ -73,9 +74,9 @@ def prepare(
         store.refuse_foreign_file()
         mark = AuditMark(settings)
         mark.refuse()
+        _refuse_empty_server(settings, store)
         store.migrate()
         store.check_pages()
-        _refuse_empty_server(settings, store)
         secret = signing_secret(settings)
         check_key(settings, store)
         check(store)
@@ -127,12 +128,16 @@ def _refuse_lost_database(settings: Settings) -> None:
 
 
 def _refuse_empty_server(settings: Settings, store: Database) -> None:
-    """The same for PostgreSQL. Only a key that the service has made itself says that there was a database:
-    one that a setting names may be there before."""
+    """The same for PostgreSQL, before anything is made there that services would find which run. Only a key
+    that the service has made itself says that there was a database: one that a setting names may be there
+    before."""
     key = key_file(settings)
     if store.is_sqlite or settings.audit_key_file is not None or not key.exists():
         return
-    if store.read_here(accounts.organisation, ORGANISATION) is not None:
+    with store.guarded():
+        tables = tables_of(store.peewee)
+        is_used = "organisations" in tables and store.rows("SELECT 1 FROM organisations LIMIT 1")
+    if is_used or COPY_PROGRESS in tables:  # of which it is said that it is not whole
         return
     before = settings.data_dir / "governance.sqlite"
     raise SettingsError(

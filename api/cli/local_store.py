@@ -111,6 +111,25 @@ class LocalStore:
         return found
 
 
+def _refuse_unmade(database: Database) -> None:
+    """A mistyped name must make no tables where another database was meant. Raises CommandError."""
+    from api.database.connection import COPY_PROGRESS
+    from api.database.lacking import OWN, refuse_foreign, tables_of
+    from api.database.postgres import Postgres
+
+    if not isinstance(database.peewee, Postgres):
+        return
+    with database.guarded():
+        refuse_foreign(database.peewee)
+        is_made = not tables_of(database.peewee).isdisjoint({COPY_PROGRESS, *OWN})
+    if not is_made:
+        raise CommandError(
+            "the PostgreSQL database has no tables of the service; start the service on it once with "
+            "`governance serve`, or mend --database-url or GOVERNANCE_DATABASE_URL",
+            USAGE,
+        )
+
+
 def _refuse_beside_older(database: Database) -> None:
     """A command of a newer version must not change the tables under a service of the older one that runs,
     which could not start on them again. Raises CommandError."""
@@ -165,6 +184,7 @@ def opened(arguments: argparse.Namespace, *, behind: bool = False) -> Iterator[L
         database.refuse_foreign_file()
         if not behind:
             AuditMark(settings).refuse()
+        _refuse_unmade(database)
         _refuse_beside_older(database)
         database.migrate()
         yield LocalStore(database, settings)

@@ -55,6 +55,32 @@ def refuse_foreign(database: peewee.PostgresqlDatabase) -> None:
         )
 
 
+def tables_of(database: peewee.Database) -> set[str]:
+    """What tables are there, in the schema where new ones would be made. Raises DatabaseUnavailable."""
+    if isinstance(database, peewee.PostgresqlDatabase):
+        refuse_shadowed(database)
+    return set(database.get_tables())
+
+
+def refuse_shadowed(database: peewee.PostgresqlDatabase) -> None:
+    """Tables of ours that are found, while new ones would be made in a schema before theirs, such as one that
+    is called as the user is: these would be found then, here and by every service that runs, and be empty.
+    Raises DatabaseUnavailable."""
+    found = database.execute_sql(
+        "SELECT n.nspname, current_schema(), current_user FROM unnest(%s::text[]) AS own(name)"
+        " JOIN pg_class c ON c.oid = to_regclass(own.name) JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE n.nspname <> current_schema() ORDER BY 1 LIMIT 1",
+        (sorted(OWN),),
+    ).fetchone()
+    if found is not None:
+        theirs, before, user = found
+        raise DatabaseUnavailable(
+            f"the service's tables are in the schema `{theirs}` of the PostgreSQL database, but `{before}`"
+            " stands before it in the `search_path`, so that empty ones would be made there; name the former "
+            f'alone, with `ALTER ROLE "{user}" SET search_path = "{theirs}"`'
+        )
+
+
 def lacking(error: BaseException, url: str) -> DatabaseUnavailable | None:
     """The error to raise when the database lacks something of ours, or refuses it; else None."""
     what = _lacking(error) or _refusing(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,10 @@ import peewee
 import psycopg
 import pytest
 
+from api import bootstrap
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
+from api.settings import SettingsError, load
 from tests.faults.database_faults import intact, payment, post, refused, service, settled
 from tests.harness.command_line import run_command
 from tests.harness.postgres import Postgres
@@ -100,9 +103,7 @@ def test_an_address_with_an_unknown_parameter_is_refused_in_words(capsys: pytest
     assert code == 2 and "hots" in errors and "secret" not in errors
 
 
-def test_a_user_without_rights_is_told_which_are_lacking(
-    postgres: Postgres, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_user_without_rights_is_told_which_are_lacking(postgres: Postgres) -> None:
     """In an empty database, and in one that another owner restored."""
     for template, words in (("template1", "for schema public"), (postgres.migrated, "for table")):
         url = postgres.create(template)
@@ -113,8 +114,10 @@ def test_a_user_without_rights_is_told_which_are_lacking(
             "CREATE ROLE weak LOGIN",
         )
         weak = url.replace("postgres:@", "weak@")
-        code, _, errors = run_command(capsys, "users", "list", "--database-url", weak)
-        assert code == 2 and words in errors and "all rights" in errors
+        with contextlib.closing(Database(weak)) as store, pytest.raises(DatabaseUnavailable) as caught:
+            store.migrate()
+        said = caught.value.operator_message
+        assert words in said and "all rights" in said
         postgres.drop(url)
 
 
@@ -128,5 +131,45 @@ def test_a_database_of_another_program_is_refused_as_it_is(
         found = outside.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
     assert sorted(found) == [("spatial_ref_sys",), ("users",)]
     do(postgres_url, "DROP TABLE users")
+    code, _, errors = run_command(capsys, "organisations", "list", "--database-url", postgres_url)
+    assert code == 2 and "has no tables of the service; start the service on it once" in errors
+    with contextlib.closing(Database(postgres_url)) as store:
+        store.migrate()
     code, output, errors = run_command(capsys, "organisations", "list", "--database-url", postgres_url)
     assert code == 0 and "another program" not in output + errors
+
+
+def test_no_tables_are_made_before_those_that_are_there(
+    tmp_path: Path, postgres_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A schema that is called as the user is comes first: services that run would find what is made there."""
+    settings = load({}, data_dir=str(tmp_path), database_url=postgres_url)
+    bootstrap.prepare(settings)
+    do(postgres_url, "CREATE SCHEMA postgres")
+    (tmp_path / "audit-key").touch()
+    for _ in range(2):  # with what says that there was a database, and without
+        with pytest.raises(
+            DatabaseUnavailable, match=r'with `ALTER ROLE "postgres" SET search_path = "public"`'
+        ):
+            bootstrap.prepare(settings)
+        (tmp_path / "audit-key").unlink(missing_ok=True)
+    code, _, errors = run_command(capsys, "users", "list", "--database-url", postgres_url)
+    assert code == 2 and "are in the schema `public`" in errors
+    assert made(postgres_url, "postgres") == 0
+    do(postgres_url, "DROP SCHEMA postgres")
+    assert run_command(capsys, "users", "list", "--database-url", postgres_url)[0] == 0
+
+
+def test_an_empty_database_stays_empty_where_there_was_one(tmp_path: Path, postgres_url: str) -> None:
+    (tmp_path / "audit-key").touch()
+    with pytest.raises(SettingsError, match="the PostgreSQL database is empty, but"):
+        bootstrap.prepare(load({}, data_dir=str(tmp_path), database_url=postgres_url))
+    assert made(postgres_url, "public") == 0
+
+
+def made(url: str, schema: str) -> int:
+    """How many tables are there."""
+    with psycopg.connect(url) as outside:
+        found = outside.execute("SELECT COUNT(*) FROM pg_tables WHERE schemaname = %s", (schema,)).fetchone()
+    assert found is not None
+    return int(found[0])
