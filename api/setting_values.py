@@ -80,7 +80,10 @@ def plain(value: str) -> str:
 
 
 def path_of(value: str) -> Path:
-    return Path(plain(value)).expanduser()
+    try:
+        return Path(plain(value)).expanduser()
+    except RuntimeError:
+        raise SettingsError("begins with `~`, and that user has no home folder here; write it out") from None
 
 
 def maybe_path(value: str) -> Path | None:

@@ -133,4 +133,8 @@ def _said(error: Exception) -> str | None:
 
     if isinstance(error, DatabaseUnavailable):
         return error.operator_message or str(error)
+    if isinstance(error, RuntimeError) and "home directory" in str(error):  # of `pathlib`
+        return (
+            "you have no home folder on this machine, or `~` names one of nobody; set HOME, or write it out"
+        )
     return str(error) if isinstance(error, (SettingsError, DocumentError)) else None

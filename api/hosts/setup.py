@@ -86,7 +86,7 @@ def key_of(file: str) -> str:
     """The API key in a file; raises SetupError."""
     try:
         key = Path(file).expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
+    except (OSError, UnicodeDecodeError, RuntimeError):  # the last, where `~` is nobody's home
         raise SetupError(f"the file of the API key, `{file}`, cannot be read") from None
     if not _is_key(key):
         raise SetupError(f"the file `{file}` holds no API key")

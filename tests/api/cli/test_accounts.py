@@ -14,7 +14,7 @@ import pytest
 from api.auth import passwords
 from api.database.connection import Database
 from api.store import accounts
-from tests.harness.command_line import DataShell
+from tests.harness.command_line import DataShell, run_command
 
 
 def stored_password(data: Path, email: str) -> str:
@@ -77,6 +77,19 @@ def test_a_mistyped_folder_makes_no_database(tmp_path: Path, data_shell: DataShe
     for words in (["users", "list"], ["keys", "list"], ["audit", "verify"], ["backup", str(tmp_path / "b")]):
         assert "there is no database" in data_shell.refused(*words, code=2)
     assert not data_shell.data.exists()
+
+
+def test_a_home_that_nobody_has_is_told(
+    data_shell: DataShell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, error = run_command(capsys, "users", "list", "--data-dir", "~nobody-has-this/data")
+    assert code == 2 and "--data-dir is `~nobody-has-this/data`: begins with `~`" in error
+    monkeypatch.setenv("GOVERNANCE_POLICIES_DIR", "~nobody-has-this/p")
+    error = data_shell.refused("users", "list", code=2)
+    assert "GOVERNANCE_POLICIES_DIR is `~nobody-has-this/p`: begins with `~`" in error
+    words = ("hook", "install", "claude-code", "--key-file", "~nobody-has-this/key")
+    code, _, error = run_command(capsys, *words)
+    assert code == 2 and "set HOME, or write it out" in error
 
 
 def test_wrong_settings_are_2(data_shell: DataShell, monkeypatch: pytest.MonkeyPatch) -> None:
