@@ -79,16 +79,21 @@ def _unfinished(folder: Path) -> str:
 
 def _git_folders(root: Path, paths: Iterable[str]) -> list[Path]:
     """Where git keeps what belongs to the work tree of this folder, and of these files. Raises OSError."""
-    folders = dict.fromkeys([root, *((root / path).parent for path in sorted(paths))])
-    found = (_git_folder(folder) for folder in folders)
-    return [each for each in dict.fromkeys(found) if each is not None]
+    root = root.resolve()
+    folders = {
+        "/".join(parts[:end]) for path in paths for parts in [path.split("/")] for end in range(1, len(parts))
+    }
+    tops = [_work_tree(root), *(root / each for each in sorted(folders) if (root / each / ".git").exists())]
+    found = (None if top is None else _git_folder(top) for top in tops)
+    return [each for each in found if each is not None]
 
 
-def _git_folder(folder: Path) -> Path | None:
-    """Git itself is not asked: it may not be there, and says nothing about what belongs to another user."""
-    top = _work_tree(folder)
-    if top is None or (dot := top / ".git").is_dir():
-        return None if top is None else dot
+def _git_folder(top: Path) -> Path | None:
+    """Of the work tree that begins here. Git itself is not asked: it may not be there, and says nothing about
+    what belongs to another user."""
+    dot = top / ".git"
+    if not dot.is_file():
+        return dot if dot.is_dir() else None
     kind, _, place = os.fsdecode(dot.read_bytes()).partition(":")  # a linked work tree, or a submodule
     return top / place.strip() if kind == "gitdir" else None
 
@@ -183,7 +188,8 @@ def _wait_for_others(root: Path) -> None:
 def _refuse_passing_head(root: Path) -> None:
     """A commit in the middle of a rebase or the like is gone when that is given up. Raises GitFailed."""
     with contextlib.suppress(OSError):  # git says itself where it may not look
-        folder = _git_folder(root)
+        top = _work_tree(root)
+        folder = None if top is None else _git_folder(top)
         if folder is None:
             return
         if what := _unfinished(folder):
