@@ -103,7 +103,7 @@ class Machine:
                 stderr=journal,
                 umask=int(said["UMask"][0], 8),
             )
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while time.monotonic() < deadline and self._service.poll() is None:
             try:
                 if httpx.get(f"http://127.0.0.1:{self.port}/health/ready").status_code == 200:
