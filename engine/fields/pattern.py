@@ -36,9 +36,9 @@ MAX_LENGTH: Final = 20_000
 WORK_LIMIT: Final = 6_000_000
 """Repeated instructions times bytes of text; up to 50 ms in the worst case."""
 
-REMEMBERED: Final = 128
+REMEMBERED: Final = 1 << 16
 REMEMBERED_LONGEST: Final = 64
-"""Of how many texts of up to how many characters a pattern remembers what it answered."""
+"""How many answers of all patterns are remembered, and of texts of up to how many characters; some 16 MB."""
 
 SPACED_LONGEST: Final = 1 << 12
 MOST_CLAUSES: Final = 2
@@ -112,7 +112,7 @@ class Pattern:
     not answer FALSE for: the relaxed one where counts are large, else `text` itself. Texts of up to
     `exact_bytes` are searched exactly."""
 
-    __slots__ = ("_across", "_clauses", "_find", "_relaxed", "_told", "exact_bytes", "required", "text")
+    __slots__ = ("_across", "_clauses", "_find", "_relaxed", "exact_bytes", "required", "text")
 
     def __init__(self, text: str) -> None:
         compiled = _compile(text)
@@ -122,7 +122,6 @@ class Pattern:
         self._relaxed = self._find
         self.exact_bytes = 1 << 62
         self._across: Callable[[bytes], Span | None] | None = None
-        self._told: dict[str, Verdict] = {}
         self._clauses: tuple[Clause, ...] | None = None
         relaxed = _relax(text)
         if relaxed != text:
@@ -139,13 +138,7 @@ class Pattern:
         Of short texts, which are names of tools, programs and options again and again, it is remembered."""
         if len(subject) > REMEMBERED_LONGEST:
             return self.search_bytes(whole(subject).encode())
-        verdict = self._told.get(subject)
-        if verdict is None:
-            verdict = self.search_bytes(whole(subject).encode())
-            if len(self._told) >= REMEMBERED:
-                self._told = {}
-            self._told[subject] = verdict
-        return verdict
+        return _remembered(self, subject)
 
     def find(self, subject: str) -> tuple[int, int] | None:
         """Where the first match is, in characters; None when there is none or it would take too long."""
@@ -199,6 +192,11 @@ class Pattern:
             self._across = _finder(_compile(f"(?m){self.required}"))
         found = self._across(joined)
         return None if found is None else found[0]
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _remembered(pattern: Pattern, subject: str) -> Verdict:
+    return pattern.search_bytes(whole(subject).encode())
 
 
 def _telling(pattern: str) -> tuple[Clause, ...]:
