@@ -79,8 +79,8 @@ def operator_message(made: DatabaseUnavailable, error: BaseException, url: str) 
             )
         if isinstance(made, DatabaseFull):
             return (
-                f"there is no room left for the database `{path}`; free disk space, and the service goes on "
-                f"by itself (`{_first_line(error)}`)"
+                f"there is no room left for the database `{path}`; free disk space; a service that "
+                f"runs goes on by itself then (`{_first_line(error)}`)"
             )
         reason = _first_line(error)
         if "disk i/o error" in reason.lower():
