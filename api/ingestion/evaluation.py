@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from time import perf_counter, thread_time
+from time import monotonic, perf_counter, thread_time
 from typing import Any, Final
 
 from api.ingestion.batch import Batch
@@ -23,6 +23,28 @@ from engine.flow.memory import NO_VALUES, RunMemory
 from engine.matching.ruleset import Ruleset
 from engine.model import BEFORE, ToolCall
 
+ORDINARY_CALLS: Final = tuple(
+    ToolCall.of(toolName=name, inputPayload=payload)
+    for name, payload in (
+        (
+            "Bash",
+            {"command": "cd web && git pull --rebase && npm ci && npm test | tee out.log"},
+        ),
+        (
+            "execute_sql",
+            {"query": "SELECT id, name FROM customers WHERE region = 'EU' ORDER BY name"},
+        ),
+        ("http_request", {"method": "POST", "url": "https://api.acme.example/v1/orders", "body": {"id": 7}}),
+        ("send_email", {"to": ["a@acme.example"], "subject": "Report", "body": "The numbers are in. " * 20}),
+        ("write_file", {"path": "src/app.py", "content": "def main() -> None:\n    print('ready')\n" * 20}),
+    )
+)
+TIMES: Final = 3.0
+"""An ordinary call may take so many times as long as the dearest of these."""
+MOST_ORDINARY: Final = 0.004
+"""Seconds that no policies make ordinary."""
+AGAIN: Final = 60.0
+"""Seconds after which policies that have changed are measured again."""
 MOST_SUMMARIES: Final = 256
 _BESIDE_PAYLOAD: Final = frozenset((BEFORE, ANNOTATIONS))
 """Roots of a call that its summary may depend on, beside what the digest covers."""
@@ -71,6 +93,40 @@ class Summaries:
         return made
 
 
+class OrdinaryCall:
+    """What an ordinary call takes by the policies in force, so that no key counts as dear for what the
+    policies of its organisation ask about every call: presets that read commands, SQL and addresses take
+    their time. Measured on calls that stand here, so that no caller has a say in it. For any thread."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str, float, float]] = {}
+        """By organisation: the digest of its policies, the seconds, and when they were measured."""
+
+    def seconds(self, organisation_id: str, ruleset: Ruleset) -> float:
+        """What one evaluation may take without being counted for its key."""
+        known = self._known.get(organisation_id)
+        if known is not None and (known[0] == ruleset.digest or monotonic() < known[2] + AGAIN):
+            return known[1]
+        seconds = _measured(ruleset)
+        self._known[organisation_id] = (ruleset.digest, seconds, monotonic())
+        return seconds
+
+
+def _measured(ruleset: Ruleset) -> float:
+    """At least `ORDINARY`, at most `MOST_ORDINARY`. Takes some milliseconds where policies are dear."""
+    found = ORDINARY
+    for call in ORDINARY_CALLS:
+        best = MOST_ORDINARY
+        for _ in range(2):
+            begun = thread_time()
+            ruleset.evaluate(call)
+            best = min(best, thread_time() - begun)
+        found = min(MOST_ORDINARY, max(found, TIMES * best))
+        if found == MOST_ORDINARY:
+            break
+    return found
+
+
 class Evaluator:
     """One per process. `prepare` and `of_commit` are called by whoever makes a commit, on one thread."""
 
@@ -81,6 +137,7 @@ class Evaluator:
         self._known_runs = known_runs
         self._processor_time = processor_time
         self._summaries = Summaries()
+        self._ordinary_call = OrdinaryCall()
         self._group = _Group()
 
     def evaluate(self, event: Incoming) -> None:
@@ -108,7 +165,7 @@ class Evaluator:
                 # By the processor's time, of which those before it took no more than the clock says.
                 now = thread_time()
                 self._count(event, now - computed - (started - looked))
-                computed = now
+                computed = thread_time()
                 looked = ended = perf_counter()
             started = ended
 
@@ -156,10 +213,20 @@ class Evaluator:
         return self._group.spent.get(event.caller.key_id, 0.0) > MOST_OF_A_GROUP
 
     def _count(self, event: Incoming, seconds: float) -> None:
-        if seconds > ORDINARY:
+        if self.took(event, seconds):
             key_id, spent = event.caller.key_id, self._group.spent
             spent[key_id] = spent.get(key_id, 0.0) + seconds
-            self._processor_time.took(key_id, seconds)
+
+    def took(self, event: Incoming, seconds: float) -> bool:
+        """An event took so long; whether that is more than belongs to every one."""
+        if seconds <= ORDINARY:
+            return False
+        ordinary, caller = ORDINARY, event.caller
+        if event.evaluated is not None:
+            ordinary = self._ordinary_call.seconds(caller.organisation_id, event.evaluated.ruleset)
+            self._processor_time.expect(caller.key_id, ordinary)
+        self._processor_time.took(caller.key_id, seconds)
+        return seconds > ordinary
 
 
 def _is_current(evaluated: Evaluated, run: KnownRun | None, ruleset: Ruleset) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from time import thread_time
 from typing import TypeVar
 
 from api.caller import Caller
@@ -80,7 +81,11 @@ class Intake:
 
     def evaluate(self, event: Incoming) -> None:
         """Evaluate a call on this thread, as what its key has taken."""
-        self.processor_time.timed(event.caller.key_id, partial(self._evaluator.evaluate, event))
+        begun = thread_time()
+        try:
+            self._evaluator.evaluate(event)
+        finally:
+            self._evaluator.took(event, thread_time() - begun)
 
     def _evaluated(self, event: Incoming) -> Incoming:
         self._evaluator.evaluate(event)

@@ -25,8 +25,8 @@ MINUTE: Final = 60.0
 DAY: Final = 86_400.0
 
 ORDINARY: Final = 0.000_25
-"""Seconds that one check, evaluation or read may take without being counted; how many of them there are is
-bounded by the quota of events."""
+"""Seconds that one check, evaluation or read may take without being counted, or more where the policies take
+longer (`evaluation.OrdinaryCall`); how many of them there are is bounded by the quota of events."""
 MOST_AT_ONCE: Final = 0.25
 """Seconds that a key may take at once."""
 PER_SECOND: Final = 0.1
@@ -138,11 +138,19 @@ class ProcessorTime:
         """Key to the time at which its bucket will be empty."""
         self._taken: dict[str, float] = {}
         """Key to the seconds that it has taken, ever."""
+        self._ordinary: dict[str, float] = {}
+        """Key to what belongs to each of its events."""
         self._guard = threading.Lock()
+
+    def expect(self, key_id: str, seconds: float) -> None:
+        """What one check, evaluation or read of a key may take without being counted, where its policies take
+        long; see `evaluation.OrdinaryCall`."""
+        if seconds != self._ordinary.get(key_id, ORDINARY):
+            self._ordinary[key_id] = seconds
 
     def took(self, key_id: str, seconds: float) -> None:
         """Something that was done for a key took so long."""
-        if seconds > ORDINARY:
+        if seconds > self._ordinary.get(key_id, ORDINARY):
             now = time.monotonic()
             with self._guard:
                 even = max(self._even.get(key_id, now), now) + seconds / PER_SECOND

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from api.ingestion import evaluation
-from api.ingestion.evaluation import MOST_SUMMARIES, Evaluator, Summaries
+from api.ingestion.evaluation import (
+    MOST_ORDINARY,
+    MOST_SUMMARIES,
+    ORDINARY_CALLS,
+    Evaluator,
+    OrdinaryCall,
+    Summaries,
+)
 from api.ingestion.event import Incoming
 from api.ingestion.known_runs import KnownRuns
 from api.ingestion.quotas import MOST_AT_ONCE, ORDINARY, PER_SECOND, ProcessorTime
@@ -36,7 +44,8 @@ class _Machine:
         monkeypatch.setattr(evaluation, "thread_time", lambda: self.computed)
         monkeypatch.setattr(evaluator, "evaluate", lambda event: self.take(*next(left)))
         caller = SimpleNamespace(key_id="k")
-        evaluator.prepare([cast(Incoming, SimpleNamespace(call=True, caller=caller)) for _ in taken])
+        event = cast(Incoming, SimpleNamespace(call=True, caller=caller, evaluated=None))
+        evaluator.prepare([event] * len(taken))
         return spent
 
 
@@ -52,6 +61,42 @@ def test_a_dear_event_is_counted_wherever_it_stands(monkeypatch: pytest.MonkeyPa
     for place in (0, 7, 19):
         taken = [(dear if number == place else ORDINARY / 2, 0.0) for number in range(20)]
         assert _Machine().commit(taken, monkeypatch).is_spent("k")
+
+
+class _Rules:
+    """Policies that take so much of the processor for every call."""
+
+    def __init__(self, seconds: float, digest: str = "d") -> None:
+        self.seconds, self.digest, self.asked = seconds, digest, 0
+
+    def evaluate(self, call: ToolCall) -> None:
+        self.asked += 1
+        begun = time.thread_time()
+        while time.thread_time() - begun < self.seconds:
+            pass
+
+
+def test_what_policies_ask_of_every_call_makes_no_key_dear() -> None:
+    spent = ProcessorTime()
+    evaluator = Evaluator(lambda organisation_id: cast(Any, None), KnownRuns(), spent)
+    rules = _Rules(2 * ORDINARY)
+    caller = SimpleNamespace(key_id="k", organisation_id="o")
+    event = cast(Incoming, SimpleNamespace(caller=caller, evaluated=SimpleNamespace(ruleset=rules)))
+    for _ in range(3 * round(MOST_AT_ONCE / PER_SECOND / ORDINARY)):
+        assert not evaluator.took(event, 4 * ORDINARY)
+    spent.took("k", 4 * ORDINARY)  # a check or a read, wherever it is done
+    assert spent._even == {} and rules.asked == 2 * len(ORDINARY_CALLS)
+    assert evaluator.took(event, MOST_AT_ONCE + PER_SECOND) and spent.is_spent("k")
+    spent.took("other", MOST_AT_ONCE + PER_SECOND)
+    assert spent.is_spent("other")
+
+
+def test_ordinary_calls_are_measured_again_at_times_and_have_an_end() -> None:
+    ordinary = OrdinaryCall()
+    assert ordinary.seconds("o", cast(Any, cheap := _Rules(0.0))) == ORDINARY
+    assert ordinary.seconds("o", cast(Any, dear := _Rules(1.0, "other"))) == ORDINARY and dear.asked == 0
+    assert ordinary.seconds("p", cast(Any, dear)) == MOST_ORDINARY and dear.asked == 2
+    assert ordinary.seconds("o", cast(Any, cheap)) == ORDINARY and cheap.asked == 2 * len(ORDINARY_CALLS)
 
 
 def _call(number: int, **roots: Any) -> ToolCall:
