@@ -206,9 +206,9 @@ def test_events_go_on_while_many_log_in(dear_passwords: None, fresh: Served) -> 
         fresh.log_in(users[number], "not the password", f"203.0.113.{number}")
 
     threads = [threading.Thread(target=storm, args=(number,)) for number in range(len(users))]
+    started = time.perf_counter()
     for thread in threads:
         thread.start()
-    slowest = 0.0
     for number in range(20):
         event = {
             "eventId": f"e{number}",
@@ -217,15 +217,13 @@ def test_events_go_on_while_many_log_in(dear_passwords: None, fresh: Served) -> 
             "timestamp": "2026-01-01T00:00:00Z",
             "eventType": "custom.ping",
         }
-        started = time.perf_counter()
         answer = fresh.call("agent", "POST", "/v1/events", event)
-        slowest = max(slowest, time.perf_counter() - started)
         assert answer.status_code == 200
-    alive = sum(thread.is_alive() for thread in threads)
+    took = time.perf_counter() - started
     for thread in threads:
         thread.join()
-    assert alive > 0, "the storm was over before the events were sent"
-    assert slowest < 0.5
+    storms = time.perf_counter() - started
+    assert took < storms / 2, "the events waited for the passwords"
 
 
 def test_too_many_at_once_are_told_to_come_back(
