@@ -58,17 +58,17 @@ def test_no_pattern_takes_long_on_the_longest_text_that_is_searched_exactly(patt
 
 
 def _seconds(search: object, subject: str) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     search(subject)  # type: ignore[operator]
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def test_compiling_what_is_too_large_ends_soon() -> None:
     for pattern in (r"(\pL{200}){5}", r"\pL{1000}" * 20, "(" * 5000, "[[" * 9000):
-        start = time.perf_counter()
+        start = time.process_time()
         with pytest.raises(ConditionError, match="the pattern cannot be used"):
             compile_pattern(pattern)
-        assert time.perf_counter() - start < 2
+        assert time.process_time() - start < 2
     with pytest.raises(ConditionError) as refusal:
         compile_pattern("a" * (MAX_LENGTH + 1))
     assert refusal.value.message == (
