@@ -106,17 +106,32 @@ def _plain(token: str) -> str:
     return token[1:-1] if len(token) > 1 and token[0] == token[-1] == "'" else token
 
 
-def _fed(chains: Iterable[str]) -> dict[str, dict[str, None]]:
-    """For each command, as it is shown, the programs that get its output, directly or through others."""
-    fed: dict[str, dict[str, None]] = {}
+def _fed(chains: Iterable[str]) -> dict[str, list[str]]:
+    """For each command, as it is shown, the programs that get its output, directly or through others.
+
+    INVARIANT: linear in the length of all chains, which many commands may have in common: a stage is read
+    once, and what gets its output is a set of bits."""
+    bits: dict[str, int] = {}
+    """Programs by their numbers."""
+    of_stage: dict[str, int] = {}
+    fed: dict[str, int] = {}
     for chain in chains:
-        stages = _stages(chain)
-        programs = [dict.fromkeys(_programs(stage)) for stage in stages[1:]]
-        for at, stage in enumerate(stages[:-1]):
-            into = fed.setdefault(stage, {})
-            for following in programs[at:]:
-                into.update(following)
-    return fed
+        first, *others = _stages(chain)
+        into = 0
+        for stage in others:
+            if stage not in of_stage:
+                numbers = [bits.setdefault(program, len(bits)) for program in _programs(stage)]
+                of_stage[stage] = sum(1 << number for number in set(numbers))
+        for stage in reversed(others):
+            fed[stage] = fed.get(stage, 0) | into
+            into |= of_stage[stage]
+        fed[first] = fed.get(first, 0) | into
+    programs = list(bits)
+    return {stage: [programs[number] for number in _numbers(into)] for stage, into in fed.items()}
+
+
+def _numbers(bits: int) -> Iterable[int]:
+    return (at for at, bit in enumerate(reversed(f"{bits:b}")) if bit == "1")
 
 
 def _run(chains: Mapping[str, Mapping[str, None]]) -> dict[str, dict[str, None]]:

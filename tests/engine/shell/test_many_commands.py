@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 import pytest
 
+from engine.derived import commands
 from engine.shell.reader import UNREADABLE, read, reading
 from engine.shell.state import SPARE_SIZE
 
@@ -181,3 +183,24 @@ def test_files_made_of_files_are_read_in_bounded_time(text: str) -> None:
     found = reading([text])
     assert time.process_time() - begin < 5
     assert sum(map(len, found.entries)) < 4 * len(text) + SPARE_SIZE + 100
+
+
+def test_what_many_pipelines_have_in_common_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that a long pipeline wrote makes each command that runs it the end of that pipeline."""
+    made = 0
+    programs = commands._programs
+
+    def counted(stage: str) -> Iterable[str]:
+        nonlocal made
+        made += 1
+        return programs(stage)
+
+    monkeypatch.setattr(commands, "_programs", counted)
+    runs = "".join(f"sh f {number};" for number in range(200))
+    stages = "".join(f" | b{number}" for number in range(200))
+    found = {
+        each.program: each for each in commands.commands_of(reading([f"a | xargs c{stages} > f; {runs}"]))
+    }
+    assert made < 1_000, "200 pipelines of 200 commands are 40,000"
+    assert found["xargs"].piped_into == (*(f"b{number}" for number in range(200)), "sh")
+    assert found["a"].piped_into[:3] == ("xargs", "c", "b0")
