@@ -32,7 +32,7 @@ from engine.derived.sql import sql_texts, statements_of
 from engine.derived.text import readable_texts
 from engine.derived.tools import Tools, of_tool
 from engine.fields.computed import DERIVED, MEMBERS, TOOL, UNREADABLE
-from engine.fields.json_text import opened
+from engine.fields.json_text import Unread, opened
 from engine.fields.scalars import text_of
 from engine.flow.memory import RunMemory, memory_of, untrusted_texts
 from engine.model import BEFORE, Json, ToolDeclaration
@@ -64,7 +64,7 @@ class Derivation:
         self.document = document
         self.tools = tools
         self._values: dict[tuple[str, str], Value] = {}
-        self._too_deep: list[str] = []
+        self._unread = Unread()
 
     def value(self, root: str, member: str) -> Value:
         """A member of `tool` or `derived`."""
@@ -87,12 +87,12 @@ class Derivation:
 
     @worked_out_once
     def leaves(self) -> list[Leaf]:
-        return leaves(self.document, self._too_deep)
+        return leaves(self.document, self._unread)
 
     @worked_out_once
     def leaves_are_partial(self) -> bool:
-        """Whether JSON in a text of the payload nests deeper than is read."""
-        return bool(self.leaves and self._too_deep)
+        """Whether JSON in a text of the payload is not opened."""
+        return bool(self.leaves and self._unread)
 
     @worked_out_once
     def shell(self) -> ShellReading:
@@ -155,8 +155,9 @@ class Derivation:
     # ---- the members -------------------------------------------------------------------------------
 
     def payload(self) -> Value:
-        found = unwrapped(self.document.get("inputPayload"))
-        return (found if isinstance(found, dict) else {}), False
+        unread = Unread()
+        found = unwrapped(self.document.get("inputPayload"), unread)
+        return (found if isinstance(found, dict) else {}), bool(unread)
 
     def shell_commands(self) -> Value:
         return list(self.shell.entries), self.shell_is_partial
@@ -195,9 +196,9 @@ class Derivation:
         return _texts(unasked(self.targets), not self.arguments[1])
 
     def text(self) -> Value:
-        too_deep: list[str] = []
-        texts, partial = readable_texts(_all_texts(self.document.get("inputPayload"), too_deep))
-        return _texts(texts, partial or bool(too_deep))
+        unread = Unread()
+        texts, partial = readable_texts(_all_texts(self.document.get("inputPayload"), unread))
+        return _texts(texts, partial or bool(unread))
 
 
 def _texts(texts: list[str], partial: bool) -> Value:
@@ -214,7 +215,7 @@ def _records(member: str, records: list[Json], partial: bool) -> Value:
     return records, partial
 
 
-def _all_texts(payload: Json, too_deep: list[str]) -> list[str]:
+def _all_texts(payload: Json, unread: Unread) -> list[str]:
     """Every key and scalar, JSON in texts included."""
     texts: list[str] = []
     stack = [payload]
@@ -227,7 +228,7 @@ def _all_texts(payload: Json, too_deep: list[str]) -> list[str]:
             stack.extend(reversed(value))
         elif isinstance(value, str):
             texts.append(value)
-            inside = opened(value, too_deep)
+            inside = opened(value, unread)
             if inside is not None:
                 stack.append(inside)
         elif value is not None:

@@ -17,7 +17,7 @@ import msgspec
 from engine.derived.derivation import Derivation
 from engine.derived.tools import NO_TOOLS, Tools, of_tool
 from engine.fields.computed import MEMBERS, TOOL
-from engine.fields.json_text import opened, strings_in
+from engine.fields.json_text import Unread, opened, strings_in
 from engine.fields.paths import Path
 from engine.fields.scalars import keys_of, number_of, text_of, value_keys, whole
 from engine.flow.memory import RunMemory
@@ -269,16 +269,17 @@ def _numbers(ends: tuple[Json, ...]) -> tuple[tuple[int | float, ...], bool]:
 
 def _texts(ends: tuple[Json, ...], looked_into: bool = False) -> list[str]:
     texts: list[str] = []
+    unread = Unread()
     stack: list[Json] = list(reversed(ends))
     while stack:
         value = stack.pop()
         if isinstance(value, str):
             texts.append(value)
             if looked_into:
-                too_deep: list[str] = []
-                if (inside := opened(value, too_deep)) is not None:
+                before = len(unread)
+                if (inside := opened(value, unread)) is not None:
                     stack.append(inside)
-                for text in too_deep:
+                for text in unread[before:]:
                     stack.extend(strings_in(text))
         elif isinstance(value, dict):
             # Keys are texts like any other, so they go through the same stack, each before its value.

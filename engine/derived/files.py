@@ -17,7 +17,7 @@ from engine.derived.file_commands import looks_like_path, uses_of
 from engine.derived.path_text import LONGEST, paths_of, within
 from engine.derived.payload import DistinctTexts, Leaf
 from engine.derived.tools import UNDECLARED
-from engine.fields.json_text import opened
+from engine.fields.json_text import Unread, opened
 from engine.fields.words import LONGEST_NAME, word_set, words_of
 from engine.model import Json, ToolDeclaration
 from engine.shell.file_calls import Use, paths_in_code
@@ -226,7 +226,7 @@ def written_texts(
 
 def _contents(payload: Json) -> Iterator[str]:
     """The arguments that are written, as they stand: what is JSON itself is not taken apart."""
-    stack = [("", payload)]
+    stack, unread = [("", payload)], Unread()
     while stack:
         key, value = stack.pop()
         if isinstance(value, str):
@@ -234,7 +234,7 @@ def _contents(payload: Json) -> Iterator[str]:
                 yield _added(value)
             elif key in _CONTENT:
                 yield value
-            elif (inside := opened(value, [])) is not None:
+            elif (inside := opened(value, unread)) is not None:
                 stack.append((key, inside))
         elif isinstance(value, dict):
             stack.extend((words_of(name[:LONGEST_NAME]), each) for name, each in reversed(value.items()))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from engine.fields.computed import UNREADABLE
-from engine.fields.json_text import opened
+from engine.fields.json_text import Unread, opened
 from engine.fields.words import LONGEST_NAME, word_set, words_of
 from engine.model import Json
 
@@ -23,14 +23,15 @@ _WRAPPERS: Final = word_set(
 """Words for an argument that holds all others."""
 
 
-def unwrapped(payload: Json) -> Json:
-    """The payload; of one that is nothing but a wrapper, what stands in that."""
+def unwrapped(payload: Json, unread: Unread) -> Json:
+    """The payload; of one that is nothing but a wrapper, what stands in that. A wrapper that is not opened is
+    one of `unread`."""
     if not isinstance(payload, dict) or len(payload) != 1:
         return payload
     ((name, inside),) = payload.items()
     if _WRAPPERS.isdisjoint(words_of(name[:LONGEST_NAME]).split()):
         return payload
-    inside = opened(inside, []) if isinstance(inside, str) else inside
+    inside = opened(inside, unread) if isinstance(inside, str) else inside
     inside = inside[0] if isinstance(inside, list) and len(inside) == 1 else inside
     return inside if isinstance(inside, dict) else payload
 
@@ -43,19 +44,19 @@ class Leaf(NamedTuple):
     value: str | int | float | bool
 
 
-def leaves(document: Mapping[str, Json], too_deep: list[str]) -> list[Leaf]:
+def leaves(document: Mapping[str, Json], unread: Unread) -> list[Leaf]:
     """All scalars of the payload, those in a wrapper as if there were none, in order. Lists are passed
-    through, at any depth; never raises. A text that is JSON deeper than is read is a scalar, and one of
-    `too_deep`.
+    through, at any depth; never raises. A text that is JSON and is not opened is a scalar, and one of
+    `unread`.
 
     An address that is a key counts under the key above it, and `{"name": "To", "value": x}` among headers as
     `{"To": x}`."""
     found: list[Leaf] = []
-    stack: list[tuple[str, str, Json]] = [("", "", unwrapped(document.get("inputPayload")))]
+    stack: list[tuple[str, str, Json]] = [("", "", unwrapped(document.get("inputPayload"), Unread()))]
     while stack:
         owner, key, value = stack.pop()
         if isinstance(value, str):
-            inside = opened(value, too_deep)
+            inside = opened(value, unread)
             if inside is None:
                 found.append(Leaf(owner, key, value))
                 continue

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from engine.fields.json_text import opened
+from engine.fields.json_text import Unread, opened
 from engine.fields.scalars import text_of
 from engine.fields.words import LONGEST_NAME, words_of
 from engine.flow.memory import TASK, TRUSTED, UNSEEN, WORST, SeenValues
@@ -54,10 +54,10 @@ def arguments_of(document: Mapping[str, Json], tool: ToolDeclaration) -> Argumen
         return [], True
     payload = document.get("inputPayload")
     found = _flat(payload, named)
-    too_deep: list[str] = []
+    unread = Unread()
     if found is None:
-        found = list(islice(_arguments(payload, named, too_deep), MOST_TARGETS + 1))
-    return found[:MOST_TARGETS], len(found) <= MOST_TARGETS and not too_deep
+        found = list(islice(_arguments(payload, named, unread), MOST_TARGETS + 1))
+    return found[:MOST_TARGETS], len(found) <= MOST_TARGETS and not unread
 
 
 def targets_of(arguments: Arguments, values: SeenValues) -> list[TargetArgument]:
@@ -156,14 +156,14 @@ def _flat(payload: Json, named: frozenset[str]) -> list[tuple[tuple[str, ...], J
 
 
 def _arguments(
-    payload: Json, named: frozenset[str], too_deep: list[str]
+    payload: Json, named: frozenset[str], unread: Unread
 ) -> Iterator[tuple[tuple[str, ...], Json]]:
     """Every scalar below one of the named keys that is not null."""
     stack: list[tuple[tuple[str, ...], str, bool, Json]] = [((), "", False, payload)]
     while stack:
         path, above, counts, value = stack.pop()
         if value.__class__ is str:
-            inside = opened(value, too_deep) if value[:1] in _OPENING else None
+            inside = opened(value, unread) if value[:1] in _OPENING else None
             if inside is None:
                 if counts and value:
                     yield path, value

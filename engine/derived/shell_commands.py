@@ -20,7 +20,7 @@ from itertools import product
 from typing import Final
 
 from engine.fields.computed import UNREADABLE
-from engine.fields.json_text import Readings, opened
+from engine.fields.json_text import Readings, Unread, opened
 from engine.fields.scalars import text_of
 from engine.fields.words import word_set
 from engine.model import Json
@@ -66,7 +66,7 @@ def shell_reading(document: Mapping[str, Json]) -> ShellReading:
     entries end with `UNREADABLE`."""
     payload = _Payload(document.get("inputPayload"))
     found = reading(payload.texts, payload.lists, payload.code)
-    if payload.room < 0 or payload.too_deep:
+    if payload.room < 0 or payload.unread:
         found.entries[UNREADABLE] = None
     return found
 
@@ -88,7 +88,7 @@ class _Payload:
         self.lists: list[list[str]] = []
         self.code: list[str] = []
         self.room = MOST_COMBINED
-        self.too_deep: list[str] = []
+        self.unread = Unread()
         self._stack: list[tuple[str, Json, bool]] = [("", payload, False)]
         """Key, value, and whether the value is part of what was put together already."""
         while self._stack:
@@ -105,7 +105,7 @@ class _Payload:
     def _text(self, key: str, text: str, again: bool) -> None:
         if key not in PROSE:
             self._script(key, text)
-        inside = opened(text, self.too_deep)
+        inside = opened(text, self.unread)
         if inside is not None:
             self._stack.append((key, inside, again))
 
@@ -162,7 +162,7 @@ class _Payload:
         values: list[str | list[str]] = []
         for name, member in members:
             if name in names and member is not None:
-                inside = opened(member) if isinstance(member, str) else member
+                inside = opened(member, Unread()) if isinstance(member, str) else member
                 if isinstance(inside, (dict, list)):
                     values.append(self._words(inside, again))
                 else:

@@ -15,6 +15,9 @@ from engine.model import Json
 DEEPEST: Final = 4
 """So often JSON in a text is looked for within JSON in a text."""
 
+MOST_OPENED: Final = 20_000
+"""Values that a call may hold in such texts together: as many as beside them (`api/http/bodies.py`)."""
+
 _NUMBER: Final = 400
 """Digits from which a number stays the text that it is."""
 
@@ -22,9 +25,16 @@ _NUMBER: Final = 400
 _STRING: Final = re.compile(r'"(?>(?:[^"\\]++|\\.)*)"?', re.DOTALL)
 
 
-def opened(text: str, too_deep: list[str] | None = None) -> dict[str, Json] | list[Json] | None:
-    """The object or list that a text is, if it is one; never raises, linear in the text. A text that nests
-    deeper than is read is added to `too_deep`.
+class Unread(list[str]):
+    """The texts of one call that are JSON but are not opened: they nest deeper than is read, or hold more
+    values than there is `room` for."""
+
+    room = MOST_OPENED
+
+
+def opened(text: str, unread: Unread | None = None) -> dict[str, Json] | list[Json] | None:
+    """The object or list that a text is, if it is one; never raises, linear in the text. A text that is not
+    opened, though it may be JSON, is added to `unread`.
 
     A key that is there twice gives a list of objects: as a reader that takes the last value of each key has
     it, as one that takes the first has it, and the values between. Which of them a tool reads is not known.
@@ -38,6 +48,7 @@ def opened(text: str, too_deep: list[str] | None = None) -> dict[str, Json] | li
             return None
     value: Any = text
     for _ in range(DEEPEST):
+        held = 0 if unread is None or value[:1] == '"' else _most_held(value)
         try:
             value = _DECODER.decode(value)
         except ValueError:
@@ -45,10 +56,24 @@ def opened(text: str, too_deep: list[str] | None = None) -> dict[str, Json] | li
         except RecursionError:
             break
         if not isinstance(value, str):
-            return value if isinstance(value, (dict, list)) else None
-    if too_deep is not None and value.lstrip()[:1] in ("{", "[", '"'):
-        too_deep.append(text)
+            if not isinstance(value, (dict, list)):
+                return None
+            if unread is not None and held > unread.room:
+                break
+            if unread is not None:
+                unread.room -= held
+            return value
+        value = value.lstrip("\ufeff \t\r\n")
+    if unread is not None and (not isinstance(value, str) or value.lstrip()[:1] in ("{", "[", '"')):
+        unread.append(text)
     return None
+
+
+def _most_held(text: str) -> int:
+    """How many values a text holds at most, if it is JSON."""
+    if len(text) > 256:
+        text = _STRING.sub("", text)
+    return 1 + text.count(",") + text.count("[") + text.count("{")
 
 
 def strings_in(text: str) -> Iterator[str]:

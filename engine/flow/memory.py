@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
-from engine.fields.json_text import opened
+from engine.fields.json_text import Unread, opened
 from engine.fields.words import words_of
 from engine.flow.steps import NO_STEPS, Steps
 from engine.flow.structure import leaves
@@ -242,7 +242,7 @@ def untrusted_texts(output: Json, tool: ToolDeclaration) -> Iterator[str]:
 def _named(payload: Json) -> frozenset[int] | None:
     """What a payload names, its keys and the JSON in its texts too; None: more than is looked at."""
     found: list[int] = []
-    too_deep: list[str] = []
+    unread = Unread()
     stack: list[Json] = [payload]
     while stack and len(found) < MOST_OF_INPUTS:
         value = stack.pop()
@@ -252,12 +252,12 @@ def _named(payload: Json) -> frozenset[int] | None:
             stack += value
         elif value is not None:
             if isinstance(value, str):
-                if len(value) > LONGEST or too_deep:
+                if len(value) > LONGEST or unread:
                     return None
-                stack.append(opened(value, too_deep))
+                stack.append(opened(value, unread))
             hashes = chain(whole(value), marked(value), words(value))
             found += islice(hashes, MOST_OF_INPUTS - len(found))
-    return frozenset(found) if len(found) < MOST_OF_INPUTS and not too_deep else None
+    return frozenset(found) if len(found) < MOST_OF_INPUTS and not unread else None
 
 
 NO_VALUES: Final = SeenValues()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from engine.conditions.compiled import compile_condition
 from engine.derived.facts import Facts
-from engine.fields.json_text import opened
+from engine.fields.json_text import MOST_OPENED, Unread, opened
 from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Policy, ToolCall
+from tests.engine.derived.declared import is_partial, shown
 from tests.engine.derived.test_bounds import nested, repeated
 
 
@@ -72,3 +74,55 @@ def test_a_member_of_the_payload_is_the_text_that_it_is() -> None:
 )
 def test_what_is_taken_for_json(text: str, value: Any) -> None:
     assert opened(text) == value
+
+
+MANY = list(range(MOST_OPENED))
+MEMBERS = ("payload", "shellCommands", "reads", "hosts", "recipients", "sql", "text")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        json.dumps({"command": "rm -rf /", "many": MANY}).replace("rm", "r\\u006d"),
+        json.dumps(json.dumps({"command": "rm -rf /", "many": [[]] * MOST_OPENED}).replace("rm", "r\\u006d")),
+        [json.dumps(MANY[:1_000]) for _ in range(MOST_OPENED // 1_000)],
+    ],
+    ids=["one text", "a text in a text", "many texts"],
+)
+def test_json_in_texts_holds_no_more_values_than_a_payload_may(arguments: Any) -> None:
+    """What is beyond is not left out: all that is worked out of the call is known only in part, and a text
+    that stands in it is found."""
+    payload = {"arguments": arguments}
+    for member in MEMBERS:
+        single = member == "payload" and not isinstance(arguments, str)
+        assert is_partial("bash", payload, member) is not single, member
+    if isinstance(arguments, str):
+        condition = Condition("inputPayload", "contains", "rm -rf")
+        assert (
+            compile_condition(condition).evaluate(Facts({"toolName": "x", "inputPayload": payload})) is True
+        )
+    policies = [
+        Policy(member, member, "block", (Condition(f"derived.{member}", "contains", "curl"),))
+        for member in MEMBERS
+    ]
+    ruleset, call = Ruleset.build(policies), ToolCall.of(toolName="bash", inputPayload=payload)
+    assert ruleset.evaluate(call) == ruleset.scan(call)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"command": "ls", "prose": "[a], {b}, " * MOST_OPENED}),
+        json.dumps({"command": "ls", "many": MANY[: MOST_OPENED - 10]}),
+    ],
+    ids=["what stands in quotes is not counted", "almost as many"],
+)
+def test_json_in_a_text_that_is_only_long_is_read(text: str) -> None:
+    assert not is_partial("bash", {"arguments": text}, "payload")
+    assert shown("bash", {"arguments": text}, "payload")["command"] == "ls"
+
+
+def test_what_is_no_json_is_not_taken_for_what_is_not_read() -> None:
+    unread = Unread()
+    assert opened("[ -f a ] && rm {a,b,c}\n" * MOST_OPENED, unread) is None
+    assert not unread
