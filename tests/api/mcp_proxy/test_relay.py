@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from api.mcp_proxy.message import UnreadableMessage, read
 from tests.harness.mcp_proxy import MODERN, Proxy, ScriptedRun, call, elicits, in_loop, tool
 
 FROM_CLIENT = (
@@ -239,3 +241,13 @@ async def test_the_proxys_own_list_names_the_revision_of_the_call(tmp_path: Path
         assert asked["params"]["cursor"] == "c"
         await proxy.server_says({"id": asked["id"], "result": {"tools": [tool("echo")]}})
         assert (await proxy.to_server())["method"] == "tools/call"
+
+
+def test_a_key_that_stands_twice_is_found_at_once() -> None:
+    """Behind many others, where the proxy would stand still for minutes."""
+    keys = ",".join(f'"{number}":0' for number in range(100_000))
+    begun = time.process_time()
+    with pytest.raises(UnreadableMessage, match="stands twice") as refused:
+        read(f'{{"jsonrpc":"2.0","id":1,"result":{{{keys},"{"x" * 999}":0,"{"x" * 999}":1}}}}'.encode())
+    assert time.process_time() - begun < 10
+    assert len(str(refused.value)) < 200
