@@ -155,13 +155,19 @@ class _Compiler:
     def _logic(self, sign: str, terms: Sequence[Expr]) -> Run:
         """One operand decides, wherever it stands: what spends no steps is asked first, what is constant
         never."""
-        undecided = sign == "&&"
+        undecided, spent = sign == "&&", False
         runs: list[Run] = []
         for number, term in enumerate(sorted(terms, key=spends)):
             run = self._later(term) if number else self.compile(term)
             if not isinstance(run, Constant) or run.value.__class__ is not bool:
                 runs.append(run)
+                spent = spent or spends(term)
             elif run.value is not undecided:
+                if (
+                    spent
+                ):  # INVARIANT: it takes the same steps whether the tool is known, by which it is constant
+                    runs.append(run)
+                    break
                 if self._known is not None:
                     return run  # what stands behind it was compiled before, and is never asked
                 runs = [run]

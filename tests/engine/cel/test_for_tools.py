@@ -61,6 +61,8 @@ def outcome(run: Any, scope: dict[str, Any]) -> tuple[object, int]:
     'tool.kind == inputPayload || tool.kind == "sql"', {"kind": "sql", "effect": "", "words": ""}, "x" * 999
 )
 @example("true || 1 / 0 == 1 && tool.kind", {"kind": "sql", "effect": "", "words": ""}, None)
+@example('inputPayload == inputPayload && !(tool.kind == "sql" || 1 in inputPayload)', SQL, [1] * 999)
+@example('inputPayload == inputPayload || (tool.kind == "sql" || 1 in inputPayload)', SQL, [1] * 999)
 def test_a_tree_for_one_tool_answers_the_same_in_as_many_steps(text: str, tool: Any, payload: Any) -> None:
     try:
         tree = parse(text)
