@@ -154,7 +154,7 @@ class _Compiler:
 
     def _logic(self, sign: str, terms: Sequence[Expr]) -> Run:
         """One operand decides, wherever it stands: what spends no steps is asked first, what is constant
-        never."""
+        never. INVARIANT: what is constant only for a known tool saves no steps that others would spend."""
         undecided, spent = sign == "&&", False
         runs: list[Run] = []
         for number, term in enumerate(sorted(terms, key=spends)):
@@ -163,14 +163,12 @@ class _Compiler:
                 runs.append(run)
                 spent = spent or spends(term)
             elif run.value is not undecided:
-                if (
-                    spent
-                ):  # INVARIANT: it takes the same steps whether the tool is known, by which it is constant
+                if spent:
                     runs.append(run)
-                    break
-                if self._known is not None:
+                elif self._known is not None:
                     return run  # what stands behind it was compiled before, and is never asked
-                runs = [run]
+                else:
+                    runs = [run]
         return logic_of(sign, runs) if runs else Constant(undecided)
 
     # -- reading
