@@ -48,23 +48,23 @@ def opened(text: str, unread: Unread | None = None) -> dict[str, Json] | list[Js
             return None
     value: Any = text
     for _ in range(DEEPEST):
-        held = 0 if unread is None or value[:1] == '"' else _most_held(value)
         try:
-            value = _DECODER.decode(value)
+            found: Any = _DECODER.decode(value)
         except ValueError:
             return None
         except RecursionError:
             break
-        if not isinstance(value, str):
-            if not isinstance(value, (dict, list)):
-                return None
-            if unread is not None and held > unread.room:
-                break
+        if isinstance(found, (dict, list)):
             if unread is not None:
+                if (held := _most_held(value)) > unread.room:
+                    unread.append(text)
+                    return None
                 unread.room -= held
-            return value
-        value = value.lstrip("\ufeff \t\r\n")
-    if unread is not None and (not isinstance(value, str) or value.lstrip()[:1] in ("{", "[", '"')):
+            return found
+        if not isinstance(found, str):
+            return None
+        value = found
+    if unread is not None and value.lstrip()[:1] in ("{", "[", '"'):
         unread.append(text)
     return None
 
