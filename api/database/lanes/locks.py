@@ -24,6 +24,7 @@ import peewee
 from psycopg import Error
 
 from api.database.errors import sqlstate
+from api.database.lanes.pooler import refuse_pooled
 from api.database.lanes.session import Rows, Statement
 from api.database.postgres import WITH_TRANSACTION_TIMEOUT, Postgres
 
@@ -111,7 +112,9 @@ class ServerLock:
 
     @contextlib.contextmanager
     def over_transactions(self) -> Iterator[None]:
-        """All locks over several transactions, for tables that are made in steps."""
+        """All locks over several transactions, for tables that are made in steps. Raises DatabaseUnavailable
+        where they would not last so long."""
+        refuse_pooled(self._database.connected)
         with self._database.patient():
             for lock in (JOBS, EVENTS):
                 self._database.execute_sql("SELECT pg_advisory_lock(%s)", (lock,))

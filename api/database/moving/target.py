@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import psycopg
 from peewee import AutoField
 
 from api.database.audit_chain import ChainName, Tip
 from api.database.connection import COPY_PROGRESS, Database
+from api.database.lanes.pooler import refuse_pooled
 from api.database.models import OF_SQLITE, TABLES
 from api.database.moving.streams import STREAMS, CopyError, Row, Stream
 from api.database.postgres import REACHED
@@ -136,8 +138,10 @@ class Target:
 
 @contextlib.contextmanager
 def opened(url: str) -> Iterator[Target]:
-    """For one copy at a time. Raises CopyError, psycopg.Error."""
-    with psycopg.connect(url, autocommit=True, **REACHED) as connection:
+    """For one copy at a time. Raises CopyError, DatabaseUnavailable, psycopg.Error."""
+    connect = partial(psycopg.connect, url, autocommit=True, **REACHED)
+    refuse_pooled(connect)
+    with connect() as connection:
         if connection.execute("SELECT pg_try_advisory_lock(%s)", (_LOCK,)).fetchone() != (True,):
             raise CopyError("another copy into the database of --to is under way; wait for its end")
         connection.execute("SET synchronous_commit = off")

@@ -1,0 +1,65 @@
+"""A pooler that gives a session to somebody else after each transaction is found out before it does harm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from api.database.connection import Database
+from api.database.errors import DatabaseUnavailable
+from api.database.lanes.pooler import refuse_pooled
+from tests.harness.postgres import Postgres
+
+pytestmark = pytest.mark.postgres
+
+
+class Pooler:
+    """Sessions of a server, one of which each statement takes: the one that was given back last, or the one
+    that has rested for longest."""
+
+    def __init__(self, sessions: list[psycopg.Connection], *, in_turn: bool) -> None:
+        self._sessions, self._in_turn = sessions, in_turn
+
+    def execute(self, statement: str) -> Any:
+        session = self._sessions.pop(0 if self._in_turn else -1)
+        self._sessions.append(session)
+        return session.execute(statement)  # type: ignore[call-overload]
+
+    @contextmanager
+    def connect(self) -> Iterator[Any]:
+        yield self
+
+
+@pytest.mark.parametrize("in_turn", [True, False])
+@pytest.mark.parametrize("sessions", [1, 2, 3, 4, 7])
+def test_a_session_that_is_shared_is_refused(postgres: Postgres, sessions: int, in_turn: bool) -> None:
+    with ExitStack() as stack:
+        opened = [stack.enter_context(psycopg.connect(postgres.url())) for _ in range(sessions)]
+        pooler: Any = Pooler(opened, in_turn=in_turn)
+        with pytest.raises(DatabaseUnavailable, match=r"`pool_mode = session`.*address of the server itself"):
+            refuse_pooled(pooler.connect)
+
+
+def test_sessions_of_ones_own_are_not(postgres: Postgres) -> None:
+    refuse_pooled(lambda: psycopg.connect(postgres.url(), autocommit=True))
+
+
+def test_no_table_is_made_and_no_lock_is_left_behind_a_pooler(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Database(postgres_url)
+    try:
+        with psycopg.connect(postgres_url) as session:
+            pooler: Any = Pooler([session], in_turn=False)
+            monkeypatch.setattr(made.peewee, "connected", pooler.connect)
+            with pytest.raises(DatabaseUnavailable, match="a pooler"):
+                made.migrate()
+            monkeypatch.undo()
+            assert made.peewee.get_tables() == []
+            assert made.rows("SELECT 1 FROM pg_locks WHERE locktype = 'advisory'") == []
+    finally:
+        made.close()
