@@ -114,7 +114,8 @@ class ServerLock:
     def over_transactions(self) -> Iterator[None]:
         """All locks over several transactions, for tables that are made in steps. Raises DatabaseUnavailable
         where they would not last so long."""
-        refuse_pooled(self._database.connected)
+        with peewee.__exception_wrapper__:  # type: ignore[attr-defined]
+            refuse_pooled(self._database.connected)
         with self._database.patient():
             for lock in (JOBS, EVENTS):
                 self._database.execute_sql("SELECT pg_advisory_lock(%s)", (lock,))

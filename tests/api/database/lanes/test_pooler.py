@@ -63,3 +63,13 @@ def test_no_table_is_made_and_no_lock_is_left_behind_a_pooler(
             assert made.rows("SELECT 1 FROM pg_locks WHERE locktype = 'advisory'") == []
     finally:
         made.close()
+
+
+def test_a_server_that_cannot_be_reached_is_an_outage_in_words(postgres_url: str) -> None:
+    made = Database(f"{postgres_url}_of_nobody")
+    try:
+        with pytest.raises(DatabaseUnavailable) as outage:
+            made.migrate()
+        assert "cannot be used: " in outage.value.operator_message
+    finally:
+        made.close()
