@@ -67,7 +67,19 @@ def switch(value: str) -> bool:
     return one_of("on", "off")(value) == "on"
 
 
+def text(value: str) -> str:
+    """As it is. Raises SettingsError for what is none."""
+    if any("\ud800" <= each <= "\udfff" for each in value):
+        raise SettingsError("has characters that are not in UTF-8; write it in a file or a terminal of UTF-8")
+    return value
+
+
 def plain(value: str) -> str:
+    """Raises SettingsError for what a file of settings left behind."""
+    return text(_printable(value))
+
+
+def _printable(value: str) -> str:
     """Raises SettingsError for what a file of settings left behind: it would be the name of another place."""
     if value != value.strip() or any(each < " " or each == "\x7f" for each in value):
         raise SettingsError(
@@ -81,7 +93,7 @@ def plain(value: str) -> str:
 
 def path_of(value: str) -> Path:
     try:
-        return Path(plain(value)).expanduser()
+        return Path(_printable(value)).expanduser()
     except RuntimeError:
         raise SettingsError("begins with `~`, and that user has no home folder here; write it out") from None
 
@@ -107,7 +119,7 @@ def database(value: str) -> str:
     if not value:
         return value
     try:
-        parts = urlsplit(plain(value))
+        parts = urlsplit(_printable(value))
         sound = parts.scheme in ("postgresql", "postgres") or _names_file(value)
     except ValueError:
         sound = False

@@ -29,6 +29,7 @@ from api.setting_values import (
     plain,
     seconds,
     switch,
+    text,
     visible,
     whole,
 )
@@ -105,7 +106,7 @@ TABLE: tuple[Setting, ...] = (
         "GOVERNANCE_JWT_SECRET",
         "",
         "secret that signs access tokens, 32 bytes or more; empty: a random one kept in the data folder",
-        str,
+        text,
         secret=True,
     ),
     Setting(
@@ -113,7 +114,7 @@ TABLE: tuple[Setting, ...] = (
         "",
         "the signing secret of before, given once after a change of it, so that secrets in the database are "
         "taken along",
-        str,
+        text,
         secret=True,
     ),
     Setting("GOVERNANCE_TOKEN_SECONDS", "43200", "lifetime of an access token", whole(60, 31536000)),
@@ -354,11 +355,11 @@ def load(environment: Mapping[str, str] | None = None, **flags: str | None) -> S
     values: dict[str, Any] = {}
     for setting in TABLE:
         flag = flags.get(setting.field)
-        text = flag if flag is not None else source.get(setting.name) or setting.default
+        given = flag if flag is not None else source.get(setting.name) or setting.default
         try:
-            values[setting.field] = setting.parse(text)
+            values[setting.field] = setting.parse(given)
         except SettingsError as error:
-            shown = "" if setting.secret else f" is `{visible(text)}`"
+            shown = "" if setting.secret else f" is `{visible(given)}`"
             name = setting.name if flag is None else setting.flag
             problems.append(f"{name}{shown}: {error}")
     secret = values.get("jwt_secret", "")

@@ -117,7 +117,7 @@ def run(words: Sequence[str]) -> int:
             drop_output()
             say_error(f"the output cannot be written: {error.strerror}")
             return USAGE
-        said = _said(error)
+        said = _said(error, words)
         if said is None:
             raise
         say_error(said)
@@ -125,7 +125,7 @@ def run(words: Sequence[str]) -> int:
     return code
 
 
-def _said(error: Exception) -> str | None:
+def _said(error: Exception, words: Sequence[str]) -> str | None:
     """The text of an error that is for people; None for a fault of ours."""
     from api.database.errors import DatabaseUnavailable
     from api.settings import SettingsError
@@ -133,6 +133,10 @@ def _said(error: Exception) -> str | None:
 
     if isinstance(error, DatabaseUnavailable):
         return error.operator_message or str(error)
+    if isinstance(error, UnicodeEncodeError):
+        for word in words:
+            if any("\ud800" <= each <= "\udfff" for each in word):
+                return f"`{word}` is not text in UTF-8; write it in a terminal of UTF-8"
     if isinstance(error, RuntimeError) and "home directory" in str(error):  # of `pathlib`
         return (
             "you have no home folder on this machine, or `~` names one of nobody; set HOME, or write it out"

@@ -68,6 +68,19 @@ def moment(text: str | None) -> str | None:
         ) from None
 
 
+def first_line() -> str:
+    """The first line of the input, such as a password; without the mark that editors and shells of Windows
+    put before a text. Raises CommandError."""
+    try:
+        line = sys.stdin.readline()
+        line.encode()
+    except UnicodeError:
+        raise CommandError(
+            "the input is not text in UTF-8, as a file of another encoding; save it as UTF-8", USAGE
+        ) from None
+    return line.removeprefix("\ufeff").rstrip("\r\n")
+
+
 def say_error(message: str) -> None:
     for line in message.split("\n"):
         print(f"governance: {spelled(line, '')}", file=sys.stderr)

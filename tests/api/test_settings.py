@@ -155,6 +155,8 @@ def test_a_wrong_secret_is_refused_without_repeating_it(name: str, value: str) -
         ("ADMIN_PASSWORD", "'correct horse battery staple'", "has quotes around it"),
         ("ADMIN_PASSWORD", "correct horse battery staple\r", "carriage return"),
         ("METRICS_TOKEN", '"0123456789abcdef"', "has quotes around it"),
+        ("ADMIN_PASSWORD", "b\udce9ton, correct horse", "not in UTF-8"),
+        ("JWT_SECRET", "b\udce9ton" * 8, "not in UTF-8"),
     ],
 )
 def test_what_a_careless_hand_writes_is_refused(name: str, value: str, said: str) -> None:

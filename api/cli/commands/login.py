@@ -7,7 +7,7 @@ import sys
 
 from api.cli.api_client import RunningService, add_address, address
 from api.cli.spelling import spelled
-from api.cli.terminal import USAGE, CommandError, Subparsers, filled, print_json
+from api.cli.terminal import USAGE, CommandError, Subparsers, filled, first_line, print_json
 
 DESCRIPTION = (
     "Logs in with e-mail and password, and keeps the token for the commands that work on this service: in "
@@ -61,12 +61,12 @@ def _asked(question: str, no_terminal: bool) -> str:
     if no_terminal:
         raise CommandError("--password-stdin needs --email", USAGE)
     print(question, end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip()
+    return first_line().strip()
 
 
 def _password(arguments: argparse.Namespace) -> str:
     if arguments.password_stdin:
-        return sys.stdin.readline().rstrip("\r\n")
+        return first_line()
     import getpass
 
     return getpass.getpass("password: ")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
 from api.cli.local_store import actor, add_action, add_organisation, opened
-from api.cli.terminal import CommandError, Subparsers, show, show_once
+from api.cli.terminal import CommandError, Subparsers, first_line, show, show_once
 
 ROLES = ("admin", "reviewer", "viewer")
 MAY = "viewers read, reviewers also resolve approvals and simulate, admins may do everything"
@@ -155,7 +154,7 @@ def _password_of(arguments: argparse.Namespace) -> tuple[str, bool]:
 
     if not arguments.password_stdin:
         return passwords.generated(), False
-    password = sys.stdin.readline().rstrip("\r\n")
+    password = first_line()
     problem = passwords.policy_violation(password, arguments.email)
     if problem is not None:
         raise CommandError(problem)

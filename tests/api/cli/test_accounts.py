@@ -72,6 +72,23 @@ def test_a_password_is_read_from_the_input_and_never_an_argument(
     data_shell.refused("users", "password", "admin@localhost", "--password", "a long password", code=2)
 
 
+def test_what_is_not_utf_8_is_told_in_words(data_shell: DataShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+
+    words = ("users", "password", "admin@localhost", "--password-stdin")
+    for source in (b"b\xe9ton, correct horse\n", "correct horse battery".encode("utf-16")):
+        for errors in ("strict", "surrogateescape"):
+            text = io.TextIOWrapper(io.BytesIO(source), encoding="utf-8", errors=errors)
+            monkeypatch.setattr(sys, "stdin", text)
+            assert "the input is not text in UTF-8" in data_shell.refused(*words, code=2)
+    marked = io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfcorrect horse battery\r\n"), encoding="utf-8")
+    monkeypatch.setattr(sys, "stdin", marked)
+    assert data_shell.run(*words)[0] == 0
+    assert passwords.matches(stored_password(data_shell.data, "admin@localhost"), "correct horse battery")
+    for words in (("keys", "add", "b\udce9ton"), ("organisations", "add", "a", "--name", "b\udce9ton")):
+        assert "`b\\udce9ton` is not text in UTF-8" in data_shell.refused(*words, code=2)
+
+
 def test_a_mistyped_folder_makes_no_database(tmp_path: Path, data_shell: DataShell) -> None:
     data_shell.data = tmp_path / "dta"
     for words in (["users", "list"], ["keys", "list"], ["audit", "verify"], ["backup", str(tmp_path / "b")]):
