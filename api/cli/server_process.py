@@ -36,9 +36,25 @@ def application() -> ServerProcess:
     from api.app import create
 
     hang_up.installed()
+    _stop_with_supervisor()
     forget_dead_workers()
     line = loading_line(sys.stderr, multiprocessing.current_process().name)
     return ServerProcess(create(line), line)
+
+
+def _stop_with_supervisor() -> None:
+    """A worker whose supervisor was killed, such as where memory ran out, would go on by itself, and hold the
+    address against every new start: it stops as if it had been told to."""
+    supervisor = multiprocessing.parent_process()
+    if supervisor is None:
+        return
+
+    def wait() -> None:
+        supervisor.join()
+        log.warning("the process that started this worker has ended; so this one stops")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="supervisor", daemon=True).start()
 
 
 def forget_dead_workers() -> None:

@@ -133,6 +133,31 @@ def test_workers_share_one_database_and_a_killed_one_is_replaced(tmp_path: Path,
         assert "database is locked" not in node.log and "Traceback" not in node.log
 
 
+def test_workers_whose_supervisor_was_killed_give_the_address_free(tmp_path: Path) -> None:
+    database_url = f"sqlite:///{tmp_path / 'governance.sqlite'}"
+    with nodes(tmp_path, database_url, 1, [HOLD], GOVERNANCE_WORKERS="2") as (node,):
+        deadline = time.monotonic() + 60
+        while len(workers := python_children(node)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert len(workers) == 2
+        os.kill(node.process.pid, signal.SIGKILL)
+        node.process.wait()
+        while any(is_running(pid) for pid in workers):
+            assert time.monotonic() < deadline + 60, "a worker goes on by itself"
+            time.sleep(0.1)
+        node.restart()
+        answer = node.http.post("/v1/events", json=called("a", "pay"), headers={"X-API-Key": KEY})
+        assert answer.json()["toolCallStatus"] == "awaiting_approval"
+
+
+def is_running(pid: int) -> bool:
+    """Of one that has ended, but which nobody has waited for, the command is empty."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes() != b""
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def lock_is_held(database_url: str) -> bool:
     """Whether somebody holds the write lock of SQLite now."""
     handle = os.open(database_url.removeprefix("sqlite:///") + ".lock", os.O_RDWR)
