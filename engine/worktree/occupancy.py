@@ -1,11 +1,13 @@
 """Whether the folder is another installation's as well: each leaves its id there and looks whether it stands.
 
-One of before is overwritten without a word, since a service that was set up anew finds its predecessor's. Who
-finds its own overwritten is not alone, and puts it back, so that the other one finds that out, too.
+One of before is overwritten, since a service that was set up anew finds its predecessor's; the log tells of
+it once, for a data folder that is not mounted, or was mistyped, begins anew as well. Who finds its own
+overwritten is not alone, and puts it back, so that the other one finds that out, too.
 """
 
 from __future__ import annotations
 
+import logging
 import socket
 from typing import Final
 
@@ -15,6 +17,8 @@ from engine.worktree.disk import Disk
 from engine.worktree.markers import Occupant
 
 LONGEST_HOST: Final = 100
+
+log = logging.getLogger("governance.policies")
 
 
 class Occupancy:
@@ -39,6 +43,8 @@ class Occupancy:
             self.problems = (self._shared_with(found),)
         try:
             markers.write_occupant(self._disk, self._own)
+            if found is not None and not self._stands:
+                log.warning("%s", _follows(found))
             self._stands = True
         except StorageError:
             self._stands = False  # a folder that we cannot write is told of elsewhere
@@ -54,3 +60,12 @@ class Occupancy:
             "shared_folder",
             markers.FOLDER,
         )
+
+
+def _follows(other: Occupant) -> str:
+    return (
+        f"until now this policies folder was that of another installation, `{other.installation}` on "
+        f"`{other.host}`: its halts, approvals, API keys, people and records are in its own database, and "
+        "not in the one of this start. If this was to go on with that database - its folder is not mounted, "
+        "or its name is mistyped - stop the service, and put that right"
+    )

@@ -1,4 +1,4 @@
-"""Two installations in one folder find out about each other, and one that follows another says nothing."""
+"""Two installations in one folder find out about each other, and one that follows another says so once."""
 
 from __future__ import annotations
 
@@ -43,16 +43,21 @@ def test_two_installations_in_one_folder_are_told_of_each_other(folder: Folder) 
     assert shared(one) == []
 
 
-def test_processes_of_one_installation_and_its_successor_are_alone(folder: Folder) -> None:
+def test_processes_of_one_installation_and_its_successor_are_alone(
+    folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
     one, sibling = folder.started(installation="one"), folder.started(installation="one")
     for process in (one, sibling, one, sibling):
         process.differing(WHOLE)
         assert shared(process) == []
+    assert "another installation" not in caplog.text
     folder.archive = MemoryArchive()
     successor = folder.started(installation="two")
     for _ in range(3):
         successor.differing(WHOLE)
         assert shared(successor) == []
+    assert caplog.text.count("was that of another installation, `one` on `") == 1
+    assert "is not mounted" in caplog.text
 
 
 def test_a_note_that_is_none_or_cannot_be_written_harms_nobody(tmp_path: Path) -> None:
