@@ -67,9 +67,14 @@ def switch(value: str) -> bool:
     return one_of("on", "off")(value) == "on"
 
 
+def is_text(value: str) -> bool:
+    """Whether it can be written in UTF-8, which bytes of another encoding in a word or a variable cannot."""
+    return not any("\ud800" <= each <= "\udfff" for each in value)
+
+
 def text(value: str) -> str:
     """As it is. Raises SettingsError for what is none."""
-    if any("\ud800" <= each <= "\udfff" for each in value):
+    if not is_text(value):
         raise SettingsError("has characters that are not in UTF-8; write it in a file or a terminal of UTF-8")
     return value
 

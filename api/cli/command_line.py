@@ -128,6 +128,7 @@ def run(words: Sequence[str]) -> int:
 def _said(error: Exception, words: Sequence[str]) -> str | None:
     """The text of an error that is for people; None for a fault of ours."""
     from api.database.errors import DatabaseUnavailable
+    from api.setting_values import is_text
     from api.settings import SettingsError
     from engine.errors import DocumentError
 
@@ -135,7 +136,7 @@ def _said(error: Exception, words: Sequence[str]) -> str | None:
         return error.operator_message or str(error)
     if isinstance(error, UnicodeEncodeError):
         for word in words:
-            if any("\ud800" <= each <= "\udfff" for each in word):
+            if not is_text(word):
                 return f"`{word}` is not text in UTF-8; write it in a terminal of UTF-8"
     if isinstance(error, RuntimeError) and "home directory" in str(error):  # of `pathlib`
         return (

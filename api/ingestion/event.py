@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Annotated, Any, Final
@@ -83,20 +82,20 @@ class Line:
     it that are of this run, or of one that it has started: what became of a call comes after the call."""
 
     def __init__(self) -> None:
-        self._put_off: dict[str, list[int]] = {}
-        """By run, the first one first."""
+        self._put_off: dict[str, set[int]] = {}
+        """Their places, by run."""
 
     def holds(self, event: Incoming) -> bool:
         """Whether one before it was put off."""
-        before = (self._put_off.get(run_id) for run_id in (event.body.runId, event.parent) if run_id)
-        return any(numbers and numbers[0] < event.place for numbers in before)
+        runs = (event.body.runId, event.parent)
+        return any(
+            place < event.place for run_id in runs if run_id for place in self._put_off.get(run_id, ())
+        )
 
     def passed(self, event: Incoming, *, put_off: bool) -> None:
         """It was put off, or is through."""
-        numbers = self._put_off.setdefault(event.body.runId, [])
-        at = bisect_left(numbers, event.place)
-        if (at < len(numbers) and numbers[at] == event.place) is not put_off:
-            numbers[at : at + (not put_off)] = [event.place] if put_off else []
+        places = self._put_off.setdefault(event.body.runId, set())
+        (places.add if put_off else places.discard)(event.place)
 
 
 class Incoming(msgspec.Struct):

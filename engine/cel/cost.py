@@ -17,7 +17,7 @@ def spends(node: Expr) -> bool:
             if not isinstance(left, Literal) and not isinstance(right, Literal):
                 return True
         case Binary(operator="in", right=right):
-            if not (isinstance(right, ListOf) and all(isinstance(each, Literal) for each in right.items)):
+            if not _is_constant_list(right):
                 return True
     return any(map(spends, parts(node)))
 
@@ -28,6 +28,10 @@ def cost_of(node: Expr) -> int:
         return 1 + cost_of(node.over)
     if isinstance(node, Logic):
         return 1 + cost_of(min(node.terms, key=spends))
-    if isinstance(node, ListOf) and all(isinstance(each, Literal) for each in node.items):
+    if _is_constant_list(node):
         return 1  # made once, and looked up at once
     return 1 + sum(map(cost_of, parts(node)))
+
+
+def _is_constant_list(node: Expr) -> bool:
+    return isinstance(node, ListOf) and all(isinstance(each, Literal) for each in node.items)

@@ -15,8 +15,8 @@ from engine.fields.computed import TOOL
 from engine.model import COMPUTED, Fault, Json, Verdict
 
 WORTH: Final = 16
-"""Times that a term is asked about a tool before it is compiled for it, which takes as long as some ten
-evaluations."""
+"""Times that a term is asked about a tool before it is compiled for it, which takes as long as some thirty
+evaluations (the shipped presets, measured)."""
 
 MOST_REMEMBERED: Final = 4_096
 """Pairs of a term and a tool."""
