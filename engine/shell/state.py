@@ -136,6 +136,7 @@ class State:
             self.behind(shown, chains)
 
     def behind(self, shown: str, chains: Sequence[str], origins: Sequence[Mapping[str, None]] = ()) -> None:
+        """Tell that a command or pipeline hands on what others give, and what those hand on."""
         origins = [dict.fromkeys(chains), *(self.origins.get(chain, {}) for chain in chains), *origins]
         self.step(sum(map(len, origins)) // 16)
         for each in origins:
