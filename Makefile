@@ -102,7 +102,7 @@ bench-client: $(VENV)/.dev  ## what the Python client costs beside bare httpx
 bench-console: $(VENV)/.bench  ## what people of the console wait for, in a real Chromium
 	$(BIN)/python -m tests.bench.console $(ARGS)
 
-bench-growth: $(VENV)/.bench  ## what history costs on PostgreSQL (ARGS="--events 10000000" for a long run)
+bench-growth: $(VENV)/.bench  ## what history costs on PostgreSQL (ARGS="--events 200000 --copies 49" for ten million)
 	$(BIN)/python -m tests.bench.growth $(ARGS)
 
 release: $(BIN)/governance  ## dist/: wheel, sdist, requirements with hashes, software bill of materials

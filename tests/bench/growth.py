@@ -1,9 +1,11 @@
-"""What history costs on PostgreSQL: `make bench-growth` (`ARGS="--events 10000000"` for a long run).
+"""What history costs on PostgreSQL: `make bench-growth` (`ARGS="--events 200000 --copies 49"`: ten million).
 
 One node takes events with random ids until there are so many; at each step it is said what an event costs in
-the write-ahead log, what tables and indexes have grown to, and how fast events come in. Then the node is
-started again a year later, told to keep events for a day, and it is measured what that costs: once as
-partitions that are dropped, or (`--rows`) as rows that are deleted, as where partitions are too long.
+the write-ahead log, what tables and indexes have grown to, and how fast events come in. With `--copies` the
+database then copies all of it so many times, with numbers and random ids of their own (such records verify
+as nothing, which nobody asks here), and the node takes one step more beside it. Then the node is started
+again a year later, told to keep events for a day, and it is measured what that costs: once as partitions
+that are dropped, or (`--rows`) as rows that are deleted, as where partitions are too long.
 """
 
 from __future__ import annotations
@@ -37,6 +39,23 @@ A_YEAR_LATER = (
     "import sys; from api import retention; retention.leaps_of = lambda store, now, leaps: leaps; "
     "from api.cli import main; sys.exit(main())"
 )
+
+_KEY = (
+    "encode(substring(sha256(convert_to('event', 'UTF8') || '\\x00'::bytea || convert_to(organisation_id, 'UTF8')"
+    " || '\\x00'::bytea || convert_to(event_id, 'UTF8')) FROM 1 FOR 16), 'hex')::uuid"
+)
+COPIES = {
+    "events": {"event_no": "event_no + {far}", "event_id": "'evt-' || md5(event_id || {far})"},
+    "tool_calls": {
+        "call_no": "call_no + {far}",
+        "event_no": "event_no + {far}",
+        "tool_call_id": "'call-' || md5(tool_call_id || {far})",
+        "audit_id": "'aud_' || md5(audit_id || {far})",
+    },
+    "audit": {"sequence": "sequence + {far}", "audit_id": "'aud_' || md5(audit_id || {far})"},
+}
+"""What differs in a copy, whose numbers are so much further on."""
+FURTHER = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +140,33 @@ class Bench:
         took = time.monotonic() - begun
         return Step(events, (self.wal() - wal) / (events - before), (events - before) / took, self.sizes())
 
+    def copy(self, times: int) -> None:
+        """Copy what there is so many times; by the copies' own numbers nothing is copied twice."""
+        with psycopg.connect(self.database, autocommit=True) as connection:
+            for table in COPIES:
+                connection.execute(f"CREATE UNLOGGED TABLE copied_{table} AS SELECT * FROM {table}")
+            for number in range(1, times + 1):
+                far = number * FURTHER
+                for table, other in COPIES.items():
+                    found = connection.execute(f"SELECT * FROM {table} LIMIT 0").description or ()
+                    names = [column.name for column in found]
+                    values = [other.get(name, name).format(far=far) for name in names]
+                    connection.execute(
+                        f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(values)} FROM copied_{table}"
+                    )
+                connection.execute(
+                    f"INSERT INTO ids SELECT organisation_id, {_KEY}, event_no FROM events"
+                    f" WHERE event_no IN (SELECT event_no + {far} FROM copied_events)"
+                )
+                connection.execute(
+                    "INSERT INTO ids SELECT organisation_id, gen_random_uuid(), call_no FROM tool_calls"
+                    f" WHERE call_no IN (SELECT call_no + {far} FROM copied_tool_calls)"
+                )
+                print(f"copied {number} times", file=sys.stderr, flush=True)
+            for table in COPIES:
+                connection.execute(f"DROP TABLE copied_{table}")
+            connection.execute("ANALYZE")
+
     def clean(self, upto: int, seconds: float) -> Retention:
         wal, cpu, begun = self.wal(), self._server.cpu(), time.monotonic()
         node = self.node_a_year_later()
@@ -178,6 +224,9 @@ def measure(arguments: argparse.Namespace) -> tuple[list[Step], Retention | None
                 for _ in range(arguments.steps):
                     steps.append(bench.fill(node, arguments.events // arguments.steps))
                     print(steps[-1], file=sys.stderr, flush=True)
+                if arguments.copies:
+                    bench.copy(arguments.copies)
+                    steps.append(bench.fill(node, arguments.events // arguments.steps))
             finally:
                 node.stop()
             if arguments.no_retention:
@@ -239,6 +288,7 @@ def arguments_of(given: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench-growth", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--events", type=int, default=500_000)
     parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--copies", type=int, default=0, help="of all these events, made by the database")
     parser.add_argument("--policies", type=int, default=1_000)
     parser.add_argument("--no-retention", action="store_true")
     parser.add_argument("--rows", action="store_true", help="retention deletes rows")
