@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from api.cli import commands as command_files
+from api.cli.scarcity import scarcity
 from api.cli.terminal import (
     AWAY,
     FAILED,
@@ -27,6 +28,7 @@ from api.cli.terminal import (
     drop_output,
     print_json,
     say_error,
+    whole_output,
 )
 from api.version import VERSION
 from schemas.suggestion import suggestion
@@ -97,6 +99,7 @@ def run(words: Sequence[str]) -> int:
     if sys.stdout is None:  # closed by the caller (`>&-`)
         say_error("there is no standard output; direct it to a file, or to /dev/null")
         return USAGE
+    whole_output()
     chosen = parser(*words[:1]).parse_args(words)
     try:
         code: int = chosen.run(chosen)
@@ -142,4 +145,4 @@ def _said(error: Exception, words: Sequence[str]) -> str | None:
         return (
             "you have no home folder on this machine, or `~` names one of nobody; set HOME, or write it out"
         )
-    return str(error) if isinstance(error, (SettingsError, DocumentError)) else None
+    return str(error) if isinstance(error, (SettingsError, DocumentError)) else scarcity(error)

@@ -20,6 +20,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from api.cli import hang_up
+from api.cli.scarcity import scarcity
 from api.cli.terminal import say_error
 
 if TYPE_CHECKING:
@@ -145,14 +146,17 @@ def refused(error: Exception) -> bool:
     from api.settings import SettingsError
     from engine.errors import EngineError
 
-    return isinstance(error, (SettingsError, DatabaseUnavailable, EngineError))
+    told = isinstance(error, (SettingsError, DatabaseUnavailable, EngineError))
+    return told or scarcity(error) is not None
 
 
 def reason(error: Exception) -> str:
     """Why it was refused, for whoever runs the service."""
     from api.database.errors import DatabaseUnavailable
 
-    return (error.operator_message if isinstance(error, DatabaseUnavailable) else "") or str(error)
+    if isinstance(error, DatabaseUnavailable) and error.operator_message:
+        return error.operator_message
+    return scarcity(error) or str(error)
 
 
 def _on_hang_up(look_again: Callable[[], None]) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import codecs
+import contextlib
+import io
 import os
 import re
 import shlex
@@ -19,6 +22,7 @@ USAGE: Final = 2
 AWAY: Final = 3
 WAITS: Final = 4
 INTERRUPTED: Final = 130
+_ESCAPES: Final = "governance-escapes"
 
 Subparsers = Any
 """What `add_subparsers` returns; argparse keeps the type to itself."""
@@ -40,6 +44,27 @@ class CommandError(Exception):
         super().__init__(message)
         self.code = code
         self.shown = shown
+
+
+def whole_output() -> None:
+    """Said once, before a command writes anything: all of that arrives, or the command fails."""
+    with contextlib.suppress(OSError, ValueError):  # it is no file, as in tests
+        # Somebody who shares it, such as a program of Node.js that wrote to the same pipe, may have set it so
+        # that what does not fit at once is left out without an error.
+        if os.name != "nt" and not os.get_blocking(sys.stdout.fileno()):
+            os.set_blocking(sys.stdout.fileno(), True)
+    if isinstance(sys.stdout, io.TextIOWrapper) and codecs.lookup(sys.stdout.encoding).name != "utf-8":
+        codecs.register_error(_ESCAPES, _escaped)
+        sys.stdout.reconfigure(errors=_ESCAPES)
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """What the terminal has no letters for, as JSON writes it, so that JSON stays JSON."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    pairs = zip(units[::2], units[1::2], strict=True)
+    return "".join(f"\\u{high:02x}{low:02x}" for high, low in pairs), error.end
 
 
 def drop_output() -> None:
