@@ -7,6 +7,7 @@ makes beside the data or the policies, that user must be able to read, write and
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 
@@ -30,6 +31,22 @@ def _hand_over(handle: int, folder: Path) -> None:
     owner = folder.stat()
     if owner.st_uid != 0:
         os.fchown(handle, owner.st_uid, owner.st_gid)
+
+
+def new_file_like(path: Path, before: Path) -> int:
+    """The same, for what is to take the place of a file: with its mode, and of its owner. Raises OSError."""
+    found = before.stat()
+    handle = new_file(path)
+    try:
+        if os.name != "nt":
+            if os.geteuid() == 0 and found.st_uid != 0:
+                os.fchown(handle, found.st_uid, found.st_gid)
+            os.fchmod(handle, stat.S_IMODE(found.st_mode))
+    except OSError:
+        os.close(handle)
+        path.unlink(missing_ok=True)
+        raise
+    return handle
 
 
 def made_folder(folder: Path, mode: int = 0o777) -> None:

@@ -11,6 +11,7 @@ from api.auth.private_file import create
 from api.database.sqlite.copied import note
 from api.database.sqlite.write_lock import opened
 from engine.worktree.disk import Disk
+from engine.worktree.ownership import new_file_like
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="files have no owners there")
 
@@ -54,6 +55,24 @@ def test_so_are_locks_keys_and_notes_but_nothing_that_was_there(tmp_path: Path, 
     (tmp_path / "other.lock").symlink_to(tmp_path / "x.lock")
     os.close(opened(tmp_path / "other.lock"))
     assert not handed and (tmp_path / "other.lock").is_symlink()
+
+
+def test_what_takes_the_place_of_a_file_stays_its_owners(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, aside, given = tmp_path / "policy.yaml", tmp_path / "aside", []
+    file.write_text("x", encoding="utf-8")
+    file.chmod(0o640)
+    found = os.stat_result((0o100640, *file.stat()[1:4], SERVICE, SERVICE, *file.stat()[6:]))
+    stat_of = Path.stat
+    monkeypatch.setattr(
+        Path, "stat", lambda self, **options: found if self == file else stat_of(self, **options)
+    )
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "fchown", lambda _handle, user, group: given.append((user, group)))
+    os.close(new_file_like(aside, file))
+    assert given[-1] == (SERVICE, SERVICE)
+    assert stat_of(aside).st_mode & 0o777 == 0o640
 
 
 def test_nobody_else_hands_anything_over(

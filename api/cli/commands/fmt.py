@@ -131,12 +131,14 @@ def _files(paths: list[Path]) -> Iterator[Path]:
 
 def _write(path: Path, before: bytes, content: bytes) -> None:
     """In one rename, so that a service that watches the folder never reads half a file; not over what others
-    have written meanwhile."""
+    have written meanwhile. It stays its owner's, who may be the user of the service."""
+    from engine.worktree.ownership import new_file_like
+
     target = path.resolve()
     aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
-        aside.write_bytes(content)
-        aside.chmod(target.stat().st_mode & 0o7777)
+        with os.fdopen(new_file_like(aside, target), "wb") as file:
+            file.write(content)
         if target.read_bytes() != before:
             aside.unlink()
             raise CommandError(f"`{path}` was changed meanwhile and is left as it is; run this again")

@@ -16,6 +16,7 @@ from engine.documents.edit import same
 from engine.documents.format import CannotFormat, format_document
 from engine.documents.yaml import read
 from engine.errors import DocumentError
+from engine.worktree import ownership
 from tests.harness.command_line import WIRES, Shell
 from tests.harness.effort import examples
 from tests.harness.places import ROOT
@@ -117,13 +118,13 @@ def test_fmt_does_not_write_over_what_others_wrote_meanwhile(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = shell.write("policies/messy.yaml", MESSY)
-    newer, written = MESSY.replace("block", "require_approval"), Path.write_bytes
+    newer, made = MESSY.replace("block", "require_approval"), ownership.new_file_like
 
-    def also_by_others(self: Path, content: bytes) -> int:
+    def also_by_others(aside: Path, before: Path) -> int:
         path.write_text(newer, encoding="utf-8")
-        return written(self, content)
+        return made(aside, before)
 
-    monkeypatch.setattr(Path, "write_bytes", also_by_others)
+    monkeypatch.setattr(ownership, "new_file_like", also_by_others)
     code, _, error = shell.run("fmt", path)
     assert code == 1 and "was changed meanwhile and is left as it is" in error
     assert path.read_text("utf-8") == newer and not list(path.parent.glob(".*.tmp"))
