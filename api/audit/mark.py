@@ -17,6 +17,7 @@ import contextlib
 import logging
 import os
 import sqlite3
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,12 +81,13 @@ class AuditMark:
             self._name = os.path.relpath(self._database.absolute(), settings.data_dir.absolute())
         self.behind = False
         """The database of the running service does not hold what was signed."""
+        self._unread = False
 
     # Asked before the database is used ------------------------------------------------------------
 
     @property
     def names_this(self) -> bool:
-        """Whether there is one, of this database."""
+        """Whether there is one, of this database. Raises SettingsError."""
         return self._read() is not None
 
     @property
@@ -98,7 +100,7 @@ class AuditMark:
 
     def lacks(self) -> list[Lack]:
         """What the database, which nobody has to have open, does not hold of what was signed. It is only
-        read: what lies beside it may not be its own."""
+        read: what lies beside it may not be its own. Raises SettingsError."""
         mark = self._read()
         if mark is None or self._database is None or not self._database.is_file():
             return []
@@ -118,7 +120,10 @@ class AuditMark:
             raise SettingsError(complaint)
 
     def complaint_now(self) -> str | None:
-        found = self.lacks()
+        try:
+            found = self.lacks()
+        except SettingsError as error:
+            return str(error)
         return self.complaint(found) if found else None
 
     def complaint(self, found: Sequence[Lack]) -> str:
@@ -151,7 +156,14 @@ class AuditMark:
         """Note what is signed by now. Raises DatabaseUnavailable."""
         if self._database is None or not checkpointer.signed:
             return
-        before = self._read()
+        try:
+            before = self._read()
+        except SettingsError as error:
+            if not self._unread:
+                log.warning("%s; until then it stays as it is", error)
+            self._unread = True
+            return
+        self._unread = False
         found = list(store.read_here(lambda: list(_lacks(before, store.rows)))) if before else []
         if found:
             if not self.behind:
@@ -166,11 +178,22 @@ class AuditMark:
         self._write(_Mark(at, by_chain(tips(store)), self._name))
 
     def _read(self) -> _Mark | None:
+        """None where there is none of this database, or it is not whole, as after a power cut. Raises
+        SettingsError where it cannot be read: it may say that records are gone."""
         try:
+            if not stat.S_ISREG(
+                self.path.stat().st_mode
+            ):  # to read a pipe would wait for somebody who writes
+                raise SettingsError(f"`{self.path}` is no file; take it away")
             mark = msgspec.json.decode(self.path.read_bytes(), type=_Mark)
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.MsgspecError) as error:
+        except OSError as error:
+            raise SettingsError(
+                f"`{self.path}`, which says how far the record was signed, cannot be read: {error.strerror}"
+                + ("; give it to the user of the service" if isinstance(error, PermissionError) else "")
+            ) from None
+        except msgspec.MsgspecError as error:
             log.warning("`%s` cannot be read and is written anew: %s", self.path, error)
             return None
         return mark if mark.database == self._name else None

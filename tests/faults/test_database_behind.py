@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from api.audit.checkpoints import Checkpointer
+from api.audit.installation_key import installation_key
+from api.audit.mark import AuditMark
+from api.database.audit_chain import tips
+from api.database.connection import Database
+from api.settings import SettingsError, load
 from tests.faults.test_careless_files import events_of, governance, send, until_signed
 from tests.harness.nodes import KEY, serve
 
@@ -133,3 +141,49 @@ def test_a_mark_that_is_gone_is_told(left: Killed, tmp_path: Path) -> None:
     with serve(here.folder) as service:
         assert told in service.ready().output
         assert service.stop() == 0
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_a_mark_that_is_no_file_is_no_reason_to_go_on(
+    left: Killed, tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    here = left.copy(tmp_path / "here")
+    shutil.copy(here.folder / "backup.sqlite", here.database)
+    for path in here.database.parent.glob("governance.sqlite-*"):
+        path.unlink()
+    mark = here.database.with_name("audit-mark")
+    mark.rename(aside := mark.with_name("aside"))
+    make(mark)
+    assert "audit-mark` is no file; take it away" in here.refused()
+    assert governance(here.folder, "users", "list").returncode == 2
+    mark.rmdir() if mark.is_dir() else mark.unlink()
+    aside.rename(mark)
+    assert "are gone" in here.refused()
+
+
+def test_a_mark_that_this_user_may_not_read_is_neither_passed_over_nor_replaced(
+    left: Killed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    here = left.copy(tmp_path / "here")
+    mark = AuditMark(load({"GOVERNANCE_DATA_DIR": str(here.database.parent)}))
+    before, read = mark.path.read_bytes(), Path.read_bytes
+
+    def refused(path: Path) -> bytes:
+        if path == mark.path:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    with pytest.raises(SettingsError, match="Permission denied; give it to the user of the service"):
+        mark.refuse()
+    assert "Permission denied" in (mark.complaint_now() or "")
+    with contextlib.closing(Database(f"sqlite:///{here.database}")) as store:
+        checkpointer = Checkpointer(installation_key(load({"GOVERNANCE_DATA_DIR": str(mark.path.parent)})))
+        checkpointer._signed = store.read_here(tips, store)
+        mark.follow(checkpointer, store)
+        mark.follow(checkpointer, store)
+        monkeypatch.undo()
+        assert mark.path.read_bytes() == before
+        assert [each.getMessage().endswith("it stays as it is") for each in caplog.records] == [True]
+        mark.follow(checkpointer, store)
+    assert mark.path.read_bytes() != before
