@@ -48,6 +48,12 @@ Settings come from GOVERNANCE_* environment variables; flags go before them.
 UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 """What writing to an open file fails with; such an error names no file."""
 
+UNUSABLE = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG),
+    *(errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE),
+)
+"""What even looking for a file fails with, whatever the program does."""
+
 
 def parser(first: str = "") -> argparse.ArgumentParser:
     """The whole command line; where the first word is a command or `--version`, no other command."""
@@ -145,4 +151,8 @@ def _said(error: Exception, words: Sequence[str]) -> str | None:
         return (
             "you have no home folder on this machine, or `~` names one of nobody; set HOME, or write it out"
         )
+    if isinstance(error, OSError) and error.filename is not None and error.errno in UNUSABLE:
+        mend = "; run this as the user of the service, or let this user into its folder"
+        closed = mend if error.errno in (errno.EACCES, errno.EPERM) else ""
+        return f"`{os.fsdecode(error.filename)}` cannot be used: {error.strerror}{closed}"
     return str(error) if isinstance(error, (SettingsError, DocumentError)) else scarcity(error)

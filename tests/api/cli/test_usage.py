@@ -146,3 +146,42 @@ def test_a_limit_of_open_files_that_is_too_low_is_refused(
     code, _, error = run_command(capsys, "serve")
     assert code == 2 and "may open 64 files only, and needs 128" in error
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("users", "list"),
+        ("backup", "copy.sqlite"),
+        ("audit", "verify"),
+        ("audit", "rekey"),
+        ("secrets", "forget", "--yes"),
+        ("serve",),
+    ],
+)
+def test_data_in_a_folder_that_is_closed_is_2(
+    words: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As `/var/lib/governance` is to everybody but the user of the service."""
+    closed, stat = tmp_path / "closed", os.stat
+
+    def refused(path: Any, **options: Any) -> os.stat_result:
+        if not isinstance(path, int) and str(path).startswith(f"{closed}/"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, **options)
+
+    monkeypatch.setenv("GOVERNANCE_DATA_DIR", str(closed / "data"))
+    monkeypatch.setenv("GOVERNANCE_POLICIES_DIR", str(ROOT / "policies.d"))
+    monkeypatch.setenv("GOVERNANCE_PORT", "0")
+    monkeypatch.setattr(os, "stat", refused)
+    code, _, error = run_command(capsys, *words)
+    assert code == 2 and error.startswith(f"governance: `{closed / 'data'}")
+    assert error.endswith("run this as the user of the service, or let this user into its folder\n")
+
+
+def test_a_name_that_is_too_long_is_2(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, error = run_command(capsys, "users", "list", "--data-dir", "x" * 300)
+    assert code == 2 and error.endswith("cannot be used: File name too long\n")
