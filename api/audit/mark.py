@@ -181,9 +181,8 @@ class AuditMark:
         """None where there is none of this database, or it is not whole, as after a power cut. Raises
         SettingsError where it cannot be read: it may say that records are gone."""
         try:
-            if not stat.S_ISREG(
-                self.path.stat().st_mode
-            ):  # to read a pipe would wait for somebody who writes
+            # To read a pipe would wait for somebody who writes.
+            if not stat.S_ISREG(self.path.stat().st_mode):
                 raise SettingsError(f"`{self.path}` is no file; take it away")
             mark = msgspec.json.decode(self.path.read_bytes(), type=_Mark)
         except FileNotFoundError:
