@@ -40,10 +40,12 @@ A_YEAR_LATER = (
     "from api.cli import main; sys.exit(main())"
 )
 
+_NUL = "|| '\\x00'::bytea ||"
 _KEY = (
-    "encode(substring(sha256(convert_to('event', 'UTF8') || '\\x00'::bytea || convert_to(organisation_id, 'UTF8')"
-    " || '\\x00'::bytea || convert_to(event_id, 'UTF8')) FROM 1 FOR 16), 'hex')::uuid"
+    f"encode(substring(sha256(convert_to('event', 'UTF8') {_NUL} convert_to(organisation_id, 'UTF8') {_NUL}"
+    " convert_to(event_id, 'UTF8')) FROM 1 FOR 16), 'hex')::uuid"
 )
+"""What `api.database.lanes.keys.event_key` computes."""
 COPIES = {
     "events": {"event_no": "event_no + {far}", "event_id": "'evt-' || md5(event_id || {far})"},
     "tool_calls": {
@@ -141,7 +143,7 @@ class Bench:
         return Step(events, (self.wal() - wal) / (events - before), (events - before) / took, self.sizes())
 
     def copy(self, times: int) -> None:
-        """Copy what there is so many times; by the copies' own numbers nothing is copied twice."""
+        """Copy what there is so many times."""
         with psycopg.connect(self.database, autocommit=True) as connection:
             for table in COPIES:
                 connection.execute(f"CREATE UNLOGGED TABLE copied_{table} AS SELECT * FROM {table}")
@@ -151,9 +153,8 @@ class Bench:
                     found = connection.execute(f"SELECT * FROM {table} LIMIT 0").description or ()
                     names = [column.name for column in found]
                     values = [other.get(name, name).format(far=far) for name in names]
-                    connection.execute(
-                        f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(values)} FROM copied_{table}"
-                    )
+                    rows = f"SELECT {', '.join(values)} FROM copied_{table}"
+                    connection.execute(f"INSERT INTO {table} ({', '.join(names)}) {rows}")
                 connection.execute(
                     f"INSERT INTO ids SELECT organisation_id, {_KEY}, event_no FROM events"
                     f" WHERE event_no IN (SELECT event_no + {far} FROM copied_events)"
