@@ -18,10 +18,11 @@ from engine.fields.json_text import Unread, opened
 from engine.fields.scalars import text_of
 from engine.fields.words import LONGEST_NAME, words_of
 from engine.flow.memory import TASK, TRUSTED, UNSEEN, WORST, SeenValues
+from engine.flow.values import MOST_BYTES, size
 from engine.model import Json, ToolDeclaration
 
 MOST_TARGETS: Final = 200
-"""Of one call; what comes beyond is unseen."""
+"""Of one call, of at most `MOST_BYTES`; what comes beyond is unseen."""
 DEEPEST: Final = 16
 """Keys of a path; what lies deeper stands under the last one."""
 
@@ -57,7 +58,12 @@ def arguments_of(document: Mapping[str, Json], tool: ToolDeclaration) -> Argumen
     unread = Unread()
     if found is None:
         found = list(islice(_arguments(payload, named, unread), MOST_TARGETS + 1))
-    return found[:MOST_TARGETS], len(found) <= MOST_TARGETS and not unread
+    kept, room = found[:MOST_TARGETS], MOST_BYTES
+    for number, (_, value) in enumerate(kept):
+        room -= size(value)
+        if room < 0:
+            return kept[:number], False
+    return kept, len(found) == len(kept) and not unread
 
 
 def targets_of(arguments: Arguments, values: SeenValues) -> list[TargetArgument]:

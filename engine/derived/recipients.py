@@ -22,7 +22,7 @@ from engine.derived.payload import MOST_FOUND, DistinctTexts, Leaf
 from engine.derived.tools import UNDECLARED
 from engine.fields.computed import UNREADABLE
 from engine.fields.scalars import text_of
-from engine.fields.visible import composed
+from engine.fields.visible import Composing, composed
 from engine.fields.words import word_set, words_of
 from engine.model import ToolDeclaration
 from engine.shell.emulation import decode64
@@ -82,7 +82,7 @@ _MAILTO: Final = re.compile(r"mailto:", re.IGNORECASE)
 
 def recipients_of(leaves: Sequence[Leaf], tool: ToolDeclaration) -> DistinctTexts:
     """The recipients: addresses in lower case, with the domain as IDNA; of anything else its text."""
-    found = DistinctTexts()
+    found, composing = DistinctTexts(), Composing()
     sends = tool.kind in _SENDING or tool.effect == "send"
     for leaf in _with_forms(leaves, found) if sends else leaves:
         if found.partial:
@@ -98,7 +98,8 @@ def recipients_of(leaves: Sequence[Leaf], tool: ToolDeclaration) -> DistinctText
         sure = _names_recipient(leaf, sends)
         if sure is None:
             continue
-        text = composed(text_of(leaf.value))
+        text = composing.of(text_of(leaf.value))
+        found.partial |= composing.room < 0
         if isinstance(leaf.value, bool) or len(text) > LONGEST_LIST:
             found.partial |= not isinstance(leaf.value, bool)
             continue

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 from urllib.parse import unquote
 
-from engine.fields.visible import composed, visible
+from engine.fields.visible import Composing, visible
 from engine.shell.emulation import decode64
 
 _BASE64: Final = re.compile(r"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_-]{12,}+={0,2}(?![A-Za-z0-9+/_=-])")
@@ -24,14 +24,10 @@ READABLE: Final = 0.9
 """Share of printable characters from which decoded bytes are a text."""
 
 
-MOST_GROWTH: Final = 262_144
-"""Characters by which the texts of one call may grow when they are composed."""
-
-
 def readable_texts(texts: Iterable[str]) -> tuple[list[str], bool]:
     """The texts and what is within them, each once, and whether there may be more."""
     found: dict[str, None] = {}
-    composing = _Composing()
+    composing = Composing()
     for text in texts:
         shown = composing.of(text)
         for form in (shown, *map(composing.of, _decoded(shown))):
@@ -40,18 +36,6 @@ def readable_texts(texts: Iterable[str]) -> tuple[list[str], bool]:
             break
     found.pop("", None)
     return list(found), composing.room < 0
-
-
-class _Composing:
-    """Composes texts until they have grown beyond the bound."""
-
-    def __init__(self) -> None:
-        self.room = MOST_GROWTH
-
-    def of(self, text: str) -> str:
-        shown = composed(text, len(text) + self.room)
-        self.room -= max(0, len(shown) - len(text))
-        return shown
 
 
 def _decoded(text: str) -> Iterator[str]:

@@ -17,6 +17,9 @@ from typing import Final
 PIECE: Final = 512
 """Characters that are composed at once."""
 
+MOST_GROWTH: Final = 262_144
+"""Characters by which the texts of one call may grow when they are composed."""
+
 _TABLE: Final = Path(__file__).with_name("lookalikes.txt")
 _OTHER_THAN_BLANKS: Final = re.compile(r"[^\x20-\x7e\t\n\r]")
 
@@ -33,6 +36,19 @@ def composed(text: str, room: int = sys.maxsize) -> str:
         if room < 0:
             break
     return "".join(pieces)
+
+
+class Composing:
+    """Composes texts until together they have grown beyond the bound: `room` is below zero then, and what is
+    read is not all of them."""
+
+    def __init__(self) -> None:
+        self.room = MOST_GROWTH
+
+    def of(self, text: str) -> str:
+        shown = composed(text, len(text) + self.room)
+        self.room -= max(0, len(shown) - len(text))
+        return shown
 
 
 def visible(text: str) -> str:

@@ -21,7 +21,7 @@ from engine.fields.json_text import Unread, opened
 from engine.fields.words import words_of
 from engine.flow.steps import NO_STEPS, Steps
 from engine.flow.structure import leaves
-from engine.flow.values import LONGEST, id_shaped, marked, whole, words
+from engine.flow.values import LONGEST, MOST_BYTES, beginning, id_shaped, is_whole, marked, size, whole, words
 from engine.model import Json, ToolDeclaration
 
 TASK: Final = "task"
@@ -147,7 +147,7 @@ class SeenValues:
         found, is_text = leaves(output)
         room = 2 * LONGEST
         for keys, leaf in found:
-            room -= len(leaf) if isinstance(leaf, str) else 8
+            room -= max(len(leaf), len(beginning(leaf))) if isinstance(leaf, str) else 8
             if room < 0:
                 gathered.full = True
                 break
@@ -169,8 +169,16 @@ class SeenValues:
 
     def approved(self, payload: Json) -> Addition:
         """What a person names by approving a call: each of its values as a whole."""
-        hashes = dict.fromkeys(each for leaf in _within(payload) for each in whole(leaf))
-        return Addition(task=tuple(hashes)[:MOST_VALUES], full=len(hashes) > MOST_VALUES)
+        hashes, room = dict[int, None](), MOST_BYTES
+        for leaf in _within(payload):
+            if isinstance(leaf, str) and len(leaf) > LONGEST:
+                continue  # which is no value
+            room -= size(leaf)
+            if room < 0 or len(hashes) > MOST_VALUES:
+                break
+            hashes.update(dict.fromkeys(whole(leaf)))
+        full = room < 0 or len(hashes) > MOST_VALUES
+        return Addition(task=tuple(hashes)[:MOST_VALUES], full=full)
 
 
 def _within(payload: Json) -> Iterator[Json]:
@@ -242,7 +250,7 @@ def untrusted_texts(output: Json, tool: ToolDeclaration) -> Iterator[str]:
 def _named(payload: Json) -> frozenset[int] | None:
     """What a payload names, its keys and the JSON in its texts too; None: more than is looked at."""
     found: list[int] = []
-    unread = Unread()
+    unread, room = Unread(), MOST_BYTES
     stack: list[Json] = [payload]
     while stack and len(found) < MOST_OF_INPUTS:
         value = stack.pop()
@@ -252,7 +260,8 @@ def _named(payload: Json) -> frozenset[int] | None:
             stack += value
         elif value is not None:
             if isinstance(value, str):
-                if len(value) > LONGEST or unread:
+                room -= size(value)
+                if room < 0 or unread or not is_whole(value):
                     return None
                 stack.append(opened(value, unread))
             hashes = chain(whole(value), marked(value), words(value))

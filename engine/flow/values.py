@@ -19,7 +19,11 @@ from engine.fields.visible import composed
 from engine.model import Json
 
 LONGEST: Final = 2**14
-"""Characters of one text that are looked at; of a longer one the rest is unseen."""
+"""Characters of one text that are looked at, as it is composed, where one may become eighteen; of a longer
+one the rest is unseen."""
+MOST_BYTES: Final = 2**16
+"""Of all texts of one call together, where each is looked at. INVARIANT: what nobody has looked at comes from
+nowhere that could be believed."""
 LONGEST_PHRASE: Final = 6
 LONGEST_KEPT: Final = 128
 """Characters of a text whose hashes are remembered."""
@@ -61,7 +65,30 @@ def normal(value: Json) -> str:
     text = value if isinstance(value, str) else text_of(value)
     if _TOKEN.fullmatch(text):  # as most are
         return text.lower()
-    return _normal(composed(text[:LONGEST]).casefold())
+    return _normal(beginning(text))
+
+
+def beginning(text: str) -> str:
+    """As much of a text as is looked at, composed and without case."""
+    return _composed(text[:LONGEST])[:LONGEST]
+
+
+def is_whole(text: str) -> bool:
+    """Whether that is all of it."""
+    return len(text) <= LONGEST and (text.isascii() or len(_composed(text)) <= LONGEST)
+
+
+def size(value: Json) -> int:
+    """What a scalar takes of `MOST_BYTES`: one byte of UTF-8 becomes six characters at most."""
+    if not isinstance(value, str):
+        return 8
+    return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
+
+
+@lru_cache(maxsize=16)
+def _composed(text: str) -> str:
+    """Where it is longer than `LONGEST`, that is not all of it."""
+    return composed(text, LONGEST).casefold()
 
 
 def hashed(normal_form: str) -> int:
@@ -76,7 +103,7 @@ def whole(value: Json) -> tuple[int, ...]:
     if isinstance(value, str):
         if len(value) <= LONGEST_KEPT:
             return _whole(value)
-        if len(value) > LONGEST:
+        if not is_whole(value):
             return ()
     return tuple(dict.fromkeys(hashed(each) for each in _ways(normal(value))))
 
@@ -115,7 +142,7 @@ def words(value: Json, *, phrases: bool = False) -> Iterator[int]:
 
 
 def _plain(text: str) -> str:
-    return _BLANKS.sub(" ", composed(text[:LONGEST]).casefold())
+    return _BLANKS.sub(" ", beginning(text))
 
 
 def _normal(text: str) -> str:

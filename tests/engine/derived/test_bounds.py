@@ -252,6 +252,8 @@ def test_effort_is_linear(name: str, tool: str) -> None:
         ("read_file", {"path": "/etc/" + "%2e/" * 2_000 + "x"}, "reads", "equals", "/etc/x"),
         ("write_file", {"path": "a.b/" * 2_000 + "../.."}, "writes", "starts_with", "b"),
         ("frobnicate", {"a": "\ufdfa" * 100_000}, "text", "contains", "ignore"),
+        ("send_email", {"to": ["\ufdfa" * 2_000] * 20}, "recipients", "equals", "x@y.example"),
+        ("pay_to", {"to": ["x" * 1_000] * 100}, "targets", "equals", "m"),
         ("transfer", {"amount": "a lot"}, "amount", "greater_than", 5),
         ("transfer", {"amount": "a lot"}, "amount", "less_than", 5),
         *(

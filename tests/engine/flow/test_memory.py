@@ -147,6 +147,42 @@ def test_a_long_value_is_not_what_it_begins_with(filler: str) -> None:
     assert approved.source("bob@corp.example") == "unseen"
 
 
+@pytest.mark.parametrize("grows", ["\ufdfa", "\u0390"])
+def test_what_becomes_long_is_not_what_it_begins_with(grows: str) -> None:
+    """One character becomes eighteen by composing, or three without case."""
+    longer = "bob@corp.example " + grows * (LONGEST // 3 + 1)
+    assert len(longer) < LONGEST
+    values = NO_VALUES.with_task(longer[: LONGEST // 20])
+    assert provenance.source_of(longer[: LONGEST // 20], values) == "task"
+    assert provenance.source_of(longer, NO_VALUES.with_task(longer)) == "unseen"
+    told = after(NO_VALUES, "al@corp.example", ACT, {"note": longer + " al@corp.example"})
+    assert told.source("al@corp.example") == "untrusted", "it may have been given there"
+
+
+@pytest.mark.parametrize("length", [1, 100, LONGEST // 18, LONGEST])
+def test_however_long_texts_become_so_much_is_looked_at(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an output adds is worked out in a commit, for which all others wait."""
+    composed, looked_at = values.composed, 0
+
+    def counted(text: str, *room: int) -> str:
+        nonlocal looked_at
+        shown = composed(text, *room)
+        looked_at += len(shown)
+        return shown
+
+    monkeypatch.setattr(values, "composed", counted)
+    texts = [f"{number}" + "\ufdfa" * length for number in range(min(9_000, 300_000 // length))]
+    NO_VALUES.with_task("".join(texts))
+    NO_VALUES.outcome(texts, PAGE, {})
+    NO_VALUES.approved(texts)
+    NO_VALUES.outcome("sent", ACT, {"to": texts})
+    document = {"toolName": "act", "inputPayload": {"to": texts}}
+    found = provenance.arguments_of(document, ToolDeclaration(("act",), effect="send", where=("to",)))
+    provenance.targets_of(found, NO_VALUES)
+    assert found[1] is False
+    assert looked_at < 100 * LONGEST
+
+
 def test_nothing_is_believed_of_a_report_that_cannot_be() -> None:
     assert (
         after(NO_VALUES, "al@corp.example", REGISTER, believed=False).source("al@corp.example") == "untrusted"
