@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from engine.derived.facts import Facts
@@ -85,10 +86,11 @@ def _told(facts: Facts, path: Path) -> str:
     partial = path.root in MEMBERS and facts.is_partial(path.root, path.segments[0])
     values = facts.at(path).values()
     scalars = (each for each in values[:MOST_READ] if not (partial and each == UNREADABLE))
-    shown = list(dict.fromkeys(map(_word, (each for each in scalars if not isinstance(each, list)))))
-    if not shown:
+    found = dict.fromkeys(_cut(each) for each in scalars if not isinstance(each, list))
+    if not found:
         return UNKNOWN
-    beyond = len(shown) - MOST_VALUES + max(0, len(values) - MOST_READ)
+    beyond = len(found) - MOST_VALUES + max(0, len(values) - MOST_READ)
+    shown = [_word(each) for each in islice(found, MOST_VALUES)]
     return listed(shown, "more that cannot be read" if partial else f"{beyond:,} more" if beyond > 0 else "")
 
 
@@ -98,14 +100,18 @@ def listed(words: Sequence[str], more: str = "") -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def _word(value: Json) -> str:
+def _cut(value: Json) -> str | None:
+    """As much of a value as is shown; None: of an object nothing is."""
     if isinstance(value, dict):
-        return "an object"
+        return None
     text = text_of(value)
-    if _TOKEN.fullmatch(text):
-        return text
-    text = whole(text[: LONGEST_VALUE - 1] + "…" if len(text) > LONGEST_VALUE else text)
-    return '"' + "".join(map(_within_quotes, text)) + '"'
+    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
+
+
+def _word(text: str | None) -> str:
+    if text is None:
+        return "an object"
+    return text if _TOKEN.fullmatch(text) else '"' + "".join(map(_within_quotes, whole(text))) + '"'
 
 
 def _within_quotes(character: str) -> str:

@@ -18,7 +18,7 @@ from engine.derived.commands import Command
 from engine.derived.payload import DistinctTexts, Leaf
 from engine.derived.recipients import LONGEST_DOMAIN, domain_of
 from engine.fields.computed import UNREADABLE
-from engine.fields.visible import composed
+from engine.fields.visible import Composing, composed
 from engine.fields.words import word_set
 from engine.model import ToolDeclaration
 from engine.shell.options import TABLE, Given, given
@@ -101,6 +101,10 @@ _RELAY: Final = re.compile(
 
 LONGEST_URL: Final = 4096
 """Of a longer URL the beginning is read."""
+MOST_FOREIGN: Final = 2**17
+"""Characters of the hosts of one call that are spelled in others than ASCII, which take long to be read."""
+OF_A_HOST: Final = 16
+"""So many more does each count for."""
 
 
 class Places:
@@ -109,6 +113,20 @@ class Places:
     def __init__(self) -> None:
         self.hosts = DistinctTexts()
         self.urls = DistinctTexts()
+        self._foreign = 0
+        self._composing = Composing()
+
+    def _is_enough(self, text: str) -> bool:
+        """Whether this text is not read any more, and places are known in part."""
+        if not text.isascii():
+            self._composing.of(text[:LONGEST_URL])
+        authority = (text.partition("://")[2] or text).lstrip("/\\").partition("/")[0]
+        if not authority.isascii() or "%" in authority:
+            self._foreign += min(len(authority), LONGEST_DOMAIN) + OF_A_HOST
+        if self._foreign <= MOST_FOREIGN and self._composing.room >= 0:
+            return False
+        self.hosts.partial = self.urls.partial = True
+        return True
 
     def within(self, text: str) -> None:
         """The URLs in a text."""
@@ -135,6 +153,8 @@ class Places:
         return True
 
     def _url(self, text: str) -> None:
+        if self._is_enough(text):
+            return
         for url, host in _read(text[: LONGEST_URL + 1]):
             if host == UNREADABLE:
                 self.urls.add(UNREADABLE)
@@ -148,7 +168,9 @@ class Places:
         if "://" in text or text.startswith(("-", "/")):
             return
         if text.count(":") > 1 and not text.startswith("[") and "@" not in text:
-            self.hosts.add(host_of(text))
+            self.only_host(text)
+            return
+        if self._is_enough(text):
             return
         for _, host in _read(f"//{text[:LONGEST_URL]}"):
             if host:
@@ -164,11 +186,18 @@ class Places:
 
     def host(self, text: str) -> None:
         """A host, perhaps with a user, a port or a path."""
+        if self._is_enough(text):
+            return
         if len(text) > LONGEST_URL and not _ENDS_HOST.search(text, 0, LONGEST_URL):
             self.hosts.add(UNREADABLE)
         found = _HOST.fullmatch(composed(text[:LONGEST_URL]).strip())
         if found is not None and not found[1].startswith("."):
             self.hosts.add(host_of(found[1]))
+
+    def only_host(self, text: str) -> None:
+        """A host with nothing beside it."""
+        if not self._is_enough(text):
+            self.hosts.add(host_of(text))
 
 
 def places_of(leaves: Sequence[Leaf], commands: Iterable[Command], tool: ToolDeclaration) -> Places:
@@ -206,7 +235,7 @@ def _of_command(command: Command, places: Places) -> None:
     name = command.program.lower()
     for _, target in command.redirections:
         if device := _DEVICE.fullmatch(target):
-            places.hosts.add(host_of(device[1]))
+            places.only_host(device[1])
     for word in () if _only_quotes(name, command.words) else command.words:
         if word.startswith("\\") or not places.whole(_GIVEN.sub("", word, count=1)):
             places.within(word)
@@ -227,7 +256,7 @@ def _of_command(command: Command, places: Places) -> None:
     elif name in _LOGINS:
         for word in found[:1]:
             if "://" not in word:
-                places.hosts.add(host_of(word.rpartition("@")[2].partition(":")[0] or word))
+                places.only_host(word.rpartition("@")[2].partition(":")[0] or word)
     elif name in _ASKING:
         for word in found:
             if word[:1] != "+" and not re.fullmatch(r"[\d-]+", word) and word.lower() not in _RECORDS:
@@ -239,7 +268,7 @@ def _of_command(command: Command, places: Places) -> None:
     elif name in _COPIERS:
         for word in command.words:
             if (remote := _SCP.fullmatch(word[:4096])) and len(remote[2]) > 1:
-                places.hosts.add(host_of(remote[2]))
+                places.only_host(remote[2])
     elif name in ("openssl", "socat"):
         for word in command.words:
             places.host(word.rpartition(",")[0].partition(":")[2] or word)

@@ -48,6 +48,10 @@ _NOT: Final = word_set(
 )
 _SENDING: Final = frozenset({None, "mail", "chat", "calendar", "agents", "crm", "tickets", "other"})
 
+MOST_READ: Final = 2**17
+"""Characters of the domains of one call that are read, though each came again and again ..."""
+OF_A_RECIPIENT: Final = 16
+"""... and so many more does each count for."""
 LONGEST_LIST: Final = 1 << 20
 LONGEST_DOMAIN: Final = 253
 LONGEST_LABEL: Final = 63
@@ -82,7 +86,7 @@ _MAILTO: Final = re.compile(r"mailto:", re.IGNORECASE)
 
 def recipients_of(leaves: Sequence[Leaf], tool: ToolDeclaration) -> DistinctTexts:
     """The recipients: addresses in lower case, with the domain as IDNA; of anything else its text."""
-    found, composing = DistinctTexts(), Composing()
+    found, composing, left = DistinctTexts(), Composing(), MOST_READ
     sends = tool.kind in _SENDING or tool.effect == "send"
     for leaf in _with_forms(leaves, found) if sends else leaves:
         if found.partial:
@@ -93,8 +97,7 @@ def recipients_of(leaves: Sequence[Leaf], tool: ToolDeclaration) -> DistinctText
             and _is_source(leaf.owner.split(), leaf.key.split(), leaf.value)
         ):
             found.partial |= len(leaf.value) > LONGEST_LIST
-            for recipient in _in_head(leaf.value[:LONGEST_LIST]):
-                found.add(recipient)
+            left = _added(found, _in_head(leaf.value[:LONGEST_LIST]), left)
         sure = _names_recipient(leaf, sends)
         if sure is None:
             continue
@@ -103,9 +106,20 @@ def recipients_of(leaves: Sequence[Leaf], tool: ToolDeclaration) -> DistinctText
         if isinstance(leaf.value, bool) or len(text) > LONGEST_LIST:
             found.partial |= not isinstance(leaf.value, bool)
             continue
-        for recipient in _in(text, sure and sends and tool is not UNDECLARED):
-            found.add(recipient)
+        left = _added(found, _in(text, sure and sends and tool is not UNDECLARED), left)
     return found
+
+
+def _added(found: DistinctTexts, recipients: Iterable[str], most: int) -> int:
+    """Add what takes so much at most; how much more may follow."""
+    for recipient in recipients:
+        found.add(recipient)
+        _, at, domain = recipient.rpartition("@")
+        most -= len(domain) + OF_A_RECIPIENT if at else OF_A_RECIPIENT
+        if most < 0:
+            found.partial = True
+            break
+    return most
 
 
 def domains_of(recipients: DistinctTexts) -> DistinctTexts:
@@ -248,7 +262,7 @@ def domain_of(text: str) -> str:
 @lru_cache(maxsize=4096)
 def _domain(text: str) -> str:
     domain = composed(text).strip().strip(".'").lower()
-    if domain.isascii():
+    if domain.isascii() or len(domain) > LONGEST_DOMAIN:
         return domain
     try:
         mapped = idna.uts46_remap(domain, std3_rules=False, transitional=False)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from engine.conditions import message
 from engine.conditions.message import LONGEST, Message
 from engine.derived.facts import Facts
 from engine.derived.tools import Tools
@@ -47,6 +48,21 @@ def test_long_lists_are_counted() -> None:
     assert filled("{derived.recipients}", "send_mail", to=to) == "a@x.com, b@x.com, c@x.com and 2 more"
     many = filled("{inputPayload.x}", x=[str(n) for n in range(5000)])
     assert many == "0, 1, 2 and 4,997 more"
+
+
+def test_what_is_only_counted_is_not_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes long, and many policies may tell of the same."""
+    written, asked = message._within_quotes, 0
+
+    def counted(character: str) -> str:
+        nonlocal asked
+        asked += 1
+        return written(character)
+
+    monkeypatch.setattr(message, "_within_quotes", counted)
+    many = filled("{inputPayload.x}", x=[f"a b {n}" for n in range(900)])
+    assert many == '"a b 0", "a b 1", "a b 2" and 897 more'
+    assert asked == 3 * len("a b 0")
 
 
 @pytest.mark.parametrize("payload", [{}, {"x": []}, {"x": [[1]]}, {"y": 1}])

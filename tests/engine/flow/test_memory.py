@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from engine.derived import provenance
+from engine.fields.visible import composed
 from engine.flow import values
 from engine.flow.memory import MOST_OF_TASK, MOST_VALUES, NO_VALUES, SeenValues, memory_of
 from engine.flow.steps import NO_STEPS, Steps
@@ -162,7 +163,7 @@ def test_what_becomes_long_is_not_what_it_begins_with(grows: str) -> None:
 @pytest.mark.parametrize("length", [1, 100, LONGEST // 18, LONGEST])
 def test_however_long_texts_become_so_much_is_looked_at(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What an output adds is worked out in a commit, for which all others wait."""
-    composed, looked_at = values.composed, 0
+    looked_at = 0
 
     def counted(text: str, *room: int) -> str:
         nonlocal looked_at
