@@ -16,7 +16,7 @@ from typing import Any, Final
 from api.ingestion.batch import Batch
 from api.ingestion.event import Evaluated, Incoming
 from api.ingestion.known_runs import KnownRun, KnownRuns
-from api.ingestion.quotas import MOST_OF_A_GROUP, ORDINARY, ProcessorTime
+from api.ingestion.quotas import MOST_OF_A_GROUP, MOST_OF_REPORTS, ORDINARY, ProcessorTime
 from engine.derived.summary import summary_of
 from engine.derived.tools import ANNOTATIONS, Tools
 from engine.flow.memory import NO_VALUES, RunMemory
@@ -208,6 +208,11 @@ class Evaluator:
     def counted(self, event: Incoming, begun: float) -> None:
         """What else an event took, which cannot be put off, since this `thread_time`."""
         self._count(event, thread_time() - begun)
+
+    def has_told_enough(self, event: Incoming) -> bool:
+        """Whether what the key has sent in this commit took so long that what else it tells is put off. It
+        cannot be looked at before, so this is more than for calls."""
+        return self._group.spent.get(event.caller.key_id, 0.0) > MOST_OF_REPORTS
 
     def _is_over(self, event: Incoming) -> bool:
         return self._group.spent.get(event.caller.key_id, 0.0) > MOST_OF_A_GROUP

@@ -110,8 +110,6 @@ class Intake:
         return await handed_over
 
     async def evaluated_in_turn(self, event: Incoming) -> Incoming:
-        if event.call is None:
-            return event  # it was put off for one before it
         work = partial(self._evaluated, event)
         return await self.turns.run(event.caller.key_id, work, size=len(event.raw))
 

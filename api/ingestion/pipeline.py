@@ -240,6 +240,8 @@ class Ingestion:
             return refusals.another_call(event)
         known_run, inherited = (run, _NOTHING) if run is not None else self._begun(batch, event, ruleset)
         outcome = None
+        if event.call is None and self.evaluator.has_told_enough(event):
+            return PutOff(event)
         if event.call is not None and call is None:
             evaluated = self.evaluator.of_commit(batch, event, known_run, ruleset)
             if evaluated is None:

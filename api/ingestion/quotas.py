@@ -35,7 +35,8 @@ LONGEST_DEBT: Final = 30.0
 """Seconds after which a key that sends nothing more is like any other."""
 MOST_OF_A_GROUP: Final = 0.02
 """Seconds that the calls of one key may take in one commit; those beyond are put off."""
-
+MOST_OF_REPORTS: Final = 0.1
+"""The same with all else that it tells, such as what became of calls."""
 
 FULL_SECONDS: Final = 1.0
 """So long nobody looks again whether a key that keeps too many approvals waiting has fewer."""

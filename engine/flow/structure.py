@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Final
 
 import yaml
@@ -18,6 +19,8 @@ from engine.model import Json
 LONGEST_YAML: Final = 2**16
 DEEPEST: Final = 64
 MOST_LEAVES: Final = 10_000
+MOST_EVENTS: Final = 2 * MOST_LEAVES
+"""Of the parser of YAML, each of which takes long; a text with more is taken for none."""
 
 Leaf = tuple[tuple[str, ...], Json]
 """The keys above a scalar, as words, and the scalar."""
@@ -57,8 +60,10 @@ def _parsed(text: str) -> Json:
     return value if isinstance(value, (dict, list)) else text
 
 
+@lru_cache(maxsize=2)
 def _yaml(text: str) -> Json:
-    """Plain YAML as text alone; None for what is none, or refers to itself."""
+    """Plain YAML as text alone; None for what is none, or refers to itself. Nobody changes it: whoever looks
+    at the same output next gets it, too."""
     try:
         events = iter(list(_events(text)))
         next(events)
@@ -76,8 +81,8 @@ def _events(text: str) -> Iterator[Any]:
     """The events of one document, without those that only frame it. What is nested too deeply is given up at
     once: the parser takes time in the square of the brackets that are open."""
     depth = 0
-    for event in yaml.parse(text, Loader=_LOADER):
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+    for number, event in enumerate(yaml.parse(text, Loader=_LOADER)):
+        if number > MOST_EVENTS or isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise _NotPlain
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST + 1:

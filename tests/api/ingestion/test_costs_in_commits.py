@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.ingestion import flow
-from api.ingestion.evaluation import Evaluator
+from api.ingestion import flow, pipeline
+from api.ingestion.evaluation import Evaluator, PutOff
 from api.ingestion.event import Incoming
-from api.ingestion.quotas import ProcessorTime
+from api.ingestion.pipeline import Ingestion
+from api.ingestion.quotas import MOST_OF_REPORTS, ProcessorTime
 from api.ingestion.turns import RESTS, Turns
 from api.store import run_values
 from engine.flow.memory import NO_VALUES, SeenValues
@@ -192,3 +193,40 @@ def test_a_key_rests_for_what_it_has_taken_in_commits_too() -> None:
         turns.close()
 
     asyncio.run(play())
+
+
+def test_what_one_key_tells_in_a_commit_is_bounded_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What became of calls is looked at in the commit itself; a batch of it does not stop all others."""
+    report, sizes = pipeline.report, []
+
+    def dear(*arguments: Any) -> Any:
+        begun = time.thread_time()
+        while time.thread_time() - begun < 2 * MOST_OF_REPORTS:
+            pass
+        return report(*arguments)
+
+    monkeypatch.setattr(pipeline, "report", dear)
+
+    async def play() -> None:
+        async with Service(tmp_path, [TARGETS]) as service:
+            ingestion = service.context.writer.ingest
+            assert isinstance(ingestion, Ingestion)
+            apply = ingestion.apply
+
+            def noted(transaction: Any, events: Any, **how: Any) -> Any:
+                answers = apply(transaction, events, **how)
+                sizes.append(sum(not isinstance(each, PutOff) for each in answers))
+                return answers
+
+            monkeypatch.setattr(ingestion, "apply", noted)
+            batch = [
+                event(number, "custom.step", "2026-01-31T09:30:00Z", {"runId": f"run-{number % 2}"})
+                for number in range(6)
+            ]
+            answer = await service.call("agent", "POST", "/v1/events/batch", {"events": batch})
+            assert [each["status"] for each in answer.json()["results"]] == [200] * 6, answer.text
+
+    asyncio.run(play())
+    assert sizes and max(sizes) == 1 and sum(sizes) == 6

@@ -33,3 +33,19 @@ def test_what_nests_as_deeply_as_is_read_is_taken_apart() -> None:
     assert structure.leaves(text) == ([(("a",) * structure.DEEPEST, "x")], True)
     deeper = f"[{text}]"
     assert structure.leaves(f"[{deeper}]") == ([((), f"[{deeper}]")], True)
+
+
+def test_a_text_of_very_many_parts_is_given_up_and_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = 0
+    parse = structure.yaml.parse
+
+    def counted(*arguments: Any, **options: Any) -> Iterator[Any]:
+        nonlocal read
+        for event in parse(*arguments, **options):
+            read += 1
+            yield event
+
+    monkeypatch.setattr(structure.yaml, "parse", counted)
+    text = "- - - - - - many\n" * 3_800
+    assert structure.leaves(text) == structure.leaves(text) == ([((), text)], True)
+    assert read <= structure.MOST_EVENTS + 2
