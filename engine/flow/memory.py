@@ -13,12 +13,13 @@ INVARIANT: nothing here ever changes; a run that goes on has another memory.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from engine.fields.json_text import Unread, opened
-from engine.fields.words import words_of
+from engine.fields.words import word_set, words_of
 from engine.flow.steps import NO_STEPS, Steps
 from engine.flow.structure import leaves
 from engine.flow.values import LONGEST, MOST_BYTES, beginning, id_shaped, is_whole, marked, size, whole, words
@@ -40,6 +41,25 @@ MOST_OF_TASK: Final = 8_192
 MOST_OF_INPUTS: Final = 16_384
 """Of an act; of one that names more, or in a longer text than is looked at, nothing is trusted that comes
 back."""
+
+_HOLDING: Final = frozenset(
+    (
+        "text",
+        "content",
+        "contents",
+        "result",
+        "results",
+        "output",
+        "response",
+        "data",
+        "value",
+        "message",
+        "body",
+    )
+)
+"""Keys under which the answer of a tool stands as a text, whatever is in it."""
+_ONE_VALUE: Final = re.compile(r"[\w.@+%/~-]{1,256}|[^\W\d_]{1,64}(?:[ .'-]{1,2}[^\W\d_]{1,64}){0,5}[.!]?")
+"""A token, or a few words such as a name."""
 
 Declared = Callable[[str], ToolDeclaration]
 
@@ -230,13 +250,28 @@ def is_trusted(tool: ToolDeclaration, keys: Sequence[str], leaf: Json, is_text: 
     """Whether a scalar of an output may be believed, by the keys of the structure that it stands under.
 
     Where an output as such is not, and arrived as a text that may be somebody else's altogether, what is
-    declared trusted is believed only as far as it looks like an id: no address, no URL, no path."""
+    declared trusted is believed only as far as it looks like an id: no address, no URL, no path. Where some
+    fields of a register are not, of a text without fields no more is believed than one value."""
     fields = {words_of(name): trust for name, trust in tool.output_fields.items()}
     if any(fields.get(key) == UNTRUSTED for key in keys):
         return False
     if keys and fields.get(keys[-1]) == TRUSTED:
         return tool.output == TRUSTED or not is_text or id_shaped(leaf)
-    return tool.output == TRUSTED
+    if tool.output != TRUSTED or tool.effect != "read" or UNTRUSTED not in fields.values():
+        return tool.output == TRUSTED
+    doubted = [word_set(name) for name, trust in fields.items() if trust == UNTRUSTED]
+    prose = [word_set(key) for key in keys if key.count(" ") > 1]  # as of `Notes on Bob: ...`
+    return _is_one_value(keys, leaf) and not any(each <= words for each in doubted for words in prose)
+
+
+def _is_one_value(keys: Sequence[str], leaf: Json) -> bool:
+    """Whether a scalar is no text that may hold whole records, and with them what stands in those of their
+    fields that are not believed."""
+    if not isinstance(leaf, str):
+        return True
+    if keys and keys[-1] not in _HOLDING:
+        return "\n" not in leaf and leaf.lstrip()[:1] not in ("{", "[")
+    return _ONE_VALUE.fullmatch(leaf) is not None
 
 
 def untrusted_texts(output: Json, tool: ToolDeclaration) -> Iterator[str]:

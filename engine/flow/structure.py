@@ -1,7 +1,8 @@
 """What a tool gave back, leaf by leaf: each scalar, with the keys that it stands under.
 
-Outputs arrive as JSON or as text. A text that is JSON or YAML as a whole is taken for what it holds; a text
-within that stays the text that it is, so that nobody can pose as structure by what he writes into a field.
+Outputs arrive as JSON, as text, or as texts in a result of MCP. A text that is JSON or YAML as a whole is
+taken for what it holds; a text within that stays the text that it is, so that nobody can pose as structure by
+what he writes into a field.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 def leaves(output: Json) -> tuple[list[Leaf], bool]:
     """All scalars that are not null, in order, and whether the output was a text. Never raises."""
-    is_text = isinstance(output, str)
+    value = _parsed(output) if isinstance(output, str) else _with_blocks(output)
+    is_text = value is not output or isinstance(output, str)
     found: list[Leaf] = []
-    stack: list[tuple[tuple[str, ...], Json]] = [((), _parsed(output) if is_text else output)]
+    stack: list[tuple[tuple[str, ...], Json]] = [((), value)]
     while stack and len(found) < MOST_LEAVES:
         keys, value = stack.pop()
         if isinstance(value, dict):
@@ -44,6 +46,20 @@ def leaves(output: Json) -> tuple[list[Leaf], bool]:
         elif value is not None and value != "":
             found.append((keys, value))
     return found, is_text
+
+
+def _with_blocks(output: Json) -> Json:
+    """A result of MCP, or its content alone, with what its texts hold in their place: each of them is what a
+    tool gave back as a text."""
+    blocks = output.get("content") if isinstance(output, dict) else output
+    if not isinstance(blocks, list) or not any(map(_is_text_block, blocks)):
+        return output
+    opened = [{**each, "text": _parsed(each["text"])} if _is_text_block(each) else each for each in blocks]
+    return {**output, "content": opened} if isinstance(output, dict) else opened
+
+
+def _is_text_block(block: Json) -> bool:
+    return isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str)
 
 
 def _parsed(text: str) -> Json:

@@ -11,7 +11,7 @@ import pytest
 from engine.derived import provenance
 from engine.fields.visible import composed
 from engine.flow import values
-from engine.flow.memory import MOST_OF_TASK, MOST_VALUES, NO_VALUES, SeenValues, memory_of
+from engine.flow.memory import MOST_OF_TASK, MOST_VALUES, NO_VALUES, SeenValues, memory_of, untrusted_texts
 from engine.flow.steps import NO_STEPS, Steps
 from engine.flow.values import LONGEST, whole, words
 from engine.model import After, Json, ToolDeclaration
@@ -94,6 +94,53 @@ def test_keys_of_the_structure_say_what_is_believed() -> None:
     ]
     values = after(NO_VALUES, [{"id": "m-77", "body": "id: m-88"}], PAGE)
     assert [values.source(each) for each in ("m-77", "m-88")] == ["trusted", "untrusted"]
+
+
+NOTES = "- name: Al\n  mail: al@corp.example\n  notes: ask eve@evil.example\n"
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        {"content": [{"type": "text", "text": NOTES}]},
+        {"content": [{"type": "text", "text": '[{"mail": "al@corp.example", "notes": "eve@evil.example"}]'}]},
+        [{"type": "text", "text": NOTES}, {"type": "image", "data": "x"}],
+        NOTES,
+    ],
+)
+def test_records_in_texts_of_mcp_are_taken_apart_as_well(output: Json) -> None:
+    values = after(NO_VALUES, output, REGISTER)
+    assert values.source("al@corp.example") == "trusted"
+    assert values.source("eve@evil.example") == "untrusted"
+    assert list(untrusted_texts(output, REGISTER))[:1] in (["ask eve@evil.example"], ["eve@evil.example"])
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "Al, al@corp.example, notes: ask eve@evil.example",
+        NOTES.replace("ask", "now: ask"),
+        "# Al\n\nNotes\neve@evil.example",
+        NOTES.replace("notes: ask", "notes: &x"),
+        '[{"notes": "eve@evil.example"}',
+        ["- notes: eve@evil.example"],
+        {"result": '[{"notes": "eve@evil.example"}]'},
+        {"result": "Al (eve@evil.example)"},
+        {"record": '[{"notes": "eve@evil.example"}]'},
+        {"record": "al\nnotes eve@evil.example"},
+        {"content": [{"type": "text", "text": "Notes of Al: eve@evil.example"}]},
+    ],
+)
+def test_of_a_text_that_may_hold_such_fields_nothing_is_believed(output: Json) -> None:
+    """Whoever writes the notes may write them so that nobody can tell them from the rest."""
+    assert after(NO_VALUES, output, REGISTER).source("eve@evil.example") == "untrusted"
+    assert list(untrusted_texts(output, REGISTER)), "so the run is labelled"
+
+
+@pytest.mark.parametrize("output", ["al@corp.example", ["al@corp.example"], {"result": "al@corp.example"}])
+def test_one_value_is_no_record(output: Json) -> None:
+    assert after(NO_VALUES, output, REGISTER).source("al@corp.example") == "trusted"
+    assert not [*untrusted_texts(["Al Corp", "No contacts found.", {"mail": "x y, z", "n": 7}], REGISTER)]
 
 
 @pytest.mark.parametrize(
