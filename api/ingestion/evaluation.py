@@ -164,7 +164,7 @@ class Evaluator:
             if ended - started > ORDINARY:
                 # By the processor's time, of which those before it took no more than the clock says.
                 now = thread_time()
-                self._count(event, now - computed - (started - looked))
+                self.count(event, now - computed - (started - looked))
                 computed = thread_time()
                 looked = ended = perf_counter()
             started = ended
@@ -207,7 +207,7 @@ class Evaluator:
 
     def counted(self, event: Incoming, begun: float) -> None:
         """What else an event took, which cannot be put off, since this `thread_time`."""
-        self._count(event, thread_time() - begun)
+        self.count(event, thread_time() - begun)
 
     def has_told_enough(self, event: Incoming) -> bool:
         """Whether what the key has sent in this commit took so long that what else it tells is put off. It
@@ -217,7 +217,8 @@ class Evaluator:
     def _is_over(self, event: Incoming) -> bool:
         return self._group.spent.get(event.caller.key_id, 0.0) > MOST_OF_A_GROUP
 
-    def _count(self, event: Incoming, seconds: float) -> None:
+    def count(self, event: Incoming, seconds: float) -> None:
+        """What an event took in this commit."""
         if self.took(event, seconds):
             key_id, spent = event.caller.key_id, self._group.spent
             spent[key_id] = spent.get(key_id, 0.0) + seconds

@@ -238,12 +238,17 @@ class Ingestion:
         call = batch.call(run, event) if run is not None and event.call is not None else None
         if call is not None and not event.is_same_call(call):
             return refusals.another_call(event)
-        known_run, inherited = (run, _NOTHING) if run is not None else self._begun(batch, event, ruleset)
-        outcome = None
-        if event.call is None and self.evaluator.has_told_enough(event):
+        tells = event.call is None or (call is None and event.parent is not None)
+        if tells and self.evaluator.has_told_enough(event):
             return PutOff(event)
+        begun_at = thread_time() if run is None and event.parent is not None else None
+        known_run, inherited = (run, _NOTHING) if run is not None else begun(batch, event, ruleset)
+        inheriting = 0.0 if begun_at is None else thread_time() - begun_at
+        outcome = None
         if event.call is not None and call is None:
             evaluated = self.evaluator.of_commit(batch, event, known_run, ruleset)
+            if inheriting:  # counted now, since no event is put off for what it takes itself
+                self.evaluator.count(event, inheriting)
             if evaluated is None:
                 return PutOff(event)
             halt = self._halts.covering(known_run.organisation_id, known_run.agent_id, known_run.run_id)
@@ -267,7 +272,7 @@ class Ingestion:
         elif outcome is None:
             begun_at = thread_time()
             receipt = report(batch, event, run, ruleset, self._rules_revision(), self._halts)
-            self.evaluator.counted(event, begun_at)
+            self.evaluator.count(event, inheriting + thread_time() - begun_at)
         else:
             looks = outcome.status != "allowed" and outcome.evaluated.memory is not None
             begun_at = thread_time() if looks else None  # for what its run has read
@@ -283,15 +288,6 @@ class Ingestion:
         content = _encode(receipt)
         batch.add_event(event, event_no, run, content, follows=follows)
         return Answer(content)
-
-    def _begun(
-        self, batch: Batch, event: Incoming, ruleset: Ruleset
-    ) -> tuple[KnownRun, Sequence[RunValueRow]]:
-        begun_at = thread_time() if event.parent is not None else None
-        found = begun(batch, event, ruleset)
-        if begun_at is not None:
-            self.evaluator.counted(event, begun_at)
-        return found
 
     # Known already --------------------------------------------------------------------------------
 

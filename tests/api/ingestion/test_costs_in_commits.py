@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -195,19 +196,33 @@ def test_a_key_rests_for_what_it_has_taken_in_commits_too() -> None:
     asyncio.run(play())
 
 
-def test_what_one_key_tells_in_a_commit_is_bounded_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What became of calls is looked at in the commit itself; a batch of it does not stop all others."""
-    report, sizes = pipeline.report, []
+TOLD: dict[str, dict[str, Any]] = {
+    "custom.step": {},
+    "run.started": {"task": "x"},
+    "tool.called": {"toolCallId": "call", "toolName": "look", "inputPayload": {}},
+}
 
-    def dear(*arguments: Any) -> Any:
+
+@pytest.mark.parametrize(
+    ("kind", "dear"), [("custom.step", "report"), ("run.started", "begun"), ("tool.called", "begun")]
+)
+def test_what_one_key_tells_in_a_commit_is_bounded_too(
+    kind: str, dear: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What became of calls, and what a run takes over from another, is looked at in the commit itself; a
+    batch of it does not stop all others."""
+    function: Callable[..., Any] = getattr(pipeline, dear)
+    done, sizes = 0, []
+
+    def slow(*arguments: Any) -> Any:
+        nonlocal done
+        done += 1
         begun = time.thread_time()
         while time.thread_time() - begun < 2 * MOST_OF_REPORTS:
             pass
-        return report(*arguments)
+        return function(*arguments)
 
-    monkeypatch.setattr(pipeline, "report", dear)
+    monkeypatch.setattr(pipeline, dear, slow)
 
     async def play() -> None:
         async with Service(tmp_path, [TARGETS]) as service:
@@ -222,11 +237,11 @@ def test_what_one_key_tells_in_a_commit_is_bounded_too(
 
             monkeypatch.setattr(ingestion, "apply", noted)
             batch = [
-                event(number, "custom.step", "2026-01-31T09:30:00Z", {"runId": f"run-{number % 2}"})
+                sent(number, kind, f"run-{number}", parentRunId="another", **TOLD[kind])
                 for number in range(6)
             ]
             answer = await service.call("agent", "POST", "/v1/events/batch", {"events": batch})
             assert [each["status"] for each in answer.json()["results"]] == [200] * 6, answer.text
 
     asyncio.run(play())
-    assert sizes and max(sizes) == 1 and sum(sizes) == 6
+    assert sizes and max(sizes) == 1 and sum(sizes) == done == 6
