@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from engine.conditions.settings import NO_SETTINGS
 from engine.documents.policy import PolicyTest, load_policy_test, sorted_problems
@@ -24,9 +23,7 @@ from engine.repository.consistency import refuse_examples, refuse_set
 from engine.repository.loader import Loaded, load
 from engine.repository.snapshot import Snapshot, ordered
 from engine.worktree.disk import shown
-from engine.worktree.paths import DEFAULT, declares_tools, ignored, place_of
-
-TEST: Final = "_test.yaml"
+from engine.worktree.paths import DEFAULT, TEST, declares_tools, ignored, place_of
 
 Progress = Callable[[int, int], None]
 

@@ -6,11 +6,14 @@ stands: until that path is looked at again. It knows no history and no documents
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from engine.documents.policy import digest_of
 from engine.errors import DocumentError, PolicyFileInvalid, Problem, StorageError
@@ -22,6 +25,12 @@ Progress = Callable[[str, int, int], None]
 
 Part = tuple[int, int]
 """One of how many parts of all files: `(0, 1)` is all of them, `(2, 10)` the third tenth."""
+
+_OF_TESTS: Final = re.compile(rb"kind\W{1,4}PolicyTest\b")
+_LIKE_TESTS: Final = (
+    "this is not in force: a name that ends in `_test.yaml` is that of tests, and it is no `PolicyTest`; "
+    "rename it so that it ends in another way, or remove it"
+)
 
 
 @dataclass(slots=True)
@@ -63,6 +72,7 @@ class Observer:
         self._nanoseconds = nanoseconds
         self._lock = threading.Lock()
         self._known: dict[str, tuple[Signature, str]] = {}
+        self._tests: dict[str, tuple[Signature, bool]] = {}
         # INVARIANT: a problem stays here until its path, or all of the disk, is looked at again.
         self._standing: dict[str, Problem] = {}
         self.overlooked: list[Problem] = []
@@ -92,7 +102,9 @@ class Observer:
         seen = Observed(hints is None, no_folder=self.missing_folder())
         if hints is None:
             listing = self._disk.scan(pause)
-            self.overlooked = listing.overlooked
+            named = [path for path in listing.files if path.endswith(paths_.TEST)]
+            mistaken = [each for path in named if (each := self._mistaken(path, listing.files[path]))]
+            self.overlooked = [*listing.overlooked, *mistaken]
             seen.refused, seen.folders = listing.refused, listing.folders
             found = {path: each for path, each in listing.files.items() if not paths_.ignored(path)}
             wanted = {path for path in expected - found.keys() if not _covered(path, seen.refused)}
@@ -170,6 +182,18 @@ class Observer:
             if settled(signature, now):
                 self._known[path] = (signature, digest)
         return FileState(digest, signature, content)
+
+    def _mistaken(self, path: str, signature: Signature) -> Problem | None:
+        """That a file is named like tests, which nobody enforces, and holds none."""
+        known = self._tests.get(path)
+        if known is None or known[0] != signature:
+            now, content = self._nanoseconds(), None
+            with contextlib.suppress(OSError):
+                content = self._disk.read(path)
+            known = signature, content is None or bool(_OF_TESTS.search(content))
+            if settled(signature, now):
+                self._tests[path] = known
+        return None if known[1] else Problem(_LIKE_TESTS, "", "not-read", shown(path))
 
     def content(self, path: str, seen: FileState) -> bytes:
         """The bytes that were seen. Raises DiskChanged when the file has changed since, DocumentError."""

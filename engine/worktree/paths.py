@@ -24,7 +24,7 @@ LIBRARY: Final = "tools/library/"
 _OF_FOLDERS: Final[Mapping[str, Kind]] = {"tools": "toolSet", "detectors": "detector"}
 """What stands in a folder of everybody's, and in that of an organisation's own."""
 _ID: Final = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
-_TEST: Final = "_test.yaml"
+TEST: Final = "_test.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Place:
 def ignored(path: str) -> bool:
     """Tests are for `governance test`; other JSON than in the folders of documents is somebody else's."""
     folder = path.partition("/")[0]
-    return path.endswith(_TEST) or (path.endswith(".json") and folder not in FOLDERS)
+    return path.endswith(TEST) or (path.endswith(".json") and folder not in FOLDERS)
 
 
 def ours(path: str) -> bool:

@@ -133,6 +133,25 @@ def test_a_name_that_is_no_text_keeps_no_start_and_no_other_file_back_for_ever(f
     assert again.apply_files().problems == ()
 
 
+def test_a_policy_that_is_named_like_tests_is_told_of(folder: Folder) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    folder.write("policies/a_test.yaml", "apiVersion: governance/v1\nkind: 'PolicyTest'\n")
+    folder.write("policies/load_test.yaml", document("load_test"))
+    repository = folder.started()
+    told = (
+        "policies/load_test.yaml: this is not in force: a name that ends in `_test.yaml` is that of tests, "
+        "and it is no `PolicyTest`; rename it so that it ends in another way, or remove it"
+    )
+    assert [str(each) for each in repository.warnings] == [told]
+    folder.write("policies/a_test.yaml", document("a_test"))
+    repository.apply_files()
+    assert len(repository.warnings) == 2
+    for name in ("a_test", "load_test"):
+        (folder.root / f"policies/{name}.yaml").unlink()
+    repository.apply_files()
+    assert repository.warnings == []
+
+
 def test_a_name_in_capitals(folder: Folder) -> None:
     """On a disk that ignores case, `A.yaml` would be `a.yaml`."""
     folder.write("policies/a.yaml", document("a"))
