@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
+from operator import methodcaller
 from typing import Any
 
 from api.caller import Caller
@@ -16,9 +17,9 @@ from api.http.route import ADMIN, VIEWER, Route
 from engine.derived.tools import Tools
 from engine.documents.policy import check_body, policy_as_json
 from engine.documents.presets import Pack, Preset, instantiate, needs
-from engine.errors import DocumentError
+from engine.errors import DocumentError, PolicyExists
 from engine.model import Policy
-from engine.repository.snapshot import Snapshot
+from engine.repository.snapshot import Snapshot, Stored
 
 
 def _activated(caller: Caller, snapshot: Snapshot) -> dict[str, Policy]:
@@ -85,7 +86,29 @@ async def activate_pack(caller: Caller, values: Values, context: Context) -> Rep
             words = ", ".join(sorted(known)) or "none"
             message = f"no preset of this pack has a parameter `{name}`; known: {words}"
             raise invalid(f"/parameters/{escape(name)}", message)
+    organisation_id = caller.organisation_id
+    while True:
+        bodies, changes = _missing(caller, snapshot, presets, parameters)
+        make = methodcaller(
+            "create_many", bodies, author=caller.actor, organisation_id=organisation_id, changes=changes
+        )
+        try:
+            stored: list[Stored] = await context.write_policies(make)
+        except PolicyExists:
+            before, snapshot = snapshot, await context.newest()
+            if snapshot.of(organisation_id).keys() == before.of(organisation_id).keys():
+                raise
+            # Somebody made one of them meanwhile, as by another pack that has it, too.
+        else:
+            return Reply([policy_json(each, context.live.snapshot) for each in stored])
+
+
+def _missing(
+    caller: Caller, snapshot: Snapshot, presets: Sequence[Preset], parameters: Mapping[str, Any]
+) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
+    """The policies that these presets have still to make, and the changes, by id, of some that they made."""
     activated = _activated(caller, snapshot)
+    there = snapshot.of(caller.organisation_id)
     tools = Tools(snapshot.tools_of(caller.organisation_id))
     bodies: list[dict[str, Any]] = []
     changes: dict[str, dict[str, Any]] = {}
@@ -94,6 +117,13 @@ async def activate_pack(caller: Caller, values: Values, context: Context) -> Rep
         body = _body(preset, sent, tools)
         existing = activated.get(preset.preset_id)
         if existing is None:
+            if preset.preset_id in there:
+                raise ApiError(
+                    "policy_exists",
+                    f"the policy `{preset.preset_id}` was not made from the preset of that name, which needs "
+                    "its id; delete that policy (make it again under another id, if you need it), or activate "
+                    "the presets of the pack that you want one by one",
+                )
             bodies.append(body)
         elif sent and not _says_the_same(existing, body):
             if existing.preset_parameters or not _says_the_same(existing, _body(preset, {}, tools)):
@@ -104,13 +134,7 @@ async def activate_pack(caller: Caller, values: Values, context: Context) -> Rep
                 )
             # Nobody chose what it says: it is as the preset is by default.
             changes[existing.policy_id] = _chosen(existing, body, tools)
-    organisation_id = caller.organisation_id
-    stored = await context.write_policies(
-        lambda policies: policies.create_many(
-            bodies, author=caller.actor, organisation_id=organisation_id, changes=changes
-        )
-    )
-    return Reply([policy_json(each, context.live.snapshot) for each in stored])
+    return bodies, changes
 
 
 def _chosen(policy: Policy, body: dict[str, Any], tools: Tools) -> dict[str, Any]:

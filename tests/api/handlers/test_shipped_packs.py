@@ -13,6 +13,7 @@ from engine.conditions.settings import SETTINGS
 from tests.harness import case_files
 from tests.harness.application import Service
 from tests.harness.places import SHIPPED
+from tests.harness.policy_folder import document
 
 PACKS = ("comms", "office-agent", "starter", "business")
 
@@ -56,3 +57,70 @@ async def _activate(folder: Path, with_parameters: bool) -> None:
             assert lacking <= {name for name in SETTINGS if name not in parameters}
         for problem in (await service.call("admin", "GET", "/health")).json()["policies"]["inactive"]:
             assert "governance settings set" in problem["message"]
+
+
+PRESET = """\
+apiVersion: governance/v1
+kind: Preset
+presetId: {id}
+category: money
+name: {id}
+description: d
+action: block
+matchConditions:
+  - {{field: toolName, operator: equals, value: {id}}}
+examples:
+  - {{match: true, toolName: {id}}}
+  - {{match: false, toolName: other}}
+"""
+PACK = """\
+apiVersion: governance/v1
+kind: Pack
+packId: {id}
+name: {id}
+description: d
+presets: [{presets}]
+"""
+
+
+def test_packs_that_share_presets_can_be_activated_at_once(tmp_path: Path) -> None:
+    asyncio.run(_activate_at_once(tmp_path))
+
+
+async def _activate_at_once(folder: Path) -> None:
+    policies = folder / "policies.d"
+    for path in ("policies", "presets/money", "packs"):
+        (policies / path).mkdir(parents=True, exist_ok=True)
+    for preset_id in "abcd":
+        (policies / f"presets/money/{preset_id}.yaml").write_text(PRESET.format(id=preset_id))
+    for pack_id, presets in {"one": "a, b, c", "two": "b, c, d", "three": "c, d, a"}.items():
+        (policies / f"packs/{pack_id}.yaml").write_text(PACK.format(id=pack_id, presets=presets))
+    async with Service(folder, live=True) as service:
+
+        async def activate(pack_id: str) -> Any:
+            return await service.call("admin", "POST", f"/v1/policy-presets/packs/{pack_id}/activate")
+
+        answers = await asyncio.gather(*map(activate, ("one", "two", "three", "one")))
+        assert [answer.status_code for answer in answers] == [200] * 4, [each.json() for each in answers]
+        made = [each["policyId"] for answer in answers for each in answer.json()]
+        assert sorted(made) == ["a", "b", "c", "d"]
+
+
+def test_a_policy_that_has_the_id_of_a_preset_is_told_of(tmp_path: Path) -> None:
+    asyncio.run(_taken(tmp_path))
+
+
+async def _taken(folder: Path) -> None:
+    policies = folder / "policies.d"
+    for path in ("policies", "presets/money", "packs"):
+        (policies / path).mkdir(parents=True, exist_ok=True)
+    (policies / "presets/money/a.yaml").write_text(PRESET.format(id="a"))
+    (policies / "packs/one.yaml").write_text(PACK.format(id="one", presets="a"))
+    (policies / "policies/a.yaml").write_text(document("a"))
+    async with Service(folder, live=True) as service:
+        answer = await service.call("admin", "POST", "/v1/policy-presets/packs/one/activate")
+        assert (answer.status_code, answer.json()["code"]) == (409, "policy_exists")
+        assert "the policy `a` was not made from the preset of that name" in answer.json()["detail"]
+        assert (await service.call("admin", "DELETE", "/v1/policies/a")).status_code in (200, 204)
+        answer = await service.call("admin", "POST", "/v1/policy-presets/packs/one/activate")
+        assert [each["policyId"] for each in answer.json()] == ["a"]
