@@ -121,7 +121,7 @@ def _missing(
                 raise ApiError(
                     "policy_exists",
                     f"the policy `{preset.preset_id}` was not made from the preset of that name, which needs "
-                    "its id; delete that policy (make it again under another id, if you need it), or activate "
+                    "its id; delete that policy (make it again under another id, if need be), or activate "
                     "the presets of the pack that you want one by one",
                 )
             bodies.append(body)
