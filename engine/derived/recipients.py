@@ -8,9 +8,12 @@ to, is no recipient.
 
 from __future__ import annotations
 
+import encodings
+import pkgutil
 import re
 from binascii import a2b_qp
 from collections.abc import Iterable, Iterator, Sequence
+from encodings.aliases import aliases
 from functools import lru_cache
 from itertools import islice
 from typing import Final
@@ -60,6 +63,11 @@ _QUOTED: Final = re.compile(r'\\.|"((?>(?:[^"\\]|\\.){0,256}))"(?!@)(?=(\s{0,16}
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _BLANK_AT: Final = re.compile(r"(?<=[^\s@,;])@[ \t]+|(?<=[^\s,;])[ \t]+@[ \t]*(?=[^\s<>,;@]{1,253}\.)")
 _ENCODED: Final = re.compile(r"=\?([^?\s]{1,40})\?([bBqQ])\?([^?]{0,1024})\?=")
+_CHARSETS: Final = {each.name: each.name for each in pkgutil.iter_modules(encodings.__path__)} | {
+    name.replace(".", "_"): charset for name, charset in aliases.items()
+}
+"""Those that Python can decode. It is asked for no other: it would look for a file, and remember the name for
+good, whether there is one or not."""
 _QUOTED_LOCAL: Final = re.compile(r'\\.|"((?>(?:[^"\\]|\\.){0,256}))"(?=@)', re.DOTALL)
 _COMMENT: Final = re.compile(r"\([^()]*\)")
 _ADDRESS: Final = re.compile(
@@ -206,10 +214,13 @@ def _unquoted(quoted: re.Match[str]) -> str:
 
 def _decoded(word: re.Match[str]) -> str:
     """An encoded word of a head, `=?utf-8?q?m=40b.example?=`, as the text that it stands for."""
+    charset = _CHARSETS.get(encodings.normalize_encoding(word[1]).lower().replace(".", "_"))
+    if charset is None:
+        return word[0]
     try:
         text = word[3].encode()
         octets = decode64(text) if word[2] in "bB" else a2b_qp(text, header=True)
-        return composed(octets.decode(word[1], errors="replace"))
+        return composed(octets.decode(charset, errors="replace"))
     except (ValueError, LookupError):
         return word[0]
 

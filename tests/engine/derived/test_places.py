@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import tracemalloc
 from typing import Any
 
@@ -238,6 +239,22 @@ RECIPIENTS: list[tuple[Any, list[str]]] = [
 @pytest.mark.parametrize(("payload", "found"), RECIPIENTS)
 def test_recipients_are_found_however_they_are_written(payload: Any, found: list[str]) -> None:
     assert shown("send_email", payload, "recipients") == found
+
+
+def test_python_is_asked_for_no_charset_that_it_does_not_know() -> None:
+    asked: list[str] = []
+    codecs.register(asked.append)
+    try:
+        unknown = " ".join(f"=?Nothing-{number}?q?m=40b.example?=" for number in range(20))
+        known = " ".join(
+            f"=?{name}?q?{name[:2]}=40b.example?="
+            for name in ("UTF-8", "latin1", "Windows-1252", "iso-8859-15", "KOI8-R", "ansi_x3.4_1986")
+        )
+        found = shown("send_email", {"to": f"{unknown} {known}, {A}"}, "recipients")
+    finally:
+        codecs.unregister(asked.append)
+    assert asked == []
+    assert found[-7:] == [*(f"{name}@b.example" for name in ("ut", "la", "wi", "is", "ko", "an")), A]
 
 
 @pytest.mark.parametrize(
