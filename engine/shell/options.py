@@ -35,6 +35,8 @@ _SINGLE_DASH: Final = frozenset(["openssl"])
 
 def given(program: str, words: Sequence[str], most: int | None = None) -> Iterator[Given]:
     """The options and operands in order. After `most` operands all words are operands."""
+    if program not in TABLE:
+        program = ""  # which may be any text of a call, and what is meant by options is remembered by it
     table = options_of(program)
     at = count = 0
     while at < len(words):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -269,3 +271,20 @@ def test_what_options_say_is_told_from_operands(command: str, member: str, paths
 @pytest.mark.parametrize(("tool", "payload", "member", "paths"), CALLS)
 def test_what_a_call_does_to_files(tool: str, payload: Any, member: str, paths: list[str]) -> None:
     assert shown(tool, payload, member) == paths
+
+
+def test_nothing_long_of_a_call_is_remembered() -> None:
+    def read(number: int) -> None:
+        text = f"{number}{'x' * 50_000}"
+        for command in (f"git {text} --force --hard a", f"{text} --all a", f"rm -rf {text}*"):
+            shown("Bash", {"command": command}, "deletes")
+
+    read(0)
+    tracemalloc.start()
+    try:
+        for number in range(1, 9):
+            read(number)
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 100_000
+    finally:
+        tracemalloc.stop()
