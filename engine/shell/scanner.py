@@ -20,6 +20,8 @@ _BLANK: Final = re.compile(r"(?>(?:[ \t\r]++|\\\r?\n){0,2000})(?>(?:#[^\n]*+)?)"
 _OPERATOR: Final = re.compile(r"&&|\|\||;;&|;;|;&|\|&|[;&|\n()]")
 _REDIRECTION: Final = re.compile(r"(\d{0,9}|\{\w{1,64}\})(<<<|<<-?|<>|<&|>>|>\||>&|<|>)|(&>>?)")
 _DELIMITER: Final = re.compile(r"[ \t]*((?:'[^'\n]*'|\"[^\"\n]*\"|\\.|[^ \t\n;&|<>()'\"\\])+)")
+LONGEST_DELIMITER: Final = 256
+"""Of a here-document: it becomes a pattern, which is kept, and takes many times as much."""
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w{0,120})(\[(?:[^\]\s$`]|\$(?!\()){0,200}\])?(\+?)=", re.ASCII)
 _FOR: Final = re.compile(r"[ \t]+([A-Za-z_]\w*)[ \t\n]*(?:in\b|;|\n)", re.ASCII)
 
@@ -324,6 +326,8 @@ class Scanner(WordReader):
             return None
         self.at = found.end()
         delimiter = re.sub(r"['\"\\]", "", found[1])
+        if len(delimiter) > LONGEST_DELIMITER:
+            raise TooMuch
         literal = delimiter != found[1]
         if self.line_end < self.at:
             end = self.text.find("\n", self.at)

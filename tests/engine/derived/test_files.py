@@ -276,7 +276,7 @@ def test_what_a_call_does_to_files(tool: str, payload: Any, member: str, paths: 
 def test_nothing_long_of_a_call_is_remembered() -> None:
     def read(number: int) -> None:
         text = f"{number}{'x' * 50_000}"
-        for command in (f"git {text} --force --hard a", f"{text} --all a", f"rm -rf {text}*"):
+        for command in (f"git {text} --force --hard a", f"{text} --all a", f"cat <<{text}\na\n{text}"):
             shown("Bash", {"command": command}, "deletes")
 
     read(0)
