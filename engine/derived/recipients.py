@@ -26,7 +26,7 @@ from engine.derived.tools import UNDECLARED
 from engine.fields.computed import UNREADABLE
 from engine.fields.scalars import text_of
 from engine.fields.visible import Composing, composed
-from engine.fields.words import word_set, words_of
+from engine.fields.words import LONGEST_NAME, word_set, words_of
 from engine.model import ToolDeclaration
 from engine.shell.emulation import decode64
 
@@ -235,7 +235,8 @@ def _with_forms(leaves: Iterable[Leaf], found: DistinctTexts) -> Iterator[Leaf]:
             for field in islice(fields, MOST_FOUND):
                 name, _, value = field.replace("+", " ").partition("=")
                 above, _, key = unquote(name).replace("]", "").rpartition("[")
-                yield Leaf(words_of(above) or leaf.key, words_of(key), unquote(value))
+                owner, named = words_of(above[:LONGEST_NAME]), words_of(key[:LONGEST_NAME])
+                yield Leaf(owner or leaf.key, named, unquote(value))
 
 
 def _is_source(above: Sequence[str], words: Sequence[str], text: str) -> bool:

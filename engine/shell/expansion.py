@@ -21,6 +21,7 @@ MOST_BRACED: Final = 64
 LONGEST_VALUE: Final = 65_536
 LONGEST_REPLACED: Final = 4_096
 LONGEST_TRIMMED: Final = 256
+MOST_SEPARATORS: Final = 64
 
 _NEEDS_QUOTES: Final = re.compile(r"[\s|&;<>'\"]")
 _BLANKS: Final = re.compile(r"[ \t\n]+")
@@ -85,8 +86,11 @@ def unescape(text: str, null: str = "") -> str:
 
 
 def split_value(value: str, separators: str | None = None) -> str:
-    """A variable's value where it stands unquoted: it falls apart at blanks (or at `$IFS`)."""
+    """A variable's value where it stands unquoted: it falls apart at blanks (or at `$IFS`). Raises TooMuch
+    for separators that take long to be looked for."""
     if separators is not None:
+        if len(separators) > MOST_SEPARATORS:
+            raise TooMuch
         return re.sub(f"[{re.escape(separators)}]+", BREAK, value) if separators else value
     return _BLANKS.sub(BREAK, value)
 

@@ -331,6 +331,11 @@ def test_what_expansions_put_in_is_counted(text: str) -> None:
     assert sum(map(len, found)) < 3 * len(text) + 10_000
 
 
+def test_where_values_fall_apart_is_looked_for_by_a_few_characters() -> None:
+    assert read(["IFS=,; x=rm,-rf,/; $x"])[-1] == "rm -rf /"
+    assert read([f"IFS={'äöü' * 1_000}; x=1; echo $x"])[-1] == UNREADABLE
+
+
 def test_a_few_hundred_words_are_put_in() -> None:
     words = " ".join(f"x{number}" for number in range(900))
     assert f"rm {words}" in read([f"set -- {words}; rm $@"])
