@@ -117,7 +117,9 @@ class State:
         self.simple[shown] = self.simple.get(shown, True) and self.in_code
 
     def lengthened(self, before: tuple[str, ...], shown: str) -> tuple[str, ...]:
-        """The pipelines that a command ends."""
+        """The pipelines that a command ends; where nothing is left of it, as of an empty `$1`, those before."""
+        if not shown:
+            return before
         found = tuple(f"{chain} | {shown}" for chain in before) or (shown,)
         for chain, longer in zip(before, found, strict=False) if self.origins else ():
             self.behind(longer, [], (self.origins.get(chain, {}), self.origins.get(shown, {})))

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
+from engine.derived.commands import commands_of
 from engine.shell.expansion import quote, render
-from engine.shell.reader import UNREADABLE, read
+from engine.shell.reader import UNREADABLE, read, reading
 from engine.shell.state import SPARE_SIZE
 from tests.harness import case_files
 from tests.harness.effort import examples
@@ -329,6 +330,13 @@ def test_what_expansions_put_in_is_counted(text: str) -> None:
     found = read([text])
     assert found[-1] == UNREADABLE
     assert sum(map(len, found)) < 3 * len(text) + 10_000
+
+
+@pytest.mark.parametrize("text", ["a | $1 | sh", "x=; a | $x | sh", "a | $* | sh"])
+def test_a_stage_of_which_nothing_is_left_is_none_of_its_pipeline(text: str) -> None:
+    found = reading([text])
+    assert list(found.chains) == ["a | sh"]
+    assert [each.piped_into for each in commands_of(found)] == [("sh",), ()]
 
 
 def test_where_values_fall_apart_is_looked_for_by_a_few_characters() -> None:
