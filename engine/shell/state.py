@@ -117,7 +117,8 @@ class State:
         self.simple[shown] = self.simple.get(shown, True) and self.in_code
 
     def lengthened(self, before: tuple[str, ...], shown: str) -> tuple[str, ...]:
-        """The pipelines that a command ends; where nothing is left of it, as of an empty `$1`, those before."""
+        """The pipelines that a command ends; where nothing is left of it, as of an empty `$1`, those before
+        it."""
         if not shown:
             return before
         found = tuple(f"{chain} | {shown}" for chain in before) or (shown,)

@@ -78,6 +78,7 @@ pieces = st.sampled_from(
             "127.1",
         ),
         *("rm ", "-rf ", "~/", "$HOME", "*", "| ", "> ", "`", "$(", "')", "tar czf - ", "curl ", "xargs "),
+        *("$1 ", "&& ", "sh ", "x=", "<< ", "if ", "done "),
         *(
             "drop table x",
             "select ",
