@@ -111,7 +111,7 @@ def _old_events(
 ) -> list[tuple[Any, ...]]:
     """The oldest events, if they were received before that time: of each lane the first ones."""
     found: list[tuple[Any, ...]] = []
-    for table, (first, last) in product(catalog.mixed(store, days_together), spans(store)):
+    for table, (first, last) in product(catalog.mixed(store, days_together, before), spans(store)):
         rows = store.rows(_OLD_EVENTS.format(table=table), (first - 1, most - len(found)))
         rows = [row for row in rows if row[0] <= last]
         times = _times(

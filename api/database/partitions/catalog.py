@@ -102,9 +102,11 @@ def past(store: Database, before: str) -> list[Partition]:
     return [each for each in partitions(store) if each.span.until <= before] if before else []
 
 
-def mixed(store: Database, days: int) -> Sequence[str]:
+def mixed(store: Database, days: int, before: str = "") -> Sequence[str]:
     """The tables whose events are of more than so many days, so that old ones among them go row by row: first
-    that of no partition, since what a clock wrote that was ahead goes by what is behind it (`expiry.py`)."""
+    that of no partition, since what a clock wrote that was ahead goes by what is behind it (`expiry.py`).
+    Those that hold nothing else than events of before a time are dropped instead."""
     if store.is_sqlite:
         return (EVENTS.name,)
-    return (EVENTS.other, *(each.name for each in partitions(store) if not each.span.within(days)))
+    long = [each for each in partitions(store) if not each.span.within(days)]
+    return (EVENTS.other, *(each.name for each in long if not before or each.span.until > before))

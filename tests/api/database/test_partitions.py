@@ -133,6 +133,9 @@ def test_an_event_without_a_partition_is_kept_with_others_and_goes_by_itself(
     assert caplog.text == "", "it is told once"
     assert OTHER in catalog.mixed(store, 1) and FIRST in catalog.mixed(store, 1)
     assert len(catalog.mixed(store, 1)) == 2 and len(catalog.mixed(store, 0)) == 2 + AHEAD_DAYS
+    until = catalog.partitions(store)[0].span.until
+    assert FIRST in catalog.mixed(store, 1, "2000-01-01T00:00:00.000000Z")
+    assert catalog.mixed(store, 1, until) == (OTHER,), "what is past as a whole is dropped"
 
 
 @pytest.mark.postgres
