@@ -172,7 +172,8 @@ class Bench:
         wal, cpu, begun = self.wal(), self._server.cpu(), time.monotonic()
         node = self.node_a_year_later()
         try:
-            while self.events() > upto // 1_000:  # the newest may stay
+            most = upto // 1_000  # the newest may stay
+            while self._number(f"SELECT count(*) FROM (SELECT FROM events LIMIT {most + 1}) some") > most:
                 if node.process.poll() is not None:
                     raise RuntimeError(node.output())
                 if time.monotonic() - begun > seconds:
@@ -228,6 +229,7 @@ def measure(arguments: argparse.Namespace) -> tuple[list[Step], Retention | None
                 if arguments.copies:
                     bench.copy(arguments.copies)
                     steps.append(bench.fill(node, arguments.events // arguments.steps))
+                    print(steps[-1], file=sys.stderr, flush=True)
             finally:
                 node.stop()
             if arguments.no_retention:
