@@ -173,7 +173,7 @@ class Bench:
         node = self.node_a_year_later()
         try:
             most = upto // 1_000  # the newest may stay
-            while self._number(f"SELECT count(*) FROM (SELECT FROM events LIMIT {most + 1}) some") > most:
+            while self._number(f"SELECT count(*) FROM (SELECT FROM events LIMIT {most + 1}) few") > most:
                 if node.process.poll() is not None:
                     raise RuntimeError(node.output())
                 if time.monotonic() - begun > seconds:
