@@ -1,4 +1,5 @@
-"""One path for every route: authenticate, authorise, read and check the input, call the handler, reply.
+"""One path for every route: authenticate, authorise, read and check the input, see that the credential still
+counts, call the handler, reply.
 
 A handler runs only after all of that; whatever goes wrong becomes a problem document (`http/problems.py`).
 """
@@ -258,6 +259,9 @@ def endpoint(route: Route, context: Context) -> Callable[[Request], Awaitable[Re
                 request_id=request_id,
                 url=_url(request),
             )
+            if route.method != "GET" and not route.checks_key:
+                # INVARIANT: a body may be long in coming; whose credential ended meanwhile changes nothing.
+                await context.credentials.recheck(caller)
             reply = context.reads.bounded(caller, await perform(route, caller, values, context))
         except ClientDisconnect:
             return Response(status_code=499)

@@ -1,0 +1,92 @@
+"""A credential that ends while the body of its request is still coming changes nothing any more."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.harness.application import PASSWORD
+from tests.harness.running_service import Served
+
+
+@contextmanager
+def half_sent(
+    service: Served,
+    monkeypatch: pytest.MonkeyPatch,
+    request: str,
+    credential: tuple[str, str],
+    body: Any,
+) -> Iterator[tuple[socket.socket, bytes]]:
+    """The first half of a request, whose head was read and believed; and the rest of it."""
+    seen, credentials = threading.Event(), service.context.credentials
+    name = "from_token" if credential[0] == "Authorization" else "from_key"
+    believe, secret = getattr(credentials, name), credential[1].removeprefix("Bearer ")
+
+    async def believed(sent: str, *rest: Any, **more: Any) -> Any:
+        caller = await believe(sent, *rest, **more)
+        if sent == secret:
+            seen.set()
+        return caller
+
+    monkeypatch.setattr(credentials, name, believed)
+    content = json.dumps(body).encode()
+    head = (
+        f"{request} HTTP/1.1\r\nHost: service.example\r\n{': '.join(credential)}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\nConnection: close\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", service.port), timeout=60) as wire:
+        wire.sendall(head.encode() + content[:1])
+        assert seen.wait(60)
+        yield wire, content[1:]
+
+
+def answer_of(wire: socket.socket) -> str:
+    received = b""
+    while piece := wire.recv(65_536):
+        received += piece
+    return received.decode()
+
+
+ENDS: dict[str, Any] = {
+    "disabled": {"enabled": False},
+    "demoted": {"role": "viewer"},
+    "password": {"password": "x" + PASSWORD},
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_person_whose_token_ended_changes_nothing(
+    service: Served, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    admin, friend = service.user("admin"), f"friend-{end}@example.com"
+    body = {"email": friend, "password": PASSWORD, "role": "admin"}
+    token = ("Authorization", f"Bearer {admin['token']}")
+    with half_sent(service, monkeypatch, "POST /v1/users", token, body) as (wire, rest):
+        changed = service.call("admin", "PATCH", f"/v1/users/{admin['userId']}", ENDS[end])
+        assert changed.status_code == 200, changed.text
+        wire.sendall(rest)
+        assert answer_of(wire).startswith("HTTP/1.1 401 ")
+    assert friend not in service.call("admin", "GET", "/v1/users?limit=1000").text
+
+
+def test_a_key_that_was_revoked_proposes_no_tools(service: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = service.key()
+    body = {"server": "late", "tools": [{"name": "read", "definition": "0" * 64}]}
+    secret = ("X-API-Key", key["key"])
+    with half_sent(service, monkeypatch, "POST /v1/tool-proposals", secret, body) as (wire, rest):
+        assert service.call("admin", "DELETE", f"/v1/api-keys/{key['keyId']}").status_code == 204
+        wire.sendall(rest)
+        assert answer_of(wire).startswith("HTTP/1.1 401 ")
+    assert "late" not in service.call("admin", "GET", "/v1/tool-proposals").text
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with Served(tmp_path_factory.mktemp("ended")) as made:
+        yield made
