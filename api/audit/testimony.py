@@ -51,8 +51,9 @@ class Testimony:
         """What records behind the noted ends are about."""
         self.changed: set[Name] = set()
         """What was heard of here, and not taken over."""
-        self._later: list[tuple[bool, str, int, int, dict[str, Any]]] = []
-        """Records whose order counts across chains."""
+        self._later: list[tuple[bool, int, str, int, int, dict[str, Any]]] = []
+        """Records whose order counts across chains, and by what: clocks say it only of those that have no
+        number of their own (`transaction.IN_ORDER`)."""
 
     def told(self, record: dict[str, Any]) -> None:
         """The next record of a chain, of a type that is `TELLING`."""
@@ -60,12 +61,13 @@ class Testimony:
         if type == "decision":
             self._decision(record)
         elif type not in OF_EVENTS:
-            place = record["at"], record.get("chain", FIRST_CHAIN), record["sequence"]
+            order = (record.get("details") or {}).get("order", 0)
+            place = order, record["at"], record.get("chain", FIRST_CHAIN), record["sequence"]
             self._later.append((type not in _BEGINNING, *place, record))
 
     def finish(self) -> None:
         """All were told."""
-        for *_, record in sorted(self._later, key=lambda heard: heard[:4]):
+        for *_, record in sorted(self._later, key=lambda heard: heard[:5]):
             self._hear(record)
         self._later.clear()
 

@@ -6,7 +6,7 @@ INVARIANT: what is published, delivered or run afterwards is gathered here and g
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -77,6 +77,17 @@ _STATE = (
     " UNION ALL SELECT '#events', MAX(event_no) FROM events"
 )
 """What a transaction begins with, in one statement: the counters, and the highest numbers given out."""
+IN_ORDER: Final = frozenset(
+    (
+        *("user.updated", "webhook.updated", "webhook.disabled", "webhook.deleted", "channel.changed"),
+        *("change.resolved", "change.applied", "change.failed", "alert.raised", "alert.acknowledged"),
+    )
+)
+"""Types of records that say how a thing is now, of which each takes the place of the one before. Nodes have
+chains of their own, and clocks leap and differ, so they are numbered. INVARIANT: only jobs write them, which
+go one at a time (`lanes/locks.py`)."""
+ORDER: Final = "record order"
+"""The counter of those."""
 _SET = (
     "INSERT INTO counters (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 )
@@ -127,6 +138,9 @@ class Transaction:
 
     def audit(self, organisation_id: str, type: str, **fields: Any) -> str:
         """Append one record to the organisation's hash chain; returns its `auditId`. See `audit_chain.py`."""
+        if type in IN_ORDER:
+            fields["details"] = {**fields["details"], "order": self.counter(ORDER) + 1}
+            self.put({ORDER: self.counter(ORDER) + 1})
         return self._audit.append(audit_chain.Record(type=type, organisationId=organisation_id, **fields))
 
     def notify(self, organisation_id: str, event: str, data: dict[str, Any]) -> None:
