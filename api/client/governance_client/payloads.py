@@ -110,7 +110,11 @@ def _text_of(value: bytes) -> str:
 
 
 def binder(function: Callable[..., Any]) -> Bind:
-    """How a call of this function becomes named arguments, defaults included. `self` and `cls` are none."""
+    """How a call of this function becomes named arguments, defaults included. `self` and `cls` are none.
+
+    Two arguments of one name, which a function has whose parameters are positional-only, raise a TypeError:
+    what is asked about would be one of them alone.
+    """
     signature = inspect.signature(function)
     names = list(signature.parameters)
     bound_to = names[0] if names and names[0] in ("self", "cls") else None
@@ -124,8 +128,9 @@ def binder(function: Callable[..., Any]) -> Bind:
         arguments = dict(bound.arguments)
         if bound_to is not None:
             del arguments[bound_to]
-        if keywords is not None:
-            arguments.update(arguments.pop(keywords))
-        return arguments
+        more = arguments.pop(keywords) if keywords is not None else {}
+        if twice := [name for name in more if arguments.get(name, ()) != ()]:  # `*args` may be none
+            raise TypeError(f"two arguments are named {twice[0]!r}")
+        return arguments | more
 
     return bind

@@ -252,3 +252,25 @@ def test_a_tool_outside_of_every_run_does_not_run(governance: Governance, servic
     thread.join(60)
     run.end()
     assert (ran, len(calls(service, run.run_id))) == ([1], 1)
+
+
+def test_what_runs_is_what_is_asked_about_where_two_arguments_have_one_name(governance: Governance) -> None:
+    """A positional-only parameter leaves its name free for another argument."""
+    ran: list[Any] = []
+
+    @governance.guard
+    def delete(path: str, /, **more: str) -> None:
+        ran.append((path, more))
+
+    @governance.guard
+    def anything(*args: int, **more: Any) -> None:
+        ran.append((args, more))
+
+    with governance.run("Tidy up"):
+        with pytest.raises(TypeError, match="two arguments are named 'path'"):
+            delete("/etc", path="/tmp/harmless")
+        with pytest.raises(TypeError, match="two arguments are named 'args'"):
+            anything(1, args=[2])
+        assert ran == []
+        anything(args=[2])
+        assert ran == [((), {"args": [2]})]
