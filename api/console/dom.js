@@ -11,7 +11,9 @@ export function el(spec, props = {}, ...children) {
     else if (name in node) node[name] = value;
     else node.setAttribute(name, value === true ? "" : String(value));
   }
-  node.append(...children.flat(3).filter((child) => child !== null && child !== undefined && child !== false));
+  const found = children.flat(3).filter((child) => child !== null && child !== undefined && child !== false);
+  // A call takes so many arguments and no more.
+  for (let from = 0; from < found.length; from += 10_000) node.append(...found.slice(from, from + 10_000));
   return node;
 }
 

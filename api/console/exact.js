@@ -5,7 +5,7 @@ import { el } from "./dom.js";
 import { pieces } from "./marks.js";
 import { asEscape, visible } from "./text.js";
 
-/** Payloads with more values than this are shown as plain text, which costs the browser far less. */
+/** Payloads with more values and lines than this are shown as plain text, which costs the browser far less. */
 const MOST_MARKED = 20_000;
 
 /**
@@ -69,6 +69,7 @@ export function member(node, key) {
 }
 
 function count(node) {
+  if (node.kind === "text") return node.value.split("\n").length;
   const children = node.items ?? node.members?.map(([, child]) => child) ?? [];
   return children.reduce((sum, child) => sum + count(child), 1);
 }

@@ -22,16 +22,26 @@ export const asEscape = (character) => character.split("")
 // Letters that are taken for Latin ones; beside Latin letters, in one word or one address, they pretend.
 const PRETENDER = /[\p{Script=Cyrillic}\p{Script=Armenian}\p{Script=Cherokee}\p{Script=Lisu}ΑΒΕΖΗΙΚΜΝΟΡΤΥΧαικνορυχ\uff21-\uff3a\uff41-\uff5a\u{1d400}-\u{1d7ff}]/gu;
 const WORD = /[\p{L}\p{M}\p{N}]+/gu;
-const ADDRESS = /[\p{L}\p{M}\p{N}_%+@.-]*[\p{L}\p{N}]\.[A-Za-z][A-Za-z-]+(?![\p{L}\p{N}])/gu;
+const JOINED = /[\p{L}\p{M}\p{N}_%+@.-]+/gu;
+const DOMAIN = /(?<=[\p{L}\p{N}])\.[A-Za-z][A-Za-z-]+(?![\p{L}\p{N}])/gu;
 const FOREIGN = /[^\x00-\x7f]/;
 const LATIN = /\p{Script=Latin}/u;
+
+/** What reads as an address: as far as the last domain in what is joined. Two patterns, each of which looks once: of one
+ * for both a word without end takes minutes. */
+function* addresses(text) {
+  for (const { 0: joined, index } of text.matchAll(JOINED)) {
+    const last = [...joined.matchAll(DOMAIN)].at(-1);
+    if (last) yield { 0: joined.slice(0, last.index + last[0].length), index };
+  }
+}
 
 /** Where letters of a text pretend to be others: `[index, letter, word]`. */
 function pretenders(text) {
   if (!FOREIGN.test(text)) return [];
   const found = new Map();
-  for (const pattern of [WORD, ADDRESS]) {
-    for (const { 0: word, index } of text.matchAll(pattern)) {
+  for (const words of [text.matchAll(WORD), addresses(text)]) {
+    for (const { 0: word, index } of words) {
       if (!FOREIGN.test(word) || !LATIN.test(word)) continue;
       for (const letter of word.matchAll(PRETENDER)) found.set(index + letter.index, [index + letter.index, letter[0], word]);
     }
@@ -46,22 +56,31 @@ const FOREIGN_OR_CONTROL = /[^\x20-\x7e\n\t]/;
 /** The words of a text in which letters pretend to be others. */
 export const oddIn = (text) => pretenders(text).map(([, , word]) => word);
 
-/** Text as nodes, every hidden character spelled and marked, and every letter marked that pretends to be another. */
+/** Characters of one text that are marked as elements of their own; a page with very many takes the browser minutes. */
+const MOST_MARKED = 1_000;
+
+/** Text as nodes, every hidden character spelled and marked, and every letter marked that pretends to be another; of very
+ * many those at the end are spelled alone. */
 export function visible(text, spell = asName) {
   const nodes = [];
   const found = [
-    ...[...text.matchAll(HIDDEN)].map(({ 0: character, index }) => [index, character,
-      () => el("span.hidden-character", { title: "a character that cannot be seen" }, spell(character))]),
-    ...pretenders(text).map(([index, letter]) => [index, letter,
+    ...[...text.matchAll(HIDDEN)].map(({ 0: character, index }) => [index, character, spell(character),
+      (name) => el("span.hidden-character", { title: "a character that cannot be seen" }, name)]),
+    ...pretenders(text).map(([index, letter]) => [index, letter, letter,
       () => el("span.odd-letter", { title: `${asName(letter)}, a letter of another alphabet than those around it` }, letter)]),
   ].sort((one, other) => one[0] - other[0]);
   let from = 0;
-  for (const [index, character, node] of found) {
+  for (const [index, character, name, node] of found.slice(0, MOST_MARKED)) {
     if (index > from) nodes.push(text.slice(from, index));
-    nodes.push(node());
+    nodes.push(node(name));
     from = index + character.length;
   }
-  if (from < text.length) nodes.push(text.slice(from));
+  let rest = "";
+  for (const [index, character, name] of found.slice(MOST_MARKED)) {
+    rest += text.slice(from, index) + name;
+    from = index + character.length;
+  }
+  if (from < text.length || rest) nodes.push(rest + text.slice(from));
   return nodes;
 }
 

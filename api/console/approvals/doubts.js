@@ -5,7 +5,10 @@
 import { el } from "../dom.js";
 import { hiddenIn, oddIn, said } from "../text.js";
 
-const HOST = /(?:[\p{L}\p{N}](?:[\p{L}\p{N}-]*[\p{L}\p{N}])?\.)+\p{L}[\p{L}\p{N}-]*\p{L}/gu;
+// Labels are no longer than they can be, and begin where letters do: else a word without end takes minutes.
+const HOST = /(?<![\p{L}\p{N}])(?:[\p{L}\p{N}](?:[\p{L}\p{N}-]{0,61}[\p{L}\p{N}])?\.){1,20}\p{L}[\p{L}\p{N}-]{0,61}\p{L}/gu;
+/** Characters of a word that are shown; the whole of it stands below. */
+const MOST_OF_WORD = 80;
 const SOURCES = {
   task: "named in the task",
   trusted: "read from a trusted tool",
@@ -40,6 +43,8 @@ function mistakenFor(host, known) {
   return [...known].find((each) => each.length > 5 && (outline(each) === outline(host) || isOneOff(each, host))) ?? null;
 }
 
+const shortened = (word) => (word.length > MOST_OF_WORD ? `${word.slice(0, MOST_OF_WORD)}…` : word);
+
 /** The numbers that a text speaks of. */
 function numbersIn(text) {
   return (text.match(/\d[\d,. ’']*\d|\d/g) ?? []).flatMap((each) => {
@@ -58,7 +63,7 @@ export function doubts({ about }, texts, spoken, known) {
   const hidden = new Set(texts.flatMap(hiddenIn));
   if (hidden.size) tell(el("strong", {}, "Hidden characters: "), [...hidden].slice(0, 8).join(", "), hidden.size > 8 && ` and ${hidden.size - 8} more`, ". They are marked below.");
   const odd = new Set(texts.flatMap(oddIn));
-  if (odd.size) tell(el("strong", {}, "Letters that look like others: "), [...odd].slice(0, 5).map((each, index) => [index > 0 && ", ", said(each)]), odd.size > 5 && ` and ${odd.size - 5} more`, ".");
+  if (odd.size) tell(el("strong", {}, "Letters that look like others: "), [...odd].slice(0, 5).map((each, index) => [index > 0 && ", ", said(shortened(each))]), odd.size > 5 && ` and ${odd.size - 5} more`, ".");
   const recipients = about?.recipients ?? [];
   const count = recipients.length + (about?.more?.recipients ?? 0);
   if (count > 1) tell(el("strong", {}, `${count} recipients: `), recipients.map((each, index) => [index > 0 && ", ", said(each)]), about.more?.recipients && ` and ${about.more.recipients} more`, ".");
