@@ -120,6 +120,8 @@ class Governor:
         standing = self.catalogue.standing(call.name)
         if standing == "changed" or (self.strict and standing == "new"):
             return refusal(call, self._held_back(call.name, _WHY[standing]))
+        if (meant := self.catalogue.almost(call.name)) is not None:
+            return refusal(call, _MISNAMED.format(name=call.name, right=meant))
         if near := near_miss(call.arguments, declared_arguments(self.catalogue.get(call.name))):
             return refusal(call, _MISWRITTEN.format(name=call.name, wrong=near[0], right=near[1]))
         answers_us = (call.request_state or "").startswith(STATE)
@@ -271,6 +273,10 @@ GIVEN_UP: Final = (
 NOT_OF_THIS_CALL: Final = (
     "The call was not made: its request state is not of this call, was used or has lapsed. Call again without"
     " one."
+)
+_MISNAMED: Final = (
+    "The call of `{name}` was not made: there is no tool of this name, which some servers would take for"
+    " `{right}`. Call `{right}`."
 )
 _MISWRITTEN: Final = (
     "The call of `{name}` was not made: it has no argument `{wrong}`, which some servers would take for"

@@ -59,6 +59,9 @@ class _Pending:
     task: asyncio.Task[None] | None = None
     """Set while it is decided; then the server has not seen it."""
     passed: tuple[ProxiedCall, ToolDecision] | None = None
+    given_up: bool = False
+    """Cancelled at the server, which may answer all the same: that answer is for nobody, and nothing else may
+    be asked under its id before."""
 
 
 @dataclass(slots=True)
@@ -130,13 +133,16 @@ class Relay:
     async def _cancel(self, message: RpcMessage) -> None:
         """Ends what is held here; of what the server has, the server is told."""
         key = str(message.params.get("requestId"))
-        pending = self._pending.pop(key, None)
+        pending = self._pending.get(key)
         if pending is not None and pending.task is not None:
+            del self._pending[key]
             pending.task.cancel()
             await asyncio.gather(pending.task, return_exceptions=True)
             return
-        if pending is not None and pending.passed is not None:
-            self.governor.run.failed(pending.passed[1], "cancelled by the client")
+        if pending is not None:
+            self._pending[key] = _Pending(message, given_up=True)
+            if pending.passed is not None:
+                self.governor.run.failed(pending.passed[1], "cancelled by the client")
         await self.server.send(message)
 
     async def _decide_the_rest(self) -> None:
@@ -266,6 +272,8 @@ class Relay:
             )
             return None
         del self._pending[message.key]
+        if pending.given_up:
+            return None
         if pending.passed is not None:
             self._report(*pending.passed, message)
         elif pending.message.method == "tools/list":

@@ -77,6 +77,12 @@ class Catalogue:
     def all(self) -> list[Definition]:
         return [each for found in self._tools.values() for each in found]
 
+    def almost(self, name: str) -> str | None:
+        """The listed tool for which some servers would take a name that is not listed."""
+        if name in self._tools:
+            return None
+        return next((each for each in self._tools if _folded(each) == _folded(name)), None)
+
     def get(self, name: str) -> Definition:
         """What is said of a tool; nothing of one that the server does not list."""
         return next(iter(self._tools.get(name, ())), {})
@@ -97,6 +103,10 @@ class Catalogue:
             elif (before := self.pins.admitted(str(each.get("name")))) is not None and before not in found:
                 found.append(before)
         return found
+
+
+def _folded(name: str) -> str:
+    return name.strip().casefold()
 
 
 def declared_arguments(definition: Mapping[str, Any]) -> frozenset[str]:

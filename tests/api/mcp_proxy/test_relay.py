@@ -114,6 +114,45 @@ async def test_an_argument_that_a_server_might_take_for_another_is_refused(tmp_p
     assert len(run.asked) == 1
 
 
+@in_loop
+async def test_a_tool_that_a_server_might_take_for_another_is_refused(tmp_path: Path) -> None:
+    """Servers that read names in any case would run the tool, of which no policy on its name has heard."""
+    run = ScriptedRun()
+    async with Proxy(run, [tool("wire"), tool("Echo"), tool("echo")], pins=tmp_path) as proxy:
+        for name in ("Wire", "wire ", "WIRE"):
+            await proxy.say(call(1, name))
+            assert "which some servers would take for `wire`" in await proxy.refusal()
+        for number, name in enumerate(("Echo", "echo", "unlisted")):
+            await proxy.say(call(number, name))
+            assert (await proxy.to_server())["params"]["name"] == name
+    assert len(run.asked) == 3
+
+
+@pytest.mark.parametrize("method", ["ping", "tools/call"])
+def test_the_answer_to_what_was_cancelled_answers_nothing_else(method: str, tmp_path: Path) -> None:
+    """Else what a tool gave comes to the client, and the record has it as the answer to something else."""
+
+    async def told() -> None:
+        run = ScriptedRun()
+        async with Proxy(run, [tool("secrets"), tool("echo")], pins=tmp_path) as proxy:
+            await proxy.say(call(1, "secrets"))
+            await proxy.to_server()
+            await proxy.say({"method": "notifications/cancelled", "params": {"requestId": 1}})
+            assert (await proxy.to_server())["method"] == "notifications/cancelled"
+            again = {"id": 1, "method": method, "params": {"name": "echo"}}
+            await proxy.say(again)
+            assert "in use" in (await proxy.to_client())["error"]["message"]
+            await proxy.server_says({"id": 1, "result": {"content": [{"type": "text", "text": "hush"}]}})
+            await proxy.server_says({"id": "s", "method": "ping"})
+            assert (await proxy.to_client())["id"] == "s"  # and nothing before it
+            await proxy.say(again)
+            assert (await proxy.to_server())["method"] == method
+        assert [text for _, text in run.outcomes][:1] == ["cancelled by the client"]
+        assert "hush" not in str(run.outcomes)
+
+    asyncio.run(told())
+
+
 LIES = (
     b'{"jsonrpc":"2.0","id":5,"result":{"tools":[]},"result":{"tools":[{"name":"x"}]}}',
     b'{"jsonrpc":"2.0","id":6,"result":{"tools":[]}}',
