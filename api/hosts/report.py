@@ -128,20 +128,37 @@ def text_of(said: Mapping[str, Any], name: str) -> str:
 
 def payload_of(said: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The arguments of a call: an object, maybe written as JSON in a text; what is neither stands under
-    `input`."""
+    `input`. Raises Unreadable for a text that names a key twice, which the host may read otherwise."""
     if name not in said:
         raise Unreadable(f"`{name}` is missing")
     value = said[name]
     if isinstance(value, str):
-        value = parsed(value)
+        try:
+            value = parsed(value, _unique)
+        except _Twice as twice:
+            key = str(twice)[:60].encode(errors="replace").decode()
+            raise Unreadable(f"`{name}` names `{key}` twice") from None
     if value is None:
         return {}
     return value if isinstance(value, dict) else {"input": value}
 
 
-def parsed(text: str) -> Any:
+def parsed(text: str, object_of: Callable[[list[tuple[str, Any]]], dict[str, Any]] = dict) -> Any:
     """A value that some hosts write as JSON in a text, or the text itself."""
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=object_of)
     except (ValueError, RecursionError):
         return text
+
+
+class _Twice(Exception):
+    """An object has the key twice."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise _Twice(name)
+        found[name] = value
+    return found
