@@ -37,3 +37,33 @@ def test_what_is_endless_is_shown_and_decided(console: Console, name: str) -> No
     decide(page, "Reject")
     expect(page.locator(".notice")).to_contain_text(re.compile("Rejected"))
     assert console.approval(approval)["status"] == "rejected"
+
+
+def test_a_run_of_much_is_written_out_where_it_is_opened(console: Console) -> None:
+    payload = {"numbers": list(range(19_000)), "last": "END"}
+    for number in range(12):
+        call = {"toolCallId": f"large-{number}", "toolName": "look", "inputPayload": payload}
+        console.post("tool.called", call, run="large", agent="clerk")
+    page = console.reviewer()
+    page.goto("/runs/large")
+    details = page.locator(".calls details")
+    expect(details).to_have_count(12)
+    expect(page.locator(".calls .payload")).to_have_count(0)
+    details.nth(3).locator("summary").click()
+    expect(details.nth(3).locator(".payload")).to_contain_text('"END"')
+    expect(page.locator(".calls .payload")).to_have_count(1)
+
+
+def test_the_host_that_looks_like_one_of_very_many_is_told(console: Console) -> None:
+    hosts = " ".join(f"h{number:x}.example.org" for number in range(30_000))
+    for number in range(4):
+        call = {"toolCallId": f"read-{number}", "toolName": "look", "inputPayload": {}}
+        console.post("tool.called", call, run="hosts", agent="clerk")
+        output = {"toolCallId": f"read-{number}", "outputPayload": {"text": f"{hosts} bank.example.com"}}
+        console.post("tool.completed", output, run="hosts", agent="clerk")
+    to = ["a@bank.examp1e.com", *(f"a@h{number:x}.example.net" for number in range(15))]
+    approval = console.hold("send_email", {"hold": 1, "to": to, "body": "x"}, run="hosts")
+    page = console.reviewer(approval)
+    expect(page.locator(".doubts")).to_contain_text("looks like bank.example.com")
+    decide(page, "Reject")
+    expect(page.locator(".notice")).to_contain_text("Rejected")

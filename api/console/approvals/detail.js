@@ -15,6 +15,8 @@ import { STATUS, outcome, standing, told } from "./words.js";
 const ACTIONS = { block: "blocks", require_approval: "asks for approval", warn: "warns", allow: "allows" };
 /** Characters of a task that stand beside the title. */
 const MOST_OF_TASK = 240;
+/** Characters of its run that are looked through for hosts. */
+const MOST_READ = 8_000_000;
 const LABELS = { goal: "Goal", reasoning: "Reasoning", conversationId: "Conversation" };
 
 /**
@@ -62,7 +64,7 @@ export function detail(text, context, others) {
       if (!run) return history.replaceChildren(el("p.hint", {}, "It could not be loaded. "), place(context, address("runs", approval.runId), "The whole run"));
       history.replaceChildren(...story(run, approval, context));
       const here = run.toolCalls.findIndex((call) => call.toolCallId === approval.toolCallId);
-      return look(JSON.stringify([run.task, run.toolCalls.slice(0, here < 0 ? undefined : here).map((call) => [call.inputPayload, call.outputPayload])]));
+      return look(JSON.stringify([run.task, run.toolCalls.slice(0, here < 0 ? undefined : here).map((call) => [call.inputPayload, call.outputPayload])]).slice(0, MOST_READ));
     },
   };
 }

@@ -38,9 +38,10 @@ function isOneOff(one, other) {
 
 export const hostsIn = (text) => new Set((text.match(HOST) ?? []).map((each) => each.toLowerCase()));
 
-/** The known host that this one could be mistaken for. */
-function mistakenFor(host, known) {
-  return [...known].find((each) => each.length > 5 && (outline(each) === outline(host) || isOneOff(each, host))) ?? null;
+/** A function that gives the one of `hosts` that a host could be mistaken for; they may be very many. */
+function confusable(hosts) {
+  const known = hosts.filter((each) => each.length > 5).map((each) => [each, outline(each)]);
+  return (host, own = outline(host)) => known.find(([each, outlined]) => each !== host && (outlined === own || isOneOff(each, host)))?.[0] ?? null;
 }
 
 const shortened = (word) => (word.length > MOST_OF_WORD ? `${word.slice(0, MOST_OF_WORD)}…` : word);
@@ -69,9 +70,10 @@ export function doubts({ about }, texts, spoken, known) {
   if (count > 1) tell(el("strong", {}, `${count} recipients: `), recipients.map((each, index) => [index > 0 && ", ", said(each)]), about.more?.recipients && ` and ${about.more.recipients} more`, ".");
   const hosts = new Set([...recipients, ...(about?.hosts ?? []), ...(about?.targets ?? []).map((each) => each.value)].flatMap((each) => [...hostsIn(each)]));
   const pairs = new Set();
+  const mistakenFor = confusable([...known, ...hosts]);
   // Those that are named elsewhere last: what is to be told is the one that looks like them.
   for (const host of [...hosts].sort((one, other) => known.has(one) - known.has(other))) {
-    const other = mistakenFor(host, new Set([...known, ...hosts].filter((each) => each !== host)));
+    const other = mistakenFor(host);
     const pair = other && [host, other].sort().join(" ");
     if (!other || pairs.has(pair)) continue;
     pairs.add(pair);

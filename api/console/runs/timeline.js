@@ -9,6 +9,8 @@ import { openExemption } from "./exemption.js";
 import { folding, payloadOf } from "./payload.js";
 import { STATUS, TONE } from "./words.js";
 
+/** Characters of a run whose calls are all written out; of a longer one each is when its details are opened. */
+const MOST_AT_ONCE = 1_000_000;
 const FLAGS = {
   enforcement_gap: "Ran against the decision",
   after_run_ended: "Asked after the run had ended",
@@ -49,7 +51,7 @@ export function timeline(content, context, signal) {
       if (known?.mark === mark) return known.li;
       const li = known?.li ?? el("li.call");
       const open = li.querySelector("details")?.open ?? false;
-      li.replaceChildren(...one(call, trees[number], open));
+      li.replaceChildren(...one(call, trees[number], open, text.length > MOST_AT_ONCE));
       kept.set(call.toolCallId, { mark, li });
       return li;
     });
@@ -73,8 +75,21 @@ export function timeline(content, context, signal) {
     ].flat();
   }
 
-  function one(call, tree, open) {
+  function one(call, tree, open, later) {
     const came = call.completion === "failed" ? "failed" : call.completedAt ? "done" : call.status === "allowed" ? "not reported yet" : "";
+    const details = el("details", { open }, el("summary", {}, "Details"));
+    const fill = () => details.append(...[
+      payloadOf("Called with", exact.member(tree, "inputPayload"), "The payload is no longer kept here."),
+      call.outputPayload !== undefined && payloadOf("What came of it", exact.member(tree, "outputPayload")),
+      Object.keys(call.asserted).length > 0 && payloadOf("In the agent’s own words, not verified", exact.member(tree, "asserted")),
+      el("p.links", {},
+        call.approvalId && place(context, `/approvals?status=all&approvalId=${encodeURIComponent(call.approvalId)}`, "Its approval"),
+        call.grantIds?.map((grantId) => place(context, address("grants", grantId), "Its grant")),
+        context.user.role === "admin" && place(context, `/audit?toolCallId=${encodeURIComponent(call.toolCallId)}`, "Its record"),
+        call.matchedPolicies.map((policy) => place(context, address("policies", policy.policyId), said(policy.policyName)))),
+    ].filter(Boolean));
+    if (open || !later) fill();
+    else details.addEventListener("toggle", fill, { once: true });
     return [
       el("p.line", {},
         el(`span.note.${TONE[call.status]}`, {}, STATUS[call.status]), " ",
@@ -85,16 +100,7 @@ export function timeline(content, context, signal) {
       call.status !== "allowed" || call.matchedPolicies.length > 0 || call.grantIds
         ? reasonOf(call.blockedReason ?? call.reason) : null,
       call.halted && reasonOf(call.halted),
-      el("details", { open },
-        el("summary", {}, "Details"),
-        payloadOf("Called with", exact.member(tree, "inputPayload"), "The payload is no longer kept here."),
-        call.outputPayload !== undefined && payloadOf("What came of it", exact.member(tree, "outputPayload")),
-        Object.keys(call.asserted).length > 0 && payloadOf("In the agent’s own words, not verified", exact.member(tree, "asserted")),
-        el("p.links", {},
-          call.approvalId && place(context, `/approvals?status=all&approvalId=${encodeURIComponent(call.approvalId)}`, "Its approval"),
-          call.grantIds?.map((grantId) => place(context, address("grants", grantId), "Its grant")),
-          context.user.role === "admin" && place(context, `/audit?toolCallId=${encodeURIComponent(call.toolCallId)}`, "Its record"),
-          call.matchedPolicies.map((policy) => place(context, address("policies", policy.policyId), said(policy.policyName))))),
+      details,
     ].filter(Boolean);
   }
 
