@@ -35,6 +35,8 @@ EVENT_TYPES: Final = tuple(
 
 _is_event_type = re.compile(_EVENT_TYPE).fullmatch
 _TOOL_EVENTS = frozenset(name for name in EVENT_TYPES if name.startswith("tool."))
+_NAMES_NOTHING: Final = frozenset(_FIELDS["runId"]["not"]["enum"])
+"""Clients take these for steps in a path: a run or an agent of that name could not be read."""
 _MOST_OF_ID: Final[int] = min(
     _METADATA[name]["maxLength"] for name in ("toolCallId", "toolName", "parentRunId")
 )
@@ -138,6 +140,8 @@ def _well_formed(body: EventBody, metadata: dict[str, Any]) -> bool:
     except (ValueError, OverflowError):
         return False
     if body.eventType not in EVENT_TYPES and _is_event_type(body.eventType) is None:
+        return False
+    if body.runId in _NAMES_NOTHING or body.agentId in _NAMES_NOTHING:
         return False
     for name, value in metadata.items():
         kind = _KINDS.get(name)
