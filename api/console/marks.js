@@ -2,6 +2,8 @@
 // stand. A value that stands nowhere as it is named is not marked; the reason is shown all the same.
 
 const LEAST = 2;
+/** Pieces of one text; what stands behind them is one. An even number, so that the last one is no hit. */
+const MOST_PIECES = 2_000;
 
 /** The texts in quotes of a clause, and what it names of numbers. */
 function valuesOf(clause) {
@@ -71,5 +73,7 @@ export function pieces(text, mark) {
   if (!mark) return [[text, false]];
   if (!mark.needles.length) return [[text, true]];
   const escaped = [...mark.needles].sort((one, other) => other.length - one.length).map((each) => each.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
-  return text.split(new RegExp(`(${escaped.join("|")})`, "gi")).map((part, index) => [part, index % 2 === 1]).filter(([part]) => part);
+  const parts = text.split(new RegExp(`(${escaped.join("|")})`, "gi"));
+  if (parts.length > MOST_PIECES) parts.push(parts.splice(MOST_PIECES).join(""));
+  return parts.map((part, index) => [part, index % 2 === 1]).filter(([part]) => part);
 }

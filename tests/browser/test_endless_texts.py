@@ -20,6 +20,11 @@ LONG: dict[str, dict[str, Any]] = {
     "characters that cannot be seen": {"payload": {"hold": "\u200b" * 150_000}},
     "letters of another alphabet": {"payload": {"hold": "aа" * 100_000}},
     "lines": {"payload": {"hold": "\n" * 200_000}},
+    "recipients": {
+        "tool": "send_email",
+        "payload": {"hold": 1, "to": "a@b.example, " * 70_000, "subject": "s", "body": "x"},
+    },
+    "keywords": {"tool": "payments.query", "payload": {"sql": f"DROP TABLE users; {'select ' * 130_000}"}},
     "comments that do not end": {
         "tool": "payments.query",
         "payload": {"sql": f"DROP TABLE users; {'/* ' * 150_000}"},

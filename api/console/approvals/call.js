@@ -9,6 +9,8 @@ import { said, visible } from "../text.js";
 
 const MAIL = { to: "To", cc: "Cc", bcc: "Bcc", recipient: "To", recipients: "To", subject: "Subject", body: "", text: "", message: "", content: "", html: "" };
 const SQL = /('(?:[^']|'')*'|--[^\n]*|\/\*[\s\S]*?(?:\*\/|$))|\b(select|from|where|insert|into|values|update|set|delete|drop|truncate|alter|create|table|grant|revoke|join|left|right|inner|outer|on|and|or|not|null|in|like|limit|order|group|by|having|union|all|as|with|returning|distinct|exists|between|is|case|when|then|else|end|index|view|database|schema|cascade|begin|commit|rollback)\b/gi;
+/** Elements that are made of one text; a page with very many takes the browser minutes. */
+const MOST_MADE = 2_000;
 let preferJson = false; // stays while the page does
 
 const named = (key) => key.toLowerCase().replace(/[^a-z]/g, "");
@@ -95,6 +97,7 @@ function addresses(node, marks) {
   const found = node.kind === "array" ? node.items : [node];
   if (found.some((each) => each.kind !== "text")) return exact.show(node, marks);
   const texts = found.flatMap((each) => (marks.has(each) ? [each] : each.value.split(/(?<=[,;])\s*/).filter(Boolean).map((text) => ({ ...each, value: text }))));
+  if (texts.length > MOST_MADE) return value(node, marks);
   return el("ul.addresses", {}, texts.map((each) => {
     const sign = marks.has(each) ? -1 : each.value.lastIndexOf("@");
     return el("li", {}, el("bdi", {}, sign < 0 ? marked(each, marks) : [visible(each.value.slice(0, sign + 1)), el("b", {}, visible(each.value.slice(sign + 1)))]));
@@ -145,6 +148,7 @@ function highlighted(text) {
   for (const found of text.matchAll(SQL)) {
     nodes.push(visible(text.slice(from, found.index)), el(found[1] ? "span.quoted" : "b.keyword", {}, visible(found[0])));
     from = found.index + found[0].length;
+    if (nodes.length > MOST_MADE) break;
   }
   return [...nodes, visible(text.slice(from))];
 }
