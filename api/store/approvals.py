@@ -119,8 +119,10 @@ def _attempt(transaction: Transaction, row: Approval, answer: _Answer) -> Resolu
     approvers = review.terms_of(row).approvers
     if answer.status != "approved" or approvers == 1:
         return _end(transaction, row, answer, answer.name)
-    step = answer.step(transaction.at)
-    steps, counting = [*review.steps_of(row), step], [*review.steps_that_count(row), step]
+    steps, counting = review.steps_of(row), review.steps_that_count(row)
+    if not _has_approved(answer.caller, counting):
+        step = answer.step(transaction.at)
+        steps, counting = [*steps, step], [*counting, step]
     if len(counting) < approvers:
         done = approve_once(transaction, row, steps)
         return Resolution("progressed", approval_shape(row)) if done else None
@@ -141,9 +143,15 @@ def _refused(row: Approval, answer: _Answer) -> Resolution | None:
         return Resolution("halted", approval_shape(row), halt)
     if (why := review.why_not(answer.caller, row, call)) is not None:
         return Resolution("refused", approval_shape(row), why=why)
-    if any(step["userId"] == answer.caller.user_id for step in review.steps_that_count(row)):
+    counting = review.steps_that_count(row)
+    if _has_approved(answer.caller, counting) and len(counting) < review.terms_of(row).approvers:
         return Resolution("repeated", approval_shape(row))
+    # Of people who were disabled and may log in again, enough may have approved: any of them then ends it.
     return None
+
+
+def _has_approved(caller: Caller, steps: list[dict[str, Any]]) -> bool:
+    return any(step["userId"] == caller.user_id for step in steps)
 
 
 def _end(
