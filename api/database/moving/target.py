@@ -121,6 +121,8 @@ class Target:
 
     def finish(self, tips: Mapping[ChainName, Tip]) -> None:
         """All is there: from now on a service may start."""
+        # This may take long, and be interrupted as all before it.
+        self._connection.execute("ANALYZE")
         with self._connection.transaction(), self._connection.cursor() as cursor:
             # With this commit all before it is on disk too.
             cursor.execute("SET LOCAL synchronous_commit = on")
@@ -130,7 +132,6 @@ class Target:
                 if table not in OF_SQLITE and isinstance(key, AutoField):
                     cursor.execute(_NUMBER_ON.format(table=table._meta.table_name, column=key.column_name))
             cursor.execute(f"DROP TABLE {COPY_PROGRESS}")
-        self._connection.execute("ANALYZE")
 
     def _rows(self, statement: str) -> list[Row]:
         return self._connection.execute(statement).fetchall()
