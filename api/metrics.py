@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, pairwise
+from multiprocessing import current_process
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from prometheus_client import (
@@ -32,6 +34,11 @@ from prometheus_client import (
 
 T = TypeVar("T")
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+if (_folder := os.environ.get("PROMETHEUS_MULTIPROC_DIR")) and current_process().name != "MainProcess":
+    # It was there when the service was started: a worker in place of one that ended needs it, too.
+    with suppress(OSError):
+        Path(_folder).mkdir(parents=True, exist_ok=True)
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 REGISTRY = CollectorRegistry()

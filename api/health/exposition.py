@@ -5,9 +5,12 @@ Decides names and words of the gauges. Knows nothing of HTTP, nor of how the dat
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from platform import python_version
 from typing import Any
 
@@ -17,6 +20,11 @@ from prometheus_client.core import GaugeMetricFamily
 from api import metrics
 from api.version import REVISION, VERSION
 from engine.model import SEVERITIES
+
+log = logging.getLogger("governance")
+
+_unread: set[str] = set()
+"""The folder of the workers' files, once it was said that it cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +120,39 @@ def exposition(
         now.gauge(
             "policies_unindexed", "Policies that no index narrows: each is tried on every call.", unindexed
         )
-    counted: Any = metrics.REGISTRY
-    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
-        counted = CollectorRegistry()
-        multiprocess.MultiProcessCollector(counted)  # type: ignore[no-untyped-call]
-    return _text(counted) + _text(now)
+    return _counted() + _text(now)
+
+
+def _counted() -> bytes:
+    """Of all worker processes where they share a folder, as far as its files are there and whole."""
+    folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+    if folder is not None:
+        try:
+            if not Path(folder, f"counter_{os.getpid()}.db").exists():
+                raise FileNotFoundError(errno.ENOENT, "they were removed")
+            all_of_them = CollectorRegistry()
+            multiprocess.MultiProcessCollector(all_of_them)  # type: ignore[no-untyped-call]
+            text = _text(all_of_them)
+        except Exception as error:  # whatever the library makes of a damaged file
+            _say_unread(folder, error)
+        else:
+            _unread.discard(folder)
+            return text
+    return _text(metrics.REGISTRY)
+
+
+def _say_unread(folder: str, error: Exception) -> None:
+    """Once, until it can be read again."""
+    if folder in _unread:
+        return
+    _unread.add(folder)
+    log.warning(
+        "`/metrics` tells only what the process that answers has counted: the files in `%s`, "
+        "PROMETHEUS_MULTIPROC_DIR, cannot be read (%s); stop the service, empty that folder, see that "
+        "nobody tidies it away, and start again",
+        folder,
+        (isinstance(error, OSError) and error.strerror) or error,
+    )
 
 
 def _text(registry: Any) -> bytes:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,46 @@ def test_of_several_workers_gauges_are_of_the_one_that_answers(tmp_path: Path) -
         lines = [line for line in told.splitlines() if not line.startswith("#")]
         assert lines[-1:] == ['governance_halts{scope="all"} 0.0'] and "pid=" not in told
     assert lines[0] == "governance_git_commits_waiting 6.0", "both are thought to run"
+
+
+@pytest.mark.parametrize("what", ["folder", "files", "damaged"])
+def test_of_lost_files_of_workers_it_tells_what_one_process_counted(tmp_path: Path, what: str) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    asked = (
+        "import logging, shutil, sys\n"
+        "from pathlib import Path\n"
+        "from api import metrics\n"
+        "from api.health.exposition import exposition\n"
+        "logging.basicConfig()\n"
+        "shared = Path(sys.argv[1])\n"
+        "metrics.EVENTS.labels('tool.called').inc()\n"
+        "def told():\n"
+        "    return exposition({}, 1.0, None, unindexed=0).decode()\n"
+        "def lost():\n"
+        "    assert 'governance_events_total{type=\"tool.called\"} 1.0' in told()\n"
+        "lost()\n"
+        "match sys.argv[2]:\n"
+        "    case 'folder': shutil.rmtree(shared)\n"
+        "    case 'files': [each.unlink() for each in shared.iterdir()]\n"
+        "    case 'damaged': (shared / 'counter_1.db').touch()\n"
+        "lost(), lost()\n"
+    )
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(shared)}
+    command = [sys.executable, "-c", asked, str(shared), what]
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stderr
+    assert said.count("PROMETHEUS_MULTIPROC_DIR, cannot be read") == 1, said
+
+
+def test_a_new_worker_makes_the_folder_of_metrics_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(shared))
+    worker = get_context("spawn").Process(target=metrics.catch_up)
+    worker.start()
+    worker.join(120)
+    assert worker.exitcode == 0 and any(shared.iterdir())
 
 
 def test_what_waited_with_a_dead_worker_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
