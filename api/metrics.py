@@ -11,6 +11,7 @@ makes any worker answer for all of them; without it each answers for itself.
 from __future__ import annotations
 
 import os
+import sys
 from bisect import bisect_left
 from collections import Counter as Tally
 from collections import deque
@@ -30,16 +31,39 @@ from prometheus_client import (
     disable_created_metrics,
     platform_collector,
     process_collector,
+    values,
 )
 
 T = TypeVar("T")
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-if (_folder := os.environ.get("PROMETHEUS_MULTIPROC_DIR")) and current_process().name != "MainProcess":
-    # It was there when the service was started: a worker in place of one that ended needs it, too.
-    with suppress(OSError):
-        Path(_folder).mkdir(parents=True, exist_ok=True)
+FILE_BYTES: Final = 1 << 16
+"""Of each file of a worker, as the library makes it; labels are few."""
 
+
+def _reserve() -> None:
+    """The room that this worker's files need, in a folder that was there when the service was started.
+
+    The library writes into mapped files: where the disk is full that would end the process without a word. A
+    worker that gets no room counts in its own memory, and `/metrics` says so.
+    """
+    folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+    if not folder or sys.platform == "win32" or current_process().name == "MainProcess":
+        return
+    files = [Path(folder, f"{kind}_{os.getpid()}.db") for kind in ("counter", "histogram", "gauge_livesum")]
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for path in files:
+            with path.open("ab") as file:
+                os.posix_fallocate(file.fileno(), 0, FILE_BYTES)
+    except OSError:
+        for path in files:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+        values.ValueClass = values.MutexValue
+
+
+_reserve()
 disable_created_metrics()  # type: ignore[no-untyped-call]
 REGISTRY = CollectorRegistry()
 process_collector.ProcessCollector(registry=REGISTRY)

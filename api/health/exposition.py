@@ -129,7 +129,7 @@ def _counted() -> bytes:
     if folder is not None:
         try:
             if not Path(folder, f"counter_{os.getpid()}.db").exists():
-                raise FileNotFoundError(errno.ENOENT, "they were removed")
+                raise FileNotFoundError(errno.ENOENT, "they were removed, or the disk was full")
             all_of_them = CollectorRegistry()
             multiprocess.MultiProcessCollector(all_of_them)  # type: ignore[no-untyped-call]
             text = _text(all_of_them)

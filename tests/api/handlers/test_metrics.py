@@ -206,7 +206,27 @@ def test_a_new_worker_makes_the_folder_of_metrics_again(
     worker = get_context("spawn").Process(target=metrics.catch_up)
     worker.start()
     worker.join(120)
-    assert worker.exitcode == 0 and any(shared.iterdir())
+    assert worker.exitcode == 0
+    assert {each.name.split("_")[0]: each.stat().st_size for each in shared.iterdir()} == dict.fromkeys(
+        ("counter", "gauge", "histogram"), metrics.FILE_BYTES
+    )
+
+
+def test_a_worker_whose_metrics_find_no_room_counts_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resource = pytest.importorskip("resource")
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    worker = get_context("spawn").Process(target=metrics.catch_up)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (metrics.FILE_BYTES // 2, before[1]))
+    try:
+        worker.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    worker.join(120)
+    assert worker.exitcode == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_waited_with_a_dead_worker_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
