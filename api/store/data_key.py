@@ -76,9 +76,11 @@ def _adopt() -> None:
             organisation.save()
 
 
-def forget(transaction: Transaction, actor: str) -> tuple[int, int]:
+def forget(transaction: Transaction, actor: str) -> tuple[int, int, int]:
     """A job, for when the signing secret is lost: webhooks are switched off until they get a new secret,
-    channels have no secrets, and no user token is accepted. Returns how many webhooks and user tokens."""
+    channels have no secrets, and no user token is accepted. Returns how many webhooks, secrets of
+    channels and user tokens."""
+    ((channels,),) = transaction.store.rows("SELECT COUNT(*) FROM notification_secrets")
     transaction.store.change("DELETE FROM data_keys")
     transaction.store.change("DELETE FROM notification_secrets")
     hooks = list(Webhook.select().where(Webhook.kind == WEBHOOK))
@@ -96,4 +98,4 @@ def forget(transaction: Transaction, actor: str) -> tuple[int, int]:
         details = {"name": organisation.name, "userTokens": "none accepted"}
         transaction.audit(organisation.organisation_id, "organisation.updated", actor=actor, details=details)
     transaction.bump("webhooks")
-    return len(hooks), len(rules)
+    return len(hooks), int(channels), len(rules)

@@ -32,7 +32,7 @@ def _forget(arguments: argparse.Namespace) -> int:
     if not arguments.yes:
         raise CommandError("this cannot be undone; stop the service and say --yes", USAGE)
 
-    def forget(transaction: Transaction) -> tuple[int, int]:
+    def forget(transaction: Transaction) -> tuple[int, int, int]:
         if (node := nodes.running(transaction.now)) is not None:
             raise CommandError(
                 f"the service runs: process {node['processId']} on `{node['host']}` wrote to this database at"
@@ -43,6 +43,9 @@ def _forget(arguments: argparse.Namespace) -> int:
 
     with opened(arguments) as store:
         store.write(lambda transaction: nodes.pull_back(transaction.store, transaction.now))
-        hooks, rules = store.write(forget)
-    print(f"forgotten: secrets of {hooks} webhooks, keys of {rules} organisations")
+        hooks, channels, rules = store.write(forget)
+    forgotten = f"secrets of {hooks} webhooks, {channels} secrets of channels, keys of {rules} organisations"
+    print(f"forgotten: {forgotten}")
+    if channels:
+        print("channels tell nobody of approvals until their secrets are set again")
     return 0

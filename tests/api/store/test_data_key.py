@@ -129,7 +129,11 @@ def test_what_is_lost_is_given_up_only_when_told_so(
     words = ("secrets", "forget", "--database-url", f"sqlite:///{database_of(tmp_path)}")
     assert run_command(capsys, *words)[0] == 2
     code, output, _ = run_command(capsys, *words, "--yes")
-    assert (code, output) == (0, "forgotten: secrets of 1 webhooks, keys of 1 organisations\n")
+    assert (code, output) == (
+        0,
+        "forgotten: secrets of 1 webhooks, 1 secrets of channels, keys of 1 organisations\n"
+        "channels tell nobody of approvals until their secrets are set again\n",
+    )
     with sqlite3.connect(database_of(tmp_path)) as database:
         assert database.execute("SELECT enabled, secret FROM webhooks").fetchall() == [(0, "")]
         assert database.execute("SELECT * FROM notification_secrets").fetchall() == []
