@@ -5,7 +5,7 @@ import { el } from "./dom.js";
 import { pieces } from "./marks.js";
 import { asEscape, visible } from "./text.js";
 
-/** Payloads with more values and lines than this are shown as plain text, which costs the browser far less. */
+/** Payloads with more values and lines are shown as plain text, which costs far less. */
 const MOST_MARKED = 20_000;
 
 /**

@@ -2,7 +2,7 @@
 // stand. A value that stands nowhere as it is named is not marked; the reason is shown all the same.
 
 const LEAST = 2;
-/** Pieces of one text; what stands behind them is one. An even number, so that the last one is no hit. */
+/** Pieces of one text; the rest is one. Even, so that it is no hit. */
 const MOST_PIECES = 2_000;
 
 /** The texts in quotes of a clause, and what it names of numbers. */

@@ -27,8 +27,7 @@ const DOMAIN = /(?<=[\p{L}\p{N}])\.[A-Za-z][A-Za-z-]+(?![\p{L}\p{N}])/gu;
 const FOREIGN = /[^\x00-\x7f]/;
 const LATIN = /\p{Script=Latin}/u;
 
-/** What reads as an address: as far as the last domain in what is joined. Two patterns, each of which looks once: of one
- * for both a word without end takes minutes. */
+/** What reads as an address, up to its last domain. Each pattern looks once; one for both would take minutes. */
 function* addresses(text) {
   for (const { 0: joined, index } of text.matchAll(JOINED)) {
     const last = [...joined.matchAll(DOMAIN)].at(-1);
@@ -56,11 +55,11 @@ const FOREIGN_OR_CONTROL = /[^\x20-\x7e\n\t]/;
 /** The words of a text in which letters pretend to be others. */
 export const oddIn = (text) => pretenders(text).map(([, , word]) => word);
 
-/** Characters of one text that are marked as elements of their own; a page with very many takes the browser minutes. */
+/** Characters marked in one text: a page of very many elements takes minutes. */
 const MOST_MARKED = 1_000;
 
-/** Text as nodes, every hidden character spelled and marked, and every letter marked that pretends to be another; of very
- * many those at the end are spelled alone. */
+/** Text as nodes, hidden characters spelled and marked, letters marked that pretend to be others; beyond the bound
+ * spelled alone. */
 export function visible(text, spell = asName) {
   const nodes = [];
   const found = [

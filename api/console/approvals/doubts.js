@@ -5,7 +5,7 @@
 import { el } from "../dom.js";
 import { hiddenIn, oddIn, said } from "../text.js";
 
-// Labels are no longer than they can be, and begin where letters do: else a word without end takes minutes.
+// Bounded, and from where letters begin: a word without end would take minutes.
 const HOST = /(?<![\p{L}\p{N}])(?:[\p{L}\p{N}](?:[\p{L}\p{N}-]{0,61}[\p{L}\p{N}])?\.){1,20}\p{L}[\p{L}\p{N}-]{0,61}\p{L}/gu;
 /** Characters of a word that are shown; the whole of it stands below. */
 const MOST_OF_WORD = 80;
@@ -38,7 +38,7 @@ function isOneOff(one, other) {
 
 export const hostsIn = (text) => new Set((text.match(HOST) ?? []).map((each) => each.toLowerCase()));
 
-/** A function that gives the one of `hosts` that a host could be mistaken for; they may be very many. */
+/** A function: the one of `hosts`, maybe very many, that a host could be mistaken for. */
 function confusable(hosts) {
   const known = hosts.filter((each) => each.length > 5).map((each) => [each, outline(each)]);
   return (host, own = outline(host)) => known.find(([each, outlined]) => each !== host && (outlined === own || isOneOff(each, host)))?.[0] ?? null;
