@@ -190,7 +190,7 @@ def test_a_key_rests_for_what_it_has_taken_in_commits_too() -> None:
         time_of.took("key", 10.0)
         await turn()
         time_of.took("key", 0.05)
-        assert await turn() >= RESTS * 0.05
+        assert await turn() >= 0.9 * RESTS * 0.05, "but for the microseconds of its first turn"
         turns.close()
 
     asyncio.run(play())
