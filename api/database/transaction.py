@@ -139,8 +139,9 @@ class Transaction:
     def audit(self, organisation_id: str, type: str, **fields: Any) -> str:
         """Append one record to the organisation's hash chain; returns its `auditId`. See `audit_chain.py`."""
         if type in IN_ORDER:
-            fields["details"] = {**fields["details"], "order": self.counter(ORDER) + 1}
-            self.put({ORDER: self.counter(ORDER) + 1})
+            number = self.counter(ORDER) + 1
+            fields["details"] = {**fields["details"], "order": number}
+            self.put({ORDER: number})
         return self._audit.append(audit_chain.Record(type=type, organisationId=organisation_id, **fields))
 
     def notify(self, organisation_id: str, event: str, data: dict[str, Any]) -> None:

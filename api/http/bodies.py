@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from api.http.problems import ApiError, invalid, problem_json
+from api.http.unique_keys import RepeatedKey, unique_keys
 from engine.errors import Problem
 from schemas.validation import violations
 
@@ -59,7 +60,10 @@ def decode(raw: bytes) -> Any:
 def decode_unique(raw: bytes) -> Any:
     """Like `decode`, and a key that stands twice in one object is refused as well."""
     value = decode(raw)
-    json.loads(raw, object_pairs_hook=unique_keys)
+    try:
+        json.loads(raw, object_pairs_hook=unique_keys)
+    except RepeatedKey as error:
+        raise ApiError("invalid_json", str(error)) from None
     return value
 
 
@@ -173,16 +177,6 @@ def _find_nul(value: Any) -> str | None:
             return pointer
         pending += [(f"{pointer}/{part}", child) for part, child in _children(item)]
     return None
-
-
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """For `json.loads`: refuses a key that stands twice, of which Python would take the last."""
-    seen: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in seen:
-            raise ApiError("invalid_json", f"the key `{key[:80]}` stands twice in one object")
-        seen[key] = value
-    return seen
 
 
 def escape(part: str) -> str:

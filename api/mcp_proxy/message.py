@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from api.http.unique_keys import unique_keys
+
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
 INVALID_PARAMS: Final = -32602
@@ -97,7 +99,7 @@ def read(line: bytes) -> RpcMessage:
     if b"\r" in line or b"\n" in line:
         raise UnreadableMessage("the end of a line stands within the message; write it on one", PARSE_ERROR)
     try:
-        body = json.loads(line.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
+        body = json.loads(line.decode("utf-8"), object_pairs_hook=unique_keys, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise UnreadableMessage(f"the message is not JSON: {error}", PARSE_ERROR) from None
     if isinstance(body, list):
@@ -159,15 +161,6 @@ def _key(id: Any) -> str:
     if isinstance(id, float) and id.is_integer():
         id = int(id)
     return str(id)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise ValueError(f"the key `{name[:80]}` stands twice in one object")
-        found[name] = value
-    return found
 
 
 def _no_constant(word: str) -> Any:

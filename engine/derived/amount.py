@@ -17,7 +17,7 @@ from engine.derived.tools import UNDECLARED
 from engine.fields.computed import UNREADABLE
 from engine.fields.scalars import MAX_NUMERIC_TEXT, number_of
 from engine.fields.visible import composed
-from engine.fields.words import LONGEST_NAME, word_set, words_of
+from engine.fields.words import word_set, words_of
 from engine.model import Json, ToolDeclaration
 
 _AMOUNT: Final = word_set("amount amounts sum total price cost fee budget payment payout")
@@ -91,7 +91,7 @@ def _is_amount(leaf: Leaf, words: set[str]) -> bool:
 def names_amount(path: Sequence[str]) -> bool:
     """Whether what stands there is an amount, or one of a list, by its name."""
     name = next((part for part in reversed(path) if not part.isdigit()), "")
-    return not _AMOUNT.isdisjoint(words_of(name[:LONGEST_NAME]).split())
+    return not _AMOUNT.isdisjoint(words_of(name).split())
 
 
 def _number(value: Json, currencies: dict[str, None]) -> int | float | None:

@@ -18,7 +18,7 @@ from engine.derived.path_text import LONGEST, paths_of, within
 from engine.derived.payload import DistinctTexts, Leaf
 from engine.derived.tools import UNDECLARED
 from engine.fields.json_text import Unread, opened
-from engine.fields.words import LONGEST_NAME, word_set, words_of
+from engine.fields.words import word_set, words_of
 from engine.model import Json, ToolDeclaration
 from engine.shell.file_calls import Use, paths_in_code
 
@@ -237,7 +237,7 @@ def _contents(payload: Json) -> Iterator[str]:
             elif (inside := opened(value, unread)) is not None:
                 stack.append((key, inside))
         elif isinstance(value, dict):
-            stack.extend((words_of(name[:LONGEST_NAME]), each) for name, each in reversed(value.items()))
+            stack.extend((words_of(name), each) for name, each in reversed(value.items()))
         elif isinstance(value, list):
             stack.extend((key, each) for each in reversed(value))
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from engine.fields.computed import UNREADABLE
 from engine.fields.json_text import Unread, opened
-from engine.fields.words import LONGEST_NAME, word_set, words_of
+from engine.fields.words import word_set, words_of
 from engine.model import Json
 
 _HEADERS: Final = word_set("header headers")
@@ -29,7 +29,7 @@ def unwrapped(payload: Json, unread: Unread) -> Json:
     if not isinstance(payload, dict) or len(payload) != 1:
         return payload
     ((name, inside),) = payload.items()
-    if _WRAPPERS.isdisjoint(words_of(name[:LONGEST_NAME]).split()):
+    if _WRAPPERS.isdisjoint(words_of(name).split()):
         return payload
     inside = opened(inside, unread) if isinstance(inside, str) else inside
     inside = inside[0] if isinstance(inside, list) and len(inside) == 1 else inside
@@ -63,12 +63,12 @@ def leaves(document: Mapping[str, Json], unread: Unread) -> list[Leaf]:
             value = inside
         if isinstance(value, dict):
             for name, member in reversed(value.items()):
-                stack.append((key, words_of(name[:LONGEST_NAME]), member))
+                stack.append((key, words_of(name), member))
                 if "@" in name:
                     stack.append((owner, key, name))
             header = value.get("name")
             if isinstance(header, str) and not _HEADERS.isdisjoint(key.split()):
-                stack.append((key, words_of(header[:LONGEST_NAME]), value.get("value")))
+                stack.append((key, words_of(header), value.get("value")))
         elif isinstance(value, list):
             stack.extend((owner, key, member) for member in reversed(value))
         elif value is not None:

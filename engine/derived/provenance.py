@@ -16,7 +16,7 @@ import msgspec
 
 from engine.fields.json_text import Unread, opened
 from engine.fields.scalars import text_of
-from engine.fields.words import LONGEST_NAME, words_of
+from engine.fields.words import words_of
 from engine.flow.memory import TASK, TRUSTED, UNSEEN, WORST, SeenValues
 from engine.flow.values import MOST_BYTES, size
 from engine.model import Json, ToolDeclaration
@@ -152,7 +152,7 @@ def _flat(payload: Json, named: frozenset[str]) -> list[tuple[tuple[str, ...], J
         return None
     found: list[tuple[tuple[str, ...], Json]] = []
     for name, value in payload.items():
-        counts = words_of(name[:LONGEST_NAME]) in named
+        counts = words_of(name) in named
         for text in value if value.__class__ is list else (value,):
             if text.__class__ is not str or text[:1] in _OPENING:
                 return None
@@ -177,7 +177,7 @@ def _arguments(
             value = inside
         if value.__class__ is dict:
             for name, member in reversed(value.items()):
-                key = words_of(name[:LONGEST_NAME])
+                key = words_of(name)
                 below = counts or key in named or (above != "" and f"{above} {key}" in named)
                 if below or member.__class__ is not str or member[:1] in _OPENING:
                     stack.append(((*path, name) if len(path) < DEEPEST else path, key, below, member))

@@ -12,9 +12,9 @@ import encodings
 import pkgutil
 import re
 from binascii import a2b_qp
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from encodings.aliases import aliases
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice
 from typing import Final
 from urllib.parse import unquote
@@ -26,7 +26,7 @@ from engine.derived.tools import UNDECLARED
 from engine.fields.computed import UNREADABLE
 from engine.fields.scalars import text_of
 from engine.fields.visible import Composing, composed
-from engine.fields.words import LONGEST_NAME, word_set, words_of
+from engine.fields.words import word_set, words_of
 from engine.model import ToolDeclaration
 from engine.shell.emulation import decode64
 
@@ -63,11 +63,6 @@ _QUOTED: Final = re.compile(r'\\.|"((?>(?:[^"\\]|\\.){0,256}))"(?!@)(?=(\s{0,16}
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _BLANK_AT: Final = re.compile(r"(?<=[^\s@,;])@[ \t]+|(?<=[^\s,;])[ \t]+@[ \t]*(?=[^\s<>,;@]{1,253}\.)")
 _ENCODED: Final = re.compile(r"=\?([^?\s]{1,40})\?([bBqQ])\?([^?]{0,1024})\?=")
-_CHARSETS: Final = {each.name: each.name for each in pkgutil.iter_modules(encodings.__path__)} | {
-    name.replace(".", "_"): charset for name, charset in aliases.items()
-}
-"""Those that Python can decode. It is asked for no other: it would look for a file, and remember the name for
-good, whether there is one or not."""
 _QUOTED_LOCAL: Final = re.compile(r'\\.|"((?>(?:[^"\\]|\\.){0,256}))"(?=@)', re.DOTALL)
 _COMMENT: Final = re.compile(r"\([^()]*\)")
 _ADDRESS: Final = re.compile(
@@ -212,9 +207,17 @@ def _unquoted(quoted: re.Match[str]) -> str:
     return " " if quoted[2] or "@" not in quoted[1] else f" {_ESCAPE.sub(lambda found: found[1], quoted[1])} "
 
 
+@cache
+def _charsets() -> Mapping[str, str]:
+    """Those that Python can decode. It is asked for no other: it would look for a file, and remember the name
+    for good, whether there is one or not."""
+    modules = {each.name: each.name for each in pkgutil.iter_modules(encodings.__path__)}
+    return modules | {name.replace(".", "_"): charset for name, charset in aliases.items()}
+
+
 def _decoded(word: re.Match[str]) -> str:
     """An encoded word of a head, `=?utf-8?q?m=40b.example?=`, as the text that it stands for."""
-    charset = _CHARSETS.get(encodings.normalize_encoding(word[1]).lower().replace(".", "_"))
+    charset = _charsets().get(encodings.normalize_encoding(word[1]).lower().replace(".", "_"))
     if charset is None:
         return word[0]
     try:
@@ -235,8 +238,7 @@ def _with_forms(leaves: Iterable[Leaf], found: DistinctTexts) -> Iterator[Leaf]:
             for field in islice(fields, MOST_FOUND):
                 name, _, value = field.replace("+", " ").partition("=")
                 above, _, key = unquote(name).replace("]", "").rpartition("[")
-                owner, named = words_of(above[:LONGEST_NAME]), words_of(key[:LONGEST_NAME])
-                yield Leaf(owner or leaf.key, named, unquote(value))
+                yield Leaf(words_of(above) or leaf.key, words_of(key), unquote(value))
 
 
 def _is_source(above: Sequence[str], words: Sequence[str], text: str) -> bool:

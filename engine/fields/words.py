@@ -13,10 +13,14 @@ WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+|\
 _EMAIL: Final = re.compile(r"\be mail")
 
 
-@lru_cache(maxsize=16_384)
 def words_of(name: str) -> str:
     """The words of a name, in lower case, parted by blanks: `toAddresses` and `to-addresses` are one."""
-    return _EMAIL.sub("email", " ".join(WORD.findall(name[:LONGEST_NAME])).lower())
+    return _words_of(name[:LONGEST_NAME])
+
+
+@lru_cache(maxsize=16_384)
+def _words_of(name: str) -> str:
+    return _EMAIL.sub("email", " ".join(WORD.findall(name)).lower())
 
 
 def word_set(text: str) -> frozenset[str]:

@@ -42,21 +42,7 @@ MOST_OF_INPUTS: Final = 16_384
 """Of an act; of one that names more, or in a longer text than is looked at, nothing is trusted that comes
 back."""
 
-_HOLDING: Final = frozenset(
-    (
-        "text",
-        "content",
-        "contents",
-        "result",
-        "results",
-        "output",
-        "response",
-        "data",
-        "value",
-        "message",
-        "body",
-    )
-)
+_HOLDING: Final = word_set("text content contents result results output response data value message body")
 """Keys under which the answer of a tool stands as a text, whatever is in it."""
 _ONE_VALUE: Final = re.compile(r"[\w.@+%/~-]{1,256}|[^\W\d_]{1,64}(?:[ .'-]{1,2}[^\W\d_]{1,64}){0,5}[.!]?")
 """A token, or a few words such as a name."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import yaml
 
-from engine.fields.words import LONGEST_NAME, words_of
+from engine.fields.words import words_of
 from engine.model import Json
 
 LONGEST_YAML: Final = 2**16
@@ -40,7 +40,7 @@ def leaves(output: Json) -> tuple[list[Leaf], bool]:
         if isinstance(value, dict):
             for name, member in reversed(value.items()):
                 above = keys if len(keys) < DEEPEST else keys[1:]
-                stack.append(((*above, words_of(name[:LONGEST_NAME])), member))
+                stack.append(((*above, words_of(name)), member))
         elif isinstance(value, list):
             stack.extend((keys, member) for member in reversed(value))
         elif value is not None and value != "":

@@ -8,45 +8,47 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
 def new_file(path: Path, mode: int = 0o600, flags: int = os.O_WRONLY) -> int:
     """A descriptor of a file that was not there before. Raises OSError, FileExistsError when it was."""
     handle = os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    try:
+    with _removed_if_refused(path, handle):
         _hand_over(handle, path.parent)
-    except OSError:
-        os.close(handle)
-        path.unlink(missing_ok=True)
-        raise
     return handle
-
-
-def _hand_over(handle: int, folder: Path) -> None:
-    """An open file, or folder, that was just made in another folder. INVARIANT: never one that was there
-    before, which may be a link that somebody laid there. Raises OSError."""
-    if os.name == "nt" or os.geteuid() != 0:
-        return
-    owner = folder.stat()
-    if owner.st_uid != 0:
-        os.fchown(handle, owner.st_uid, owner.st_gid)
 
 
 def new_file_like(path: Path, before: Path) -> int:
     """The same, for what is to take the place of a file: with its mode, and of its owner. Raises OSError."""
-    found = before.stat()
     handle = new_file(path)
-    try:
+    with _removed_if_refused(path, handle):
+        _hand_over(handle, before)
         if os.name != "nt":
-            if os.geteuid() == 0 and found.st_uid != 0:
-                os.fchown(handle, found.st_uid, found.st_gid)
-            os.fchmod(handle, stat.S_IMODE(found.st_mode))
+            os.fchmod(handle, stat.S_IMODE(before.stat().st_mode))
+    return handle
+
+
+@contextmanager
+def _removed_if_refused(path: Path, handle: int) -> Iterator[None]:
+    try:
+        yield
     except OSError:
         os.close(handle)
         path.unlink(missing_ok=True)
         raise
-    return handle
+
+
+def _hand_over(handle: int, like: Path) -> None:
+    """An open file, or folder, that was just made, to the owner of another. INVARIANT: never one that was
+    there before, which may be a link that somebody laid there. Raises OSError."""
+    if os.name == "nt" or os.geteuid() != 0:
+        return
+    owner = like.stat()
+    if owner.st_uid != 0:
+        os.fchown(handle, owner.st_uid, owner.st_gid)
 
 
 def made_folder(folder: Path, mode: int = 0o777) -> None:

@@ -130,8 +130,7 @@ def _call(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def read_json(text: str, flag: str) -> dict[str, Any]:
     """An object given as it is, as `@file`, or as `-`."""
-    from api.http.bodies import unique_keys
-    from api.http.problems import ApiError
+    from api.http.unique_keys import RepeatedKey, unique_keys
 
     source = text
     if text == "-":
@@ -143,7 +142,7 @@ def read_json(text: str, flag: str) -> dict[str, Any]:
             raise CommandError(f"{flag}: `{text[1:]}` cannot be read", USAGE) from None
     try:
         found = json.loads(source, parse_constant=_no_constant, object_pairs_hook=unique_keys)
-    except ApiError as error:
+    except RepeatedKey as error:
         raise CommandError(f"{flag}: {error}; keep one of them", USAGE) from None
     except ValueError as error:
         raise CommandError(

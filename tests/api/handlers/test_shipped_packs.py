@@ -83,18 +83,22 @@ presets: [{presets}]
 """
 
 
+def write(policies: Path, **packs: str) -> None:
+    """These packs, with the presets that they name."""
+    for path in ("policies", "presets/money", "packs"):
+        (policies / path).mkdir(parents=True, exist_ok=True)
+    for pack_id, presets in packs.items():
+        (policies / f"packs/{pack_id}.yaml").write_text(PACK.format(id=pack_id, presets=presets))
+        for preset_id in presets.split(", "):
+            (policies / f"presets/money/{preset_id}.yaml").write_text(PRESET.format(id=preset_id))
+
+
 def test_packs_that_share_presets_can_be_activated_at_once(tmp_path: Path) -> None:
     asyncio.run(_activate_at_once(tmp_path))
 
 
 async def _activate_at_once(folder: Path) -> None:
-    policies = folder / "policies.d"
-    for path in ("policies", "presets/money", "packs"):
-        (policies / path).mkdir(parents=True, exist_ok=True)
-    for preset_id in "abcd":
-        (policies / f"presets/money/{preset_id}.yaml").write_text(PRESET.format(id=preset_id))
-    for pack_id, presets in {"one": "a, b, c", "two": "b, c, d", "three": "c, d, a"}.items():
-        (policies / f"packs/{pack_id}.yaml").write_text(PACK.format(id=pack_id, presets=presets))
+    write(folder / "policies.d", one="a, b, c", two="b, c, d", three="c, d, a")
     async with Service(folder, live=True) as service:
 
         async def activate(pack_id: str) -> Any:
@@ -111,12 +115,8 @@ def test_a_policy_that_has_the_id_of_a_preset_is_told_of(tmp_path: Path) -> None
 
 
 async def _taken(folder: Path) -> None:
-    policies = folder / "policies.d"
-    for path in ("policies", "presets/money", "packs"):
-        (policies / path).mkdir(parents=True, exist_ok=True)
-    (policies / "presets/money/a.yaml").write_text(PRESET.format(id="a"))
-    (policies / "packs/one.yaml").write_text(PACK.format(id="one", presets="a"))
-    (policies / "policies/a.yaml").write_text(document("a"))
+    write(folder / "policies.d", one="a")
+    (folder / "policies.d/policies/a.yaml").write_text(document("a"))
     async with Service(folder, live=True) as service:
         answer = await service.call("admin", "POST", "/v1/policy-presets/packs/one/activate")
         assert (answer.status_code, answer.json()["code"]) == (409, "policy_exists")
