@@ -51,7 +51,6 @@ from engine.matching.lookups import (
     LowerBoundLookup,
     NestedLookup,
     PatternSetLookup,
-    PhraseLookup,
     PresenceLookup,
     TypedLookup,
     UpperBoundLookup,
@@ -204,7 +203,7 @@ def _of_any_type(path: Path, entries: Sequence[Entered]) -> Iterator[Lookup]:
     if words:
         yield LiteralLookup(path, words)
     if phrases:
-        yield PhraseLookup(path, phrases)
+        yield LiteralLookup(path, phrases, True)
     if shapes:
         yield PatternSetLookup(path, shapes)
     if above:

@@ -1,8 +1,8 @@
 """The lookups of the index: which buckets one path of a call picks.
 
     ValueLookup        its values      by a hash map
-    LiteralLookup      its text        by the literals in it, see `multi_search.LiteralSearch`
-    PhraseLookup       its text        by the literals in it, any white space being one blank
+    LiteralLookup      its text        by the literals in it, see `multi_search.LiteralSearch`, or by
+                                       phrases, any white space in the text being one blank
     PatternSetLookup   its text        by the patterns that match it, see `multi_search.PatternSearch`
     LowerBoundLookup   its numbers     the lower bounds up to the greatest, by bisection
     UpperBoundLookup   its numbers     the upper bounds from the least on
@@ -28,7 +28,7 @@ from engine.derived.facts import MISSING, Facts
 from engine.fields.paths import Path
 from engine.fields.required_literals import spaced
 from engine.fields.scalars import keys_of, value_keys
-from engine.matching.multi_search import LiteralSearch, PatternSearch
+from engine.matching.multi_search import FEW, LiteralSearch, PatternSearch
 from engine.matching.selectivity import IndexEntry
 from engine.model import Json
 
@@ -93,27 +93,31 @@ class ValueLookup:
 
 
 class LiteralLookup:
-    """The text picks buckets by the literals in it."""
+    """The text picks buckets by the literals in it; in the form of phrases, if it is told so. Few literals
+    are asked for one by one, with as little memory to go through as can be: most levels of a large tree are
+    small, and hardly one is in the processor's cache."""
 
-    __slots__ = ("_find", "_path")
+    __slots__ = ("_few", "_many", "_path", "_spaced")
 
-    def __init__(self, path: Path, buckets: Mapping[str, Bucket]) -> None:
+    def __init__(self, path: Path, buckets: dict[str, Bucket], spaced: bool = False) -> None:
         self._path = path
-        self._find = LiteralSearch(buckets).find
+        self._spaced = spaced
+        many = len(buckets) > FEW
+        self._few = {} if many else buckets
+        self._many = LiteralSearch(buckets).find if many else None
 
     def collect(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
         plain = value.__class__ is str and value.isascii()
-        work += self._find(value.casefold() if plain else facts.at(self._path).folded())
-
-
-class PhraseLookup(LiteralLookup):
-    """The same with one blank for any white space in the text."""
-
-    __slots__ = ()
-
-    def collect(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
-        plain = value.__class__ is str and value.isascii()
-        work += self._find(spaced(value if plain else "\n".join(facts.at(self._path).texts())))
+        if self._spaced:
+            text = spaced(value if plain else facts.at(self._path).folded())
+        else:
+            text = value.casefold() if plain else facts.at(self._path).folded()
+        if self._many is not None:
+            work += self._many(text)
+        else:  # what `LiteralSearch` does too, without what it goes through until then
+            for literal, bucket in self._few.items():
+                if literal in text:
+                    work.append(bucket)
 
 
 class PatternSetLookup:

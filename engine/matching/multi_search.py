@@ -62,11 +62,12 @@ def _rarest_tail(literal: str) -> str:
 
     An automaton that looks for these alone goes through most of a text in its first few states, which stay
     in the processor's cache; a literal that begins with a common word would lead it astray at every such
-    word.
+    word. What it finds is more than one word where the literal is, since single words are common.
     """
+    within = max(literal.rstrip(" ").rfind(" "), 0) or len(literal)
     ranks = [_RARITY.get(character, len(_RARITY)) for character in literal]
     rarity = [sum(three) for three in zip(ranks, ranks[1:], ranks[2:], strict=False)]
-    rarity = rarity[: max(1, len(literal) - TAIL + 1)]
+    rarity = rarity[: max(1, min(within, len(literal) - TAIL + 1))]
     return literal[rarity.index(max(rarity)) :] if rarity else literal
 
 

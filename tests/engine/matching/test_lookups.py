@@ -20,7 +20,6 @@ from engine.matching.lookups import (
     Lookup,
     LowerBoundLookup,
     PatternSetLookup,
-    PhraseLookup,
     PresenceLookup,
     TypedLookup,
     UpperBoundLookup,
@@ -91,7 +90,7 @@ def test_what_is_handed_in_opens_what_the_facts_show(known: list[Any], value: An
         assert opened(TypedLookup(every[-1], TEXTS, 99), value, value) == wanted
     phrases = {literal for each in literals if (literal := " ".join(each.split()))}
     if phrases:
-        every.append(PhraseLookup(PATH, dict.fromkeys(phrases, 1)))
+        every.append(LiteralLookup(PATH, dict.fromkeys(phrases, 1), True))
     for lookup in every:
         assert opened(lookup, value, value) == opened(lookup, MISSING, value)
     numbers = {at for at, bound in enumerate(bounds) if type(value) in (int, float) and value >= bound}
