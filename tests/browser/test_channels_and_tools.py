@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.support import POLICIES, Console
 from tests.browser.test_admin_rooms import entered
@@ -28,13 +28,19 @@ def console(browser: Browser, tmp_path: Path) -> Iterator[Console]:
         yield console
 
 
-def propose(console: Console, second: str = "0" * 64) -> None:
+def propose(console: Console, second: str = "0" * 64, *more: str) -> None:
     tools = [
+        *({"name": name, "definition": "3" * 64} for name in more),
         {"name": "read_file", "definition": "1" * 64, "description": HIDDEN, "annotations": READS},
         {"name": "drop_all", "definition": second, "annotations": {"destructiveHint": True}},
     ]
     answer = console.service.call("agent", "POST", "/v1/tool-proposals", {"server": "files", "tools": tools})
     assert answer.status_code == 200, answer.text
+
+
+def look_again(page: Page) -> None:
+    """As the page does by itself now and then, and at any news."""
+    page.evaluate("dispatchEvent(new Event('online'))")
 
 
 def test_a_channel_is_added_tried_changed_and_removed(console: Console) -> None:
@@ -120,6 +126,38 @@ def test_proposed_tools_are_admitted_and_a_change_is_seen(console: Console) -> N
     expect(page.get_by_text("Nothing is proposed.")).to_be_visible()
     page.get_by_label("Which").select_option("dismissed")
     expect(proposals).to_contain_text("dismissed")
+
+
+def test_what_an_admin_has_chosen_outlasts_what_is_proposed_meanwhile(console: Console) -> None:
+    propose(console)
+    page = entered(console, "/tools")
+    page.get_by_role("list", name="Proposed tools").get_by_role("link").click()
+    read_file, drop_all, added = (
+        page.get_by_role("checkbox", name=name) for name in ("read_file", "drop_all", "added")
+    )
+    effect = page.get_by_label("effect of read_file")
+    drop_all.uncheck()
+    effect.select_option("read")
+    propose(console, "0" * 64, "added")
+    look_again(page)
+    expect(added).not_to_be_checked()
+    expect(drop_all).not_to_be_checked()
+    expect(read_file).to_be_checked()
+    expect(effect).to_have_value("read")
+    expect(page.get_by_role("status").filter(has_text="Other tools are proposed")).to_be_visible()
+    readable(page)
+    drop_all.check()
+    propose(console, "2" * 64, "added")
+    look_again(page)
+    expect(drop_all).not_to_be_checked()
+    expect(read_file).to_be_checked()
+    page.get_by_role("button", name="Admit the chosen ones").click()
+    expect(page.get_by_role("log")).to_contain_text("Admitted: 1 of 3 tools.")
+    expect(page.get_by_role("list", name="Tools", exact=True)).to_contain_text("as admitted")
+    for each in (added, drop_all, read_file):
+        expect(each).not_to_be_checked()
+    (found,) = console.service.call("admin", "GET", "/v1/tool-proposals").json()
+    assert found["counts"] == {"admitted": 1, "changed": 0, "new": 2}
 
 
 def test_what_agents_called_and_nobody_declared_is_seen_and_declared(console: Console) -> None:

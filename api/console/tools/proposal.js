@@ -15,6 +15,8 @@ export function proposal(root, context, signal) {
   const content = el("div.one");
   const heading = page(root, { title: "Proposed tools", moveFocus: context.moveFocus, back: place(context, "/tools", "← All tools") }, content);
   let drawn = "";
+  /** What was shown last, with what was chosen of it; null at first. */
+  let before = null;
 
   async function load() {
     const found = await service.find(path, signal);
@@ -26,7 +28,9 @@ export function proposal(root, context, signal) {
 
   function draw(found) {
     heading.replaceChildren("Tools of ", said(found.server));
-    const rows = found.tools.map((tool, at) => one(tool, at));
+    const rows = found.tools.map((tool, at) => one(tool, at, before));
+    const changed = before && before.digest !== found.digest;
+    before = { digest: found.digest, rows: new Map(rows.map((row) => [wordsOf(row.tool), row])) };
     const form = el("form", {
       "aria-label": "Admit tools",
       async onsubmit(event) {
@@ -58,25 +62,36 @@ export function proposal(root, context, signal) {
     content.replaceChildren(
       el("dl.known", {}, el("dt", {}, "Status"), el("dd", {}, found.status, found.resolvedBy && [" by ", said(found.resolvedBy), " ", when(found.resolvedAt)]),
         el("dt", {}, "Told by"), el("dd", {}, "the API key ", el("code", {}, found.keyId), " ", when(found.updatedAt))),
-      el("p.hint", {}, "Titles, descriptions and hints are what the server says of itself; nothing of it is verified."), form);
+      el("p.hint", {}, "Titles, descriptions and hints are what the server says of itself; nothing of it is verified."),
+      el("div", { role: "status" }, changed && el("p.missing", {}, "Other tools are proposed than a moment ago. What is new or has changed since is not chosen.")), form);
   }
 
   const refresh = context.keepFresh(load, ["policy"], signal);
 }
 
-function one(tool, at) {
+/**
+ * INVARIANT: chosen is what an admin has left chosen of what they were shown first. A refresh keeps what they made of a
+ * tool that is as it was `before`, and chooses nothing that they have not seen.
+ */
+function one(tool, at, before) {
   const [tone, words] = STATE[tool.state];
-  const box = el("input", { type: "checkbox", id: `tool-${at}`, checked: tool.state !== "admitted" });
+  const known = before?.rows.get(wordsOf(tool));
+  const checked = tool.state !== "admitted" && (before === null || Boolean(known?.box.checked));
+  const box = el("input", { type: "checkbox", id: `tool-${at}`, checked });
   const select = (member, options) => el("select", { id: `${member}-${at}`, "aria-label": `${member} of ${tool.name}` },
     el("option", { value: "" }, `${member}: ${tool[member]}`), options.filter((each) => each !== tool[member]).map((each) => el("option", { value: each }, each)));
   const kind = select("kind", KINDS);
   const effect = select("effect", EFFECTS);
+  for (const [now, then] of [[kind, known?.kind], [effect, known?.effect]]) {
+    const found = [...now.options].findIndex(({ value }) => value === then?.value);
+    now.selectedIndex = Math.max(found, 0); // what was chosen may be what is declared by now
+  }
   const node = el("div.row.tool", {},
     el("label.choice", { htmlFor: box.id }, box, el("strong", {}, said(tool.name)), tool.title && [" ", said(tool.title)]),
     el("span.marks", {}, el(`span.note.${tone}`, {}, words)),
-    el("div.about.whole", {}, described(tool), tool.admitted && before(tool)),
+    el("div.about.whole", {}, described(tool), tool.admitted && admitted(tool)),
     el("div.choices", {}, kind, effect));
-  return { tool, node, box, declared: () => (kind.value || effect.value) && { ...(kind.value && { kind: kind.value }), ...(effect.value && { effect: effect.value }) } };
+  return { tool, node, box, kind, effect, declared: () => (kind.value || effect.value) && { ...(kind.value && { kind: kind.value }), ...(effect.value && { effect: effect.value }) } };
 }
 
 function described({ description, annotations = {} }) {
@@ -88,9 +103,14 @@ function described({ description, annotations = {} }) {
   ];
 }
 
+/** All that a server says of a tool. */
+function wordsOf({ name, definition, title, description, annotations }) {
+  return JSON.stringify([name, definition, title, description, annotations]);
+}
+
 /** What was admitted, where that is another description. */
-function before({ description, admitted }) {
-  return el("details", {}, el("summary", {}, "What was admitted, ", when(admitted.admittedAt), " by ", said(admitted.admittedBy)),
-    admitted.description === description ? el("p.hint", {}, "Its words are the same; its arguments, or what it gives back, are not.")
-      : described(admitted));
+function admitted({ description, admitted: known }) {
+  return el("details", {}, el("summary", {}, "What was admitted, ", when(known.admittedAt), " by ", said(known.admittedBy)),
+    known.description === description ? el("p.hint", {}, "Its words are the same; its arguments, or what it gives back, are not.")
+      : described(known));
 }
