@@ -76,7 +76,7 @@ class McpEndpoint:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._session is not None:
             with contextlib.suppress(httpx.HTTPError):
-                await self._http.delete(self._url, headers=self._headers())
+                await self._http.delete(self._url, headers=_as_bytes(self._headers()))
         self._lines.put_nowait(None)
         return 0
 
@@ -102,7 +102,9 @@ class McpEndpoint:
     async def _tell(self, message: RpcMessage) -> None:
         """A notification, or the answer to a request of the server."""
         try:
-            answer = await self._http.post(self._url, content=message.line, headers=self._headers(message))
+            answer = await self._http.post(
+                self._url, content=message.line, headers=_as_bytes(self._headers(message))
+            )
         except httpx.HTTPError as failure:
             self._warn(f"`{message.method or 'an answer'}` did not reach the server: {_said(failure)}")
             return
@@ -113,10 +115,10 @@ class McpEndpoint:
 
     async def _request(self, message: RpcMessage) -> None:
         try:
-            headers = self._headers(message)
+            headers = _as_bytes(self._headers(message))
             async with self._http.stream("POST", self._url, content=message.line, headers=headers) as answer:
                 problem = await self._take(message, answer)
-        except httpx.HTTPError as failure:
+        except (httpx.HTTPError, UnicodeError) as failure:  # the latter of a header's name
             problem = f"the MCP server cannot be reached: {_said(failure)}"
         except LineTooLong as failure:
             problem = str(failure)
@@ -205,7 +207,8 @@ class McpEndpoint:
         headers = self._headers() | {"Accept": "text/event-stream"}
         if last is not None:
             headers["Last-Event-ID"] = last
-        return await self._http.send(self._http.build_request("GET", self._url, headers=headers), stream=True)
+        request = self._http.build_request("GET", self._url, headers=_as_bytes(headers))
+        return await self._http.send(request, stream=True)
 
     # ---- headers ---------------------------------------------------------------------------------------
 
@@ -232,6 +235,11 @@ class McpEndpoint:
             if method == "tools/call":
                 headers |= _mirrored(self._definition(subject), message.params.get("arguments"))
         return headers
+
+
+def _as_bytes(headers: Mapping[str, str]) -> dict[bytes, bytes]:
+    """The server chose some of it - session, version, ids of events -, which may be any text."""
+    return {name.encode(): text.encode(errors="replace") for name, text in headers.items()}
 
 
 def _mirrored(definition: Mapping[str, Any], arguments: Any) -> dict[str, str]:
@@ -280,5 +288,5 @@ def _agreed_version(answer: RpcMessage) -> str | None:
     return version if isinstance(version, str) else None
 
 
-def _said(failure: httpx.HTTPError) -> str:
+def _said(failure: Exception) -> str:
     return str(failure) or type(failure).__name__

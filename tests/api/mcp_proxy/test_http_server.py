@@ -190,3 +190,56 @@ def test_events_are_read_wherever_the_chunks_part_them(size: int) -> None:
         return [(each.data, each.id) async for each in events(chunks())]
 
     assert asyncio.run(found()) == [("a\nb\u2028".encode(), None), (b"c", "1"), (b" d", None)]
+
+
+def test_what_a_server_chose_for_headers_may_be_any_text() -> None:
+    seen: list[httpx.Request] = []
+    first = (
+        b'id: \xc3\xa9\xe4\xb8\xad\nretry: 1\ndata: {"jsonrpc": "2.0", "method": "notifications/message"}\n\n'
+    )
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        if request.method == "GET":
+            text = '{"jsonrpc": "2.0", "id": 2, "result": {}}'
+            return stream(f"data: {text}\n\n".encode())
+        if request.method == "DELETE":
+            return httpx.Response(200)
+        said = json.loads(request.content)
+        if said["method"] != "initialize":
+            return stream(first)
+        found = {"jsonrpc": "2.0", "id": said["id"], "result": {"protocolVersion": "\u4e2d"}}
+        return httpx.Response(200, json=found, headers=[(b"Mcp-Session-Id", "\u4e2d".encode())])
+
+    async def test(endpoint: McpEndpoint, lines: AsyncIterator[bytes]) -> None:
+        await endpoint.send(made({"id": 1, "method": "initialize", "params": {}}))
+        assert read(await anext(lines)).key == "1"
+        await endpoint.send(made({"id": 2, "method": "tools/call", "params": {"name": "a"}}))
+        assert read(await anext(lines)).method == "notifications/message"
+        assert read(await anext(lines)).key == "2"
+
+    served(answer, test)
+    raw = [dict(request.headers.raw) for request in seen]
+    assert [each.get(b"Mcp-Session-Id") for each in raw[1:]] == ["\u4e2d".encode()] * 3
+    assert raw[2][b"Last-Event-ID"] == "\u00e9\u4e2d".encode()
+
+
+@pytest.mark.parametrize("name", ["\u4e2d", "\ud800", "Zone\r\nHost: elsewhere"], ids=ascii)
+def test_what_no_header_can_carry_is_an_error_of_the_call(name: str) -> None:
+    definition = {"inputSchema": {"properties": {"zone": {"x-mcp-header": name}}}}
+    arrived = bytearray()
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        arrived.extend(await reader.read())
+        writer.close()
+
+    async def test() -> None:
+        listening = await asyncio.start_server(take, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp"
+        async with listening, httpx.AsyncClient(trust_env=False) as http, asyncio.timeout(SECONDS):
+            endpoint = McpEndpoint(url, http, lambda _: definition, print)
+            await endpoint.send(made(call(1, "deploy", MODERN, zone="eu")))
+            assert "error" in read(await anext(endpoint.lines())).body
+
+    asyncio.run(test())
+    assert arrived == b""
