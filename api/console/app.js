@@ -31,6 +31,7 @@ function show({ moveFocus = false, why = "" } = {}) {
   close();
   close = () => {};
   clearTimeout(expiry);
+  for (const box of document.querySelectorAll("dialog")) box.close(); // of what is gone
   root.replaceChildren();
   const current = service.session.value;
   bar.hidden = !current;

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.support import Console, decide, hold_time, link, row
+from tests.browser.support import Console, decide, hold_time, line_to, link, row
 from tests.browser.test_approvals import expect_agents, pane
 from tests.browser.test_looks import readable
 
@@ -147,6 +147,31 @@ def test_leaving_sends_what_was_decided(console: Console, way: str) -> None:
     else:
         page.get_by_role("button", name="Log out").click()
     console.until(lambda: console.approval(approval)["status"] == "approved")
+
+
+def test_leaving_tells_what_could_not_be_sent(console: Console) -> None:
+    console.expect_trouble("Failed to load resource")
+    approvals = [console.hold(payload={"amount": amount}) for amount in (1, 2)]
+    with line_to(console.address) as line:
+        page = console.page(line.address)
+        console.log_in(page, "reviewer", link(approvals[0]))
+        expect(page.locator("#subject")).to_have_text("Pay 1")
+        hold_time(page)
+        undecided(page, "Reject")
+        line.cut()
+        page.get_by_role("link", name="Runs", exact=True).click()
+        told = page.get_by_role("log")
+        expect(told).to_contain_text("1 of 1 were not decided: payments.send of clerk: no answer came")
+        line.mend()
+        page.get_by_role("link", name="Approvals", exact=True).click()
+        page.locator(".room").wait_for()
+        page.clock.run_for(5000)  # it looks what waits
+        expect(page.locator("#subject")).to_have_text("Pay 1")
+        undecided(page, "Approve")
+        console.resolve(approvals[0], "reject", "Not today")
+        page.get_by_role("link", name="Runs", exact=True).click()
+        expect(told).to_contain_text("were not decided: payments.send of clerk: already settled: Rejected by")
+    assert [console.approval(each)["status"] for each in approvals] == ["rejected", "pending"]
 
 
 def test_messages_cover_neither_rows_nor_hints_nor_buttons(console: Console) -> None:

@@ -141,6 +141,25 @@ def test_logging_out_forgets_everything_in_every_tab(console: Console) -> None:
     assert page.evaluate("localStorage.length + sessionStorage.length + document.cookie.length") == 0
 
 
+def test_no_dialog_outlasts_what_it_was_opened_in(console: Console) -> None:
+    page = console.reviewer(role="admin")
+    other: Page = page.context.new_page()
+    console.watch(other, console.address)
+    other.goto("/people")
+    page.get_by_role("button", name="Halt…").click()
+    dialog = page.get_by_role("dialog", name="Halt")
+    expect(dialog).to_be_visible()
+    other.get_by_role("button", name="Log out").click()
+    expect(page.locator("dialog")).to_have_count(0)
+    expect(page.get_by_label("E-mail")).to_be_focused()
+    console.fill_login(page, page.user)  # type: ignore[attr-defined]
+    page.get_by_role("link", name="People").click()
+    page.get_by_role("button", name="Add a key").click()
+    page.go_back()
+    expect(page.get_by_text("All clear")).to_be_visible()
+    expect(page.locator("dialog")).to_have_count(0)
+
+
 def test_a_viewer_is_told_kindly(console: Console) -> None:
     approval = console.hold()
     page = console.page()

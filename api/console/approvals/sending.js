@@ -64,22 +64,16 @@ export function makeSending({ deliver, onchange, onsent, onback }) {
     return decision;
   }
 
-  /** Sends what waits, one after the other; `leaving` when the page is about to go, so that nobody waits for answers. */
+  /** Sends what waits, one after the other; at once when the page is about to go. */
   async function now({ leaving = false } = {}) {
     const decision = end();
     if (!decision) return;
     const failures = [];
-    if (leaving) {
-      await Promise.allSettled(decision.ids.map((approvalId) => deliver(approvalId, decision, true)));
-      return;
-    }
-    onchange(decision);
-    for (const approvalId of decision.ids) {
-      try {
-        await deliver(approvalId, decision, false);
-      } catch (error) {
-        failures.push({ approvalId, error });
-      }
+    const one = (approvalId) => deliver(approvalId, decision, leaving).catch((error) => failures.push({ approvalId, error }));
+    if (leaving) await Promise.all(decision.ids.map(one));
+    else {
+      onchange(decision);
+      for (const approvalId of decision.ids) await one(approvalId);
     }
     onsent(decision, failures);
   }

@@ -313,7 +313,10 @@ export function open(root, context) {
   }
 
   async function onsent(sent, failures) {
-    if (stop.signal.aborted) return;
+    if (stop.signal.aborted) {
+      if (failures.length) tellFailures(sent, failures, notice, user.email); // in another room by now
+      return;
+    }
     const failed = new Set(failures.map((each) => each.approvalId));
     const done = sent.ids.filter((each) => !failed.has(each));
     try {
