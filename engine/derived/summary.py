@@ -28,6 +28,8 @@ MOST_LISTED: Final = 20
 LONGEST_PART: Final = 300
 LONGEST_SENTENCE: Final = 240
 LONGEST_COMMAND: Final = 200
+LONGEST_OTHERS: Final = 120
+"""Characters of all that stands behind what a call does first."""
 _TITLES: Final = ("subject", "title", "summary", "name", "query", "text", "message", "content")
 """Arguments that say best what a call is about whose targets do not."""
 _LISTS: Final = ("recipients", "hosts", "deletes", "writes")
@@ -100,17 +102,30 @@ def _statement(entry: Json) -> str:
 
 
 def _sentence(call: ToolCall, parts: dict[str, Any]) -> str:
+    """What says most first. INVARIANT: no other argument takes the place of whom it pays or tells, of what it
+    deletes, or of what it asks a database: what of these is not first stands behind it, whatever is cut."""
     if "commands" in parts:
         return _runs(call.input_payload, parts["commands"][0])
-    for says in (_asks_a_database, _deletes):  # which say it all
-        if (sentence := says(parts)) is not None:
-            return sentence
-    for says in (_pays, _sends, _writes, _goes):
-        if (sentence := says(parts)) is not None:
-            return sentence + _titled(call, sentence)
+    kind = parts["kind"]
+    known = [
+        (says, text) for says in (_BY_ARGUMENTS if kind == "unknown" else _BY_KIND) if (text := says(parts))
+    ]
+    if not known:
+        return (uses := _uses(call, parts)) + _titled(call, uses)
+    (says, first), *rest = known
+    title = "" if says in (_asks_a_database, _deletes) else _titled(call, first)  # which say it all
+    others = [text for says, text in rest if says in _NEVER_LEFT_OUT or says is _ALSO.get(kind)]
+    if parts["effect"] == "delete" and not parts.keys() & {"deletes", "statements"}:
+        others.append(_uses(call, parts))
+    if not others:
+        return first + title
+    also = "".join(f", also {shorten(text, LONGEST_OTHERS // len(others))}" for text in others)
+    return shorten(first, LONGEST_SENTENCE - len(also)) + also + title
+
+
+def _uses(call: ToolCall, parts: dict[str, Any]) -> str:
     targets = [target["value"] for target in parts.get("targets", ())]
-    sentence = f"use {call.tool_name}" + (f" on {_some(targets)}" if targets else "")
-    return sentence + _titled(call, sentence)
+    return f"use {call.tool_name}" + (f" on {_some(targets)}" if targets else "")
 
 
 def _pays(parts: dict[str, Any]) -> str | None:
@@ -181,6 +196,12 @@ _asks_a_database = _of_a_list("statements", "run SQL:")
 _deletes = _of_a_list("deletes", "delete")
 _writes = _of_a_list("writes", "write")
 _goes = _of_a_list("hosts", "call")
+_BY_KIND: Final = (_asks_a_database, _deletes, _pays, _sends, _writes, _goes)
+_BY_ARGUMENTS: Final = (_pays, _sends, _asks_a_database, _deletes, _writes, _goes)
+"""Of a tool that nobody has declared: any text of it is read as a command or as SQL."""
+_NEVER_LEFT_OUT: Final = (_asks_a_database, _deletes, _pays, _sends)
+_ALSO: Final = {"files": _writes, "http": _goes, "browser": _goes}
+"""What is not left out either of a tool of this kind."""
 
 
 def _titled(call: ToolCall, sentence: str) -> str:
