@@ -126,6 +126,19 @@ def test_an_agent_is_found_read_and_halted(console: Console) -> None:
     expect(page.get_by_role("button", name="Halt this agent…")).to_be_visible()
 
 
+def test_a_busy_agent_does_not_take_the_button_that_halts_it_away(console: Console) -> None:
+    refused_twice(console)
+    page = entered(console, "/agents/mailer")
+    halt = page.get_by_role("button", name="Halt this agent…")
+    halt.focus()
+    console.hold(agent="mailer", run="run-of-mailer")
+    watch(console)
+    expect(page.locator(".known")).to_contain_text("3: 0 allowed, 2 blocked, 1 held")
+    expect(halt).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="Halt").get_by_label("Which agent")).to_have_value("mailer")
+
+
 def test_the_start_page_tells_of_new_agents_and_open_alerts(console: Console) -> None:
     refused_twice(console)
     page = entered(console, "/", "viewer")

@@ -1,7 +1,7 @@
 // The agents room: who they are, as the record knows them. Below `/agents/<agentId>` one agent: what it called, what became of
 // it, by which keys, models and programs, what halts it, what was noticed, and its runs.
 
-import { el, when } from "../dom.js";
+import { arrange, el, when } from "../dom.js";
 import { covered } from "../halts.js";
 import { address, listing, page, place } from "../page.js";
 import { said } from "../text.js";
@@ -51,6 +51,8 @@ function openOne(root, context, signal) {
   page(root, { title: ["Agent ", said(agentId)], moveFocus: context.moveFocus, back: place(context, "/agents", "← All agents") },
     content, el("h2", {}, "Runs"), runs.node);
   let drawn = "";
+  /** Made anew only when it is halted or resumed: a busy agent must not take the button from under the hand that halts it. */
+  let [actions, halted] = [null, null];
 
   async function load() {
     const found = await service.find(`/v1/agents/${encodeURIComponent(agentId)}`, signal);
@@ -64,7 +66,8 @@ function openOne(root, context, signal) {
     const { allowed, blocked, awaiting_approval: held } = agent.decisions;
     const row = (name, ...value) => [el("dt", {}, name), el("dd", {}, ...value)];
     const named = (title, list, member) => list.length > 0 && row(title, list.map((each) => el("div", {}, said(each[member]), ", last ", when(each.lastSeenAt))));
-    content.replaceChildren(
+    if (halted !== Boolean(agent.halted)) [actions, halted] = [actionsOf(agent), Boolean(agent.halted)];
+    arrange(content, [
       ...agent.halts.map((halt) => el("p.missing", {}, "Halted: ", covered(halt), " by ", said(halt.createdBy), " ", when(halt.createdAt), ": ", said(halt.reason))),
       el("dl.known", {},
         row("Seen", "first ", when(agent.firstSeenAt), ", last ", when(agent.lastSeenAt)),
@@ -72,13 +75,18 @@ function openOne(root, context, signal) {
         Object.keys(agent.resolutions).length > 0 && row("Its approvals", Object.entries(agent.resolutions).map(([status, count]) => `${count.toLocaleString("en")} ${status}`).join(", ")),
         agent.enforcementGaps > 0 && row("Against the decision", el("span.note.block", {}, agent.enforcementGaps.toLocaleString("en"))),
         named("API keys", agent.apiKeys, "apiKeyId"), named("Models, as it says", agent.models, "model"), named("Programs", agent.clients, "client")),
-      user.role === "admin" ? el("div.actions", {}, agent.halted
-        ? el("button", { type: "button", onclick: () => context.resume() }, "Resume…")
-        : el("button.reject", { type: "button", onclick: () => context.halt(agentId) }, "Halt this agent…"),
-      place(context, `/audit?agentId=${encodeURIComponent(agentId)}`, "Its records")) : "",
+      actions,
       el("section", {}, el("h2", {}, "Alerts"), agent.alerts.length
         ? el("ul.rows", { "aria-label": "Alerts" }, agent.alerts.map((alert) => el("li", {}, alertRow(context, alert)))) : el("p.empty", {}, "None is open.")),
-      el("section", {}, el("h2", {}, "Tools"), tools(agent)));
+      el("section", {}, el("h2", {}, "Tools"), tools(agent)),
+    ].filter(Boolean));
+  }
+
+  function actionsOf(agent) {
+    return user.role === "admin" && el("div.actions", {}, agent.halted
+      ? el("button", { type: "button", onclick: () => context.resume() }, "Resume…")
+      : el("button.reject", { type: "button", onclick: () => context.halt(agentId) }, "Halt this agent…"),
+    place(context, `/audit?agentId=${encodeURIComponent(agentId)}`, "Its records"));
   }
 
   context.keepFresh(load, ["decision", "halt", "alert"], signal, 2000);
