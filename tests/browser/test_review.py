@@ -88,3 +88,20 @@ def test_only_an_admin_approves_what_is_for_admins(console: Console) -> None:
     expect(page.locator("#decide-off")).to_contain_text("needs the role admin")
     decide(page, "Reject")
     expect(page.get_by_role("log")).to_contain_text("Rejected")
+
+
+def test_who_gives_a_reason_goes_on_while_the_approval_changes(console: Console) -> None:
+    approval = console.hold("pair.pay", {"amount": 7})
+    page = console.reviewer(approval)
+    expect(page.locator(".standing")).to_have_text("0 of 2 have approved.")
+    page.keyboard.press("r")
+    page.keyboard.type("no ")
+    approved(console, "admin", approval)
+    expect(page.locator(".standing")).to_contain_text("1 of 2 have approved")
+    # Were the field not in the focus any more, these would be keys: `a` approves.
+    page.keyboard.type("way, a thief")
+    expect(page.get_by_label("Reason")).to_have_value("no way, a thief")
+    expect(page.locator(".armed")).to_contain_text("Reject")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    console.until(lambda: console.approval(approval)["status"] == "rejected")

@@ -13,7 +13,7 @@ import { makeReader } from "../approvals/reader.js";
 import { makeSame } from "../approvals/same.js";
 import { makeSending } from "../approvals/sending.js";
 import { outcome, tellOfNew, whyOff } from "../approvals/words.js";
-import { el } from "../dom.js";
+import { arrange, el } from "../dom.js";
 import { draftsOf } from "../drafts.js";
 import { titleOf } from "../text.js";
 
@@ -129,7 +129,7 @@ export function open(root, context) {
     const parts = detail(text, context, list);
     const pending = approval.status === "pending";
     if (!pending) sending.drop(approval.approvalId);
-    pane.replaceChildren(...parts.nodes, ...(pending ? [] : [nextButton()].filter(Boolean)), foot);
+    arrange(pane, [...parts.nodes, ...(pending ? [] : [nextButton()].filter(Boolean)), foot]); // who types goes on
     pane.querySelector("header").after(same.node);
     if (!isSame) {
       decision.begin(drafts.get(approval.approvalId), titleOf(approval), (approval.approvers ?? 1) < 2);
