@@ -115,6 +115,21 @@ def test_a_preset_is_activated_with_parameters(console: Console) -> None:
     assert policy(console, "bulk")["presetParameters"] == {"most": 5}
 
 
+def test_what_is_written_for_a_pack_is_not_lost_to_what_others_change(console: Console) -> None:
+    page = console.page()
+    console.log_in(page, "admin", "/presets/packs/mails")
+    page.get_by_label("most").fill("7")
+    put(console, presets=[BULK | {"description": "Stops what is too much."}, OUTSIDE], packs=[PACK])
+    expect(page.get_by_role("status").filter(has_text="Somebody has changed this")).to_be_visible()
+    expect(page.get_by_label("most")).to_have_value("7")
+    readable(page)
+    page.get_by_role("button", name="Activate 2 policies").click()
+    expect(page.get_by_role("log")).to_contain_text("2 policies are active.")
+    expect(page.get_by_text("2 of 2 active")).to_be_visible()
+    expect(page.get_by_text("Somebody has changed this")).to_have_count(0)
+    assert policy(console, "bulk")["matchConditions"][1]["value"] == 7
+
+
 def test_a_pack_is_activated_with_parameters_and_settings(console: Console) -> None:
     console.expect_trouble("422")
     page = entered(console, "/presets", "admin")

@@ -17,14 +17,19 @@ async function allPresets(service, signal) {
     [preset.presetId, { preset, tree: exact.member(trees[group], "presets").items[number] }])));
 }
 
-/** Shows what `load` gives as `{title, parts}`, made anew only when its `mark` changed; what is written in it stays. */
+/** Shows what `load` gives as `{title, parts}`, made anew only when its `mark` changed, and nothing is written in it. */
 function openOne(root, context, { signal, load }) {
-  const content = el("div.one");
-  const heading = page(root, { title: "…", moveFocus: context.moveFocus, back: place(context, "/presets", "← All presets") }, content);
+  let written = false;
+  const content = el("div.one", { oninput: () => { written = true; } });
+  const changed = el("div", { role: "status" });
+  const heading = page(root, { title: "…", moveFocus: context.moveFocus, back: place(context, "/presets", "← All presets") }, changed, content);
   let known = null;
   const refresh = context.keepFresh(async () => {
-    const found = await load(() => { known = null; refresh(); });
+    const found = await load(() => { [known, written] = [null, false]; refresh(); });
     if (found?.mark === known && known !== null) return;
+    const kept = known !== null && written;
+    changed.replaceChildren(kept ? el("p.missing", {}, "Somebody has changed this meanwhile. What you wrote is kept; load the page again to see it as it is now.") : "");
+    if (kept) return;
     known = found?.mark ?? null;
     heading.replaceChildren(found ? said(found.title) : "It is not here");
     content.replaceChildren(...(found ? found.parts().filter(Boolean) : [el("p", {}, "There is no such preset or pack.")]));
