@@ -31,6 +31,11 @@ class Caller:
     """The digest of the API key, or which generation of a user's tokens it is of: so that what was rotated or
     ended is told from what is new."""
 
+    @property
+    def holder(self) -> str:
+        """Whose credential it is: the id of the key or of the user; empty for nobody."""
+        return self.key_id or self.user_id or ""
+
     @cached_property
     def actor(self) -> str:
         """How the record names them: the e-mail of a user, `key:<id>` of a key."""

@@ -65,16 +65,16 @@ class Reads:
         who wait for it."""
         turns = self.turns if caller.kind == "key" else self.people
         work = partial(self._store.read_here, function, *arguments)
-        return await turns.run(_who(caller), work, name=name)
+        return await turns.run(caller.holder, work, name=name)
 
     async def verify(self, caller: Caller, function: Callable[..., T], *arguments: Any) -> T:
         """The result of a reading function that goes through a whole log."""
         work = partial(self._store.read_here, function, *arguments)
-        return await self.verifications.run(_who(caller), work, name=caller.organisation_id)
+        return await self.verifications.run(caller.holder, work, name=caller.organisation_id)
 
     def bounded(self, caller: Caller, reply: Reply) -> Reply:
         """The reply, a large one as a stream. Raises OverQuota when the caller has too many unread."""
-        content, who = reply.body, _who(caller)
+        content, who = reply.body, caller.holder
         if not who or not isinstance(content, bytes) or len(content) <= LARGE_ANSWER:
             return reply
         unread = self._unread[who]
@@ -96,8 +96,3 @@ class Reads:
     def close(self) -> None:
         for turns in (self.turns, self.people, self.simulations, self.backtests, self.verifications):
             turns.close()
-
-
-def _who(caller: Caller) -> str:
-    """Whose turn it is; empty for whoever is not known."""
-    return caller.key_id or caller.user_id or ""

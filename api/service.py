@@ -90,7 +90,7 @@ async def open_service(
         recent = Recent()
         publish = partial(_publish, hub, recent)
         writer = Writer(store, clock, ids, outbox=outbox, publish=publish, lanes=settings.lanes)
-        writer.on_bump["keys"] = partial(_keys_changed, credentials, hub)
+        writer.on_bump["keys"] = credentials.load_keys
         writer.start()
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(store.leave)
@@ -202,11 +202,6 @@ async def open_service(
 def _publish(hub: Hub, recent: Recent, transaction: Transaction) -> None:
     hub.publish(transaction.changes())
     recent.add(transaction.records)
-
-
-def _keys_changed(credentials: Credentials, hub: Hub) -> None:
-    credentials.load_keys()
-    hub.wake_waiting()
 
 
 def _catch_up(store: Database, live: LivePolicies) -> None:

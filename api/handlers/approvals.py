@@ -66,8 +66,8 @@ async def get_approval(caller: Caller, values: Values, context: Context) -> Repl
     with context.waits.place(caller, values.query["wait"]) as ended:
         while True:
             # INVARIANT: listening begins before reading, so that no change falls between the two.
-            with context.hub.listening(caller.organisation_id, "approval", approval_id) as changed:
-                name = ("approval", approval_id)
+            name = ("approval", approval_id)
+            with context.hub.listening(caller.organisation_id, *name, caller.holder) as changed:
                 approval = await read(caller, reading.find_approval, caller, approval_id, name=name)
                 if approval is None:
                     raise not_found("approval", approval_id)

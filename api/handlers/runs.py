@@ -81,7 +81,7 @@ async def _changed(caller: Caller, run_id: str, seen: str, context: Context) -> 
     for this caller."""
     while True:
         # INVARIANT: listening begins before reading, so that no change falls between the two.
-        with context.hub.listening(caller.organisation_id, "run", run_id) as changed:
+        with context.hub.listening(caller.organisation_id, "run", run_id, caller.holder) as changed:
             if await _revision(caller, run_id, context) != seen or context.hub.closed:
                 return
             await asyncio.wait([changed], timeout=WAIT_CHECK)

@@ -258,6 +258,7 @@ def rotate_key(
     row.digest, row.prefix = digest, prefix
     row.save()
     transaction.bump("keys")
+    transaction.publish(organisation_id, CREDENTIAL, key_id)
     transaction.audit(
         organisation_id, "key.rotated", actor=actor, details={"keyId": key_id, "name": row.name}
     )
@@ -281,6 +282,7 @@ def revoke_key(
         row.revoked_at = transaction.at
         row.save()
         transaction.bump("keys")
+        transaction.publish(organisation_id, CREDENTIAL, key_id)
         transaction.audit(
             organisation_id, "key.revoked", actor=actor, details={"keyId": key_id, "name": row.name}
         )

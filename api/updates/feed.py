@@ -27,7 +27,7 @@ from api.database.audit_chain import ChainName, Spans
 from api.database.change_hints import Hints, hints
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
-from api.database.transaction import Change
+from api.database.transaction import CREDENTIAL, Change
 from api.updates.hub import Hub
 
 log = logging.getLogger("governance")
@@ -35,8 +35,6 @@ log = logging.getLogger("governance")
 RESYNC_SECONDS = 5.0
 WAITED_FOR_SECONDS = 0.5
 RETRY_SECONDS = 1.0
-ENDED = frozenset({"key.revoked", "key.rotated", "user.updated"})
-"""Records by which a credential may have ended that somebody waits with."""
 MOST_BEHIND = 20_000
 """Records; beyond that everyone is woken to read the state anew, and the records are skipped."""
 
@@ -154,8 +152,6 @@ class Feed:
         if any(row[0] == "policy.changed" for row in rows):
             # Whoever hears of the change may read the policies at once.
             self._catch_up()
-        if any(row[0] in ENDED for row in rows):
-            self._hub.wake_waiting()
         changes: list[Change] = []
         streaming = self._hub.streaming(organisation_id)
         for kind, run_id, record in rows:
@@ -225,6 +221,11 @@ def _alert(organisation_id: str, record: Mapping[str, Any]) -> list[Change]:
     return [Change(organisation_id, "alert", details["alertId"], data)]
 
 
+def _credential(organisation_id: str, record: Mapping[str, Any]) -> list[Change]:
+    details = record["details"]
+    return [Change(organisation_id, CREDENTIAL, details.get("keyId") or details["userId"])]
+
+
 _CHANGES: Mapping[str, Callable[[str, Mapping[str, Any]], list[Change]]] = {
     "decision": _decision,
     "approval.progressed": _still_pending,
@@ -243,5 +244,8 @@ _CHANGES: Mapping[str, Callable[[str, Mapping[str, Any]], list[Change]]] = {
     "change.failed": _change,
     "webhook.updated": _webhook,
     "webhook.disabled": _webhook,
+    "key.revoked": _credential,
+    "key.rotated": _credential,
+    "user.updated": _credential,
 }
 """Type of an audit record to the changes it stands for, as the process that wrote it published them."""

@@ -24,7 +24,8 @@ class Hub:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[tuple[str, str, str], set[asyncio.Future[None]]] = {}
+        self._waiting: dict[tuple[str, str, str], dict[asyncio.Future[None], str]] = {}
+        """What is waited for, by whom; see `Caller.holder`."""
         self._streams: dict[asyncio.Queue[Change | None], tuple[str, Collection[str]]] = {}
         self._closed = False
         self.busy = threading.Event()
@@ -47,7 +48,7 @@ class Hub:
         wanted = []
         for change in changes:
             if change.topic == CREDENTIAL:
-                self.wake_waiting()
+                call_on(self._loop, self._wake_waiting, change.key)
             elif streams or (change.organisation_id, change.topic, change.key) in waiting:
                 wanted.append(change)
         if wanted:
@@ -60,11 +61,6 @@ class Hub:
     def waiting_for(self, organisation_id: str, topic: str, key: str) -> bool:
         """True while somebody waits for this one thing; for any thread."""
         return (organisation_id, topic, key) in self._waiting
-
-    def wake_waiting(self) -> None:
-        """A credential has ended: every long poll looks whether it was its own. For any thread."""
-        if self.busy.is_set():
-            call_on(self._loop, self._wake_waiting)
 
     def wake_all(self) -> None:
         """Too much has changed to publish: everyone is woken and reads the state anew. For any thread."""
@@ -83,13 +79,16 @@ class Hub:
                         self._drop(queue)
 
     @contextlib.contextmanager
-    def listening(self, organisation_id: str, topic: str, key: str) -> Iterator[asyncio.Future[None]]:
-        """Listen for the next change of one thing; start BEFORE reading its state, so that none is missed."""
+    def listening(
+        self, organisation_id: str, topic: str, key: str, holder: str
+    ) -> Iterator[asyncio.Future[None]]:
+        """Listen for the next change of one thing, and for the end of the credential of whoever listens;
+        start BEFORE reading its state, so that none is missed."""
         future: asyncio.Future[None] = self._loop.create_future()
         if self._closed:
             future.set_result(None)
         place = (organisation_id, topic, key)
-        self._waiting.setdefault(place, set()).add(future)
+        self._waiting.setdefault(place, {})[future] = holder
         self.busy.set()
         try:
             yield future
@@ -97,7 +96,7 @@ class Hub:
             future.cancel()
             waiting = self._waiting.get(place)
             if waiting is not None:
-                waiting.discard(future)
+                waiting.pop(future, None)
                 if not waiting:
                     del self._waiting[place]
             self._update_busy()
@@ -132,10 +131,12 @@ class Hub:
         self._closed = True
         self._wake_all()
 
-    def _wake_waiting(self) -> None:
-        for futures in list(self._waiting.values()):
-            for future in futures:
-                if not future.done():
+    def _wake_waiting(self, whose: str | None = None) -> None:
+        """Whoever waits, or waits by one credential that has ended: it is no news for all others, of whom
+        there may be thousands, and each would look for itself."""
+        for waiting in list(self._waiting.values()):
+            for future, holder in waiting.items():
+                if not future.done() and whose in (None, holder):
                     future.set_result(None)
 
     def _wake_all(self) -> None:

@@ -47,7 +47,7 @@ class Waits:
         if not seconds:
             yield asyncio.get_running_loop().create_future()
             return
-        with self._placed(caller.key_id or caller.user_id or "", self._most_of_one) as future:
+        with self._placed(caller.holder, self._most_of_one) as future:
             yield future
 
     def stream(self, caller: Caller) -> contextlib.AbstractContextManager[asyncio.Future[None]]:

@@ -161,6 +161,45 @@ def test_what_is_no_news_costs_as_much_for_many_as_for_one(
     played(tmp_path, scene)
 
 
+def test_a_credential_that_changes_wakes_nobody_who_waits_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+    recheck = Credentials.recheck
+
+    async def noted(self: Credentials, caller: Caller) -> None:
+        if caller.role != "admin":
+            looks.append(caller.kind)
+        await recheck(self, caller)
+
+    monkeypatch.setattr(Credentials, "recheck", noted)
+
+    async def scene(service: Service) -> None:
+        name = await held(service)
+        waiting = [
+            asyncio.create_task(service.call(who, "GET", f"/v1/{what}?wait=60"))
+            for who in ("agent", "reviewer")
+            for what in (f"approvals/{name}", "runs/run-1")
+        ]
+        while sum(map(len, service.context.hub._waiting.values())) < 4:
+            await asyncio.sleep(0.01)
+        made = (await service.call("admin", "POST", "/v1/api-keys", {"name": "another"})).json()
+        await service.call("admin", "POST", f"/v1/api-keys/{made['keyId']}/rotate")
+        await service.call("admin", "DELETE", f"/v1/api-keys/{made['keyId']}")
+        people = (await service.call("admin", "GET", "/v1/users")).json()
+        user_id = next(each["userId"] for each in people if each["email"] == PEOPLE["viewer"][1])
+        await service.call("admin", "PATCH", f"/v1/users/{user_id}", {"enabled": False})
+        assert not looks and not any(task.done() for task in waiting)
+        await service.call("admin", "DELETE", f"/v1/api-keys/{service.callers['agent'].key_id}")
+        ended = await asyncio.wait_for(asyncio.gather(*waiting[:2]), 60)
+        assert [answer.status_code for answer in ended] == [401, 401]
+        assert looks and set(looks) == {"key"} and not any(task.done() for task in waiting[2:])
+        service.context.hub.close()
+        await asyncio.gather(*waiting)
+
+    played(tmp_path, scene)
+
+
 def test_a_waiter_does_not_miss_what_happens_between_reading_and_listening(tmp_path: Path) -> None:
     async def scene(service: Service) -> None:
         for number in range(30):
