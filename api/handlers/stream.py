@@ -67,8 +67,8 @@ async def _messages(
 ) -> AsyncIterator[bytes]:
     loop = asyncio.get_running_loop()
     with context.waits.stream(caller) as ended:
-        async with contextlib.aclosing(context.hub.stream(caller.organisation_id, topics)) as changes:
-            coming = asyncio.ensure_future(anext(changes))
+        async with contextlib.aclosing(context.hub.stream(caller.organisation_id, topics, message)) as news:
+            coming = asyncio.ensure_future(anext(news))
             try:
                 await asyncio.sleep(0)  # the hub knows us now, so nothing after the first line is missed
                 yield b"retry: 2000\n: connected\n\n"
@@ -87,11 +87,11 @@ async def _messages(
                     if not coming.done():
                         continue
                     try:
-                        change = coming.result()
+                        told = coming.result()
                     except StopAsyncIteration:
                         return
-                    coming = asyncio.ensure_future(anext(changes))
-                    yield message(change)
+                    coming = asyncio.ensure_future(anext(news))
+                    yield told
             finally:
                 coming.cancel()
                 await asyncio.gather(coming, return_exceptions=True)

@@ -10,13 +10,56 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncGenerator, Collection, Iterable, Iterator
+from collections import defaultdict, deque
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
 
 from api.database.transaction import CREDENTIAL, Change
 from api.loops import call_on
 
 MOST_QUEUED = 10_000
 """A stream reader this far behind is cut off; it reconnects and reads the current state."""
+PIECE: Final = 64 * 2**10
+"""Bytes that a stream is told together."""
+PAUSE_OF_EACH: Final = 0.0005
+"""Seconds for which a stream that was told something is told nothing more, times the streams there are: so
+what happens costs the process little, however many follow it."""
+LONGEST_PAUSE: Final = 1.0
+
+
+class _News:
+    """A change, as all streams that follow it are told: written once."""
+
+    __slots__ = ("_written", "change")
+
+    def __init__(self, change: Change) -> None:
+        self.change = change
+        self._written = b""
+
+    def written(self, write: Callable[[Change], bytes]) -> bytes:
+        if not self._written:
+            self._written = write(self.change)
+        return self._written
+
+
+@dataclass(eq=False, slots=True)
+class _Stream:
+    """One that follows an organisation's changes of some topics."""
+
+    organisation_id: str
+    topics: frozenset[str]
+    news: deque[_News] = field(default_factory=deque)
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    over: bool = False
+
+    def next_piece(self, write: Callable[[Change], bytes]) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        while self.news and size < PIECE:
+            pieces.append(self.news.popleft().written(write))
+            size += len(pieces[-1])
+        return b"".join(pieces)
 
 
 class Hub:
@@ -26,7 +69,7 @@ class Hub:
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[tuple[str, str, str], dict[asyncio.Future[None], str]] = {}
         """What is waited for, by whom; see `Caller.holder`."""
-        self._streams: dict[asyncio.Queue[Change | None], tuple[str, Collection[str]]] = {}
+        self._streams: set[_Stream] = set()
         self._closed = False
         self.busy = threading.Event()
         """Set while anybody waits; may be read and waited for by any thread."""
@@ -56,7 +99,7 @@ class Hub:
 
     def streaming(self, organisation_id: str) -> bool:
         """True while somebody follows what happens in the organisation; for any thread."""
-        return any(each == organisation_id for each, _ in list(self._streams.values()))
+        return any(each.organisation_id == organisation_id for each in list(self._streams))
 
     def waiting_for(self, organisation_id: str, topic: str, key: str) -> bool:
         """True while somebody waits for this one thing; for any thread."""
@@ -71,12 +114,24 @@ class Hub:
             for future in self._waiting.pop((change.organisation_id, change.topic, change.key), ()):
                 if not future.done():
                     future.set_result(None)
-            for queue, (organisation_id, topics) in list(self._streams.items()):
-                if organisation_id == change.organisation_id and change.topic in topics:
-                    try:
-                        queue.put_nowait(change)
-                    except asyncio.QueueFull:
-                        self._drop(queue)
+        if self._streams:
+            self._tell_streams([_News(change) for change in changes])
+
+    def _tell_streams(self, news: list[_News]) -> None:
+        of_organisation: defaultdict[str, list[_News]] = defaultdict(list)
+        for each in news:
+            of_organisation[each.change.organisation_id].append(each)
+        followed: dict[Hashable, list[_News]] = {}
+        for stream in list(self._streams):
+            name = stream.organisation_id, stream.topics
+            if name not in followed:
+                own = of_organisation.get(stream.organisation_id, ())
+                followed[name] = [each for each in own if each.change.topic in stream.topics]
+            if wanted := followed[name]:
+                stream.news += wanted
+                stream.woken.set()
+                if len(stream.news) > MOST_QUEUED:
+                    self._drop(stream)
 
     @contextlib.contextmanager
     def listening(
@@ -101,30 +156,36 @@ class Hub:
                     del self._waiting[place]
             self._update_busy()
 
-    async def stream(self, organisation_id: str, topics: Collection[str]) -> AsyncGenerator[Change, None]:
-        """An organisation's changes of these topics from now on; ends when the reader falls far behind."""
-        queue: asyncio.Queue[Change | None] = asyncio.Queue(MOST_QUEUED)
-        self._streams[queue] = (organisation_id, topics)
+    async def stream(
+        self, organisation_id: str, topics: frozenset[str], write: Callable[[Change], bytes]
+    ) -> AsyncGenerator[bytes, None]:
+        """An organisation's changes of these topics from now on, as `write` writes each, some at a time; ends
+        when the reader falls far behind."""
+        stream = _Stream(organisation_id, topics)
+        self._streams.add(stream)
         self.busy.set()
         try:
             while not self._closed:
-                change = await queue.get()
-                if change is None:
+                await stream.woken.wait()
+                if stream.over:
                     return
-                yield change
+                yield stream.next_piece(write)
+                if not stream.news and not stream.over:
+                    stream.woken.clear()
+                await asyncio.sleep(min(PAUSE_OF_EACH * len(self._streams), LONGEST_PAUSE))
         finally:
-            self._streams.pop(queue, None)
+            self._streams.discard(stream)
             self._update_busy()
 
     def _update_busy(self) -> None:
         if not self._waiting and not self._streams:
             self.busy.clear()
 
-    def _drop(self, queue: asyncio.Queue[Change | None]) -> None:
-        self._streams.pop(queue, None)
-        while not queue.empty():
-            queue.get_nowait()
-        queue.put_nowait(None)
+    def _drop(self, stream: _Stream) -> None:
+        self._streams.discard(stream)
+        stream.news.clear()
+        stream.over = True
+        stream.woken.set()
 
     def close(self) -> None:
         """End all waits and streams, so that a stopping server does not wait for long polls."""
@@ -141,5 +202,5 @@ class Hub:
 
     def _wake_all(self) -> None:
         self._wake_waiting()
-        for queue in list(self._streams):
-            self._drop(queue)
+        for stream in list(self._streams):
+            self._drop(stream)

@@ -15,7 +15,7 @@ from api.database.transaction import Change
 from api.handlers import stream as stream_handler
 from api.store import accounts
 from api.updates.feed import _CHANGES
-from api.updates.hub import MOST_QUEUED
+from api.updates.hub import MOST_QUEUED, Hub
 from tests.api.updates.test_waiting import held, played
 from tests.harness.application import Service
 
@@ -234,12 +234,53 @@ def test_a_stream_ends_when_its_token_would_be_refused(
 def test_a_reader_that_falls_behind_is_cut_off(tmp_path: Path) -> None:
     async def scene(service: Service) -> None:
         hub = service.context.hub
-        changes = hub.stream("default", ("decision",))
-        first = asyncio.ensure_future(anext(changes))
+        told = hub.stream("default", frozenset({"decision"}), stream_handler.message)
+        first = asyncio.ensure_future(anext(told))
         await asyncio.sleep(0)
         hub.publish([Change("default", "decision", str(number)) for number in range(MOST_QUEUED + 10)])
         with pytest.raises(StopAsyncIteration):
             await first
+        assert not hub._streams
+
+    played(tmp_path, scene)
+
+
+def test_what_happens_is_written_once_for_all_streams_and_told_some_at_a_time(tmp_path: Path) -> None:
+    written: list[str] = []
+    pieces = 0
+
+    def write(change: Change) -> bytes:
+        written.append(change.key)
+        return stream_handler.message(change)
+
+    async def follow(hub: Hub, topics: str, last: bytes) -> bytes:
+        nonlocal pieces
+        found = b""
+        async with contextlib.aclosing(hub.stream("default", frozenset(topics.split()), write)) as told:
+            async for piece in told:
+                pieces += 1
+                found += piece
+                if last in piece:
+                    break
+        return found
+
+    async def scene(service: Service) -> None:
+        hub = service.context.hub
+        changes = [Change("default", "decision", f"call-{number}", {"n": number}) for number in range(200)]
+        others = [Change("default", "policy", "p"), Change("other", "decision", "theirs")]
+        tasks = [asyncio.create_task(follow(hub, "decision", b"call-199")) for _ in range(49)]
+        tasks.append(asyncio.create_task(follow(hub, "decision policy", b"call-199")))
+        while len(hub._streams) < 50:
+            await asyncio.sleep(0)
+        hub.publish(others)
+        for change in changes:
+            hub.publish([change])
+            await asyncio.sleep(0)
+        found = await asyncio.wait_for(asyncio.gather(*tasks), 60)
+        assert found[:49] == [b"".join(map(stream_handler.message, changes))] * 49
+        assert found[49] == stream_handler.message(others[0]) + found[0]
+        assert written == ["p", *(change.key for change in changes)]
+        assert pieces < 50 * 200 / 4
         assert not hub._streams
 
     played(tmp_path, scene)
