@@ -1,5 +1,5 @@
-"""Deletes what is older than the settings allow: events with payloads, finished deliveries, alerts, spent
-counts, and audit records where that is set, behind a certificate (`audit/retention/`).
+"""Deletes what is older than the settings allow: events with payloads, outputs of calls, finished deliveries,
+alerts, spent counts, and audit records where that is set, behind a certificate (`audit/retention/`).
 
 Approvals, runs and decisions stay: what was decided and why remains provable when the payload is gone.
 Deleting goes in small batches through the writer, between other commits, so that no event waits for it;
@@ -17,13 +17,15 @@ from functools import partial
 from typing import Final
 
 from api.audit.retention.record_retention import RecordRetention
-from api.clock import APART_SECONDS, Clock, Leaps, iso
+from api.clock import APART_SECONDS, Clock, Leaps, iso, seconds
 from api.database.connection import Database
 from api.database.id_index import IdIndex
+from api.database.lanes.lease import spans
 from api.database.outage import Outage
 from api.database.partitions import catalog, upkeep
 from api.database.partitions.catalog import EVENTS
 from api.database.partitions.upkeep import Partitions
+from api.database.table import counter
 from api.database.transaction import Transaction
 from api.database.writer import Writer
 from api.store import expiry
@@ -152,10 +154,16 @@ class Parts:
         return True
 
 
+Passed = dict[int, int]
+"""The first number of a lane to the last of its calls whose outputs are known to be gone."""
+
+
 def cleaning(
-    retention: Retention, id_index: IdIndex, writer: Writer, now: float
+    retention: Retention, id_index: IdIndex, writer: Writer, now: float, passed: Passed
 ) -> Iterator[tuple[str, Awaitable[int]]]:
     """The deleting of all that is due now, by its name; each says of how many rows."""
+    if before := retention.events_before(now):
+        yield "retention of outputs", clear_outputs(before, passed, writer, now)
     for what, due in retention.due(now, id_index).items():
         yield f"retention of {what}", _delete(what, due, writer)
     if before := retention.events_before(now):
@@ -165,7 +173,7 @@ def cleaning(
 
 async def clean(retention: Retention, id_index: IdIndex, writer: Writer, now: float) -> int:
     """Delete all that is due now; returns how many rows."""
-    return sum([await part for _, part in cleaning(retention, id_index, writer, now)])
+    return sum([await part for _, part in cleaning(retention, id_index, writer, now, {})])
 
 
 async def _delete(what: str, due: Due, writer: Writer) -> int:
@@ -176,6 +184,30 @@ async def _delete(what: str, due: Due, writer: Writer) -> int:
     if gone and what not in UNTOLD:
         log.info("retention deleted %d %s of before %s", gone, what, due.before)
     return gone
+
+
+async def clear_outputs(before: str, passed: Passed, writer: Writer, now: float) -> int:
+    """Of the calls that were decided before a time; returns how many had one. How far that came is kept, so
+    that nobody goes through all calls again."""
+    total, store = 0, writer.store
+    known = await store.read(counter, expiry.OUTPUTS)
+    for first, last in await store.read(spans, store):
+        if first not in passed:
+            begin = await store.read(expiry.first_call_since, store, first, last, iso(known))
+            passed[first] = begin - 1
+        while calls := await store.read(
+            expiry.old_calls, store, now, passed[first], last, before, MOST_AT_ONCE
+        ):
+            if numbers := [number for number, has_output in calls if has_output]:
+                total += await writer.write(partial(expiry.clear_outputs, numbers=numbers))
+                await asyncio.sleep(BATCH_PAUSE)
+            passed[first] = calls[-1][0]
+    reached = int(seconds(before))
+    if total or reached > known + DAY:
+        await writer.write(lambda transaction: transaction.put({expiry.OUTPUTS: reached}))
+    if total:
+        log.info("retention deleted %d outputs of calls of before %s", total, before)
+    return total
 
 
 async def drop_past(before: str, id_index: IdIndex, writer: Writer) -> int:
@@ -228,6 +260,7 @@ async def keep_clean(
     """Clean now and every minute, for ever."""
 
     outage, parts, caution, backwards = Outage("retention"), Parts(), None, -1
+    passed: Passed = {}
     while True:
         parts.begin()
         try:
@@ -242,7 +275,7 @@ async def keep_clean(
         for each in partitions:
             await parts.take(f"making partitions of `{each.table.name}`", store.read(each.prepare, now))
         if caution.settled() and await _anything(retention, store, now):
-            for what, part in cleaning(retention, id_index, writer, now):
+            for what, part in cleaning(retention, id_index, writer, now, passed):
                 await parts.take(what, part)
         if caution.settled():
             await parts.take("retention of audit records", records.clean(now))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import astuple
 
 from api.audit.stored_decision import Checked, check
-from api.clock import Leaps
+from api.clock import Leaps, iso
 from api.database.connection import Database
 from api.database.errors import NeedsAnswer
 from api.database.id_index import EVENTS, IdIndex, IndexEntry
@@ -37,6 +37,7 @@ from api.ingestion.rows import (
     TableRow,
 )
 from api.store import recorded_calls, run_values
+from api.store.expiry import OUTPUTS
 from api.store.grants.reading import grants_of_calls
 from engine.matching.rate_limit import is_over, window_start
 from engine.model import RateLimit
@@ -304,8 +305,11 @@ class Batch:
         self.use_rows.append(GrantUseRow(grant_id, call_no))
 
     def complete(self, call: CallRow, completion: str, output: str | None) -> None:
-        """Record what became of a call, and its flags."""
+        """Record what became of a call, and its flags. Of one that was decided so long ago that outputs of
+        its time are gone, none is kept."""
         call.completed_at = self.transaction.at
+        if (cleared := self.transaction.counter(OUTPUTS)) and call.decided_at < iso(cleared):
+            output = None
         if self.transaction.assumed is not None:
             self.outcomes.append(
                 (call.call_no, call.tool_call_id, call.completed_at, completion, output, call.flags)

@@ -10,11 +10,13 @@ from typing import Any
 
 import msgspec
 
+from api.clock import iso
 from api.database.errors import NeedsAnswer
 from api.ingestion import flow
 from api.ingestion.batch import Batch
 from api.ingestion.event import Incoming, Receipt
 from api.ingestion.known_runs import KnownRun
+from api.ingestion.quotas import DAY
 from api.ingestion.record import GAP, OFFLINE, record_gap
 from api.ingestion.rows import CallRow
 from api.store import approvals
@@ -125,8 +127,8 @@ def _completed(
     call = batch.call(run, event)
     if call is not None and call.tool_call_id != metadata["toolCallId"]:
         call = None
-    if call is None and transaction.assumed is not None:
-        raise NeedsAnswer  # it is not remembered, so it may be there
+    if transaction.assumed is not None and (call is None or call.decided_at < iso(transaction.now - DAY)):
+        raise NeedsAnswer  # it is not remembered, so it may be there; or outputs of its time may be gone
     gap = _gap(call, metadata)
     believed = gap is None and not is_halted and event.body.eventType == "tool.completed"
     if call is not None and gap is not None:

@@ -10,7 +10,7 @@ the next one that does not. So it does not hide what is behind it, and goes with
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
+from itertools import product, takewhile
 from typing import Any
 
 from api.clock import APART_SECONDS, iso, seconds
@@ -39,6 +39,12 @@ _NEXT = (
     " AND a.at > ? AND a.at <= ?) AS next FROM organisations o) records"
 )
 LAST_NUMBER = (1 << 63) - 1
+OUTPUTS = "outputs.cleared"
+"""The counter of the seconds up to which calls were decided whose outputs are gone."""
+_OLD_CALLS = (
+    "SELECT call_no, decided_at, output IS NOT NULL FROM tool_calls WHERE call_no > ? AND call_no <= ?"
+    " ORDER BY call_no LIMIT ?"
+)
 _SPENT = "SELECT hit_no FROM rate_hits WHERE expires_at <= ? ORDER BY expires_at LIMIT ?"
 
 
@@ -121,6 +127,37 @@ def _old_events(
         if len(found) >= most:
             break
     return found
+
+
+def old_calls(
+    store: Database, now: float, after: int, last: int, before: str, most: int
+) -> list[tuple[int, bool]]:
+    """The calls of one lane behind a number that were decided before a time: each with its number, and
+    whether it has an output."""
+    rows = store.rows(_OLD_CALLS, (after, last, most))
+    where = ("tool_calls", "call_no", "decided_at")
+    times = _times(store, now, [row[:2] for row in rows], last, where)
+    old = takewhile(lambda pair: pair[1] < before, zip(rows, times, strict=True))
+    return [(int(row[0]), bool(row[2])) for row, _ in old]
+
+
+def first_call_since(store: Database, first: int, last: int, since: str) -> int:
+    """A number of a lane before which all calls were decided before a time, by halves."""
+    while first < last:
+        middle = (first + last) // 2
+        rows = store.rows(_OLD_CALLS, (middle - 1, last, 1))
+        if rows and rows[0][1] < since:
+            first = int(rows[0][0]) + 1
+        else:
+            last = middle
+    return first
+
+
+def clear_outputs(transaction: Transaction, numbers: Sequence[int]) -> int:
+    """What these calls gave back is not kept any more; that they were decided is."""
+    return transaction.store.rows_changed(
+        f"UPDATE tool_calls SET output = NULL WHERE call_no IN ({marks(numbers)})", numbers
+    )
 
 
 def deliveries(transaction: Transaction, before: str, most: int) -> int:

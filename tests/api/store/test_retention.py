@@ -88,6 +88,62 @@ def test_old_events_go_and_decisions_stay(tmp_path: Path, database_url: str) -> 
     asyncio.run(scene())
 
 
+def test_outputs_of_old_calls_go_with_the_events_that_told_them(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "MOST_AT_ONCE", 4)
+    looked: list[int] = []
+    old_calls = expiry.old_calls
+
+    def noted(*arguments: Any) -> list[tuple[int, bool]]:
+        found = old_calls(*arguments)
+        looked.extend(number for number, _ in found)
+        return found
+
+    monkeypatch.setattr(expiry, "old_calls", noted)
+
+    async def scene() -> None:
+        environment = {"GOVERNANCE_DATABASE_URL": database_url, "GOVERNANCE_TOKEN_SECONDS": "999999"}
+        async with Service(tmp_path, environment=environment) as service:
+
+            async def ended(number: int) -> None:
+                told = {"toolCallId": f"call-{number}", "outputPayload": {"secret": f"s{number}"}}
+                answer = await service.report("agent", f"end-{number}", "tool.completed", **told)
+                assert answer.status_code == 200, answer.text
+
+            async def outputs() -> dict[str, Any]:
+                run = (await service.call("agent", "GET", "/v1/runs/run-1?limit=100")).json()
+                assert len(run["toolCalls"]) == count(service, "tool_calls")
+                assert all(call["status"] == "allowed" for call in run["toolCalls"])
+                found = {call["toolCallId"]: call.get("outputPayload") for call in run["toolCalls"]}
+                return {name: output for name, output in found.items() if output is not None}
+
+            for number in range(20):
+                await told(service, number)
+            for number in range(0, 20, 2):
+                await ended(number)
+            service.clock.advance(2 * DAY)
+            for number in range(20, 23):
+                await told(service, number)
+                await ended(number)
+            assert await cleaned(service, Retention(0, 0)) == 0 and len(await outputs()) == 13
+            assert await cleaned(service, Retention(1, 0)) == 10 + 30
+            young = {f"call-{number}": {"secret": f"s{number}"} for number in range(20, 23)}
+            assert await outputs() == young
+            assert len(looked) == 20
+            # What is told of an old call goes with its event, and nobody goes through the old calls again.
+            await ended(1)
+            assert await outputs() == young
+            assert await cleaned(service, Retention(1, 0)) == 0 and len(looked) == 20
+            service.clock.advance(2 * DAY)
+            await told(service, 23)
+            assert await cleaned(service, Retention(1, 0)) == 3 + 7
+            assert await outputs() == {} and len(looked) == 23
+            assert service.context.store.read_here(verify, service.context.store, "default")["valid"]
+
+    asyncio.run(scene())
+
+
 @pytest.mark.parametrize("days", [0, 1])
 def test_events_of_a_clock_that_was_ahead_hide_none_and_go_with_those_behind_them(
     tmp_path: Path, database_url: str, days: int, monkeypatch: pytest.MonkeyPatch
