@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,29 @@ def test_what_agents_assert_of_calls_is_bounded(
         size = len('"since"{"goal":""}') + 150_000
         assert [call["asserted"] for call in calls[3:]] == [{"bytes": size}] * 5
         assert all(call["keyId"] for call in calls)
+
+    played(tmp_path, database_url, steps)
+
+
+def test_outputs_take_no_more_memory_than_their_text(tmp_path: Path, database_url: str) -> None:
+    async def steps(service: Service) -> None:
+        output = [{}] * 60_000
+        for number in range(8):
+            call = {"toolCallId": f"c-{number}"}
+            await service.report("agent", 2 * number, "tool.called", **call, toolName="look")
+            answer = await service.report(
+                "agent", 2 * number + 1, "tool.completed", **call, outputPayload=output
+            )
+            assert answer.status_code == 200
+        tracemalloc.start()
+        try:
+            answer = await service.call("agent", "GET", "/v1/runs/run-1")
+            most = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert most < 10 * len(answer.content)
+        check_shape("GET", "/v1/runs/run-1", answer)
+        assert [call["outputPayload"] for call in answer.json()["toolCalls"]] == [output] * 8
 
     played(tmp_path, database_url, steps)
 
