@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import pairwise
 from operator import itemgetter
 from typing import Any, Final
 
@@ -21,6 +22,8 @@ from engine.canonical_json import canonical_json
 
 PAGE: Final = 1_000
 AHEAD: Final = 10_000
+MOST_BYTES: Final = 2**24
+"""Of what agents sent, in rows that are read at once, unless one of them has more."""
 LONGEST_REASON: Final = 2_000
 """Characters of a reason that a record holds."""
 _decode = msgspec.json.decode
@@ -30,7 +33,11 @@ _CALLS: Final = (
     " c.policy_revision, c.status, c.approval_id, c.action, c.policy_digest, c.reason, c.blocked_reason,"
     " c.matched, c.facts, r.run_id, r.agent_id, r.key_id FROM tool_calls c"
     " LEFT JOIN runs r ON r.run_no = c.run_no"
-    " WHERE c.organisation_id = ? AND c.call_no > ? AND c.call_no <= ? ORDER BY c.call_no LIMIT ?"
+    " WHERE c.organisation_id = ? AND c.call_no > ? AND c.call_no <= ? ORDER BY c.call_no"
+)
+_SIZES_OF_CALLS: Final = (
+    "SELECT call_no, LENGTH(facts) + LENGTH(matched) + 2 * LENGTH(reason) FROM tool_calls"
+    " WHERE organisation_id = ? AND call_no > ? AND call_no <= ? ORDER BY call_no LIMIT ?"
 )
 _APPROVAL: Final = 8
 """Where its id is in such a row."""
@@ -41,7 +48,11 @@ _LAST_EVENT: Final = "SELECT MAX(event_no) FROM events WHERE event_no > ? AND ev
 _EVENTS: Final = (
     "SELECT e.event_no, e.received_at, e.event_id, e.body, r.run_id, r.agent_id, r.key_id FROM events e"
     " LEFT JOIN runs r ON r.run_no = e.run_no"
-    " WHERE e.organisation_id = ? AND e.event_no > ? AND e.event_no <= ? ORDER BY e.event_no LIMIT ?"
+    " WHERE e.organisation_id = ? AND e.event_no > ? AND e.event_no <= ? ORDER BY e.event_no"
+)
+_SIZES_OF_EVENTS: Final = (
+    "SELECT event_no, LENGTH(body) FROM events"
+    " WHERE organisation_id = ? AND event_no > ? AND event_no <= ? ORDER BY event_no LIMIT ?"
 )
 
 
@@ -105,9 +116,11 @@ class CallsAndEvents:
             begins, beyond = begin.get(chain) or beginning(chain), numbers_of(chain + 1)
             calls.append((begins.call_no, self._last(_LAST_CALL, begins.call_no, beyond)))
             events.append((begins.event_no, self._last(_LAST_EVENT, begins.event_no, beyond)))
-        self._calls = _Along(self._pages(_CALLS, calls), itemgetter(2))
+        # INVARIANT: what waits for its record has nothing left of what an agent may have made long.
+        self._calls = _Along(map(_call, self._rows(_CALLS, _SIZES_OF_CALLS, calls)), itemgetter(2))
         # The id of an event that retention has deleted may come again, for another one.
-        self._events = _Along(self._pages(_EVENTS, events), itemgetter(2, 1))
+        read = map(_event, self._rows(_EVENTS, _SIZES_OF_EVENTS, events))
+        self._events = _Along(read, itemgetter(2, 1))
         self._unnoted: set[str] = set()
         """When events were written whose records do not name them."""
         self._wrong_runs: set[str] = set()
@@ -121,12 +134,9 @@ class CallsAndEvents:
         ((last,),) = self._store.rows(statement, (before, beyond))
         return int(last or before)
 
-    def _pages(self, statement: str, spans: list[tuple[int, int]]) -> Iterator[tuple[Any, ...]]:
-        for number, last in spans:
-            asked = number
-            while rows := self._store.rows(statement, (self._organisation_id, asked, last, PAGE)):
-                yield from rows
-                asked = rows[-1][0]
+    def _rows(self, statement: str, sizes: str, spans: list[tuple[int, int]]) -> Iterator[tuple[Any, ...]]:
+        for first, last in spans:
+            yield from _in_order(self._store, statement, sizes, self._organisation_id, first, last)
 
     def told(self, record: dict[str, Any]) -> None:
         """The next record of a chain that is about a call or an event."""
@@ -143,13 +153,13 @@ class CallsAndEvents:
             self.problems.append(f"{call}, decided by record `{audit_id}`, is gone")
             return
         self.last_call = max(self.last_call, row[0])
-        _, _, _, tool_call_id, tool_name, digest, revision, status, approval, *words, run, agent, key = row
+        _, _, _, tool_call_id, tool_name, digest, revision, status, approval, words, run, agent, key = row
         self._run_of(record, run, agent, key)
         expected = (record["toolCallId"], record["toolName"], record["policyRevision"], approval_id)
         same = (tool_call_id, tool_name, revision, approval) == expected
         same = same and digest.startswith(details["payloadDigest"])
         same = same and (approval_id is not None or status == record["decision"])
-        if not same or not _same_words(record, *words):
+        if not same or not words.are_of(record):
             self.problems.append(f"{call} says something else than its record `{audit_id}`")
 
     def _run_of(self, record: dict[str, Any], run_id: Any, agent_id: Any, key_id: Any) -> None:
@@ -174,9 +184,7 @@ class CallsAndEvents:
             return
         self.last_event = max(self.last_event, row[0])
         self._run_of(record, *row[4:])
-        # Whoever changes a body by hand may leave a text.
-        body = row[3].encode() if isinstance(row[3], str) else bytes(row[3])
-        if body_digest(body) != details["bodyDigest"]:
+        if row[3] != details["bodyDigest"]:
             self.problems.append(
                 f"the body of event `{row[2]}` is not the one of record `{record['auditId']}`"
             )
@@ -208,42 +216,82 @@ def digest_of_calls(store: Database, organisation_id: str, first: int, last: int
     INVARIANT: it covers what records are compared with and what never changes; what became of an approval is
     compared with what its own records say.
     """
-    digest, count, number = sha256(), 0, first
-    while rows := store.rows(_CALLS, (organisation_id, number, last, PAGE)):
-        for row in rows:
-            kept = list(row)
-            if kept[_APPROVAL] is not None:
-                kept = [value for place, value in enumerate(kept) if place not in _RESOLVED]
-            digest.update(canonical_json(kept) + b"\n")
-        count, number = count + len(rows), rows[-1][0]
+    digest, count = sha256(), 0
+    for row in _in_order(store, _CALLS, _SIZES_OF_CALLS, organisation_id, first, last):
+        kept = list(row)
+        if kept[_APPROVAL] is not None:
+            kept = [value for place, value in enumerate(kept) if place not in _RESOLVED]
+        digest.update(canonical_json(kept) + b"\n")
+        count += 1
     return count, digest.hexdigest()
 
 
-def _same_words(
-    record: dict[str, Any],
-    action: str,
-    policy_digest: str,
-    reason: str,
-    blocked_reason: str | None,
-    matched: str,
-    facts: str,
-) -> bool:
-    """Whether the other columns of a call are what its record holds of them. What an approval was resolved
-    with takes the place of the reasons, and is compared there."""
-    details, known = record["details"], _decode(facts)
-    user, key = known.get("user", {}), known.get("key", {})
-    words = "approvalId" in details or (
-        reason[:LONGEST_REASON] == record["reason"]
-        and blocked_reason == (reason if record["decision"] == "blocked" else None)
+def _in_order(
+    store: Database, statement: str, sizes: str, organisation_id: str, first: int, last: int
+) -> Iterator[tuple[Any, ...]]:
+    """The rows with numbers behind the first up to the last, some at a time, however long they are."""
+    asked = first
+    while page := store.rows(sizes, (organisation_id, asked, last, PAGE)):
+        for end in _ends(page):
+            yield from store.rows(statement, (organisation_id, asked, end))
+            asked = end
+
+
+def _ends(page: list[tuple[Any, ...]]) -> Iterator[int]:
+    """The last numbers of the parts in which rows of these numbers and sizes are read."""
+    together = 0
+    for (before, _), (_, size) in pairwise([(0, 0), *page]):
+        if together and together + size > MOST_BYTES:
+            yield before
+            together = 0
+        together += size
+    yield page[-1][0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """The other columns of a call, as far as its record holds them too."""
+
+    decided: tuple[str, str, list[str]]
+    reason: str
+    is_blocked_so: bool
+    """Whether its reason is why it is blocked."""
+    is_blocked: bool
+    user: tuple[Any, Any]
+    key: tuple[Any, Any]
+
+    def are_of(self, record: dict[str, Any]) -> bool:
+        """Whether they are what the record says. What an approval was resolved with takes the place of the
+        reasons, and is compared there."""
+        details = record["details"]
+        blocked = self.is_blocked_so if record["decision"] == "blocked" else not self.is_blocked
+        words = "approvalId" in details or (self.reason == record["reason"] and blocked)
+        return words and (
+            self.decided == (details["action"], details["policyDigest"], details["policyIds"])
+            and self.user == (record.get("userId"), record.get("userEmail"))
+            and self.key == (record.get("keyScopes"), record.get("delegationChain"))
+        )
+
+
+def _call(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    *ids, action, policy_digest, reason, blocked_reason, matched, facts, run_id, agent_id, key_id = row
+    known = _decode(facts)
+    user, key, chain = known.get("user", {}), known.get("key", {}), known.get("delegation", {}).get("chain")
+    words = _Words(
+        (action, policy_digest, [match["policyId"] for match in _decode(matched)[:50]]),
+        reason[:LONGEST_REASON],
+        blocked_reason == reason,
+        blocked_reason is not None,
+        (user.get("id"), user.get("email")),
+        (key.get("scopes") or None, chain),
     )
-    policies = [match["policyId"] for match in _decode(matched)[:50]]
-    chain = known.get("delegation", {}).get("chain")
-    return words and (
-        (action, policy_digest, policies)
-        == (details["action"], details["policyDigest"], details["policyIds"])
-        and (user.get("id"), user.get("email")) == (record.get("userId"), record.get("userEmail"))
-        and (key.get("scopes") or None, chain) == (record.get("keyScopes"), record.get("delegationChain"))
-    )
+    return (*ids, words, run_id, agent_id, key_id)
+
+
+def _event(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    number, at, event_id, body, *run = row
+    # Whoever changes a body by hand may leave a text.
+    return number, at, event_id, body_digest(body.encode() if isinstance(body, str) else bytes(body)), *run
 
 
 def body_digest(body: bytes) -> str:
