@@ -32,8 +32,8 @@ _COLUMNS = (
 _COUNTED = "SELECT COUNT(*) FROM (SELECT 1 FROM rate_hits WHERE bucket = ? AND at > ? LIMIT ?) AS hits"
 _RUNS = "SELECT run_no, task, model, agent_context FROM runs WHERE run_no IN"
 
-AT_ONCE = 100
-"""Calls read at a time."""
+AT_ONCE = 16
+"""Calls read at a time, of which each may have as many bytes as a body."""
 
 
 def recorded(
@@ -112,7 +112,7 @@ def _call(
     store: Database, facts: dict[str, Any], run: dict[str, Any] | None, row: tuple[Any, ...]
 ) -> Recorded:
     tool_call_id, tool_name, decided_at, _, body, run_no, run_id, agent_id, task, parent = row
-    metadata = msgspec.json.decode(bytes(body)).get("metadata") or {}
+    metadata, size = msgspec.json.decode(bytes(body)).get("metadata") or {}, len(body)
     document = {
         "toolName": tool_name,
         "inputPayload": metadata.get("inputPayload") or {},
@@ -125,7 +125,7 @@ def _call(
         steps = msgspec.convert(flow["steps"], Steps)
         load = partial(_values, store, run_no, flow["version"], task, parent)
         document[BEFORE] = RunMemory(flow["version"], steps, load=load)
-    return Recorded(f"{run_id}/{tool_call_id}", clock.seconds(decided_at), ToolCall(document))
+    return Recorded(f"{run_id}/{tool_call_id}", clock.seconds(decided_at), ToolCall(document), size)
 
 
 def _values(store: Database, run_no: int, flow: int, task: str | None, parent: str | None) -> SeenValues:

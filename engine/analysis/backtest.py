@@ -16,17 +16,20 @@ from engine.matching.ruleset import Ruleset
 from engine.model import Decision, Json, Policy, ToolCall
 
 MOST_SHOWN = 100
+MOST_BYTES = 2**23
+"""Of the recorded calls that are shown, unless the first of them has more."""
 
 Timestamp = Callable[[float], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A call as it was recorded: `key` names it for people, `at` is in seconds."""
+    """A call as it was recorded: `key` names it for people, `at` is in seconds, `size` are its bytes."""
 
     key: str
     at: float
     call: ToolCall
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +108,13 @@ def compare(
     before, after = _Replay(old), _Replay(new)
     counts: Counter[tuple[str, str]] = Counter()
     changes: list[ChangedDecision] = []
-    changed = 0
+    changed = size = 0
     for recorded in calls:
         was, now = before.decide(recorded), after.decide(recorded)
         counts[(was.action, now.action)] += 1
         if was.action != now.action:
             changed += 1
-            if len(changes) < most_shown:
+            size += recorded.size
+            if not changes or (len(changes) < most_shown and size <= MOST_BYTES):
                 changes.append(ChangedDecision(recorded, was, now))
     return BacktestReport(sum(counts.values()), dict(counts), tuple(changes), changed)

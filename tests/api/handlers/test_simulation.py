@@ -107,3 +107,21 @@ def test_a_backtest_ends_with_the_service(tmp_path: Path) -> None:
         assert (answer.status_code, answer.json()["detail"]) == (503, "the service is stopping; try again")
 
     played(tmp_path, scene)
+
+
+def test_a_backtest_shows_few_large_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backtest, "MOST_BYTES", 250_000)
+    looks = DRAFT | {"matchConditions": [{"field": "toolName", "operator": "equals", "value": "look"}]}
+
+    async def scene(service: Service) -> None:
+        for number in range(6):
+            call = {"toolCallId": f"c-{number}", "toolName": "look", "inputPayload": {"a": "a" * 100_000}}
+            assert (await service.report("agent", number, "tool.called", **call)).is_success
+        found = (await service.call("reviewer", "POST", "/v1/policies/backtest", {"policy": looks})).json()
+        assert (found["calls"], found["changed"]) == (6, 6)
+        assert [change["toolCallId"] for change in found["changes"]] == ["c-0", "c-1"]
+        monkeypatch.setattr(backtest, "MOST_BYTES", 1)
+        found = (await service.call("reviewer", "POST", "/v1/policies/backtest", {"policy": looks})).json()
+        assert (found["changed"], len(found["changes"])) == (6, 1)
+
+    played(tmp_path, scene)
