@@ -195,7 +195,10 @@ def _moment(claims: Mapping[str, Any], name: str) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise _refused(f"`{name}` of `metadata.userToken` must be a number of seconds")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise _refused(f"`{name}` of `metadata.userToken` is no moment") from None
 
 
 def _scopes(scope: Any) -> list[str]:

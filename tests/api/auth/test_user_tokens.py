@@ -108,6 +108,8 @@ def test_little_is_enough() -> None:
         ({"exp": ...}, "does not verify"),
         ({"exp": "never"}, "must be a number"),
         ({"exp": True}, "must be a number"),
+        ({"exp": 10**400}, "no moment"),
+        ({"iat": -(10**400)}, "no moment"),
         ({"nbf": NOW + LEEWAY + 1}, "not valid yet"),
         ({"iat": NOW + LEEWAY + 1}, "not valid yet"),
         ({"sub": ...}, "does not verify"),
