@@ -251,8 +251,9 @@ def _call(row: CallTable, body: bytes | None, whole: bool) -> dict[str, Any]:
         "toolName": row.tool_name,
         "status": row.status,
         "reason": row.reason,
-        "matchedPolicies": _decode(row.matched),
-        "shadowPolicies": _decode(row.shadow),
+        # As they are written, these and outputs: as objects they take many times as many bytes.
+        "matchedPolicies": msgspec.Raw(row.matched.encode()),
+        "shadowPolicies": msgspec.Raw(row.shadow.encode()),
         "decidedAt": row.decided_at,
         "policyRevision": row.policy_revision,
         "auditId": row.audit_id,
@@ -271,6 +272,5 @@ def _call(row: CallTable, body: bytes | None, whole: bool) -> dict[str, Any]:
     if row.approval_id is not None:
         call["approvalId"] = row.approval_id
     if row.output is not None and whole:
-        # As it is written: as objects, small values take twenty times as many bytes.
         call["outputPayload"] = msgspec.Raw(row.output.encode())
     return call
