@@ -33,7 +33,7 @@ _CALLS: Final = (
     " c.policy_revision, c.status, c.approval_id, c.action, c.policy_digest, c.reason, c.blocked_reason,"
     " c.matched, c.facts, r.run_id, r.agent_id, r.key_id FROM tool_calls c"
     " LEFT JOIN runs r ON r.run_no = c.run_no"
-    " WHERE c.organisation_id = ? AND c.call_no > ? AND c.call_no <= ? ORDER BY c.call_no"
+    " WHERE c.organisation_id = ? AND c.call_no > ? AND c.call_no <= ? ORDER BY c.call_no LIMIT ?"
 )
 _SIZES_OF_CALLS: Final = (
     "SELECT call_no, LENGTH(facts) + LENGTH(matched) + 2 * LENGTH(reason) FROM tool_calls"
@@ -48,7 +48,7 @@ _LAST_EVENT: Final = "SELECT MAX(event_no) FROM events WHERE event_no > ? AND ev
 _EVENTS: Final = (
     "SELECT e.event_no, e.received_at, e.event_id, e.body, r.run_id, r.agent_id, r.key_id FROM events e"
     " LEFT JOIN runs r ON r.run_no = e.run_no"
-    " WHERE e.organisation_id = ? AND e.event_no > ? AND e.event_no <= ? ORDER BY e.event_no"
+    " WHERE e.organisation_id = ? AND e.event_no > ? AND e.event_no <= ? ORDER BY e.event_no LIMIT ?"
 )
 _SIZES_OF_EVENTS: Final = (
     "SELECT event_no, LENGTH(body) FROM events"
@@ -233,7 +233,7 @@ def _in_order(
     asked = first
     while page := store.rows(sizes, (organisation_id, asked, last, PAGE)):
         for end in _ends(page):
-            yield from store.rows(statement, (organisation_id, asked, end))
+            yield from store.rows(statement, (organisation_id, asked, end, PAGE))
             asked = end
 
 
