@@ -76,7 +76,7 @@ class Intake:
         else:
             make = partial(event_of, caller, raw, body, metadata)
         if not dear:
-            return make()
+            return self.processor_time.timed(key_id, make)
         return await self.turns.run(key_id, lambda: self._evaluated(make()), size=size)
 
     def evaluate(self, event: Incoming) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from time import thread_time
 from typing import Any
 
 import jwt
+import pytest
 
 from api.auth.credentials import key_digest
+from api.ingestion import validation
 from api.store import accounts
 from tests.harness.application import Service
 
@@ -161,5 +164,29 @@ def test_a_token_under_an_escaped_key_is_not_stored(tmp_path: Path) -> None:
         )
         assert token.encode() not in stored
         assert b"sha256:" in stored
+
+    played(tmp_path, steps)
+
+
+def test_whatever_reading_a_token_takes_is_time_of_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verify = validation.verify_user_token
+
+    def slowly(*arguments: Any) -> Any:
+        begun = thread_time()
+        while thread_time() < begun + 0.02:
+            pass
+        return verify(*arguments)
+
+    async def steps(service: Service) -> None:
+        monkeypatch.setattr(validation, "verify_user_token", slowly)
+        (key_id,) = await service.context.store.read(
+            lambda: service.context.store.rows("SELECT key_id FROM api_keys WHERE name = 'alice'")[0]
+        )
+        taken = service.context.intake.processor_time.taken
+        assert taken(key_id) == 0
+        refused = await service.report("alice", 1, "custom.a", userToken="a.b.c")
+        assert refused.status_code == 401 and taken(key_id) >= 0.02
 
     played(tmp_path, steps)
