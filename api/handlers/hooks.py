@@ -9,9 +9,10 @@ it says so in an event of its own, which can be recorded once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -23,14 +24,18 @@ from api.handlers import approvals
 from api.hosts import wording
 from api.hosts.report import CALL, OTHER, PROBE, PROMPT, Host, Report, Unreadable, bounded
 from api.hosts.table import NAMES, host
+from api.http import bodies
 from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, as_api_error, not_found
 from api.http.route import AGENT, WAIT, Query, Route
 from api.ingestion.event import EventRefused, Incoming
 from api.ingestion.flow import SAID
+from api.ingestion.turns import LARGE
 from api.store import hook_calls
 from api.store.call_facts import payload_digest
 from engine.canonical_json import canonical_json
+
+T = TypeVar("T")
 
 OUTCOME: Final = "Governance-Outcome"
 AGENT_HEADER: Final = "Governance-Agent"
@@ -63,6 +68,12 @@ class Asked(NamedTuple):
     """What its own events are named by, the same when the request is repeated."""
     at: str
     offline: bool
+    size: int
+    """Bytes of the body."""
+
+    async def done(self, function: Callable[..., T], *arguments: Any) -> T:
+        """The result of work that takes the longer the more the body holds."""
+        return await _done(self.context, self.caller, self.size, partial(function, *arguments))
 
     def event(self, kind: str, name: str, at: str, metadata: Mapping[str, Any]) -> bytes:
         body = {
@@ -77,7 +88,7 @@ class Asked(NamedTuple):
 
     async def tell(self, kind: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
         """Record something new; returns its receipt."""
-        raw = self.event(kind, bounded(f"{self.name}:{kind}"), self.at, metadata)
+        raw = await self.done(self.event, kind, bounded(f"{self.name}:{kind}"), self.at, metadata)
         return await self.take(await self.context.intake.event(self.caller, raw))
 
     async def take(self, event: Incoming) -> dict[str, Any]:
@@ -109,9 +120,9 @@ async def answer_hook(caller: Caller, values: Values, context: Context) -> Reply
     """POST /v1/hooks/:host"""
     if values.path["host"] not in NAMES:
         raise not_found("agent host", values.path["host"])
-    found = host(values.path["host"])
+    found, size = host(values.path["host"]), len(values.body)
     try:
-        report = found.read(values.body)
+        report = await _done(context, caller, size, partial(_read, found, values.body))
     except Unreadable as unreadable:
         return _reply(found, "", Verdict(UNDECIDED, wording.unreadable(str(unreadable))))
     if report.kind == OTHER:
@@ -130,6 +141,7 @@ async def answer_hook(caller: Caller, values: Values, context: Context) -> Reply
         name=name,
         at=values.query.get("at") or iso(context.clock()),
         offline=values.query["decidedOffline"],
+        size=size,
     )
     if report.kind != CALL:
         await (_prompt(asked) if report.kind == PROMPT else _result(asked))
@@ -144,6 +156,21 @@ async def answer_hook(caller: Caller, values: Values, context: Context) -> Reply
         await context.refusals.note(caller, known, "POST /v1/hooks/:host")
         verdict = _not_decided(known)
     return _reply(found, report.event, verdict)
+
+
+def _read(found: Host, raw: bytes) -> Report:
+    """What a body says; raises 400, 422 or Unreadable."""
+    said = bodies.decode_unique(raw)
+    bodies.validate("hook-input", said)
+    return found.read(said)
+
+
+async def _done(context: Context, caller: Caller, size: int, work: Callable[[], T]) -> T:
+    """INVARIANT: a body of the usual size never waits for a turn, in which it might be refused: a host goes
+    ahead where its hook is answered with an error."""
+    if size > LARGE:
+        return await context.intake.turns.run(caller.key_id, work, size=size)
+    return context.intake.processor_time.timed(caller.key_id, work)
 
 
 def _reply(found: Host, event: str, verdict: Verdict) -> Reply:
@@ -188,7 +215,7 @@ async def _result(asked: Asked) -> None:
     )
     call_id = asked.call_id
     if named is None or named.is_completed:
-        digest = payload_digest(report.tool, report.payload)
+        digest = await asked.done(payload_digest, report.tool, report.payload)
         alike = await asked.look(hook_calls.calls_like, context.id_index, asked.caller, report.run_id, digest)
         going = [each for each in alike if not each.is_completed]
         # Sorting keeps the order; one that was not allowed ran all the same, which is a gap.
@@ -202,9 +229,8 @@ async def _result(asked: Asked) -> None:
 
 
 async def _decide(asked: Asked, deadline: float) -> Verdict:
-    event = await asked.context.intake.event(
-        asked.caller, _called(asked, asked.call_id, asked.report.payload)
-    )
+    raw = await asked.done(_called, asked, asked.call_id, asked.report.payload)
+    event = await asked.context.intake.event(asked.caller, raw)
     if asked.offline:
         await asked.take(event)
         return Verdict(RECORDED)
@@ -225,7 +251,7 @@ async def _decide(asked: Asked, deadline: float) -> Verdict:
             return verdict
     if any(call.tool_call_id == asked.call_id and call.approval_id for call in alike):
         # The approval of this very call went to another one like it: that one is spent.
-        raw = _called(asked, asked.context.ids("hook"), asked.report.payload)
+        raw = await asked.done(_called, asked, asked.context.ids("hook"), asked.report.payload)
         event = await asked.context.intake.event(asked.caller, raw)
     receipt = await asked.take(event)
     if receipt["toolCallStatus"] == "awaiting_approval":
@@ -237,7 +263,7 @@ async def _decide(asked: Asked, deadline: float) -> Verdict:
 async def _wait(asked: Asked, deadline: float) -> Verdict:
     """Until there is news of a call like it that waits; the outcome is for who asks next."""
     asked.context.reads.count(asked.caller)
-    digest = payload_digest(asked.report.tool, asked.report.payload)
+    digest = await asked.done(payload_digest, asked.report.tool, asked.report.payload)
     alike: list[hook_calls.HostCall] = await asked.look(
         hook_calls.calls_like, asked.context.id_index, asked.caller, asked.report.run_id, digest
     )
@@ -285,10 +311,8 @@ async def _twin(asked: Asked) -> hook_calls.HostCall | None:
     recent: list[hook_calls.HostCall] = await asked.look(
         hook_calls.calls_of_tool, context.id_index, asked.caller, report.run_id, report.tool
     )
-    same = _told_apart_by(report.twin, report.payload)
-    for call in recent:
-        is_same = _told_apart_by(report.twin, call.payload) == same
-        if call.tool_call_id.startswith(TWIN) or call.is_completed or not is_same:
+    for call in await asked.done(_same, report, recent):
+        if call.tool_call_id.startswith(TWIN) or call.is_completed:
             continue
         if context.clock() - seconds(call.decided_at) > TWIN_SECONDS:
             continue
@@ -296,6 +320,11 @@ async def _twin(asked: Asked) -> hook_calls.HostCall | None:
         if await asked.is_first(ASKED_TWICE, what, call.decided_at, {"askedFor": call.tool_call_id}):
             return call
     return None
+
+
+def _same(report: Report, calls: list[hook_calls.HostCall]) -> list[hook_calls.HostCall]:
+    told = _told_apart_by(report.twin, report.payload)
+    return [call for call in calls if _told_apart_by(report.twin, call.payload) == told]
 
 
 def _told_apart_by(member: str, payload: Mapping[str, Any]) -> bytes:
@@ -307,7 +336,7 @@ async def _outcome(asked: Asked, call: hook_calls.HostCall, deadline: float) -> 
     """What was decided of a call that is asked of a second time, unless a halt outweighs it now. Its approval
     was handed out to the first."""
     if call.status == "allowed":
-        raw = _called(asked, call.tool_call_id, call.payload)
+        raw = await asked.done(_called, asked, call.tool_call_id, call.payload)
         receipt = await asked.take(await asked.context.intake.event(asked.caller, raw))
         return _final(receipt["toolCallStatus"], receipt)
     if call.status == "awaiting_approval" and call.approval_id is not None:
@@ -327,6 +356,7 @@ ROUTES = (
         "events",
         body="hook-input",
         counts=True,
+        body_as_sent=True,
         reply="hook-answer",
         description="`host` is `claude-code`, `codex`, `cursor`, `gemini-cli` or `copilot`; body and answer"
         " are what that host sends its hooks and expects of them. A denial is a 200, also when nothing could"
