@@ -118,13 +118,12 @@ def _offline(body: Mapping[str, Any]) -> dict[str, Any]:
 
 async def answer_hook(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/hooks/:host"""
-    if values.path["host"] not in NAMES:
-        raise not_found("agent host", values.path["host"])
-    found, size = host(values.path["host"]), len(values.body)
+    host_name, size = values.path["host"], len(values.body)
     try:
-        report = await _done(context, caller, size, partial(_read, found, values.body))
+        report = await _done(context, caller, size, partial(_read, host_name, values.body))
     except Unreadable as unreadable:
-        return _reply(found, "", Verdict(UNDECIDED, wording.unreadable(str(unreadable))))
+        return _reply(host(host_name), "", Verdict(UNDECIDED, wording.unreadable(str(unreadable))))
+    found = host(host_name)
     if report.kind == OTHER:
         context.reads.count(caller)
         return _reply(found, report.event, Verdict(RECORDED))
@@ -158,11 +157,13 @@ async def answer_hook(caller: Caller, values: Values, context: Context) -> Reply
     return _reply(found, report.event, verdict)
 
 
-def _read(found: Host, raw: bytes) -> Report:
-    """What a body says; raises 400, 422 or Unreadable."""
+def _read(host_name: str, raw: bytes) -> Report:
+    """What a body says; raises 400, 422, 404 or Unreadable."""
     said = bodies.decode_unique(raw)
     bodies.validate("hook-input", said)
-    return found.read(said)
+    if host_name not in NAMES:
+        raise not_found("agent host", host_name)
+    return host(host_name).read(said)
 
 
 async def _done(context: Context, caller: Caller, size: int, work: Callable[[], T]) -> T:
