@@ -22,7 +22,7 @@ import peewee
 from playhouse.migrations import Runner
 
 from api.database.errors import DatabaseUnavailable, NewerDatabase, translated
-from api.database.lacking import OWN, lacking, refuse_foreign, refuse_shadowed
+from api.database.lacking import OWN, lacking, refuse_foreign, refuse_shadowed, refuse_unkeyed
 from api.database.lanes.circuit_breaker import Silence
 from api.database.lanes.locks import ServerLock
 from api.database.lanes.session import Rows, Statement
@@ -134,6 +134,7 @@ class Database:
             if newer := runner.applied().keys() - {each.name for each in runner.migrations()}:
                 raise translated(NewerDatabase(min(newer)), self.url)
             runner.up()
+            refuse_unkeyed(self.peewee)
         if self._sqlite is not None:
             self._sqlite.made = True
 

@@ -1,6 +1,6 @@
-"""Whether a database is ours; what it lacks - a table, a column, a schema, the right to use one (PostgreSQL);
-and what others have added to it that refuses what is written: a trigger, a rule, a column that must have a
-value.
+"""Whether a database is ours, and whole; what it lacks - a table, a key, a column, a schema, the right to use
+one (PostgreSQL); and what others have added to it that refuses what is written: a trigger, a rule, a column
+that must have a value.
 
 Such a thing is no fault of the service: somebody emptied the database, put another one in its place, took
 rights away, or changed tables by hand. The driver has it as an error of the statement. INVARIANT: a statement
@@ -24,12 +24,28 @@ _UNDEFINED_TABLE: Final = "42P01"
 _UNDEFINED_COLUMN: Final = "42703"
 _NO_RIGHT: Final = "42501"
 _NO_SCHEMA: Final = "3F000"
+_NO_KEY: Final = "42P10"
+"""No unique index for an `ON CONFLICT`."""
+_NOT_SUPPORTED: Final = "0A000"
 
 _RAISED: Final = frozenset({"P0001", "SQLITE_CONSTRAINT_TRIGGER"})
 """By a trigger. Those of ours have states of their own."""
 _RULE: Final = frozenset({"23514", "SQLITE_CONSTRAINT_CHECK"})
 """No table of ours has one."""
 _MISSING: Final = frozenset({"23502", "SQLITE_CONSTRAINT_NOTNULL"})
+
+_UNIQUE: Final = (
+    "SELECT t.relname, COALESCE(p.relname, t.relname), ARRAY("
+    "SELECT string_agg(a.attname, ' ') FROM pg_index i"
+    " JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum = ANY (i.indkey)"
+    " WHERE i.indrelid = t.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL"
+    " GROUP BY i.indexrelid)"
+    " FROM pg_class t LEFT JOIN pg_inherits h ON h.inhrelid = t.oid"
+    " LEFT JOIN pg_class p ON p.oid = h.inhparent"
+    " WHERE t.relkind = 'r' AND t.relnamespace = current_schema()::regnamespace ORDER BY 1"
+)
+"""Each table, and each partition beside the table that it is of, with the columns of its unique indexes."""
+_GUARD: Final = "SELECT to_regproc('governance_guard') IS NOT NULL"
 
 _TABLES: Final = frozenset(each._meta.table_name for each in TABLES)
 _COLUMNS: Final = frozenset(name for each in TABLES for name in each._meta.columns)
@@ -81,6 +97,55 @@ def refuse_shadowed(database: peewee.PostgresqlDatabase) -> None:
         )
 
 
+def refuse_unkeyed(database: peewee.Database) -> None:
+    """Tables without what keeps their rows apart: whoever restored them was told so, and went on. The same
+    call could be decided twice then. Raises DatabaseUnavailable."""
+    own = {each._meta.table_name: _keys(each) for each in TABLES}
+    what = None
+    for name, table, found in _found_keys(database):
+        lost = (key for key in own.get(table, ()) if set(key) not in found)
+        if what is None and (key := next(lost, None)):
+            what = f"the unique index of `{name}` on {', '.join(f'`{each}`' for each in key)}"
+    if what is None and isinstance(database, peewee.PostgresqlDatabase):
+        what = None if database.execute_sql(_GUARD).fetchone()[0] else "the function `governance_guard`"
+    if what is not None:
+        raise DatabaseUnavailable(
+            f"the database lacks {what}, so it was not restored as a whole, or somebody has taken that away; "
+            "restore it anew into an empty database, while no service runs, until no error is told"
+        )
+
+
+def _keys(table: type[peewee.Model]) -> list[tuple[str, ...]]:
+    """Columns that are unique together."""
+    meta = table._meta
+    together = [each[0] for each in meta.indexes if isinstance(each, tuple) and each[1]]
+    if isinstance(meta.primary_key, peewee.CompositeKey):
+        together.append(meta.primary_key.field_names)
+    alone = [each.column_name for each in meta.sorted_fields if each.unique or each.primary_key]
+    return [
+        *((each,) for each in alone),
+        *(tuple(meta.fields[each].column_name for each in fields) for fields in together),
+    ]
+
+
+def _found_keys(database: peewee.Database) -> list[tuple[str, str, list[set[str]]]]:
+    """A table, the one that it is a partition of or itself, and what is unique there."""
+    if isinstance(database, peewee.PostgresqlDatabase):
+        rows = database.execute_sql(_UNIQUE).fetchall()
+        return [(name, table, [set(each.split()) for each in keys]) for name, table, keys in rows]
+    return [
+        (
+            name,
+            name,
+            [
+                set(database.get_primary_keys(name)),
+                *(set(each.columns) for each in database.get_indexes(name) if each.unique),
+            ],
+        )
+        for name in database.get_tables()
+    ]
+
+
 def lacking(error: BaseException, url: str) -> DatabaseUnavailable | None:
     """The error to raise when the database lacks something of ours, or refuses it; else None."""
     what = _lacking(error) or _refusing(error)
@@ -102,6 +167,16 @@ def _lacking(error: BaseException) -> str | None:
     if state == _NO_SCHEMA:
         return (
             f"has no schema for the tables ({line}); make the one that its `search_path` names, or mend that"
+        )
+    if state == _NO_KEY:
+        return (
+            f"lacks a unique index ({line}): it was not restored as a whole, or somebody has taken that "
+            "away; start the service again, which says which one it is"
+        )
+    if state == _NOT_SUPPORTED and "cached plan" in line:
+        return (
+            f"was changed under the service ({line}): somebody gave a column another type; on a new "
+            "connection, which is made now, the service goes on"
         )
     if state == _UNDEFINED_TABLE:
         name, kind = next((each for each in _NAME.findall(line) if each in _TABLES), None), "table"

@@ -97,6 +97,48 @@ def test_a_fault_in_a_statement_of_ours_stays_one(store: Database, statement: st
         store.rows(statement)
 
 
+@pytest.mark.parametrize(
+    ("taken", "said"),
+    [
+        ("ALTER TABLE lanes DROP CONSTRAINT lanes_pkey", "`lanes` on `lane_no`"),
+        ("DROP INDEX users_email", "`users` on `email`"),
+        ("DROP INDEX runs_organisation_id_run_id", "`runs` on `organisation_id`, `run_id`"),
+        ("ALTER TABLE audit_first DROP CONSTRAINT audit_pkey", "`audit_first` on `organisation_id`, `chain`"),
+        ("DROP FUNCTION governance_guard", "the function `governance_guard`"),
+    ],
+)
+def test_a_database_that_was_not_restored_to_its_end_is_refused(
+    store: Database, taken: str, said: str
+) -> None:
+    """`pg_restore` goes on where it cannot make an index, and says so at the end."""
+    store.migrate()
+    do(store.url, taken)
+    with pytest.raises(DatabaseUnavailable, match="restore it anew") as caught:
+        store.migrate()
+    assert said in str(caught.value)
+
+
+def test_an_index_that_is_taken_away_is_told_in_words(store: Database) -> None:
+    do(store.url, "ALTER TABLE counters DROP CONSTRAINT counters_pkey")
+    with pytest.raises(DatabaseUnavailable, match="lacks a unique index"), store.guarded():
+        store.rows("INSERT INTO counters VALUES ('mine', 1) ON CONFLICT (name) DO NOTHING RETURNING 1")
+
+
+def test_a_column_of_another_type_stops_nobody_for_long(store: Database) -> None:
+    """What a connection has prepared is refused for as long as the connection lasts."""
+
+    def read() -> None:
+        with store.guarded():
+            store.rows("SELECT value FROM counters")
+
+    for _ in range(10):
+        read()
+    do(store.url, "ALTER TABLE counters ALTER COLUMN value TYPE numeric")
+    with pytest.raises(DatabaseUnavailable, match="gave a column another type"):
+        read()
+    read()
+
+
 def test_an_address_with_an_unknown_parameter_is_refused_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     url = "postgresql://somebody:secret@/g?hots=x"
     code, _, errors = run_command(capsys, "users", "list", "--database-url", url)

@@ -15,6 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from api.database.connection import Database
+from api.database.errors import DatabaseUnavailable
 from tests.harness import forked
 from tests.harness.nodes import CLEAN, KEY, serve
 
@@ -298,3 +300,18 @@ def test_a_database_that_comes_back_in_parts_is_not_used_before_it_is_whole(tmp_
         assert service.stop() == 0
         assert "is behind" in service.errors
     assert events_of(database) >= set(range(11))
+
+
+def test_a_database_without_a_unique_index_is_refused(tmp_path: Path) -> None:
+    """As `.recover` leaves one that it could not make."""
+    path = tmp_path / "governance.sqlite"
+    with contextlib.closing(Database(f"sqlite:///{path}")) as store:
+        store.migrate()
+        store.migrate()
+    with contextlib.closing(sqlite3.connect(path)) as outside:
+        outside.execute("DROP INDEX users_email")
+    with (
+        contextlib.closing(Database(f"sqlite:///{path}")) as store,
+        pytest.raises(DatabaseUnavailable, match="lacks the unique index of `users` on `email`"),
+    ):
+        store.migrate()
