@@ -36,6 +36,25 @@ USUAL: Final = "http://127.0.0.1:8700"
 MOST_A_PAGE: Final = 500
 AWAY_STATUSES: Final = (502, 503, 504)
 """Of a service, or of the proxy before it, that cannot answer now."""
+_HAS: Final = {
+    "/auth/login": "accessToken",
+    "/v1/alerts": "alertId",
+    "/v1/approvals": "approvalId",
+    "/v1/changes": "changeId",
+    "/v1/grants": "grantId",
+    "/v1/halt": "haltId",
+    "/v1/halts": "haltId",
+    "/v1/policies": "policyId",
+    "/v1/policy-presets": "presets",
+    "/v1/policy-presets/packs": "packId",
+    "POST /v1/policies/backtest": "counts",
+    "POST /v1/policies/simulate": "matchedPolicies",
+    "POST /v1/policy-presets/packs": "policyId",
+    "/v1/resume": "haltId",
+    "/v1/webhooks": "webhookId",
+}
+"""By how its path begins: what each object of an answer of this service has. Another one may answer everybody
+with `{}`, which nobody must take for a halt."""
 
 
 def add_service(parser: argparse.ArgumentParser) -> None:
@@ -166,7 +185,10 @@ class RunningService:
                 answer = client.request(method, path, json=body, params=asked or None, headers=headers)
         except httpx.HTTPError as error:
             raise self._away(error) from None
-        return ServiceAnswer(self._read(answer), answer.headers)
+        value = self._read(answer)
+        if not (value is None and method == "DELETE"):
+            self._refuse_other(method, path, value)
+        return ServiceAnswer(value, answer.headers)
 
     def get(self, path: str, **query: Any) -> Any:
         return self.send("GET", path, query=query).value
@@ -179,7 +201,7 @@ class RunningService:
         query["limit"] = min(limit, MOST_A_PAGE)
         while following and len(rows) < limit:
             answer = self.send("GET", following, query=query)
-            rows += answer.value
+            rows += answer.value if isinstance(answer.value, list) else [answer.value]
             total = int(answer.headers.get("x-total-count", len(rows)))
             link = answer.headers.get("link", "")
             following = link.partition("<")[2].partition(">")[0] if 'rel="next"' in link else None
@@ -233,6 +255,16 @@ class RunningService:
             return value
         code = AWAY if answer.status_code in AWAY_STATUSES else FAILED
         raise CommandError(self._refusal(answer.status_code, value), code)
+
+    def _refuse_other(self, method: str, path: str, value: Any) -> None:
+        """Raises CommandError when this is no answer of the service."""
+        parts = path.partition("?")[0].split("/")
+        begins = ["/".join(parts[:count]) for count in range(len(parts), 1, -1)]
+        wanted = [f"{method} {each}" for each in begins] + begins
+        needed = next((_HAS[each] for each in wanted if each in _HAS), None)
+        for each in value if isinstance(value, list) else [value]:
+            if not isinstance(each, dict) or (needed is not None and needed not in each):
+                raise CommandError(f"{self.url} is not this service; its answer is another one's", USAGE)
 
     def _refusal(self, status: int, found: Any) -> str:
         if not isinstance(found, dict):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.api.cli.running.conftest import Operator
 from tests.harness.receiver import Answer, Certificate, Receiver
 
@@ -36,3 +38,22 @@ def test_what_is_no_service_is_told(operator: Operator) -> None:
             assert said in error and "\x1b" not in error
         receiver.plan = [Answer(503, b'{"detail": "the disk is full"}')]
         assert "the disk is full" in operator.refused(*words, code=3)
+
+
+@pytest.mark.parametrize("body", [b'{"ok": true}', b"null", b'["x"]', b'[{"haltId": "h"}, 7]'])
+def test_json_of_another_service_is_no_halt(operator: Operator, body: bytes) -> None:
+    with Receiver() as receiver:
+        url = f"http://127.0.0.1:{receiver.port}"
+        for words in (
+            ("halt", "--yes", "--json"),
+            ("halts",),
+            ("halts", "--json"),
+            ("approvals", "list"),
+            ("policies", "show", "simulate"),
+            ("packs", "list"),
+        ):
+            receiver.plan = [Answer(200, body)]
+            error = operator.refused(*words, "--url", url, code=2)
+            assert "is not this service; its answer is another one's" in error
+        receiver.plan = [Answer(204)]
+        operator.refused("halts", "--url", url, code=2)
