@@ -25,6 +25,9 @@ from engine.repository.archive import VersionRecord
 from engine.repository.snapshot import Snapshot, Stored
 from engine.worktree.paths import DEFAULT
 
+_TAG = re.compile(r'(?:W/)?"([^",]+?)(?:-(?:br|deflate|gzip|zstd))?"')
+"""As it was sent, or as proxies change the tag of what they compress on its way: they make it weak, or say
+how. What it stands for is one version, whatever the bytes were."""
 _ID = re.compile(r"[a-z0-9]([a-z0-9._-]{0,98}[a-z0-9])?")
 
 
@@ -51,12 +54,12 @@ def if_match(values: Values) -> str | None:
     sent = values.headers.get("if-match")
     if sent is None or sent.strip() == "*":
         return None
-    tag = sent.strip()
-    if not (len(tag) > 2 and tag.startswith('"') and tag.endswith('"')) or "," in tag:
+    tag = _TAG.fullmatch(sent.strip())
+    if tag is None:
         raise ApiError(
             "precondition_failed", "`If-Match` must be the one `ETag` of the policy as you read it, or `*`"
         )
-    return tag.strip('"')
+    return tag[1]
 
 
 def _id(values: Values) -> str:
