@@ -296,7 +296,13 @@ def address(arguments: argparse.Namespace) -> str:
 
     told = arguments.url or os.environ.get("GOVERNANCE_URL") or USUAL
     url: str = told.rstrip("/")
-    if not url.startswith(("http://", "https://")) or not urlsplit(url).hostname:
+    try:
+        parts = urlsplit(url)
+        named = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        (parts.hostname or "").encode("idna")
+    except ValueError:  # of its port, its brackets, or of a name that no host can have
+        named = False
+    if not named or not url.isprintable():
         raise CommandError(f"`{told}` is no address; write for example {USUAL}", USAGE)
     return url
 

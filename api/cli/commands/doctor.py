@@ -103,6 +103,8 @@ def _service(url: str, key: str) -> Iterator[Diagnosis]:
             yield from _health(url, health)
             yield _clock(health.headers, began)
             yield _key(client, key)
+    except (httpx.InvalidURL, UnicodeError) as error:
+        yield Diagnosis(BAD, "service", f"{url} is no address ({error}); give the right --url")
     except httpx.HTTPError as error:
         yield Diagnosis(BAD, "service", f"{url} does not answer ({error}); start it with `governance serve`")
 

@@ -124,6 +124,8 @@ def test_a_hook_without_its_interpreter_is_found(home: Path, capsys: Any) -> Non
 
 def test_a_service_that_is_away_or_another_one_is_found(home: Path, capsys: Any, monkeypatch: Any) -> None:
     assert "does not answer" in found(capsys, "--url", "http://127.0.0.1:9")[1]["service"][1]
+    for url in ("http://127.0.0.1:87OO", "http://a..b", "http://[::1"):
+        assert "is no address" in found(capsys, "--url", url)[1]["service"][1]
     with Receiver() as other:
         assert found(capsys, "--url", f"http://{other.place}")[1]["service"][0] == "BAD"
 

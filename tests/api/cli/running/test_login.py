@@ -102,7 +102,8 @@ def test_exit_codes_tell_refusals_usage_and_absence_apart(operator: Operator) ->
     assert operator.run("halts")[0] == 0
     operator.become("viewer")
     assert "the service refuses (403)" in operator.refused("halt", "--yes")
-    assert "is no address" in operator.refused("halts", "--url", "127.0.0.1", code=2)
+    for url in ("127.0.0.1", "http://127.0.0.1:87OO", "http://a:8700:8700", "http://a..b", "http://[::1"):
+        assert "is no address" in operator.refused("halts", "--url", url, code=2)
     error = operator.refused("halts", "--url", "http://127.0.0.1:9", code=3)
     assert "does not answer" in error and "is this its address?" in error
     operator.environment.setenv("GOVERNANCE_TOKEN", "agk_of_the_agent")
