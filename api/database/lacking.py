@@ -37,7 +37,7 @@ _MISSING: Final = frozenset({"23502", "SQLITE_CONSTRAINT_NOTNULL"})
 _UNIQUE: Final = (
     "SELECT t.relname, COALESCE(p.relname, t.relname), ARRAY("
     "SELECT string_agg(a.attname, ' ') FROM pg_index i"
-    " JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum = ANY (i.indkey)"
+    " JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])"
     " WHERE i.indrelid = t.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL"
     " GROUP BY i.indexrelid)"
     " FROM pg_class t LEFT JOIN pg_inherits h ON h.inhrelid = t.oid"

@@ -118,6 +118,11 @@ def test_a_database_that_was_not_restored_to_its_end_is_refused(
     assert said in str(caught.value)
 
 
+def test_a_unique_index_that_holds_more_than_its_key_will_do(store: Database) -> None:
+    do(store.url, "DROP INDEX users_email", "CREATE UNIQUE INDEX mine ON users (email) INCLUDE (role)")
+    store.migrate()
+
+
 def test_an_index_that_is_taken_away_is_told_in_words(store: Database) -> None:
     do(store.url, "ALTER TABLE counters DROP CONSTRAINT counters_pkey")
     with pytest.raises(DatabaseUnavailable, match="lacks a unique index"), store.guarded():
