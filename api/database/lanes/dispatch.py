@@ -190,16 +190,17 @@ class Lanes:
             self._loop.call_later(pause, self._look)
 
     def _take(self, batch: list[Entry]) -> None:
-        """Calls that a rate limit matches go apart, since its guard may fail them; while it does, they are
-        the thread's at once."""
+        """Calls that a rate limit matches go apart, since its guard may fail them, and with each all that is
+        of its run, which keeps its order; while the guard fails them, they are the thread's at once."""
         try:
             limited = self._ingest.limited([entry.event for entry in batch])
         except Exception:
             log.exception("events could not be evaluated together; they are tried again")
             self._to_thread(batch)
             return
-        apart = [entry for entry, is_limited in zip(batch, limited, strict=True) if is_limited]
-        rest = [entry for entry, is_limited in zip(batch, limited, strict=True) if not is_limited]
+        places = {_place(entry) for entry, is_limited in zip(batch, limited, strict=True) if is_limited}
+        apart = [entry for entry in batch if _place(entry) in places] if places else []
+        rest = [entry for entry in batch if _place(entry) not in places] if places else batch
         if rest:
             self._send(self._idle.pop(), rest)
         if apart and (not self._idle or perf_counter() < self._limits_until):
