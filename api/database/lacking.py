@@ -38,11 +38,13 @@ _UNIQUE: Final = (
     "SELECT t.relname, COALESCE(p.relname, t.relname), ARRAY("
     "SELECT string_agg(a.attname, ' ') FROM pg_index i"
     " JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])"
-    " WHERE i.indrelid = t.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL"
+    " WHERE i.indrelid = t.oid AND i.indisunique AND i.indisvalid"
+    " AND i.indpred IS NULL AND i.indexprs IS NULL"
     " GROUP BY i.indexrelid)"
-    " FROM pg_class t LEFT JOIN pg_inherits h ON h.inhrelid = t.oid"
+    " FROM pg_class t JOIN pg_namespace s ON s.oid = t.relnamespace"
+    " LEFT JOIN pg_inherits h ON h.inhrelid = t.oid AND t.relispartition"
     " LEFT JOIN pg_class p ON p.oid = h.inhparent"
-    " WHERE t.relkind = 'r' AND t.relnamespace = current_schema()::regnamespace ORDER BY 1"
+    " WHERE t.relkind = 'r' AND s.nspname = current_schema() ORDER BY 1"
 )
 """Each table, and each partition beside the table that it is of, with the columns of its unique indexes."""
 _GUARD: Final = "SELECT to_regproc('governance_guard') IS NOT NULL"
@@ -99,11 +101,12 @@ def refuse_shadowed(database: peewee.PostgresqlDatabase) -> None:
 
 def refuse_unkeyed(database: peewee.Database) -> None:
     """Tables without what keeps their rows apart: whoever restored them was told so, and went on. The same
-    call could be decided twice then. Raises DatabaseUnavailable."""
+    call could be decided twice then. Fewer columns will do: those of `audit` in SQLite are two where it was
+    made before there were chains. Raises DatabaseUnavailable."""
     own = {each._meta.table_name: _keys(each) for each in TABLES}
     what = None
     for name, table, found in _found_keys(database):
-        lost = (key for key in own.get(table, ()) if set(key) not in found)
+        lost = (key for key in own.get(table, ()) if not any(each <= set(key) for each in found))
         if what is None and (key := next(lost, None)):
             what = f"the unique index of `{name}` on {', '.join(f'`{each}`' for each in key)}"
     if what is None and isinstance(database, peewee.PostgresqlDatabase):
@@ -138,8 +141,12 @@ def _found_keys(database: peewee.Database) -> list[tuple[str, str, list[set[str]
             name,
             name,
             [
-                set(database.get_primary_keys(name)),
-                *(set(each.columns) for each in database.get_indexes(name) if each.unique),
+                set(key)
+                for key in (
+                    database.get_primary_keys(name),
+                    *(each.columns for each in database.get_indexes(name) if each.unique),
+                )
+                if key
             ],
         )
         for name in database.get_tables()

@@ -123,6 +123,19 @@ def test_a_unique_index_that_holds_more_than_its_key_will_do(store: Database) ->
     store.migrate()
 
 
+def test_a_table_of_others_that_inherits_one_of_ours_needs_no_key(store: Database) -> None:
+    do(store.url, "CREATE TABLE old_calls () INHERITS (tool_calls)")
+    store.migrate()
+
+
+def test_a_schema_may_have_any_name(postgres_url: str) -> None:
+    do(postgres_url, 'CREATE SCHEMA "Our Agents"')
+    url = f"{postgres_url}&options=-csearch_path%3D%22Our\\%20Agents%22"
+    for _ in range(2):
+        with contextlib.closing(Database(url)) as made:
+            made.migrate()
+
+
 def test_an_index_that_is_taken_away_is_told_in_words(store: Database) -> None:
     do(store.url, "ALTER TABLE counters DROP CONSTRAINT counters_pkey")
     with pytest.raises(DatabaseUnavailable, match="lacks a unique index"), store.guarded():

@@ -315,3 +315,20 @@ def test_a_database_without_a_unique_index_is_refused(tmp_path: Path) -> None:
         pytest.raises(DatabaseUnavailable, match="lacks the unique index of `users` on `email`"),
     ):
         store.migrate()
+
+
+def test_a_database_of_before_there_were_chains_is_whole(tmp_path: Path) -> None:
+    """SQLite cannot change a key: that of the record stays what it was, without the chain."""
+    path = tmp_path / "governance.sqlite"
+    with contextlib.closing(Database(f"sqlite:///{path}")) as store:
+        store.migrate()
+    with contextlib.closing(sqlite3.connect(path)) as outside:
+        made = outside.execute("SELECT sql FROM sqlite_master WHERE name = 'audit'").fetchone()[0]
+        of_before = made.replace(
+            '("organisation_id", "chain", "sequence")', '("organisation_id", "sequence")'
+        )
+        assert of_before != made
+        outside.execute("DROP TABLE audit")
+        outside.execute(of_before)
+    with contextlib.closing(Database(f"sqlite:///{path}")) as store:
+        store.migrate()
