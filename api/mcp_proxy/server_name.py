@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -47,12 +48,20 @@ def checked_name(name: str) -> str:
 
 
 def default_name(command: Sequence[str], url: str | None) -> str:
-    """From the address, or from the first word of the command that starts nothing else."""
+    """From the address, or from the first word of the command that starts nothing else. Raises ValueError
+    where none can be made of it."""
     if url is not None:
-        return _plain(urlsplit(url).hostname or "")
+        return _plain(_host(url))
     words = [each for each in command if not each.startswith("-") and "=" not in each]
     found = next((each for each in words if PurePath(each).name not in _STARTERS), command[0])
     return _plain(PurePath(_WITHOUT.sub("", found)).name)
+
+
+def _host(url: str) -> str:
+    with contextlib.suppress(ValueError):
+        if host := urlsplit(url).hostname:
+            return host
+    raise ValueError(f"`{url}` is no address of a server; write one such as https://mcp.example/mcp")
 
 
 def _plain(text: str) -> str:

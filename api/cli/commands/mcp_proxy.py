@@ -101,7 +101,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.words[:1] == [ADMIT]:
             return _admit(arguments)
         return _serve(arguments)
-    except PinError as error:
+    except (PinError, ValueError) as error:
         raise CommandError(str(error), USAGE) from None
 
 

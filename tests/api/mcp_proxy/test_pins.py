@@ -224,3 +224,5 @@ def test_admitting_shows_what_changed_and_admits_what_is_named(
     assert code == 2 and "`c` is not held; held: nothing" in error
     code, _, error = run_command(capsys, "mcp-proxy", "--pins", tmp_path, "admit", "other")
     assert code == 2 and "nothing is known of a server `other`" in error
+    code, _, error = run_command(capsys, "mcp-proxy", "--pins", tmp_path, "admit", "../s")
+    assert code == 2 and "`../s` is no name of a server" in error

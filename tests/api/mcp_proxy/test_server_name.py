@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from api.mcp_proxy.server_name import checked_name, default_name
+from tests.harness.command_line import run_command
 
 
 @pytest.mark.parametrize(
@@ -35,3 +36,19 @@ def test_it_is_the_host_of_an_address() -> None:
 def test_a_name_is_a_word_of_policies_and_a_file(name: str) -> None:
     with pytest.raises(ValueError, match="is no name of a server"):
         checked_name(name)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--", "日本"], "no name of a server can be made of `日本`; give --server-name NAME"),
+        (["--url", "http://日本/mcp"], "no name of a server can be made of `日本`; give --server-name NAME"),
+        (["--url", "http:///mcp"], "`http:///mcp` is no address of a server"),
+        (["--url", "http://[::1/mcp"], "`http://[::1/mcp` is no address of a server"),
+    ],
+)
+def test_what_gives_no_name_is_told_in_words(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, error = run_command(capsys, "mcp-proxy", *words)
+    assert code == 2 and error.startswith(f"governance: {said}")
