@@ -22,7 +22,13 @@ from api.database import audit_chain
 from api.database.connection import Database
 from api.store.webhooks import receiver
 
-_decode = msgspec.json.decode
+
+class _Step(msgspec.Struct):
+    actor: str
+
+
+_strings: Final = msgspec.json.Decoder(tuple[str, ...]).decode
+_steps: Final = msgspec.json.Decoder(list[_Step]).decode
 
 _APPROVALS: Final = (
     "SELECT a.approval_id, a.status, a.actor, a.resolved_by, a.decision_reason, c.status,"
@@ -85,19 +91,18 @@ class Agreement:
             request = (*row[5:9], row[9][:LONGEST_REASON], *row[10:12])
             found[(REQUEST, approval_id)] = request
             if row[12] is not None:
-                steps = tuple(step["actor"] for step in _decode(row[12]))
-                found[(APPROVERS, approval_id)] = steps
+                found[(APPROVERS, approval_id)] = _approvers(row[12])
         for webhook_id, url, events, enabled in rows(_WEBHOOKS, own):
-            found[("webhook", webhook_id)] = (receiver(url), tuple(_decode(events)), bool(enabled))
+            found[("webhook", webhook_id)] = (_receiver(url), _entries(events), bool(enabled))
         for channel_id, name, events, enabled, config in rows(_CHANNELS, own):
-            content = (name, tuple(_decode(events)), bool(enabled), body_digest(config.encode()))
+            content = (name, _entries(events), bool(enabled), body_digest((config or "").encode()))
             found[("channel", channel_id)] = content
         for policy_id, version, digest in rows(_VERSIONS, own):
             found[("policy version", f"{policy_id} {version}")] = (digest,)
         for user_id, email, role, enabled in rows(_USERS, own):
             found[("user", user_id)] = (email, role, bool(enabled))
         for key_id, agent_id, scopes, expires_at, user_id, revoked_at in rows(_KEYS, own):
-            kept = (agent_id, tuple(_decode(scopes)), expires_at, user_id, revoked_at is not None)
+            kept = (agent_id, _entries(scopes), expires_at, user_id, revoked_at is not None)
             found[("API key", key_id)] = kept
         for change_id, *change in rows(_CHANGES, own):
             found[("change", change_id)] = tuple(change)
@@ -133,6 +138,31 @@ def tell(row: tuple[Any, ...], rows: CallsAndEvents, testimony: Testimony) -> No
     if row[5] in OF_EVENTS:
         rows.told(record)
     testimony.told(record)
+
+
+# What somebody has written by hand may be no list, and no address: then it is what the text says, which is
+# what no record does.
+
+
+def _entries(text: str) -> tuple[str, ...] | str:
+    try:
+        return _strings(text)
+    except msgspec.DecodeError:
+        return text
+
+
+def _approvers(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(step.actor for step in _steps(text))
+    except msgspec.DecodeError:
+        return (text,)
+
+
+def _receiver(url: str) -> str:
+    try:
+        return receiver(url)
+    except ValueError:
+        return url
 
 
 def _difference(name: Name, found: tuple[Any, ...] | None, said: tuple[Any, ...] | None) -> str:

@@ -7,6 +7,7 @@ begins behind it; the calls from there are held against the digest that was made
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -26,7 +27,6 @@ MOST_BYTES: Final = 2**24
 """Of what agents sent, in rows that are read at once, unless one of them has more."""
 LONGEST_REASON: Final = 2_000
 """Characters of a reason that a record holds."""
-_decode = msgspec.json.decode
 
 _CALLS: Final = (
     "SELECT c.call_no, c.decided_at, c.audit_id, c.tool_call_id, c.tool_name, c.payload_digest,"
@@ -159,7 +159,7 @@ class CallsAndEvents:
         same = (tool_call_id, tool_name, revision, approval) == expected
         same = same and digest.startswith(details["payloadDigest"])
         same = same and (approval_id is not None or status == record["decision"])
-        if not same or not words.are_of(record):
+        if not same or words is None or not words.are_of(record):
             self.problems.append(f"{call} says something else than its record `{audit_id}`")
 
     def _run_of(self, record: dict[str, Any], run_id: Any, agent_id: Any, key_id: Any) -> None:
@@ -273,18 +273,36 @@ class _Words:
         )
 
 
+class _Facts(msgspec.Struct):
+    """Those of a call that its record holds."""
+
+    user: dict[str, Any] = {}
+    key: dict[str, Any] = {}
+    delegation: dict[str, Any] = {}
+
+
+class _Match(msgspec.Struct, rename="camel"):
+    policy_id: str
+
+
+_facts: Final = msgspec.json.Decoder(_Facts).decode
+_matches: Final = msgspec.json.Decoder(list[_Match]).decode
+
+
 def _call(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """With its words; None where nobody but somebody by hand can have written what they are read from."""
     *ids, action, policy_digest, reason, blocked_reason, matched, facts, run_id, agent_id, key_id = row
-    known = _decode(facts)
-    user, key, chain = known.get("user", {}), known.get("key", {}), known.get("delegation", {}).get("chain")
-    words = _Words(
-        (action, policy_digest, [match["policyId"] for match in _decode(matched)[:50]]),
-        reason[:LONGEST_REASON],
-        blocked_reason == reason,
-        blocked_reason is not None,
-        (user.get("id"), user.get("email")),
-        (key.get("scopes") or None, chain),
-    )
+    words = None
+    with contextlib.suppress(msgspec.DecodeError):
+        known = _facts(facts)
+        words = _Words(
+            (action, policy_digest, [match.policy_id for match in _matches(matched)[:50]]),
+            reason[:LONGEST_REASON],
+            blocked_reason == reason,
+            blocked_reason is not None,
+            (known.user.get("id"), known.user.get("email")),
+            (known.key.get("scopes") or None, known.delegation.get("chain")),
+        )
     return (*ids, words, run_id, agent_id, key_id)
 
 

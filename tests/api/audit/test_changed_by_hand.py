@@ -1,0 +1,35 @@
+"""What somebody has changed so that it cannot be read any more is found as any other change is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.api.audit.test_verification import changed, played, verified
+from tests.harness.application import Service
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("UPDATE tool_calls SET facts = '[]' WHERE tool_call_id = 'c-2'", "says something else"),
+        ("UPDATE tool_calls SET facts = '{\"user\":1}' WHERE tool_call_id = 'c-2'", "says something else"),
+        ("UPDATE tool_calls SET matched = 'x' WHERE tool_call_id = 'c-2'", "says something else"),
+        ("UPDATE approvals SET given = '{}'", "the approvers so far of approval"),
+        ("UPDATE webhooks SET events = ''", "the webhook"),
+        ("UPDATE webhooks SET url = 'http://[::1'", "`http://[::1`"),
+        ("UPDATE webhooks SET kind = 'x', config = NULL", "the channel"),
+        ("UPDATE api_keys SET scopes = 'admin'", "the API key"),
+    ],
+)
+def test_what_cannot_be_read_is_said_to_be_changed(tmp_path: Path, statement: str, problem: str) -> None:
+    async def steps(service: Service) -> None:
+        await changed(service, statement)
+        found = await verified(service)
+        assert found["valid"] is False
+        assert any(problem in each for each in found["problems"]), found["problems"]
+        answer = await service.call("admin", "GET", "/v1/audit/verify")
+        assert answer.status_code == 200 and answer.json()["valid"] is False
+
+    played(tmp_path, steps)
