@@ -22,7 +22,7 @@ import peewee
 from playhouse.migrations import Runner
 
 from api.database.errors import DatabaseUnavailable, NewerDatabase, translated
-from api.database.lacking import OWN, lacking, refuse_foreign, refuse_shadowed, refuse_unkeyed
+from api.database.lacking import OWN, count_on, lacking, refuse_foreign, refuse_shadowed, refuse_unkeyed
 from api.database.lanes.circuit_breaker import Silence
 from api.database.lanes.locks import ServerLock
 from api.database.lanes.session import Rows, Statement
@@ -130,6 +130,7 @@ class Database:
             if isinstance(self.peewee, Postgres):
                 refuse_foreign(self.peewee)
                 refuse_shadowed(self.peewee)
+                count_on(self.peewee)
             runner = Runner(self.peewee, str(MIGRATIONS))
             if newer := runner.applied().keys() - {each.name for each in runner.migrations()}:
                 raise translated(NewerDatabase(min(newer)), self.url)

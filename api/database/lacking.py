@@ -9,6 +9,7 @@ of ours that names what no model of ours has, or breaks what a model of ours say
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Final
 
@@ -16,6 +17,8 @@ import peewee
 
 from api.database.errors import DatabaseUnavailable, operator_message, sqlstate
 from api.database.models import TABLES
+
+log = logging.getLogger("governance")
 
 OWN: Final = frozenset({"schema_migration", "counters", "migratehistory"})
 """Tables one of which every database of ours has, of whatever version."""
@@ -47,6 +50,14 @@ _UNIQUE: Final = (
     " WHERE t.relkind = 'r' AND s.nspname = current_schema() ORDER BY 1"
 )
 """Each table, and each partition beside the table that it is of, with the columns of its unique indexes."""
+_NUMBERED: Final = (("schema_migration", "id"), ("deliveries", "delivery_no"), ("rate_hits", "hit_no"))
+"""Tables whose rows are numbered by a sequence of the server; all others are by whoever writes them."""
+_COUNT_ON: Final = (
+    "SELECT setval(s.name, t.last) FROM"
+    " (SELECT pg_get_serial_sequence('{table}', '{column}')::regclass AS name) s,"
+    " (SELECT MAX({column}) AS last FROM {table}) t"
+    " WHERE t.last > COALESCE(pg_sequence_last_value(s.name), 0)"
+)
 _GUARD: Final = "SELECT to_regproc('governance_guard') IS NOT NULL"
 
 _TABLES: Final = frozenset(each._meta.table_name for each in TABLES)
@@ -116,6 +127,22 @@ def refuse_unkeyed(database: peewee.Database) -> None:
             f"the database lacks {what}, so it was not restored as a whole, or somebody has taken that away; "
             "restore it anew into an empty database, while no service runs, until no error is told"
         )
+
+
+def count_on(database: peewee.PostgresqlDatabase) -> None:
+    """Sequences that are behind their tables go on behind them: a logical replica has the rows alone, and so
+    has what was restored by tables. Otherwise what is numbered by them fails for as long as they lag."""
+    here = set(database.get_tables())
+    for table, column in _NUMBERED:
+        ask = _COUNT_ON.format(table=table, column=column)
+        if table in here and (row := database.execute_sql(ask).fetchone()):
+            log.warning(
+                "the sequence of `%s`.`%s` was behind the table, as in a replica or a restore that left "
+                "sequences out; it goes on behind %s",
+                table,
+                column,
+                row[0],
+            )
 
 
 def _keys(table: type[peewee.Model]) -> list[tuple[str, ...]]:

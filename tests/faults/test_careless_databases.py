@@ -142,6 +142,22 @@ def test_an_index_that_is_taken_away_is_told_in_words(store: Database) -> None:
         store.rows("INSERT INTO counters VALUES ('mine', 1) ON CONFLICT (name) DO NOTHING RETURNING 1")
 
 
+def test_what_a_sequence_numbers_goes_on_behind_what_is_there(
+    store: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A logical replica, and a restore by tables, have the rows and not the sequences."""
+    hit = "INSERT INTO rate_hits ({}bucket, at, expires_at) VALUES ({}'b', 0, 0) RETURNING hit_no"
+    store.migrate()
+    do(store.url, hit.format("hit_no, ", "7, "), "ALTER SEQUENCE schema_migration_id_seq RESTART")
+    store.migrate()
+    with psycopg.connect(store.url) as outside:
+        assert outside.execute(hit.format("", "").encode()).fetchone() == (8,)
+    assert [each.args and each.args[0] for each in caplog.records] == ["schema_migration", "rate_hits"]
+    caplog.clear()
+    store.migrate()
+    assert not caplog.records
+
+
 def test_a_column_of_another_type_stops_nobody_for_long(store: Database) -> None:
     """What a connection has prepared is refused for as long as the connection lasts."""
 
