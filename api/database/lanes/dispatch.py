@@ -6,7 +6,8 @@ first. So does whatever is unusual: the outcome of a call that is not remembered
 before.
 
 INVARIANT: events of one run keep their order: one that is the thread's, or ends the run, waits for those on
-the loop's lanes, and no event overtakes those of its run that the thread has, or that make or end the run.
+the loop's lanes, and no event overtakes those of its run that the thread has, that make or end the run, or
+that may label it if they turn out to be beyond a limit.
 INVARIANT: an event is in one place at a time - here, on a lane, or the thread's - and is decided again only
 when nothing of it is committed, or by look-ups that find what is.
 """
@@ -99,7 +100,7 @@ class Lanes:
         self._flying: Counter[Place] = Counter()
         """Runs with events on lanes."""
         self._changing: set[Place] = set()
-        """Those of them that are new, or end."""
+        """Those of them that are new, or end, or may be labelled."""
         self._away: Counter[Place] = Counter()
         """Runs with events on the thread."""
         self._closing: threading.Event | None = None
@@ -198,15 +199,17 @@ class Lanes:
             log.exception("events could not be evaluated together; they are tried again")
             self._to_thread(batch)
             return
-        places = {_place(entry) for entry, is_limited in zip(batch, limited, strict=True) if is_limited}
+        first = [entry for entry, is_limited in zip(batch, limited, strict=True) if is_limited]
+        places = {_place(entry) for entry in first}
         apart = [entry for entry in batch if _place(entry) in places] if places else []
         rest = [entry for entry in batch if _place(entry) not in places] if places else batch
         if rest:
-            self._send(self._idle.pop(), rest)
+            self._send(self._idle.pop(), rest, set())
         if apart and (not self._idle or perf_counter() < self._limits_until):
             self._to_thread(apart)
         elif apart:
-            self._send(self._idle.pop(), apart)
+            labelled = {_place(entry) for entry in first if entry.event.may_change_run()}
+            self._send(self._idle.pop(), apart, labelled)
 
     def _chosen(self) -> tuple[set[int], set[int]]:
         """Which entries a lane may take now, else which ones the thread; in either case the others wait."""
@@ -242,7 +245,8 @@ class Lanes:
 
     # The lanes ------------------------------------------------------------------------------------
 
-    def _send(self, lane: LoopLane, batch: list[Entry]) -> None:
+    def _send(self, lane: LoopLane, batch: list[Entry], labelled: set[Place]) -> None:
+        """`labelled`: runs that the thread may label, should a limit fail the group."""
         try:
             assembled = self._writer.assemble(batch, lane)
         except (NeedsAnswer, NotRepeatable):
@@ -258,7 +262,7 @@ class Lanes:
         places = [_place(entry) for entry in batch]
         self._flying.update(places)
         assumed = assembled.transaction.assumed
-        changing = set() if assumed is None else set(assumed.changed_runs) & set(places)
+        changing = labelled if assumed is None else set(assumed.changed_runs) & set(places) | labelled
         self._changing |= changing
         lane.run(assembled.statements, partial(self._ended, lane, batch, assembled, changing))
 

@@ -130,21 +130,6 @@ def test_a_run_keeps_its_order(tmp_path: Path, postgres_url: str) -> None:
     played(tmp_path, postgres_url, steps)
 
 
-def test_a_run_keeps_its_order_where_a_limit_matches_some_of_it(tmp_path: Path, postgres_url: str) -> None:
-    async def steps(running: Service) -> None:
-        for number in range(8):
-            run = f"run-{number}"
-            if number % 2:
-                assert (await post(running, look(f"{number}-a", run))).status_code == 200
-            calls = [look(f"{number}-b", run, toolName="read"), look(f"{number}-c", run, toolName="look")]
-            answer = await running.call("agent", "POST", "/v1/events/batch", {"events": calls})
-            found = [result["answer"]["toolCallStatus"] for result in answer.json()["results"]]
-            assert found == ["allowed", "blocked"], number
-
-    looks = {name: FEW[name] for name in ("action", "enabled", "matchConditions") if name in FEW}
-    played(tmp_path, postgres_url, steps, FEW, {"name": "No looks", "after": {"tool": "read"}, **looks})
-
-
 def test_a_halt_counts_at_once(tmp_path: Path, postgres_url: str, lanes: Lanes) -> None:
     async def steps(running: Service) -> None:
         assert (await post(running, look(1))).json()["toolCallStatus"] == "allowed"
