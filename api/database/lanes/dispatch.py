@@ -212,25 +212,33 @@ class Lanes:
             self._send(self._idle.pop(), apart, labelled)
 
     def _chosen(self) -> tuple[set[int], set[int]]:
-        """Which entries a lane may take now, else which ones the thread; in either case the others wait."""
+        """Which entries a lane may take now, else which ones the thread; in either case the others wait. With
+        what is the thread's goes what stands behind it in its run: each for itself would have all that waits
+        gone through again."""
         usual: set[int] = set()
         unusual: set[int] = set()
         waiting: set[Place] = set()
+        going: set[Place] = set()
         size = 0
         for number, entry in enumerate(self._entries):
             place = _place(entry)
             waits = place in waiting or self._away[place] or place in self._changing
-            if waits or (self._flying[place] and self._ingest.ends_run(entry.event)):
+            if place in going:
+                unusual.add(number)
+            elif waits or (self._flying[place] and self._ingest.ends_run(entry.event)):
                 waiting.add(place)
             elif self._ingest.is_usual(entry.event):
                 usual.add(number)
                 size += entry.size
                 if len(usual) == MOST or size > MOST_BYTES:
                     break
-            else:
+            elif self._flying[place] or usual:
                 waiting.add(place)
-                if not self._flying[place] and not usual:
-                    unusual.add(number)
+            else:
+                going.add(place)
+                unusual.add(number)
+            if len(unusual) == MOST:
+                break
         return (set(), unusual) if unusual else (usual, set())
 
     def _off(self, numbers: set[int]) -> list[Entry]:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from api.database.lanes.dispatch import LIMIT_SECONDS
-from tests.api.database.lanes.test_dispatch import look, played, post
+from api.database.writer import Writer
+from tests.api.database.lanes.test_dispatch import became, look, played, post
 from tests.harness.application import Service
 
 pytestmark = pytest.mark.postgres
@@ -59,3 +60,30 @@ def test_what_stands_behind_a_call_beyond_a_limit_is_decided_behind_it(
     labelled = {"field": "run.labels", "operator": "contains", "value": "many"}
     no_looks = LOOKS | {"name": "No looks", "matchConditions": [*LOOKS["matchConditions"], labelled]}
     played(tmp_path, postgres_url, steps, pings, no_looks)
+
+
+def test_what_is_unusual_of_a_run_goes_together(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One by one each would have all that waits gone through again, and take a commit of its own."""
+    trips: list[int] = []
+    take = Writer.take
+
+    def counted(writer: Writer, entries: Any) -> None:
+        trips.append(len(entries))
+        take(writer, entries)
+
+    monkeypatch.setattr(Writer, "take", counted)
+    monkeypatch.setattr("api.handlers.events.SLICE", 60.0)
+
+    async def steps(running: Service) -> None:
+        assert (await post(running, look("a"))).status_code == 200
+        trips.clear()
+        events = [became(str(n), "tool.completed", toolCallId=f"unknown-{n}") for n in range(300)]
+        answer = await running.call("agent", "POST", "/v1/events/batch", {"events": [*events, look("b")]})
+        results = answer.json()["results"]
+        assert {result["status"] for result in results} == {200}
+        in_order = [result["answer"]["auditSequence"] for result in results[:-1]]
+        assert in_order == sorted(in_order) and len(trips) < 10
+
+    played(tmp_path, postgres_url, steps)
