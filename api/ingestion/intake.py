@@ -7,6 +7,7 @@ the event loop. The rest is checked on the loop, which is quicker, and evaluated
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from time import thread_time
@@ -18,7 +19,7 @@ from api.database.connection import Database
 from api.database.writer import Writer
 from api.ingestion.evaluation import Evaluator, PutOff
 from api.ingestion.event import Answer, Incoming
-from api.ingestion.quotas import ProcessorTime, Quotas
+from api.ingestion.quotas import OverQuota, ProcessorTime, Quotas
 from api.ingestion.turns import LARGE, Turns
 from api.ingestion.validation import admitted, event_for_user, event_of
 from api.store import accounts
@@ -27,6 +28,9 @@ T = TypeVar("T")
 
 MOST_ROUNDS = 3
 """An event is put off so many times, then refused."""
+MOST_OF_A_KEY = 4_000
+"""Events of one key that wait to be written. All that wait are bounded (`database/writer.py`), so batches of
+one key would leave no room for the others."""
 
 
 class Intake:
@@ -48,6 +52,8 @@ class Intake:
         self.quotas = quotas
         self.processor_time = processor_time
         self.turns = Turns("turns", 1, processor_time)
+        self._waiting: Counter[str] = Counter()
+        """Key to its events that wait to be written."""
 
     def is_dear(self, key_id: str, size: int) -> bool:
         """Whether what this key sends, with so many bytes, is better looked at beside the event loop."""
@@ -92,8 +98,22 @@ class Intake:
         return event
 
     def handed_over(self, event: Incoming) -> asyncio.Future[Answer]:
-        """Its answer to come, or PutOff: see `answer_of`."""
-        return self._writer.ingested(event, asyncio.get_running_loop())
+        """Its answer to come, or PutOff: see `answer_of`. Raises OverQuota."""
+        if self._waiting[event.caller.key_id] >= MOST_OF_A_KEY:
+            raise OverQuota("too many of your events wait to be recorded already", 1.0)
+        return self._written(event)
+
+    def _written(self, event: Incoming) -> asyncio.Future[Answer]:
+        key_id = event.caller.key_id
+        future: asyncio.Future[Answer] = self._writer.ingested(event, asyncio.get_running_loop())
+        self._waiting[key_id] += 1
+        future.add_done_callback(lambda _: self._settled(key_id))
+        return future
+
+    def _settled(self, key_id: str) -> None:
+        self._waiting[key_id] -= 1
+        if not self._waiting[key_id]:
+            del self._waiting[key_id]
 
     async def answer(self, event: Incoming) -> Answer:
         """What is recorded of an event, once it is."""
@@ -106,7 +126,7 @@ class Intake:
             try:
                 return await handed_over
             except PutOff as put_off:
-                handed_over = self.handed_over(await self.evaluated_in_turn(put_off.event))
+                handed_over = self._written(await self.evaluated_in_turn(put_off.event))
         return await handed_over
 
     async def evaluated_in_turn(self, event: Incoming) -> Incoming:
