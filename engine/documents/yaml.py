@@ -32,6 +32,7 @@ _UNPRINTABLE: Final = re.compile(
     "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
 )
 
+_LFS_POINTER: Final = "version https://git-lfs.github.com/spec/"
 _NO_TAGS: Final = "tags are not supported; remove the `!`, or put the text in quotes"
 _NO_START: Final = "a tab cannot indent; use spaces"
 _PLAINER: Final[Mapping[str, str]] = {
@@ -161,6 +162,9 @@ def _place(text: str, offset: int) -> tuple[int, int]:
 def read(source: bytes, file: str = "") -> YamlReading:
     """The one document of a file. Raises DocumentError when the text cannot be read at all."""
     text = decode(source, file)
+    if text.startswith(_LFS_POINTER):
+        message = "this is what git LFS keeps in place of the file; fetch the file itself: `git lfs pull`"
+        raise DocumentError([Problem(message, "", "lfs_pointer", file, 1, 1)])
     # The parser counts characters after the mark, so offsets are shifted to fit the text as it is.
     shift = 1 if text.startswith("\ufeff") else 0
     builder = _Builder(file, shift)
