@@ -9,7 +9,6 @@ one. Of records that are gone a certificate says what they said (`retention/`).
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
@@ -95,7 +94,7 @@ class Agreement:
         for webhook_id, url, events, enabled in rows(_WEBHOOKS, own):
             found[("webhook", webhook_id)] = (_receiver(url), _entries(events), bool(enabled))
         for channel_id, name, events, enabled, config in rows(_CHANNELS, own):
-            content = (name, _entries(events), bool(enabled), body_digest((config or "").encode()))
+            content = (name, _entries(events), bool(enabled), body_digest(config or ""))
             found[("channel", channel_id)] = content
         for policy_id, version, digest in rows(_VERSIONS, own):
             found[("policy version", f"{policy_id} {version}")] = (digest,)
@@ -120,12 +119,12 @@ class Agreement:
         self._testimony.finish()
         self._rows.finish()
         problems, said = self._rows.problems, self._testimony.state
-        for name in sorted((self._found.keys() | said.keys()) - self._testimony.moved):
+        for name in sorted((self._found.keys() | said.keys()) - self._testimony.moved, key=str):
             found, told = self._found.get(name), said.get(name)
             if found != told and (found is not None or name[0] != alerted.ALERT):
                 problems.append(_difference(name, found, told))
         for digest, content in self._store.rows(_BLOBS, (self._organisation_id,)):
-            if sha256(bytes(content)).hexdigest() != digest:
+            if body_digest(content) != digest:
                 problems.append(f"the archived text `{digest[:16]}` of a policy was changed")
         return problems
 

@@ -20,7 +20,7 @@ import logging
 from collections.abc import Iterator
 from hashlib import sha256
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -210,14 +210,19 @@ def by_chain(tips: Tips) -> dict[str, dict[str, Tip]]:
     return said
 
 
+def _stored(number: int, body: Any, signature: Any) -> Checkpoint:
+    """A row; whoever changes one by hand may leave any type, which reads as a text that nobody signed."""
+    return Checkpoint(number, str(body), str(signature))
+
+
 def newest(store: Database) -> Checkpoint | None:
     rows = store.rows(_LAST)
-    return Checkpoint(*rows[0]) if rows else None
+    return _stored(*rows[0]) if rows else None
 
 
 def after(store: Database, number: int) -> Iterator[Checkpoint]:
     """The checkpoints behind this number, in order, some at a time."""
     while rows := store.rows(_FROM, (number, PAGE)):
         for row in rows:
-            yield Checkpoint(*row)
+            yield _stored(*row)
         number = rows[-1][0]

@@ -91,6 +91,7 @@ class _Walk:
         self.found = found = Verification()
         if (organisation_id,) not in store.rows(_THERE):
             found.add(f"the organisation `{organisation_id}` is gone from the database")
+        self._store = store
         self._organisation_id = organisation_id
         self._progress = progress
         self._signed = signed = SignedRow(store, organisation_id, trusted, found)
@@ -101,7 +102,12 @@ class _Walk:
         self._hash_wanted = expected.digest if expected is not None else None
         self._hash_seen = self._hash_wanted in (None, audit_chain.GENESIS)
         self._newest_at = ""
-        chains = {*audit_chain.numbers(store, organisation_id), *noted, *signed.chains, *signed.gone}
+        chains = {*noted, *signed.chains, *signed.gone}
+        for name in audit_chain.names(store, organisation_id):
+            if isinstance(name, int):
+                chains.add(name)
+            else:
+                found.add(f"records name `{name}` as their chain, which is no number")
         for chain in sorted(chains):
             self._follow(chain, noted.get(chain, (0, ""))[0])
         if found.first_broken is None:
@@ -121,8 +127,8 @@ class _Walk:
         count, digest, whole = gone, digest_then, True
         checked = self._signed.follow(chain, self._hash_wanted)
         self._hash_seen = self._hash_seen or checked.saw_wanted
-        for row in audit_chain.walk(self._organisation_id, chain):
-            if row[2] <= gone and count == gone and digest == digest_then:
+        for row in audit_chain.walk(self._store, (self._organisation_id, chain)):
+            if isinstance(row[2], int) and row[2] <= gone and count == gone and digest == digest_then:
                 count, digest = row[2] - 1, _previous(row)
             whole = audit_chain.follows(row, count + 1, digest)
             if not whole or (count + 1 == gone and str(row[-1]) != digest_then):

@@ -102,6 +102,10 @@ BEHIND_ALL = 1 << 62
 """A number that no record has."""
 _TIPS = "SELECT organisation_id, chain, sequence, hash FROM chains"
 _KEY = ("organisation_id", "chain")
+_BEHIND = (
+    f"SELECT {', '.join(COLUMNS)} FROM audit"
+    " WHERE organisation_id = ? AND chain = ? AND sequence > ? ORDER BY sequence LIMIT ?"
+)
 
 
 def link(record: Mapping[str, Any]) -> str:
@@ -249,8 +253,13 @@ def record_of(row: tuple[Any, ...]) -> dict[str, Any]:
 
 def numbers(store: Database, organisation_id: str) -> list[int]:
     """Of all chains that an organisation has records of, in order."""
+    return sorted(name for name in names(store, organisation_id) if isinstance(name, int))
+
+
+def names(store: Database, organisation_id: str) -> list[Any]:
+    """What records have for their chain: a number, or whatever somebody has put there by hand."""
     rows = store.rows("SELECT DISTINCT chain FROM audit WHERE organisation_id = ?", (organisation_id,))
-    return sorted(int(chain) for (chain,) in rows)
+    return [name for (name,) in rows]
 
 
 def first(organisation_id: str, chain: int) -> int:
@@ -264,24 +273,20 @@ def firsts(store: Database, organisation_id: str) -> dict[int, int]:
     return {chain: first(organisation_id, chain) for chain in numbers(store, organisation_id)}
 
 
-def walk(organisation_id: str, chain: int, last: int = -(1 << 62)) -> Iterator[tuple[Any, ...]]:
-    """All rows of a chain behind one, in order, some at a time, so that a long one needs little memory."""
-    own = (Audit.organisation_id == organisation_id) & (Audit.chain == chain)
+def walk(store: Database, name: ChainName, last: int = -(1 << 62)) -> Iterator[tuple[Any, ...]]:
+    """All rows of a chain behind one, in order, some at a time, so that a long one needs little memory. They
+    are as they are stored: whoever changes one by hand may leave any type."""
     while True:
-        rows: list[Any] = list(
-            Audit.select(*(getattr(Audit, column) for column in COLUMNS))
-            .where(own & (Audit.sequence > last))
-            .order_by(Audit.sequence)
-            .limit(MOST_READ)
-            .tuples()
-        )
+        rows = store.rows(_BEHIND, (*name, last, MOST_READ))
         yield from rows
         if len(rows) < MOST_READ:
             return
         last = rows[-1][2]
 
 
-def _decoded(text: str) -> dict[str, Any] | None:
+def _decoded(text: Any) -> dict[str, Any] | None:
+    if not isinstance(text, str):
+        return None
     try:
         record = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError):

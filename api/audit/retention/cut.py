@@ -239,7 +239,7 @@ class Cutting:
         last = signed[-1][0]
         found = Verification()
         checked = SignedChain(iter(signed), found, count, digest)
-        for row in audit_chain.walk(*name, last=count):
+        for row in audit_chain.walk(self._store, name, last=count):
             if not audit_chain.follows(row, count + 1, digest):
                 raise NotWhole(f"record `{row[3]}` was changed, or does not follow from the one before it")
             count, digest, at = count + 1, str(row[-1]), str(row[4])

@@ -21,6 +21,20 @@ from tests.harness.application import Service
         ("UPDATE webhooks SET url = 'http://[::1'", "`http://[::1`"),
         ("UPDATE webhooks SET kind = 'x', config = NULL", "the channel"),
         ("UPDATE api_keys SET scopes = 'admin'", "the API key"),
+        *[
+            (f"UPDATE audit SET {column} = x'ff00' WHERE sequence = 4", "was changed, or does not follow")
+            for column in ("audit_id", "at", "type", "run_id", "user_id", "record", "hash")
+        ],
+        ("UPDATE audit SET chain = 'x' WHERE sequence = 4", "name `x` as their chain"),
+        ("UPDATE checkpoints SET body = x'ff00'", "was changed"),
+        ("UPDATE checkpoints SET body = CAST(body AS BLOB)", "was changed"),
+        ("UPDATE checkpoints SET signature = x'ff00'", "signature does not hold"),
+        ("UPDATE blobs SET content = 'x'", "archived text"),
+        ("UPDATE blobs SET content = 1.5", "archived text"),
+        ("UPDATE events SET body = 1.5 WHERE event_id = 'event-5'", "the body of event"),
+        ("UPDATE approvals SET approval_id = x'ff00'", "in the database, but not in the log"),
+        ("UPDATE tool_calls SET payload_digest = x'ff00' WHERE tool_call_id = 'c-2'", "says something else"),
+        ("UPDATE webhooks SET config = x'ff00' WHERE kind <> 'webhook'", "the channel"),
     ],
 )
 def test_what_cannot_be_read_is_said_to_be_changed(tmp_path: Path, statement: str, problem: str) -> None:
@@ -32,4 +46,4 @@ def test_what_cannot_be_read_is_said_to_be_changed(tmp_path: Path, statement: st
         answer = await service.call("admin", "GET", "/v1/audit/verify")
         assert answer.status_code == 200 and answer.json()["valid"] is False
 
-    played(tmp_path, steps)
+    played(tmp_path, steps, live=True)
