@@ -28,19 +28,19 @@ from api.ingestion.authzen import (
     Evaluation,
     Place,
     agent_of,
-    asserted_of,
     bad_request,
     each_of,
     event_of_evaluation,
+    is_said,
     payload_of,
     place_of,
     tool_of,
+    waits,
 )
 from api.ingestion.event import Incoming
 from api.store import recorded_calls
 from api.store.call_facts import payload_digest
 from api.store.review import reading
-from engine.canonical_json import canonical_json
 
 DAY: Final = 86_400
 """Seconds that a PEP may refer to a denial without an end of its own, and to an approval."""
@@ -81,9 +81,10 @@ async def evaluate_accesses(caller: Caller, values: Values, context: Context) ->
     single = each_of(body)
     stop = _STOPS.get(body.get("options", {}).get("evaluations_semantic"))
     found: list[dict[str, Any]] = []
-    if stop is None and not _is_dear(caller, values, context):
-        work = [_one_of_many(each, n, caller, values, context) for n, each in enumerate(single, 1)]
-        found = await asyncio.gather(*work)
+    if stop is None and not (_is_dear(caller, values, context) or any(map(waits, single))):
+        found = await asyncio.gather(
+            *(_one_of_many(each, n, caller, values, context) for n, each in enumerate(single, 1))
+        )
     else:
         for number, each in enumerate(single, 1):
             found.append(await _one_of_many(each, number, caller, values, context))
@@ -196,18 +197,9 @@ async def _is_bound(
 
     def is_same() -> bool:
         asked = payload_digest(tool_of(evaluation), payload_of(evaluation))
-        return digest.partition(":")[0] == asked and _is_said(asserted, evaluation)
+        return digest.partition(":")[0] == asked and is_said(asserted, evaluation)
 
     return await _done(is_same, caller, values, context)
-
-
-def _is_said(asserted: dict[str, Any], evaluation: Evaluation) -> bool:
-    """Whether a call was asked about for the same subject and action."""
-    said = asserted_of(evaluation)
-    return all(
-        name in asserted and canonical_json(asserted[name]) == canonical_json(said[name])
-        for name in ("subject", "action")
-    )
 
 
 # Answers ------------------------------------------------------------------------------------------
@@ -243,7 +235,7 @@ async def _refuse_other(
         event.body.runId,
         event.metadata["toolCallId"],
     )
-    if asserted is None or not await _done(partial(_is_said, asserted, evaluation), caller, values, context):
+    if asserted is None or not await _done(partial(is_said, asserted, evaluation), caller, values, context):
         raise ApiError(
             "tool_call_conflict",
             "the call of this `toolCallId` was asked about with another `subject` or `action`; give each"

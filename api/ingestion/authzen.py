@@ -47,6 +47,12 @@ def bad_request() -> Iterator[None]:
         raise ApiError("invalid_request", error.detail, errors=error.errors) from None
 
 
+def waits(evaluation: Evaluation) -> bool:
+    """Whether something is asked for before it is decided, so that others could overtake it."""
+    said = evaluation.get("context", {})
+    return "approval" in said or "userToken" in said.get("governance", {})
+
+
 def each_of(body: dict[str, Any]) -> list[Evaluation]:
     """The evaluations of a body, each with what it has by default; raises 400 where one lacks something."""
     defaults = {name: body[name] for name in SAID if name in body}
@@ -139,6 +145,15 @@ def asserted_of(evaluation: Evaluation) -> dict[str, Any]:
     rest = {name: value for name, value in others if name not in ("governance", "approval")}
     user = {"userId": subject["id"]} if subject["type"] == "user" else {}
     return {**user, "subject": subject, "action": evaluation["action"]["name"], "context": rest}
+
+
+def is_said(asserted: dict[str, Any], evaluation: Evaluation) -> bool:
+    """Whether a call was asked about for the same subject and action."""
+    said = asserted_of(evaluation)
+    return all(
+        name in asserted and canonical_json(asserted[name]) == canonical_json(said[name])
+        for name in ("subject", "action")
+    )
 
 
 def _governance(evaluation: Evaluation) -> dict[str, Any]:
