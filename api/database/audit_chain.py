@@ -92,6 +92,8 @@ Spans = Mapping[ChainName, tuple[int, int]]
 _TIP = (
     "SELECT sequence, hash FROM audit WHERE organisation_id = ? AND chain = ? ORDER BY sequence DESC LIMIT 1"
 )
+_TIP_OF_MANY = "SELECT sequence, hash FROM chains WHERE organisation_id = ? AND chain = ?"
+"""On PostgreSQL, where all records of a chain that nobody has written to for long may be dropped."""
 _TIPS_OF_ONE_CHAIN = (
     # CROSS JOIN: from each organisation into the index of the log, never over the log.
     "SELECT a.organisation_id, a.chain, a.sequence, a.hash FROM organisations o CROSS JOIN audit a"
@@ -117,6 +119,7 @@ class Chain:
     """Appends to one lane's chains within one transaction; writes all records at the end.
 
     `known` are the tips that the lane remembers; those of others are read once.
+    INVARIANT: a chain goes on where it ended, also when its last record was dropped since.
     """
 
     def __init__(
@@ -192,7 +195,8 @@ class Chain:
             if self._known is not None:
                 tip = self._known.get(organisation_id, (0, GENESIS))
             else:
-                rows = self._store.rows(_TIP, (organisation_id, self._number))
+                newest = _TIP if self._store.is_sqlite else _TIP_OF_MANY
+                rows = self._store.rows(newest, (organisation_id, self._number))
                 tip = (int(rows[0][0]), str(rows[0][1])) if rows else (0, GENESIS)
             self._tips[organisation_id] = tip
             self._before[organisation_id] = tip[0]

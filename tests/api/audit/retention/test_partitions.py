@@ -19,6 +19,7 @@ from api.database import audit_chain
 from api.database.connection import Database
 from api.database.partitions.catalog import RECORDS, partitions
 from api.database.partitions.upkeep import Partitions, midnight
+from api.database.transaction import Transaction
 from tests.api.audit.retention.test_record_retention import YEAR, call
 from tests.api.audit.test_verification import POLICIES
 from tests.harness.application import Clock, Service
@@ -121,6 +122,38 @@ def test_a_partition_with_one_record_that_is_not_let_go_stays_with_all_behind_it
         service.clock.advance(20 * DAY)
         await cleaned(service)
         assert [type for _, _, type in await log_of(service)] == ["audit.dropped"] * 2
+        assert (await verified(service))["problems"] == []
+
+    played(steps)
+
+
+def test_a_chain_that_is_dropped_to_its_end_goes_on_behind_it(played: Callable[[Steps], None]) -> None:
+    """What commands write goes into a chain of its own, to which nothing may come for months."""
+
+    async def steps(service: Service) -> None:
+        store = service.context.store
+
+        def command() -> None:
+            with store.transaction():
+                transaction = Transaction(store, service.clock(), service.context.ids, None)
+                transaction.audit("default", "user.unlocked", actor="cli:root", details={"userId": "u"})
+                transaction.flush()
+            transaction.committed()
+
+        await store.read(command)
+        await signed(service)
+        known = [number for chain, number, _ in await log_of(service) if chain == audit_chain.FIRST_CHAIN]
+        for number in (20, 21):
+            service.clock.advance(40 * DAY)
+            await prepared(service)
+            await call(service, number, "look")
+            await signed(service)
+            await cleaned(service)
+        assert all(chain != audit_chain.FIRST_CHAIN for chain, _, _ in await log_of(service))
+        await store.read(command)
+        await signed(service)
+        now = [number for chain, number, _ in await log_of(service) if chain == audit_chain.FIRST_CHAIN]
+        assert now == [known[-1] + 1]
         assert (await verified(service))["problems"] == []
 
     played(steps)
