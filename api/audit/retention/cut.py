@@ -109,7 +109,9 @@ class Cutting:
         grown = sorted(name for name, tips in span.tips.items() if tips[-1][0] > self._end(name)[0])
         if not grown:
             return
-        if self._unread(span, grown):
+        if span.by_others or (known is not None and known.key != self._key):
+            yield from self._leads_on(known, newest)
+        if self.waits or self._unread(span, grown):
             self.waits = True
             return
         for organisation_id in sorted({name for name, _ in grown}):
@@ -152,8 +154,6 @@ class Cutting:
             raise NotWhole(found.problems[0])
         if known is not None and not known.checkpoint.is_signed(known.key):
             raise NotWhole(f"checkpoint {known.number}, a certificate of dropped records, was changed")
-        if span.by_others or (known is not None and known.key != self._key):
-            yield from self._leads_on(since, known.number if known is not None else 0, newest)
 
     def _begin(self, known: Certificate | None) -> tuple[int, str]:
         if known is None:
@@ -165,9 +165,11 @@ class Cutting:
             break
         raise NotWhole(f"checkpoint {since} is missing")
 
-    def _leads_on(self, since: int, certificate: int, newest: Checkpoint) -> Iterator[None]:
+    def _leads_on(self, known: Certificate | None, newest: Checkpoint) -> Iterator[None]:
         """Each names the one before it, up to one behind the certificate that this key has signed: so it
-        vouches for those that another one has."""
+        vouches for those that another one has. Where there is none yet, as just behind a certificate or a
+        change of keys, there soon is."""
+        since, certificate = (0, 0) if known is None else (known.dropped.until, known.number)
         before: Checkpoint | None = None
         for count, each in enumerate(checkpoints.after(self._store, since), 1):
             body = each.read()
@@ -183,7 +185,7 @@ class Cutting:
                 break
             if count % CHECKPOINTS_A_STEP == 0:
                 yield
-        raise NotWhole(f"the key of this node has signed no checkpoint behind number {since}")
+        self.waits = True
 
     def _unread(self, span: _Span, grown: list[ChainName]) -> bool:
         """Whether detectors have records before them that would go."""

@@ -75,16 +75,7 @@ def test_a_new_key_vouches_for_what_the_old_one_has_signed(tmp_path: Path, spoil
         await call(service, 6, "look")
         await signed(service)
         store, writer = service.context.store, service.context.writer
-
-        def here(job: Any) -> Any:
-            with store.transaction():
-                transaction = Transaction(store, service.clock(), service.ids, None)
-                result = job(transaction)
-                transaction.flush()
-            return result
-
-        await asyncio.to_thread(rekey.begin, service.settings, here, "cli:ops", False)
-        new = installation_key(service.settings)
+        new = await _rekeyed(service)
         service.clock.advance(40 * DAY)
         assert await cleaned(service) == 0, "the old key signs no more"
         if spoilt:
@@ -92,6 +83,39 @@ def test_a_new_key_vouches_for_what_the_old_one_has_signed(tmp_path: Path, spoil
         gone = await RecordRetention(store, writer, new, DAYS).clean(service.clock())
         assert (gone == 0) is spoilt
         assert (await verified(service, trusted=(new.public,)))["valid"] is not spoilt
+
+    played(tmp_path, "", steps)
+
+
+async def _rekeyed(service: Service) -> InstallationKey:
+    store = service.context.store
+
+    def here(job: Any) -> Any:
+        with store.transaction():
+            transaction = Transaction(store, service.clock(), service.ids, None)
+            result = job(transaction)
+            transaction.flush()
+        return result
+
+    await asyncio.to_thread(rekey.begin, service.settings, here, "cli:ops", False)
+    return installation_key(service.settings)
+
+
+def test_that_nothing_is_signed_behind_a_certificate_yet_is_no_fault(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of young checkpoints the key of before has signed some, and the new one none since."""
+
+    async def steps(service: Service) -> None:
+        await call(service, 6, "look")
+        await signed(service)
+        store, writer = service.context.store, service.context.writer
+        new = await _rekeyed(service)
+        await look(service)
+        await writer.write(Checkpointer(new).sign)
+        assert await RecordRetention(store, writer, new, DAYS).clean(service.clock()) > 0
+        assert "is not whole" not in caplog.text
+        assert (await verified(service, trusted=(new.public,)))["problems"] == []
 
     played(tmp_path, "", steps)
 
