@@ -30,6 +30,7 @@ _NO_SCHEMA: Final = "3F000"
 _NO_KEY: Final = "42P10"
 """No unique index for an `ON CONFLICT`."""
 _NOT_SUPPORTED: Final = "0A000"
+_NOT_PREPARED: Final = "26000"
 
 _RAISED: Final = frozenset({"P0001", "SQLITE_CONSTRAINT_TRIGGER"})
 """By a trigger. Those of ours have states of their own."""
@@ -211,6 +212,12 @@ def _lacking(error: BaseException) -> str | None:
         return (
             f"was changed under the service ({line}): somebody gave a column another type; on a new "
             "connection, which is made now, the service goes on"
+        )
+    if state == _NOT_PREPARED:
+        return (
+            f"forgets what a session has prepared ({line}): a pooler before it, which was set otherwise while"
+            " the service runs, gives sessions to others after each transaction; let it keep a session's"
+            " connection (PgBouncer: `pool_mode = session`), and the service goes on by itself"
         )
     if state == _UNDEFINED_TABLE:
         name, kind = next((each for each in _NAME.findall(line) if each in _TABLES), None), "table"

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
+from secrets import randbits
 from typing import Any
 
 import peewee
@@ -93,6 +94,8 @@ class Postgres(peewee.PostgresqlDatabase):
         except ProgrammingError as error:  # the address is none
             raise OperationalError(str(error)) from None
         connection.breaker = self.breaker
+        # The driver numbers what it prepares, and so would name statements as other connections do.
+        connection._prepared._prepared_idx = randbits(62)
         try:
             connection.execute(_SET, (False, list(TIMEOUTS), list(TIMEOUTS.values())))
             connection.execute(WHATEVER_IS_SET)

@@ -173,6 +173,31 @@ def test_a_column_of_another_type_stops_nobody_for_long(store: Database) -> None
     read()
 
 
+def test_a_session_that_a_pooler_gives_to_others_is_told_in_words(store: Database) -> None:
+    """Such as where PgBouncer is set otherwise while the service runs. What was prepared is missing then, and
+    is never something else that another session has prepared under the same name."""
+
+    def write(to: Database) -> None:
+        with to.transaction():
+            to.rows_changed("DELETE FROM counters WHERE name = ?", ("x",))
+            to.insert_many("counters", ("name", "value"), [("x", 1)])
+
+    def names(of: Database) -> set[str]:
+        for _ in range(10):
+            of.rows("SELECT value FROM counters WHERE name = ?", ("x",))
+        write(of)
+        return {name for (name,) in of.rows("SELECT name FROM pg_prepared_statements")}
+
+    with contextlib.closing(Database(store.url)) as other:
+        first, second = names(store), names(other)
+    assert len(first) >= 2 and len(second) >= 2 and first.isdisjoint(second)
+    store.peewee.connection().pgconn.exec_(b"DEALLOCATE ALL")
+    with pytest.raises(DatabaseUnavailable) as told:
+        write(store)
+    assert "pool_mode = session" in told.value.operator_message
+    write(store)
+
+
 def test_an_address_with_an_unknown_parameter_is_refused_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     url = "postgresql://somebody:secret@/g?hots=x"
     code, _, errors = run_command(capsys, "users", "list", "--database-url", url)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
+from secrets import token_hex
 from time import monotonic
 from typing import Any
 
@@ -98,7 +99,9 @@ class Session:
         """Prepared in the open pipeline."""
         self._kept: list[bool] = []
         """Of the results to come, whether they are a statement's, not its preparation's."""
-        self._numbers = count()
+        self._names = map(f"governance_{token_hex(6)}_{{}}".format, count())
+        """INVARIANT: no other session names a statement so; what a pooler has run in the wrong session fails,
+        instead of being something else."""
 
     def push(self, statements: Sequence[Statement]) -> None:
         """Send statements, or what the socket takes of them, and wait for nothing."""
@@ -120,7 +123,7 @@ class Session:
         name = self._prepared.get(key) or self._fresh.get(key)
         room = len(self._prepared) + len(self._fresh) < MOST_PREPARED
         if name is None and room and (len(values) <= MOST_MARKS or sql.startswith("INSERT")):
-            name = self._fresh[key] = b"governance_%d" % next(self._numbers)
+            name = self._fresh[key] = next(self._names).encode()
             wire.send_prepare(name, _numbered(sql), types)
             self._kept.append(False)
         if name is None:

@@ -267,7 +267,7 @@ def test_prepared_statements_that_are_gone_are_prepared_again(store: Database) -
     for _ in range(3):
         in_transaction(store, job, 0.0)
     store.peewee.execute_sql("DEALLOCATE ALL")
-    with pytest.raises(peewee.ProgrammingError):
+    with pytest.raises(DatabaseUnavailable, match="forgets what a session has prepared"):
         in_transaction(store, job, 0.0)
     in_transaction(store, job, 0.0)
     assert store.rows("SELECT value FROM counters WHERE name = 'keys'") == [(4,)]
