@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest import mock
 
 import psycopg
 import pytest
 
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
+from api.database.lanes.circuit_breaker import Silence
 from api.database.lanes.pooler import refuse_pooled
+from api.database.lanes.session import BoundedConnection
+from api.database.room import room_of_pooler
 from tests.harness.postgres import Postgres
 
 pytestmark = pytest.mark.postgres
@@ -73,3 +77,28 @@ def test_a_server_that_cannot_be_reached_is_an_outage_in_words(postgres_url: str
         assert "cannot be used: " in outage.value.operator_message
     finally:
         made.close()
+
+
+def test_a_pooler_with_too_few_connections_is_found_out(postgres: Postgres) -> None:
+    """It tells a client numbers of its own, and lets one wait for whom it has no connection."""
+    opened: list[BoundedConnection] = []
+
+    class Pooled(BoundedConnection):
+        @property
+        def info(self) -> Any:
+            return mock.Mock(backend_pid=-1)
+
+        def execute(self, *statement: Any, **options: Any) -> Any:
+            opened.append(self)
+            if len(opened) > 4:
+                raise Silence
+            return super().execute(*statement, **options)
+
+    def room(kind: type[BoundedConnection], wanted: int) -> int | None:
+        opened.clear()
+        return room_of_pooler(lambda: kind.connect(postgres.url(), autocommit=True), wanted)
+
+    assert room(Pooled, 28) == 5, "with the one that asks"
+    assert all(each.closed for each in opened)
+    assert room(Pooled, 5) == 5
+    assert room(BoundedConnection, 28) is None
