@@ -46,6 +46,8 @@ class Verification:
     signed: int = 0
     """Records that the checkpoints cover."""
     checkpoint: int = 0
+    signed_hash: str | None = None
+    """Of a record that the newest checkpoint with any of the organisation's covers last."""
     signed_at: str | None = None
     key_id: str | None = None
     dropped: DroppedRecords | None = None
@@ -66,6 +68,7 @@ class Verification:
             "signed": self.signed,
             "unsigned": max(0, self.count - self.signed),
             "checkpoint": self.checkpoint,
+            "signedHash": self.signed_hash,
             "signedAt": self.signed_at,
             "keyId": self.key_id,
             "dropped": self.dropped and asdict(self.dropped),
@@ -129,7 +132,9 @@ class SignedRow:
         for each, body in intact(store, keys, found, newest.number if newest is not None else 0):
             found.checkpoint, found.signed_at = each.number, body.at
             found.key_id = PublicKey(body.publicKey).key_id
-            self.chains.update(map(int, body.chains.get(organisation_id, ())))
+            for name, (_, digest) in body.chains.get(organisation_id, {}).items():
+                self.chains.add(int(name))
+                found.signed_hash = digest
             if body.dropped is not None:
                 self._certify(each.number, body.at, body.dropped)
 
@@ -147,9 +152,9 @@ class SignedRow:
         chains = self.certificates[-1][1].chains if self.certificates else {}
         return {int(name): end for name, end in chains.get(self._organisation_id, {}).items()}
 
-    def follow(self, chain: int, hash_wanted: str | None) -> SignedChain:
+    def follow(self, chain: int, unseen: set[str]) -> SignedChain:
         gone, digest, _ = self.gone.get(chain, (0, audit_chain.GENESIS, ""))
-        return SignedChain(self._tips(chain), self._found, gone, digest, hash_wanted)
+        return SignedChain(self._tips(chain), self._found, gone, digest, unseen)
 
     def _tips(self, chain: int) -> Iterator[SignedTip]:
         """The checkpoints that tell of this chain."""
@@ -178,7 +183,8 @@ SignedTip = tuple[int, str, int]
 
 class SignedChain:
     """What the checkpoints say of one chain, compared as it is walked: from its first record on, or behind
-    those that are gone, of which the last had number `gone` and this hash."""
+    those that are gone, of which the last had number `gone` and this hash. What is known of their hashes is
+    taken from the `unseen` ones."""
 
     def __init__(
         self,
@@ -186,16 +192,17 @@ class SignedChain:
         found: Verification,
         gone: int = 0,
         digest: str = audit_chain.GENESIS,
-        hash_wanted: str | None = None,
+        unseen: set[str] | None = None,
     ) -> None:
+        unseen = set() if unseen is None else unseen
         self._found = found
         self._tips = tips
         self._signed = gone
-        self.saw_wanted = hash_wanted is not None and gone > 0 and digest == hash_wanted
-        """The hash that is looked for is that of a record that is gone."""
+        if gone:
+            unseen.discard(digest)
         self._next = next(tips, None)
         while self._next is not None and self._next[0] < gone:
-            self.saw_wanted = self.saw_wanted or self._next[1] == hash_wanted
+            unseen.discard(self._next[1])
             self._next = next(tips, None)
         if gone:
             self.reached(gone, digest)

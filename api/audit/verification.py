@@ -36,10 +36,13 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What was noted earlier of a chain: its count, or a hash that must be in it."""
+    """What was noted earlier of a log: its count, or a hash that must be in it; and that of a record that was
+    signed by then, and by which checkpoint."""
 
     count: int | None = None
     digest: str | None = None
+    signed: str | None = None
+    checkpoint: int = 0
 
 
 def organisations(store: Database) -> list[str]:
@@ -99,8 +102,8 @@ class _Walk:
         self._agreement = Agreement(store, organisation_id, gone)
         tips = audit_chain.tips(store)
         noted = {chain: tip for (name, chain), tip in tips.items() if name == organisation_id}
-        self._hash_wanted = expected.digest if expected is not None else None
-        self._hash_seen = self._hash_wanted in (None, audit_chain.GENESIS)
+        wanted = (expected.digest, expected.signed) if expected is not None else ()
+        self._unseen = {each for each in wanted if each not in (None, audit_chain.GENESIS)}
         self._newest_at = ""
         chains = {*noted, *signed.chains, *signed.gone}
         for name in audit_chain.names(store, organisation_id):
@@ -125,8 +128,7 @@ class _Walk:
         found = self.found
         gone, digest_then, at = self._signed.gone.get(chain, (0, audit_chain.GENESIS, ""))
         count, digest, whole = gone, digest_then, True
-        checked = self._signed.follow(chain, self._hash_wanted)
-        self._hash_seen = self._hash_seen or checked.saw_wanted
+        checked = self._signed.follow(chain, self._unseen)
         for row in audit_chain.walk(self._store, (self._organisation_id, chain)):
             if isinstance(row[2], int) and row[2] <= gone and count == gone and digest == digest_then:
                 count, digest = row[2] - 1, _previous(row)
@@ -142,7 +144,7 @@ class _Walk:
             at = str(row[4])
             checked.reached(count, digest)
             self._agreement.told(row)
-            self._hash_seen = self._hash_seen or digest == self._hash_wanted
+            self._unseen.discard(digest)
             found.count += 1
             if self._progress is not None and found.count % audit_chain.MOST_READ == 0:
                 self._progress(found.count)
@@ -173,8 +175,20 @@ class _Walk:
             found.add(
                 f"there are {found.count} records where {expected.count} were noted; the others are gone"
             )
-        if not self._hash_seen:
-            found.add(f"no record has the hash `{expected.digest}` that was noted")
+        if expected.digest not in self._unseen:
+            return
+        said = f"no record has the hash `{expected.digest}` that was noted"
+        if found.dropped is None:
+            found.add(said)
+        elif expected.checkpoint >= self._signed.certificates[-1][1].until or expected.signed is None:
+            found.add(f"{said}; of those that are dropped only the last ones of each checkpoint are known")
+        elif expected.signed in self._unseen:
+            found.add(f"{said}, nor has any the hash `{expected.signed}`, which was signed by then")
+        else:
+            found.notes.append(
+                "the last record that was noted was not signed by then, and is dropped since; what was signed"
+                f" by then, `{expected.signed}`, is as it was noted"
+            )
 
 
 def _previous(row: tuple[Any, ...]) -> str:

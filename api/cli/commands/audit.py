@@ -164,7 +164,12 @@ def _expected(text: str | None, organisations: list[str], only: str | None) -> d
         noted = json.loads(Path(text).read_bytes())
         rows = noted if isinstance(noted, list) else [noted]
         noted_of = {
-            str(row.get("organisationId", "default")): Expectation(int(row["count"]), str(row["lastHash"]))
+            str(row.get("organisationId", "default")): Expectation(
+                int(row["count"]),
+                str(row["lastHash"]),
+                None if row.get("signedHash") is None else str(row["signedHash"]),
+                int(row.get("checkpoint", 0)),
+            )
             for row in rows
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

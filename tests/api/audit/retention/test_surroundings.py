@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from api.audit.installation_key import InstallationKey, PublicKey, installation_
 from api.audit.mark import AuditMark
 from api.audit.retention import carried
 from api.audit.retention.record_retention import RecordRetention
-from api.audit.verification import verify
+from api.audit.verification import Expectation, verify
 from api.database.connection import Database
 from api.database.moving import move
 from api.database.transaction import Transaction
@@ -116,6 +117,33 @@ def test_that_nothing_is_signed_behind_a_certificate_yet_is_no_fault(
         assert await RecordRetention(store, writer, new, DAYS).clean(service.clock()) > 0
         assert "is not whole" not in caplog.text
         assert (await verified(service, trusted=(new.public,)))["problems"] == []
+
+    played(tmp_path, "", steps)
+
+
+def test_what_was_noted_before_it_was_signed_is_missed_by_nobody(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        await call(service, 6, "look")
+        noted = await verified(service)
+        assert noted["unsigned"] == 1 and noted["signedHash"] not in (None, noted["lastHash"])
+        await call(service, 7, "look")
+        await signed(service)
+        expected = Expectation(noted["count"], noted["lastHash"], noted["signedHash"], noted["checkpoint"])
+        assert (await verified(service, expected=expected))["problems"] == []
+        await cleaned(service)
+        assert (await verified(service, expected=expected))["problems"] == []
+        service.clock.advance(40 * DAY)
+        await call(service, 8, "look")
+        await signed(service)
+        await cleaned(service)
+        found = await verified(service, expected=expected)
+        assert found["problems"] == [] and "is as it was noted" in found["notes"][-1]
+        for each, words in (
+            (replace(expected, signed=None), "only the last ones of each checkpoint are known"),
+            (replace(expected, signed="0" * 63 + "1"), "nor has any the hash"),
+            (replace(expected, checkpoint=found["checkpoint"]), "no record has the hash"),
+        ):
+            assert words in (await verified(service, expected=each))["problems"][0]
 
     played(tmp_path, "", steps)
 
