@@ -25,6 +25,9 @@ MOST_CHARACTERS = 8 * 2**20
 
 OF_A_VALUE: Final = 32
 
+_Told = tuple[str | None, str | None, str | None, str]
+_TOLD_NOTHING: Final[_Told] = None, None, None, NO_LABELS
+
 MOST_CALLS = 10_000
 
 
@@ -33,8 +36,8 @@ class KnownRun(RunRow):
 
     new: bool = False
     dirty: bool = False
-    known_facts: dict[str, Any] | None = None
-    """The facts, once they were asked for."""
+    known_facts: tuple[_Told, dict[str, Any] | None] | None = None
+    """The facts, once they were asked for, with what they were made of."""
     values: SeenValues | None = None
     """What it has seen, once somebody asked."""
 
@@ -58,22 +61,30 @@ class KnownRun(RunRow):
         return f"{self.organisation_id} {self.key_id} {self.agent_id} {self.started_at} {self.run_id}"
 
     def facts(self) -> dict[str, Any] | None:
-        """The `run` root of a tool call document."""
-        if self.known_facts is None and not (
-            self.task is self.model is self.agent_context is None and self.labels == NO_LABELS
-        ):
-            self.known_facts = facts_of_run(self.task, self.model, self.agent_context, self.labels)
-        return self.known_facts
+        """The `run` root of a tool call document; on any thread.
+
+        INVARIANT: facts that one thread works out while another one changes the run are never taken for those
+        of the run as it is then.
+        """
+        told = self.task, self.model, self.agent_context, self.labels
+        if told == _TOLD_NOTHING:
+            return None
+        known = self.known_facts
+        if known is None or known[0] != told:
+            known = self.known_facts = told, facts_of_run(*told)
+        return known[1]
 
     def memory(self) -> RunMemory:
-        """What it went through, for one evaluation."""
-        values = NO_VALUES if self.new and self.task is None and self.flow == 0 else self.values
-        return RunMemory(self.flow, steps_of(self.steps), values)
+        """What it went through, for one evaluation; on any thread. INVARIANT: `flow` is read before what it
+        counts the changes of, and changes behind it, so that no version is taken for a later one."""
+        flow = self.flow
+        values = NO_VALUES if self.new and self.task is None and flow == 0 else self.values
+        return RunMemory(flow, steps_of(self.steps), values)
 
     def changed(self) -> None:
-        """Its labels, steps or values are others from here on."""
+        """Its labels, steps or values have become others."""
         self.flow += 1
-        self.dirty, self.known_facts = True, None
+        self.dirty = True
 
 
 class KnownRuns:

@@ -97,7 +97,7 @@ def _start(batch: Batch, run: KnownRun, event: Incoming) -> bool:
     run.task, run.model = metadata.get("task"), metadata.get("model")
     run.reason = metadata.get("reason")
     run.agent_context = _encode(context).decode() if context is not None else None
-    run.dirty, run.known_facts = True, None
+    run.dirty = True
     if run.values is not None and run.parent_run_id is event.parent is None:
         run.values = run.values.with_task(run.task)
     return True
