@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from msgspec.structs import astuple
+import msgspec
+from msgspec.structs import astuple, replace
 
 from api.audit.stored_decision import Checked, check
 from api.clock import Leaps, iso
@@ -73,6 +74,8 @@ class Batch:
     """Rate-limit bucket to the calls that count in its window now, or as many as fit."""
     fresh: dict[str, int] = field(default_factory=dict)
     """The same of this batch alone."""
+    cancelled: set[int] = field(default_factory=set)
+    """Numbers of calls that waited for people until this batch ended their run."""
     pending: dict[str, int] = field(default_factory=dict)
     """API key to its approvals that wait, with those of this batch."""
     uses: dict[str, int] = field(default_factory=dict)
@@ -169,10 +172,15 @@ class Batch:
             self.learnt.append(run)
 
     def checked(self, call: CallRow, receipt: bytes = b"") -> Checked:
-        """Hold a stored decision against its record; one of this transaction is on record only with it."""
-        position = self.transaction.positions.get(call.audit_id)
-        if position is not None:
+        """Hold a stored decision, and its answer, against their records. INVARIANT: what this transaction
+        decides, answers and cancels is on record only with it, so it is held against nothing."""
+        positions = self.transaction.positions
+        if (position := positions.get(call.audit_id)) is not None:
             return Checked(None, position)
+        if receipt and msgspec.json.decode(receipt)["auditId"] in positions:
+            receipt = b""
+        if call.call_no in self.cancelled:
+            call = replace(call, status="awaiting_approval")
         return check(call, receipt)
 
     def call(self, run: KnownRun, event: Incoming) -> CallRow | None:
@@ -337,6 +345,7 @@ class Batch:
                 )[0]
                 if now[0] != call.status:
                     call.status, call.reason, call.blocked_reason = now
+                    self.cancelled.add(call.call_no)
 
     def flush_calls(self) -> None:
         """Write calls and approvals gathered so far, so that statements can see them."""
