@@ -128,25 +128,30 @@ def text_of(said: Mapping[str, Any], name: str) -> str:
 
 def payload_of(said: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The arguments of a call: an object, maybe written as JSON in a text; what is neither stands under
-    `input`. Raises Unreadable for a text that names a key twice, which the host may read otherwise."""
+    `input`. Raises Unreadable for a text that names a key twice, which the host may read otherwise, and for
+    one that is JSON to others, and beyond what is read here."""
     if name not in said:
         raise Unreadable(f"`{name}` is missing")
     value = said[name]
     if isinstance(value, str):
         try:
-            value = parsed(value, _unique)
+            value = json.loads(value, object_pairs_hook=_unique)
         except _Twice as twice:
             key = str(twice)[:60].encode(errors="replace").decode()
             raise Unreadable(f"`{name}` names `{key}` twice") from None
+        except json.JSONDecodeError:
+            pass  # a text
+        except (ValueError, RecursionError):
+            raise Unreadable(f"`{name}` is nested too deeply, or has a number that is too long") from None
     if value is None:
         return {}
     return value if isinstance(value, dict) else {"input": value}
 
 
-def parsed(text: str, object_of: Callable[[list[tuple[str, Any]]], dict[str, Any]] = dict) -> Any:
+def parsed(text: str) -> Any:
     """A value that some hosts write as JSON in a text, or the text itself."""
     try:
-        return json.loads(text, object_pairs_hook=object_of)
+        return json.loads(text)
     except (ValueError, RecursionError):
         return text
 
