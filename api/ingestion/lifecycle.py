@@ -114,8 +114,8 @@ def _end(batch: Batch, event: Incoming, run: KnownRun) -> bool:
     if event.metadata.get("cancelApprovals") is not True:
         return False
     batch.flush_calls()
-    approvals.cancel_run(transaction, batch.id_index, run.run_no, f"run {run.status}")
-    batch.refresh_calls(run)
+    if approvals.cancel_run(transaction, run.run_no, run.key_id, f"run {run.status}"):
+        batch.refresh_calls(run)
     return True
 
 
