@@ -141,7 +141,8 @@ class Database:
             self._sqlite.made = True
 
     def watch_return(self, complaint: Callable[[], str | None]) -> None:
-        """A database (SQLite) that comes back after it was gone is used once there is no complaint of it."""
+        """A database (SQLite) that comes back after it was gone, or takes the place of another, is used
+        once there is no complaint of it."""
         if self._sqlite is not None:
             self._sqlite.complaint = complaint
 

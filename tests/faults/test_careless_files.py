@@ -122,6 +122,26 @@ def test_a_backup_moved_over_a_running_database_takes_nothing(tmp_path: Path, wo
         assert events_of(database) == set(range(10))
 
 
+def test_an_older_database_in_place_of_a_running_one_is_not_used(tmp_path: Path) -> None:
+    """All its files at once, between two looks: what was halted since would go on, and the record be
+    invalid for good."""
+    database = tmp_path / "data" / "governance.sqlite"
+    with serve(tmp_path, GOVERNANCE_API_KEY=KEY) as service:
+        http = service.ready().http
+        assert [send(http, number) for number in range(5)] == [200] * 5
+        assert governance(tmp_path, "backup", "older.sqlite").returncode == 0
+        assert [send(http, number) for number in range(5, 10)] == [200] * 5
+        until_signed(tmp_path / "data" / "audit-mark", 10)
+        for path in database.parent.glob("governance.sqlite-*"):
+            path.unlink()
+        (tmp_path / "older.sqlite").replace(database)
+        assert [send(http, number) for number in range(10, 15)] == [503] * 5
+        assert until_ill(http) == "the database that lies there now is not whole"
+        assert service.stop() == 0
+        assert "is behind" in service.errors and "accept-restored" in service.errors
+    assert events_of(database) == set(range(5))
+
+
 def test_a_database_whose_time_is_set_loses_nothing(tmp_path: Path) -> None:
     """That it was written over cannot be ruled out; what to do is said for both."""
     database = tmp_path / "data" / "governance.sqlite"

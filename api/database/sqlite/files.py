@@ -3,9 +3,10 @@
 An open connection goes on with files that were removed or replaced, and so would acknowledge what nobody
 will find again, or mix one database with the log of another. So each looks before it is used. Where all three
 files - the database, the log beside it (`-wal`) and the index of the log (`-shm`) - were exchanged for a
-whole database, that is the database from now on. Where only some were, nothing more is taken until a new
-start; what the log holds is copied into the database that it belongs to, as far as that is sure to be right.
-The same holds for a database that was written over in its place (`written_over.py`).
+whole database, that is the database from now on, unless it lacks what was signed. Where only some were,
+nothing more is taken until a new start; what the log holds is copied into the database that it belongs to, as
+far as that is sure to be right. The same holds for a database that was written over in its place
+(`written_over.py`).
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class SqliteFile(peewee.SqliteDatabase):
         self._open: WeakSet[_Connection] = WeakSet()
         self._listing = threading.Lock()
         self.complaint: Callable[[], str | None] = lambda: None
-        """What a database that has come back after it was gone lacks."""
+        """What a database lacks that has come back after it was gone, or has taken the place of another."""
         self._was_gone = False
         self._log_copied = False
         """What a log held that was taken away is in its database."""
@@ -178,7 +179,7 @@ class SqliteFile(peewee.SqliteDatabase):
         if (error := self._trouble(found, connection)) is not None:
             raise error
         replaced = self._found not in (None, found.database)
-        if self._was_gone:
+        if replaced or self._was_gone:
             self._welcome(replaced)
         self._found = found.database
         if replaced or (connection is not None and connection.files.database != found.database):
@@ -187,9 +188,10 @@ class SqliteFile(peewee.SqliteDatabase):
             connection.files = found  # it had none of the files that are made later
 
     def _welcome(self, replaced: bool) -> None:
-        """A file is there again. What comes back in parts, as from git, may lack its log until that comes."""
+        """Another file is there, or one is there again. It may be older, so that halts would be forgotten;
+        what comes back in parts, as from git, may lack its log until that comes."""
         if replaced and (complaint := self.complaint()) is not None:
-            raise self._told("the database that has come back is not whole", complaint)
+            raise self._told("the database that lies there now is not whole", complaint)
         self._was_gone = False
 
     def trouble(self) -> DatabaseUnavailable | None:
