@@ -3,7 +3,8 @@
 Each is noted in the folder before it is tried, so that what a restart finds noted is committed then. What was
 written several times meanwhile is committed once, as it is then and for the last who wrote it. While somebody
 else works with git there, a commit is tried again every second; one that git refuses, at the next change and
-every few minutes. INVARIANT: no API write waits for more than one commit that fails.
+every few minutes. INVARIANT: no API write waits for more than one commit that fails: while somebody tries
+what git did not take before, others leave theirs to be tried after that.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ log = logging.getLogger("governance.git")
 
 AGAIN_SECONDS: Final = 1.0
 """Between two tries while git is busy."""
+TURN_SECONDS: Final = 0.05
+"""Between two looks of who waits to commit, whether git takes commits at all."""
 REFUSED_SECONDS: Final = 300.0
 """Between two tries of what git refuses, where nothing is written."""
 
@@ -39,7 +42,10 @@ class CommitQueue:
         """`told` hears how many commits wait."""
         self._disk = Disk(root)
         self._told = told
+        self._turn = threading.Lock()
+        """Of whoever calls git."""
         self._lock = threading.Lock()
+        """Of what is kept here; held for moments only."""
         self._numbers = count()
         self._waiting: dict[str, dict[str, str]] = {}
         self._failed: dict[str, git.GitFailed] = {}
@@ -67,7 +73,8 @@ class CommitQueue:
                     self._waiting[name] = {key: str(note[key]) for key in ("path", "author", "message")}
                 except (OSError, ValueError, KeyError, TypeError):
                     self._disk.forget(f"{FOLDER}/{name}")
-        self._commit_waiting()
+        with self._turn:
+            self._commit_waiting()
 
     def close(self) -> None:
         """What is still waiting stays noted."""
@@ -84,28 +91,47 @@ class CommitQueue:
         with self._lock:
             self._waiting[name] = commit
             self._due = 0.0
-        self._commit_waiting()
+        while not self._turn.acquire(timeout=TURN_SECONDS):
+            if self._failed:
+                with self._lock:
+                    self._plan_next(everything=False)
+                return
+        try:
+            self._commit_waiting()
+        finally:
+            self._turn.release()
 
     def _commit_waiting(self, everything: bool = False) -> None:
         """Commit what has not failed yet, up to the first that does, or `everything` as far as it goes. What
         is left is tried again in a thread."""
-        with self._lock:
-            newest = {commit["path"]: name for name, commit in sorted(self._waiting.items())}
-            for name, commit in sorted(self._waiting.items()):
-                if name in self._failed and not everything:
-                    continue
-                try:
-                    if newest[commit["path"]] == name:  # what the file is now is of the last who wrote it
-                        git.commit_file(self._disk.root, commit["path"], commit["author"], commit["message"])
-                except git.GitFailed as failed:
+        for name, commit in sorted(self._waiting_now().items()):
+            if everything and self._stop.is_set():
+                break
+            if name in self._failed and not everything:
+                continue
+            try:
+                if self._is_newest(name, commit["path"]):
+                    git.commit_file(self._disk.root, commit["path"], commit["author"], commit["message"])
+            except git.GitFailed as failed:
+                with self._lock:
                     self._failed[name] = failed
-                    if failed.busy or not everything:
-                        break
-                else:
+                if failed.busy or not everything:
+                    break
+            else:
+                with self._lock:
                     self._failed.pop(name, None)
                     del self._waiting[name]
-                    self._disk.forget(f"{FOLDER}/{name}")
+                self._disk.forget(f"{FOLDER}/{name}")
+        with self._lock:
             self._plan_next(everything)
+
+    def _waiting_now(self) -> dict[str, dict[str, str]]:
+        with self._lock:
+            return dict(self._waiting)
+
+    def _is_newest(self, name: str, path: str) -> bool:
+        """What the file is now is of the last who wrote it."""
+        return name == max(other for other, each in self._waiting_now().items() if each["path"] == path)
 
     def _plan_next(self, everything: bool) -> None:
         self._told(len(self._waiting))
@@ -139,7 +165,8 @@ class CommitQueue:
     def _work(self) -> None:
         while not self._stop.wait(AGAIN_SECONDS):
             if time.monotonic() >= self._due:
-                self._commit_waiting(everything=True)
+                with self._turn:
+                    self._commit_waiting(everything=True)
             with self._lock:
                 if not self._waiting:
                     self._repeating = None

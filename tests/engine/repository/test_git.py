@@ -343,6 +343,35 @@ def test_what_git_refuses_is_tried_again(
     assert not list(folder.root.glob(".governance/commit-*"))
 
 
+def test_no_api_write_waits_for_what_git_did_not_take_before(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try may take seconds, as where git waits for somebody who signs."""
+    monkeypatch.setattr(commits, "AGAIN_SECONDS", 0.02)
+    committed(folder, 2)
+    tried, ended = threading.Event(), threading.Event()
+
+    def commit_file(root: Path, path: str, author: str, message: str) -> None:
+        if threading.current_thread().name == "policies-commit":
+            tried.set()
+            ended.wait(60)
+        if not ended.is_set():
+            raise git.GitFailed("nobody signs")
+
+    monkeypatch.setattr(git, "commit_file", commit_file)
+    queue = CommitQueue(folder.root)
+    queue.add(folder.root, "policies/p0.yaml", ADMIN, "one")
+    assert tried.wait(60)
+    write = threading.Thread(target=queue.add, args=(folder.root, "policies/p1.yaml", ADMIN, "two"))
+    write.start()
+    write.join(30)
+    waits = write.is_alive()
+    ended.set()
+    assert not waits
+    until(lambda: not queue._waiting)
+    queue.close()
+
+
 def test_what_git_refused_is_tried_at_the_next_start(folder: Folder) -> None:
     queue = CommitQueue(folder.root)
     folder.write("policies/p0.yaml", document("p0"))
