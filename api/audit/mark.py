@@ -29,6 +29,7 @@ from api.audit.checkpoints import Body, Checkpointer, by_chain, newest
 from api.database.audit_chain import tips
 from api.database.connection import Database
 from api.database.sqlite.files import beside_database, resolved
+from api.database.sqlite.write_lock import is_served
 from api.settings import Settings, SettingsError
 from engine.worktree.ownership import new_file
 
@@ -113,6 +114,13 @@ class AuditMark:
         ):
             return list(_lacks(mark, lambda *asked: connection.execute(*asked).fetchall()))
         return []
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a service runs on the database, which would go on with what it remembers of another one."""
+        with contextlib.suppress(OSError):  # who writes to it next says why
+            return self._database is not None and is_served(self._database)
+        return False
 
     def refuse(self) -> None:
         """Raises SettingsError when the database lacks something."""

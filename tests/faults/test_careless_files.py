@@ -137,9 +137,16 @@ def test_an_older_database_in_place_of_a_running_one_is_not_used(tmp_path: Path)
         (tmp_path / "older.sqlite").replace(database)
         assert [send(http, number) for number in range(10, 15)] == [503] * 5
         assert until_ill(http) == "the database that lies there now is not whole"
+        done = governance(tmp_path, "audit", "accept-restored")
+        assert done.returncode == 1 and "a service runs on this database; stop it" in done.stderr
         assert service.stop() == 0
         assert "is behind" in service.errors and "accept-restored" in service.errors
-    assert events_of(database) == set(range(5))
+    assert governance(tmp_path, "audit", "accept-restored").returncode == 0
+    with serve(tmp_path) as service:
+        assert send(service.ready().http, 10) == 200
+        assert service.stop() == 0
+    assert governance(tmp_path, "audit", "verify").returncode == 0
+    assert events_of(database) == {*range(5), 10}
 
 
 def test_a_database_whose_time_is_set_loses_nothing(tmp_path: Path) -> None:

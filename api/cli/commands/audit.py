@@ -227,6 +227,8 @@ def _accept(arguments: argparse.Namespace) -> int:
             missed = store.read(mark.missed, store.database)
         print(missed or "the database holds all that was signed; there is nothing to accept")
         return 0
+    if mark.is_served:
+        raise CommandError("a service runs on this database; stop it, and run this again")
     with opened(arguments, behind=True) as store:
         store.read(mark.accept, store.database, iso(system_clock()))
         known = {each["organisationId"] for each in store.read(accounts.list_organisations)}

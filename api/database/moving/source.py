@@ -6,7 +6,6 @@ INVARIANT: nothing in it is changed.
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 from collections.abc import Iterator
 from functools import cached_property
@@ -16,7 +15,7 @@ from pathlib import Path
 from api.database.audit_chain import ChainName, Tip
 from api.database.connection import MIGRATIONS
 from api.database.moving.streams import STREAMS, CopyError, Row, Stream
-from api.database.sqlite.write_lock import FileLock
+from api.database.sqlite.write_lock import FileLock, is_served
 
 _TIPS = "SELECT organisation_id, chain, MAX(sequence), hash FROM audit GROUP BY organisation_id, chain"
 _MOVED_BY_ANY_START = ("SELECT * FROM counters ORDER BY name", "SELECT * FROM nodes ORDER BY node_id")
@@ -79,30 +78,13 @@ def opened(path: Path) -> Iterator[Source]:
                 sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
             ) as connection,
         ):
-            _refuse_running(path)
+            if is_served(path):
+                raise CopyError(f"a service runs on `{path}`; stop it, and copy again")
             connection.execute("BEGIN")
             _refuse_other_schema(connection, path)
             yield Source(connection)
     finally:
         lock.close()
-
-
-def _refuse_running(path: Path) -> None:
-    """Each process that serves holds a lock for as long as it lives (`api/webhooks/presence.py`)."""
-    if os.name == "nt":
-        return
-    import fcntl
-
-    try:
-        file = os.open(f"{path}.senders", os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise CopyError(f"a service runs on `{path}`; stop it, and copy again") from None
-    finally:
-        os.close(file)
 
 
 def _refuse_other_schema(connection: sqlite3.Connection, path: Path) -> None:

@@ -32,6 +32,26 @@ def opened(path: Path) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
+def is_served(path: Path) -> bool:
+    """Whether a service runs on the database, also one that cannot use it now: each process that serves holds
+    a lock for as long as it lives (`api/webhooks/presence.py`). Raises OSError."""
+    if os.name == "nt":
+        return False
+    import fcntl
+
+    try:
+        file = os.open(f"{path}.senders", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
 class FileLock:
     """Of one process with SQLite. All raise DatabaseUnavailable when the lock cannot be had in time."""
 
