@@ -183,6 +183,8 @@ class Planner:
         that has no place: its name may be none that an archive can be asked for."""
         place_of(path)
         now = current.digest if current else None
+        if markers.is_failed(self._worktree.disk, path, state.digest):
+            return "stale"
         intent = markers.read_intent(self._worktree.disk, path)
         if intent is not None and state.digest == intent.after:
             # An API write that died before its commit: it is completed, unless others came first.

@@ -213,13 +213,14 @@ class Sync:
         for path in plan.stale:
             record = plan.head.files.get(path)
             content = None if record is None else plan.records.blob(record.digest)
+            meant = not markers.is_failed(self._worktree.disk, path, observed.disk[path].digest)
             try:
                 self._worktree.put(path, content, observed.disk[path].digest)
             except (StorageError, PolicyFileInvalid) as error:
                 plan.problems.append(Problem(str(error), "", "not_written", shown(path)))
             else:
                 plan.level[path] = None if record is None else record.digest
-                if not (self._baseline.known and plan.records.shared):
+                if meant and not (self._baseline.known and plan.records.shared):
                     plan.overwritten.append(path)
 
     # ---- the API's side --------------------------------------------------------------------------------

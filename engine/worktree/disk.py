@@ -277,6 +277,11 @@ class Disk:
                 temporary.unlink()
             raise StorageError(f"`{shown(relative)}` cannot be written: {reason(error)}") from error
 
+    def rename_note(self, relative: str, new: str) -> None:
+        """Give a note another name in the same folder."""
+        with contextlib.suppress(OSError):
+            (self.root / relative).replace(self.root / new)
+
     def is_read_only(self) -> bool:
         """Nobody writes into the folder here, by the API either."""
         return not os.access(self.root, os.W_OK)

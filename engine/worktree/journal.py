@@ -3,8 +3,8 @@
 Decides when a file is put back: while it is what the write made it. It knows no archive and no documents. Not
 safe for threads by itself; the lock of what is in force guards it.
 
-INVARIANT: what an open write puts into a file is never taken for an edit, and what somebody else puts
-there is never undone.
+INVARIANT: what an open write puts into a file, or a failed one has left there, is never taken for an edit,
+after a restart either, and what somebody else puts there is never undone.
 """
 
 from __future__ import annotations
@@ -67,7 +67,6 @@ class Journal:
                 later[0].before = undo.before
             elif later is not None:
                 self._put_back(undo)
-                markers.forget_intent(self._worktree.disk, undo.path)
                 paths.add(undo.path)
         return paths
 
@@ -83,6 +82,9 @@ class Journal:
             self._worktree.observer.still(undo.path, undo.ours)
             self._worktree.put(undo.path, undo.before, undo.ours)
         except DiskChanged:
-            return  # somebody has written there since: that is an edit
+            pass  # somebody has written there since: that is an edit
         except (StorageError, PolicyFileInvalid):
             self._failed[undo.path] = undo
+            markers.give_up_intent(self._worktree.disk, undo.path)
+            return
+        markers.forget_intent(self._worktree.disk, undo.path)

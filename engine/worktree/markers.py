@@ -2,9 +2,9 @@
 
 The marker says at which revision the folder last agreed with the archive; an intent says which API
 write is about to change which file, so that after a crash between the rename and the commit the write is
-known for what it is; `replaced` are files that gave way to what is in force although somebody may have meant
-them; the occupant is the installation whose folder it is. They lie in the folder itself, because they are
-about it and must travel with it.
+known for what it is, and has another name while a write that failed cannot be undone; `replaced` are files
+that gave way to what is in force although somebody may have meant them; the occupant is the installation
+whose folder it is. They lie in the folder itself, because they are about it and must travel with it.
 
 A marker that cannot be written is told of: it stays at an older revision, by which an edit may be taken for
 an old file. No API write begins whose intent cannot be written.
@@ -26,6 +26,11 @@ MARKER: Final = f"{FOLDER}/base.json"
 REPLACED: Final = f"{FOLDER}/replaced.json"
 OCCUPANT: Final = f"{FOLDER}/installation.json"
 MOST_REPLACED: Final = 10_000
+_OPEN: Final = "write-"
+"""How the name of an intent begins while the write is under way."""
+_FAILED: Final = "failed-"
+"""The same once it has failed and could not be undone yet."""
+_INTENTS: Final = (_OPEN, _FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,20 +120,33 @@ def write_intent(disk: Disk, intent: Intent) -> None:
 
 
 def forget_intent(disk: Disk, path: str) -> None:
-    disk.forget(_name(path))
+    for kind in _INTENTS:
+        disk.forget(_name(path, kind))
+
+
+def give_up_intent(disk: Disk, path: str) -> None:
+    """The write failed, and what it did to the file is still to be undone, also after a restart. A full disk
+    has no room for a note, but takes another name."""
+    disk.rename_note(_name(path), _name(path, _FAILED))
+
+
+def is_failed(disk: Disk, path: str, digest: str | None) -> bool:
+    """Whether what the file is now is what a write that failed has made it."""
+    note = _read(disk, _name(path, _FAILED))
+    return note.get("path") == path and note.get("after") == digest
 
 
 def forget_intents(disk: Disk, settled: Collection[str]) -> None:
     """Forget what was settled, for instance the intents of writes that died before they changed anything."""
     for name in disk.notes(FOLDER):
-        if name.startswith("write-") and name.endswith(".json"):
+        if name.startswith(_INTENTS) and name.endswith(".json"):
             path = _read(disk, f"{FOLDER}/{name}").get("path")
             if path is None or path in settled:
                 disk.forget(f"{FOLDER}/{name}")
 
 
-def _name(path: str) -> str:
-    return f"{FOLDER}/write-{sha256(os.fsencode(path)).hexdigest()[:24]}.json"
+def _name(path: str, kind: str = _OPEN) -> str:
+    return f"{FOLDER}/{kind}{sha256(os.fsencode(path)).hexdigest()[:24]}.json"
 
 
 def _read(disk: Disk, relative: str) -> dict[str, Any]:

@@ -21,6 +21,8 @@ from tests.faults.repository_stories import (
     STORIES,
     Story,
     check,
+    create,
+    delete,
     edit_and_update,
     edit_files,
     prepared,
@@ -28,7 +30,7 @@ from tests.faults.repository_stories import (
     steps_of,
     update,
 )
-from tests.harness.failing_disk import DatabaseGone, Death, Plug
+from tests.harness.failing_disk import DatabaseGone, Death, Plug, disk_full
 from tests.harness.policy_archive import MemoryArchive
 from tests.harness.policy_folder import ADMIN, Folder, document
 
@@ -170,6 +172,48 @@ def test_what_a_failed_commit_left_behind_is_not_taken_for_an_edit(tmp_path: Pat
     assert looked and folder.read("policies/a.yaml") == document("a")
     assert repository.sync.settle(looked[0]).again or repository.apply_files().changes == ()
     assert [each.version for each in repository.versions("default", "a")] == [1]
+
+
+@pytest.mark.parametrize("story", [update, create, delete], ids=lambda story: story.__name__)
+@pytest.mark.parametrize("restarted", [True, False], ids=["restarted", "beside another process"])
+def test_a_write_that_failed_and_could_not_be_undone_never_comes_into_force(
+    story: Story, restarted: bool, tmp_path: Path
+) -> None:
+    """On a full disk there is no room for what the file was before; the admin has heard of no change."""
+
+    class FullPlug(Plug):
+        full = False
+
+        def step(self, name: str) -> None:
+            if self.full and name in ("before writing", "before unlink"):
+                raise disk_full()
+            super().step(name)
+
+    plug = FullPlug()
+    folder, repository = prepared(tmp_path / "p", plug)
+    before = state(repository)
+    other = folder.started()
+
+    def fail() -> None:
+        folder.archive.before_commit = lambda: None
+        plug.full = True
+        raise DatabaseGone
+
+    folder.archive.before_commit = fail
+    with pytest.raises(DatabaseGone):
+        story(folder, repository)
+    if restarted:
+        other = folder.started()
+    else:
+        other.apply_files()
+    assert state(other) == before
+    check(folder, other)
+    assert not list(folder.root.glob(".governance/failed-*"))
+    assert other.sync.current.replaced() == [], "nobody meant what was there"
+    plug.full = False
+    check(folder, repository)
+    story(folder, repository)
+    check(folder, repository)
 
 
 def test_a_snapshot_of_a_commit_that_never_came_to_be_is_dropped(tmp_path: Path) -> None:
