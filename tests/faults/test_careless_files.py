@@ -207,6 +207,23 @@ def test_a_copy_over_a_running_database_is_noticed(tmp_path: Path, workers: int,
     assert events_of(database) == (set(range(10)) if what == "a backup" else set())
 
 
+def test_a_copy_over_a_running_database_stays_whole_where_its_log_is_deleted_at_once(tmp_path: Path) -> None:
+    """As one restores while nothing runs. What the log held is of the database of before."""
+    database = tmp_path / "data" / "governance.sqlite"
+    with serve(tmp_path, GOVERNANCE_API_KEY=KEY) as service:
+        http = service.ready().http
+        assert [send(http, number) for number in range(10)] == [200] * 10
+        assert governance(tmp_path, "backup", "copy.sqlite").returncode == 0
+        assert [send(http, number) for number in range(10, 40)] == [200] * 30
+        shutil.copyfile(tmp_path / "copy.sqlite", database)
+        for path in database.parent.glob("governance.sqlite-*"):
+            path.unlink()
+        assert [send(http, number) for number in range(40, 50)] == [503] * 10
+        assert until_ill(http) == "the database file was written over; start the service again"
+        assert service.stop() == 0
+    assert database.read_bytes() == (tmp_path / "copy.sqlite").read_bytes()
+
+
 def test_nothing_is_lost_when_the_index_of_the_log_is_taken_away(tmp_path: Path) -> None:
     """A command makes another one, and writes by it; the service must not go by its own any more."""
     database = tmp_path / "data" / "governance.sqlite"

@@ -138,6 +138,8 @@ class SqliteFile(peewee.SqliteDatabase):
         database, written_over = (found.st_dev, found.st_ino), False
         if self.made and log is not None and log_index is not None:
             written_over = self.written_over((*database, *log_index))
+        elif self.made:
+            written_over = self.written_over.before_log_went(database)
         return Identities(database, log, log_index, written_over)
 
     def _connect(self) -> Any:

@@ -69,6 +69,11 @@ class WrittenOver:
         self._seen = files, changed_at, copies
         return self._found
 
+    def before_log_went(self, database: tuple[int, int]) -> bool:
+        """The same of a database whose log, or the index of it, is not there any more: by the index that was
+        there, which those who have the log open still write to."""
+        return self._opened is not None and self._opened[:2] == database and self(self._opened)
+
     def committed(self) -> None:
         """A commit of this process may have begun the log anew, which is no copy."""
         if self._opened is not None:
