@@ -44,6 +44,9 @@ _SURROGATE_BYTES = re.compile(rb"\xed[\xa0-\xbf]")
 MOST_PROBLEMS = 100
 """Problems of one body that are told at once."""
 
+_Steps = tuple[()] | tuple[Any, str | int]
+"""Of a pointer: those before the last one, and that."""
+
 
 def decode(raw: bytes) -> Any:
     """The value of a JSON body; raises `invalid_json` or `validation_failed`."""
@@ -145,14 +148,6 @@ def check_digits(raw: bytes) -> None:
         raise invalid("/metadata", message)
 
 
-def _children(value: Any) -> list[tuple[str, Any]]:
-    if isinstance(value, dict):
-        return [(escape(key), child) for key, child in value.items()]
-    if isinstance(value, list):
-        return [(str(index), child) for index, child in enumerate(value)]
-    return []
-
-
 def _depth_exceeds(value: Any, most: int) -> bool:
     level = [value]
     for _ in range(most):
@@ -168,15 +163,28 @@ def _depth_exceeds(value: Any, most: int) -> bool:
 
 
 def _find_nul(value: Any) -> str | None:
-    pending: list[tuple[str, Any]] = [("", value)]
+    """Where a NUL stands. Each value is kept with the step to it and those before, since the pointers of all
+    that stands below a long key would take many times the body."""
+    pending: list[tuple[_Steps, Any]] = [((), value)]
     while pending:
-        pointer, item = pending.pop()
+        steps, item = pending.pop()
         if isinstance(item, str) and "\0" in item:
-            return pointer
-        if isinstance(item, dict) and any("\0" in key for key in item):
-            return pointer
-        pending += [(f"{pointer}/{part}", child) for part, child in _children(item)]
+            return _pointer(steps)
+        if isinstance(item, dict):
+            if any("\0" in key for key in item):
+                return _pointer(steps)
+            pending += [((steps, key), child) for key, child in item.items()]
+        elif isinstance(item, list):
+            pending += [((steps, index), child) for index, child in enumerate(item)]
     return None
+
+
+def _pointer(steps: _Steps) -> str:
+    parts: list[str] = []
+    while steps:
+        steps, part = steps
+        parts.append(escape(str(part)))
+    return "".join(f"/{part}" for part in reversed(parts))
 
 
 def escape(part: str) -> str:

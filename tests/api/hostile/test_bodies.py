@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
 import schemas
+from api.http import bodies
+from api.http.problems import ApiError
 from api.http.route import Route
 from api.server.routes import ROUTES
 from tests.harness.hostile import (
@@ -283,6 +286,29 @@ def test_large_values_cost_little(world: World, route: Route, who: str) -> None:
             if answer.status >= 400:
                 problem(answer)
     world.is_well()
+
+
+def test_a_nul_is_told_in_the_memory_of_the_body() -> None:
+    """A pointer for each value below a long key would take a thousand times as much."""
+    body = b'{"a":"\\u0000","' + b"k" * 20_000 + b'":[' + b",".join([b"0"] * 10_000) + b"]}"
+    tracemalloc.start()
+    try:
+        with pytest.raises(ApiError, match="NUL"):
+            bodies.decode_unique(body)
+        assert tracemalloc.get_traced_memory()[1] < 100 * len(body)
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_pointer_of_a_nul_names_each_step() -> None:
+    for text, pointer in (
+        ('{"x":[1,{"a/b~":["c\\u0000"]}]}', "/x/1/a~1b~0/0"),
+        ('{"x":{"\\u0000":1}}', "/x"),
+        ('["\\u0000"]', "/0"),
+    ):
+        with pytest.raises(ApiError) as refused:
+            bodies.decode(text.encode())
+        assert refused.value.errors[0]["pointer"] == pointer
 
 
 def test_an_operator_of_the_wrong_type_is_refused(world: World) -> None:
