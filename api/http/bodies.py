@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from itertools import islice
 from typing import Any
 
@@ -138,7 +138,11 @@ def check_digits(raw: bytes) -> None:
 
     def read(text: str) -> float:
         number = float(text)
-        if Decimal(text) != Decimal(repr(number)):
+        try:
+            exact = Decimal(text) == Decimal(repr(number))
+        except InvalidOperation:  # an exponent that even a decimal does not have
+            exact = False
+        if not exact:
             inexact.append(text)
         return number
 

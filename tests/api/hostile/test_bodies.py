@@ -311,6 +311,15 @@ def test_the_pointer_of_a_nul_names_each_step() -> None:
         assert refused.value.errors[0]["pointer"] == pointer
 
 
+def test_an_exponent_that_no_number_has_is_refused_alone(world: World) -> None:
+    usual = {"runId": "r", "agentId": "a", "timestamp": "2026-01-31T09:30:00Z", "eventType": "custom.x"}
+    events = [json.dumps({"eventId": f"exponent-{n}", **usual, "metadata": {"n": 7}}) for n in range(3)]
+    events[1] = events[1].replace('"n": 7', '"n": 1e-30000000000000000000')
+    problem(world.send("agent", "POST", "/v1/events", events[1].encode()), "validation_failed")
+    batch = world.send("agent", "POST", "/v1/events/batch", f'{{"events":[{",".join(events)}]}}'.encode())
+    assert [each["status"] for each in json.loads(batch.body)["results"]] == [200, 422, 200]
+
+
 def test_an_operator_of_the_wrong_type_is_refused(world: World) -> None:
     for operator in ([], {}, [[]], 7, None):
         condition = {"field": "toolName", "operator": operator, "value": "x"}
