@@ -132,7 +132,9 @@ def _mail(settings: Mapping[str, Any], message: NoticeText, message_id: str, now
     mail = EmailMessage(policy=WIRE)
     mail["From"] = settings["from"]
     mail["To"] = ", ".join(settings["to"])
-    mail["Subject"] = f"[governance] {message.title}"
+    # INVARIANT: no encoded word stands in it (RFC 2047): the package would decode one that an agent has put
+    # into a name, line breaks too, and what stands behind those would be headers, and the text of the mail.
+    mail["Subject"] = f"[governance] {message.title}".replace("=?", "= ?")
     mail["Date"] = formatdate(now)
     mail["Message-ID"] = f"<{message_id}@{settings['from'].rpartition('@')[2]}>"
     mail["Auto-Submitted"] = "auto-generated"

@@ -39,11 +39,12 @@ def sent(
     tls: ssl.SSLContext | None = None,
     listed: bool = True,
     seconds: float = 15,
+    message: NoticeText = MESSAGE,
     **more: Any,
 ) -> PostResult:
     allowed = frozenset({f"mail.example:{server.port}"} if listed else ())
     mailer = Mailer(Addresses(loopback, allowed), tls or trusted(), seconds=seconds)
-    return run(mailer.send(settings(server, **more), password, MESSAGE, "dlv_1", NOW))
+    return run(mailer.send(settings(server, **more), password, message, "dlv_1", NOW))
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +76,20 @@ def test_mail_is_encrypted_and_signed_in(certificate: Certificate, implicit: boo
     assert mail.get_content_type() == "text/plain"
     lines = mail.get_content().splitlines()
     assert lines == ["mailer wants to call pay.", "", "https://console.example/approvals"]
+
+
+@pytest.mark.parametrize("begin", ["utf-8?q", "UTF-8*en?Q", "x?q", "us-ascii?b"])
+def test_no_encoded_word_in_a_name_becomes_headers_or_text(begin: str) -> None:
+    hidden = "x=0D=0ABcc:_x=40y.example=0D=0A=0D=0AAll_is_well"
+    if begin.endswith("b"):
+        hidden = "eA0KQmNjOiB4QHkuZXhhbXBsZQ0KDQpBbGwgaXMgd2VsbA=="
+    title = f"Approval needed: =?{begin}?{hidden}?="
+    with MailServer() as server:
+        assert sent(server, security="none", message=NoticeText(title, MESSAGE.paragraphs, None)).acknowledged
+    (mail,) = server.mails
+    assert mail["Subject"] == f"[governance] {title.replace('=?', '= ?')}"
+    assert mail["Bcc"] is None and mail["Auto-Submitted"] == "auto-generated"
+    assert mail.get_content().splitlines() == ["mailer wants to call pay."]
 
 
 def test_a_wrong_password_is_the_servers_answer(certificate: Certificate) -> None:
