@@ -40,6 +40,9 @@ _BASES: Final = frozenset(
 """Keys of the folder that relative paths of the call begin in."""
 LONGEST_LIST: Final = 65_536
 """Characters of paths one below the other in a text."""
+MOST_READ: Final = 2**20
+"""Characters of the paths of one call, each as far as `LONGEST`: many may begin in one folder, or be what one
+command does to many names in many folders. What comes beyond is not read."""
 _ATTACHED: Final = frozenset(["attachment", "attachments", "attach"])
 
 _LOOKING: Final = word_set("info stat exists metadata list glob find tree")
@@ -88,8 +91,13 @@ class Files:
             use: DistinctTexts() for use in ("reads", "writes", "deletes", "names")
         }
         self.partial = False
+        self.room = MOST_READ
 
     def add(self, use: Use, word: str) -> None:
+        self.room -= min(len(word), LONGEST) + 1
+        if self.room < 0:
+            self.partial = True
+            return
         found = self.found[use]
         if not found.partial:
             for path in paths_of(word):
@@ -143,6 +151,8 @@ def files_of(
     for command in commands:
         for use, word in uses_of(command):
             files.add(use, word)
+            if files.room < 0:
+                return files
         if command.program in _PATCHING:
             for text in (*command.inputs, *command.arguments):
                 for use, path in _patched(text):

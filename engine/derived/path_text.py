@@ -83,8 +83,10 @@ def _normal(word: str) -> str:
 
 
 def within(folder: str, path: str) -> str:
-    """A path as seen from outside a folder."""
-    return path if not folder or path.startswith(("/", "~", "$")) else f"{folder}/{path}"
+    """A path as seen from outside a folder; `UNREADABLE` for one in a folder that is too long."""
+    if not folder or path.startswith(("/", "~", "$")):
+        return path
+    return UNREADABLE if len(folder) > LONGEST or folder == UNREADABLE else f"{folder}/{path}"
 
 
 @lru_cache(maxsize=1024)
