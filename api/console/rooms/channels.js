@@ -1,7 +1,7 @@
 // The channels room: by which people of the organisation are told, whether it arrives, and the secrets that this needs, whose
 // values are shown to nobody. Below `/channels/<name>` one channel with what was sent by it.
 
-import { channelForm, put } from "../channels/form.js";
+import { channelForm, current, put } from "../channels/form.js";
 import { el, when } from "../dom.js";
 import { address, ask, attempt, field, listing, page, place } from "../page.js";
 import { said } from "../text.js";
@@ -111,7 +111,7 @@ function openOne(root, context, signal) {
         button("Remove", () => ask("Remove the channel", {
           hint: "What it still had to send is not sent.", fields: [], verb: "Remove", tone: "reject",
           async submit() {
-            await put(service, name, null, signal);
+            await put(service, name, null, signal, await current(service, signal));
             return () => context.go("/channels");
           },
         }), ".reject")));

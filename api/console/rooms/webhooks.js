@@ -8,7 +8,7 @@ import { said } from "../text.js";
 
 const EVENTS = [
   "approval.requested", "approval.progressed", "approval.escalated", "approval.resolved", "tool.blocked", "tool.warned", "run.completed", "run.failed",
-  "policy.changed", "policy.reload_failed", "enforcement.gap", "agent.halted", "grant.created", "grant.revoked", "change.requested", "change.resolved",
+  "policy.changed", "policy.reload_failed", "enforcement.gap", "agent.halted", "grant.created", "grant.revoked", "alert.raised", "change.requested", "change.resolved",
 ];
 const TONE = { delivered: "allow", failed: "block", pending: "warn" };
 const KEEP = "The receiver checks signatures with it. It is shown once; put it where the receiver finds it.";
@@ -55,7 +55,8 @@ function row(context, hook) {
 function openForm(context, signal, { title, verb, send, hook }) {
   const url = el("input", { id: "hook-url", type: "url", required: true, value: hook?.url ?? "", spellcheck: false });
   const description = el("input", { id: "hook-description", value: hook?.description ?? "", maxLength: 2000 });
-  const boxes = EVENTS.map((name) => el("input", { type: "checkbox", value: name, id: `event-${name}`, checked: hook?.events.includes(name) ?? false }));
+  // What else it is told of, by the API, stays.
+  const boxes = [...new Set([...EVENTS, ...(hook?.events ?? [])])].map((name) => el("input", { type: "checkbox", value: name, id: `event-${name}`, checked: hook?.events.includes(name) ?? false }));
   ask(title, {
     verb,
     fields: [
@@ -64,12 +65,16 @@ function openForm(context, signal, { title, verb, send, hook }) {
       el("fieldset.field", { "data-pointer": "/events" }, el("legend", {}, "What it is told of"),
         boxes.map((box) => el("label.choice", { htmlFor: box.id }, box, ` ${box.value}`))),
     ],
-    submit: () => send({
+    submit: () => send(changed(hook, {
       url: url.value.trim(), events: boxes.filter((box) => box.checked).map((box) => box.value),
-      ...(description.value.trim() && { description: description.value.trim() }),
-    }),
+      description: description.value.trim() || null,
+    })),
   });
 }
+
+/** What of `body` differs from the webhook as it was when the form was opened: what others change meanwhile stays. */
+const changed = (hook, body) => Object.fromEntries(Object.entries(body)
+  .filter(([name, value]) => !hook || JSON.stringify(value) !== JSON.stringify(hook[name] ?? null)));
 
 function openOne(root, context, signal) {
   const { service, place: webhookId } = context;
