@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
+from api.notifications.texts import compose
 from tests.browser.support import POLICIES, Console
 from tests.browser.test_admin_rooms import entered
 from tests.browser.test_looks import readable
@@ -61,6 +63,22 @@ def watch(console: Console) -> None:
     # Playwright has an event loop on this thread.
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, look(console.service)).result()
+
+
+def test_the_link_of_a_notice_opens_its_alert(console: Console) -> None:
+    refused_twice(console)
+    refused_twice(console, "other")
+    alerts = console.service.call("viewer", "GET", "/v1/alerts").json()
+    alert = next(each for each in alerts if each["agentId"] == "mailer")
+    told = {"event": "alert.raised", "timestamp": "2026-01-31T09:30:00Z", "data": alert}
+    link = compose([json.dumps(told)], console.address).link
+    assert link is not None
+    console.service.call("reviewer", "POST", f"/v1/alerts/{alert['alertId']}/acknowledge", {})
+    page = console.page()
+    console.log_in(page, "admin", link.removeprefix(console.address))
+    expect(page.get_by_role("heading", level=1)).to_contain_text("mailer")
+    page.get_by_role("link", name="All alerts").click()
+    expect(page.get_by_role("list", name="Alerts").get_by_role("listitem")).to_have_count(1)
 
 
 def test_an_alert_is_read_and_acknowledged(console: Console) -> None:

@@ -11,7 +11,8 @@ const TONE = { critical: "block", high: "block", medium: "warn", low: "plain" };
 
 export function open(root, context) {
   const stop = new AbortController();
-  if (context.place) openOne(root, context, stop.signal);
+  const alertId = context.place || new URLSearchParams(location.search).get("alertId"); // as notices name it
+  if (alertId) openOne(root, context, alertId, stop.signal);
   else openList(root, context, stop.signal);
   return () => stop.abort();
 }
@@ -43,8 +44,8 @@ export function alertRow(context, alert) {
 /** Names stand in backticks there. */
 const plain = (summary) => summary.replace(/`([^`]*)`/g, "“$1”");
 
-function openOne(root, context, signal) {
-  const { service, user, place: alertId } = context;
+function openOne(root, context, alertId, signal) {
+  const { service, user } = context;
   const path = `/v1/alerts/${encodeURIComponent(alertId)}`;
   const content = el("div.one");
   const heading = page(root, { title: "Alert", moveFocus: context.moveFocus, back: place(context, "/alerts", "← All alerts") }, content);
