@@ -126,6 +126,24 @@ def test_a_key_is_made_shown_once_and_revoked(console: Console) -> None:
     assert console.service.http.get("/v1/runs", headers={"X-API-Key": secret}).status_code == 401
 
 
+def test_whom_a_dialog_is_about_stands_in_it(console: Console) -> None:
+    """Rows move under the hand when others add to the list."""
+    console.service.call("admin", "POST", "/v1/api-keys", {"name": "billing"})
+    nina = {"email": "nina@example.com", "password": PASSWORD, "role": "viewer"}
+    console.service.call("admin", "POST", "/v1/users", nina)
+    page = entered(console, "/people")
+    for name, title, whom in (
+        ("People", "Role", "nina@example.com"),
+        ("People", "Password", "nina@example.com"),
+        ("API keys", "Rotate", "billing"),
+        ("API keys", "Revoke", "billing"),
+    ):
+        row = page.get_by_role("list", name=name).get_by_role("listitem").filter(has_text=whom)
+        row.get_by_role("button", name=title).click()
+        expect(page.get_by_role("dialog").locator(".hint").first).to_contain_text(whom)
+        page.get_by_role("dialog").get_by_role("button", name="Close").click()
+
+
 def test_a_password_is_changed_by_its_owner(console: Console) -> None:
     console.expect_trouble("Failed to load resource")
     page = entered(console, "/status", "viewer")

@@ -88,6 +88,7 @@ def test_a_grant_is_revoked_and_another_ends_by_its_time(console: Console) -> No
     expect(grants(viewer).first).to_contain_text("8 of 9 calls left", timeout=SOON)
     reviewer.get_by_role("button", name="Revoke").click()
     dialog = reviewer.get_by_role("dialog", name="Revoke the grant")
+    expect(dialog).to_contain_text("Pay 900 (run run-of-clerk): no later call is covered by it.")
     dialog.get_by_label("Why").fill("moved out")
     dialog.get_by_role("button", name="Revoke").click()
     expect(reviewer.locator("dialog")).to_have_count(0)

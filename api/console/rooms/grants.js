@@ -63,13 +63,15 @@ function watchEnds(refresh, signal) {
   };
 }
 
+const titleOfGrant = (grant) => (grant.kind === "labels"
+  ? [grant.labels.length === 1 ? "Label " : "Labels ", said(grant.labels.join(", ")), " not counted"] : titleOf(grant));
+
 function shown(context, grant, refresh, signal) {
   const run = place(context, address("runs", grant.runId), said(grant.runId));
   const left = grant.kind === "calls" && grant.calls - grant.used;
   return el("article.grant", { "aria-label": `Grant ${grant.grantId}` },
     el("p.line", {},
-      el("strong.subject", {}, grant.kind === "labels" ? [grant.labels.length === 1 ? "Label " : "Labels ", said(grant.labels.join(", ")), " not counted"]
-        : titleOf(grant)), " ",
+      el("strong.subject", {}, titleOfGrant(grant)), " ",
       el(`span.note.${grant.status === "active" ? "good" : "plain"}`, {}, STATUS[grant.status])),
     el("p", {},
       grant.kind === "calls" ? [`${left.toLocaleString("en")} of ${grant.calls.toLocaleString("en")} calls left, `, el("code.tool", {}, said(grant.toolName)), " by ", said(grant.agentId),
@@ -87,7 +89,7 @@ function shown(context, grant, refresh, signal) {
 function openRevoke(context, grant, refresh, signal) {
   const reason = el("input", { id: "revoke-reason", maxLength: 2000, placeholder: "Optional. The record will have it." });
   ask("Revoke the grant", {
-    hint: "No later call is covered by it. What went ahead already stays allowed.", verb: "Revoke", tone: "reject",
+    hint: [el("strong", {}, titleOfGrant(grant)), " (run ", said(grant.runId), "): no later call is covered by it. What went ahead already stays allowed."], verb: "Revoke", tone: "reject",
     fields: [field("Why", reason, { pointer: "/reason" })],
     async submit() {
       const body = reason.value.trim() ? { reason: reason.value.trim() } : {};

@@ -55,7 +55,7 @@ export function open(root, context) {
       el("span.actions", {},
         el("button.quiet", { type: "button", onclick: () => {
           const role = roles("change-role", each.role);
-          ask("Another role", { verb: "Save", fields: [field("Role", role, { pointer: "/role" })], async submit() {
+          ask("Another role", { hint: ["Of ", said(each.email), "."], verb: "Save", fields: [field("Role", role, { pointer: "/role" })], async submit() {
             await service.request("PATCH", path, { role: role.value }, signal);
             return people.refresh;
           } });
@@ -63,7 +63,7 @@ export function open(root, context) {
         el("button.quiet", { type: "button", onclick: () => {
           const next = password("reset-password");
           ask("A new password", {
-            verb: "Set", hint: "Ends every session of theirs.",
+            verb: "Set", hint: ["Of ", said(each.email), ". It ends every session of theirs."],
             fields: [field("New password", next, { pointer: "/password" })],
             async submit() {
               await service.request("PATCH", path, { password: next.value }, signal);
@@ -98,6 +98,8 @@ export function open(root, context) {
     const path = `/v1/api-keys/${encodeURIComponent(each.keyId)}`;
     const over = each.expiresAt && new Date(each.expiresAt) <= Date.now();
     const works = !each.revokedAt && !over;
+    // Several may have one name, and rows move while others add to them.
+    const named = () => [el("strong", {}, said(each.name)), " ", el("code", {}, each.prefix), "…"];
     return el("div.row", {},
       el("strong.subject", {}, said(each.name)),
       el("span.time", {}, when(each.createdAt)),
@@ -108,14 +110,14 @@ export function open(root, context) {
         each.revokedAt ? el("span.note.block", {}, "revoked") : over && el("span.note.block", {}, "ended")),
       works && el("span.actions", {},
         el("button.quiet", { type: "button", onclick: () => ask("A new secret", {
-          hint: "The old one stops at once.", fields: [], verb: "Replace",
+          hint: ["Of the key ", named(), ". The old one stops at once."], fields: [], verb: "Replace",
           async submit() {
             const { value } = await service.request("POST", `${path}/rotate`, undefined, signal);
             return () => { keys.refresh(); secret("The new API key", KEEP, value.key); };
           },
         }) }, "Rotate"),
         el("button.quiet", { type: "button", onclick: () => ask("Revoke the key", {
-          hint: "Whoever uses it is refused from now on. This cannot be taken back.", fields: [], verb: "Revoke", tone: "reject",
+          hint: [named(), ": whoever uses it is refused from now on. This cannot be taken back."], fields: [], verb: "Revoke", tone: "reject",
           async submit() {
             await service.request("DELETE", path, undefined, signal);
             return () => { keys.refresh(); notice(["Revoked: ", said(each.name), "."]); };
