@@ -115,6 +115,29 @@ def test_a_preset_is_activated_with_parameters(console: Console) -> None:
     assert policy(console, "bulk")["presetParameters"] == {"most": 5}
 
 
+def test_a_preset_shows_the_rate_and_the_terms_that_are_chosen(console: Console) -> None:
+    whole = {"type": "integer", "description": "of it"}
+    terms = {"approvers": "{{people}}", "expiresAfterSeconds": "{{wait}}"}
+    slow = BULK | {
+        "presetId": "slow",
+        "action": "require_approval",
+        "rateLimit": {"limit": "{{calls}}", "windowSeconds": "{{window}}"},
+        "approval": terms,
+        "parameters": BULK["parameters"]
+        | {"calls": whole | {"default": 5}, "window": whole | {"default": 60}}
+        | {"people": whole | {"default": 2}, "wait": whole | {"default": 3600}},
+    }
+    put(console, presets=[slow], packs=[])
+    console.until(lambda: len(presets(console)) == 3)
+    page = entered(console, "/presets/slow", "admin")
+    known = page.locator(".preview .known")
+    expect(known).to_contain_text("5 matching calls in 1 minute pass")
+    expect(known).to_contain_text("needs 2 different people; never whoever asked; it waits 1 hour")
+    for written, shown in (("7200", "2 hours"), ("0", "0 seconds"), ("soon", "soon"), ("", "1 minute")):
+        page.get_by_label("window").fill(written)
+        expect(known).to_contain_text(f"5 matching calls in {shown} pass")
+
+
 def test_what_is_written_for_a_pack_is_not_lost_to_what_others_change(console: Console) -> None:
     page = console.page()
     console.log_in(page, "admin", "/presets/packs/mails")

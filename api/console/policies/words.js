@@ -33,11 +33,11 @@ export function marks(policy) {
   ].filter(Boolean);
 }
 
-/** "2 hours", "90 seconds": never rounded. */
+/** "2 hours", "90 seconds": never rounded. What is no number, as while somebody writes it, is shown as it is. */
 export function span(seconds) {
-  const [unit, size] = UNITS.find(([, each]) => seconds % each === 0 && seconds >= each);
+  const [unit, size] = UNITS.find(([, each]) => seconds % each === 0 && seconds >= each) ?? UNITS.at(-1);
   const count = seconds / size;
-  return `${count.toLocaleString("en")} ${unit}${count === 1 ? "" : "s"}`;
+  return Number.isNaN(count) ? String(seconds) : `${count.toLocaleString("en")} ${unit}${count === 1 ? "" : "s"}`;
 }
 
 /** One sentence that the list of conditions goes on. */

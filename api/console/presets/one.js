@@ -59,7 +59,8 @@ function presetParts(context, { preset, tree }, made, again, signal) {
   const fields = valueFields(known, "parameters", show);
 
   function show() {
-    const policy = filled({ matchConditions: preset.matchConditions, message: preset.message }, { ...defaults(known), ...fields.read() });
+    const { matchConditions, message, rateLimit, approval } = preset;
+    const policy = filled({ matchConditions, message, rateLimit, approval }, { ...defaults(known), ...fields.read() });
     preview.replaceChildren(el("p", {}, effect({ ...preset, ...policy })), conditions(policy.matchConditions),
       extras({ ...preset, ...policy, presetId: undefined }, context));
   }
