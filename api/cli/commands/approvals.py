@@ -162,9 +162,15 @@ def _lines(approval: dict[str, Any]) -> Iterator[str]:
 
 
 def _progress(approval: dict[str, Any]) -> str:
-    by = [_line(each["resolvedBy"]) for each in approval.get("approvedBy", ())]
+    by = [_line(_who(each)) for each in approval.get("approvedBy", ())]
     who = f" ({', '.join(by)})" if by else ""
     return f"{len(by)} of {approval['approvers']}{who}"
+
+
+def _who(step: dict[str, Any]) -> str:
+    """Whose credential it was, whatever they call themselves."""
+    actor, called = step["actor"], step["resolvedBy"]
+    return str(actor) if called in (None, actor) else f"{actor} as `{called}`"
 
 
 def _line(value: Any) -> str:

@@ -96,6 +96,16 @@ def test_a_call_that_needs_two_people_says_who_has_approved(operator: Operator) 
     assert operator.json("approvals", "approve", approval, "--yes")["status"] == "approved"
 
 
+def test_who_approved_under_another_name_is_told_by_their_own(operator: Operator) -> None:
+    approval = operator.held(51, people=2)
+    body = {"resolvedBy": "boss@acme.example"}
+    done = operator.service.call("admin", "POST", f"/v1/approvals/{approval}/approve", body)
+    actor = done.json()["approvedBy"][0]["actor"]
+    operator.become("second admin")
+    said = operator.done("approvals", "show", approval)
+    assert f"approvers: 1 of 2 ({actor} as `boss@acme.example`), of the roles admin" in said
+
+
 def test_watching_tells_what_waits_what_comes_and_what_is_decided(operator: Operator) -> None:
     waits = operator.held(40, amount=1)
     command = [sys.executable, "-m", "api.cli", "approvals", "watch", "--json"]
