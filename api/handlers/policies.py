@@ -144,8 +144,14 @@ async def list_policy_versions(caller: Caller, values: Values, context: Context)
     def written() -> bytes:
         versions = context.live.repository.versions(organisation_id, policy_id)
         entries = [_version(each) for each in versions if each.archived_at is not None]
+        newest = versions[0]
         return msgspec.json.encode(
-            {"policyId": policy_id, "currentVersion": versions[0].version, "versions": entries}
+            {
+                "policyId": policy_id,
+                "currentVersion": newest.version,
+                "currentCreatedBy": newest.created_by,
+                "versions": entries,
+            }
         )
 
     return Reply(await context.reads.read(caller, written))

@@ -134,3 +134,12 @@ def test_a_policy_that_is_gone_keeps_its_history(console: Console) -> None:
     page.get_by_role("button", name="Go back to version 1").click()
     page.get_by_role("button", name="Go back", exact=True).click()
     expect(page.get_by_role("list", name="Conditions")).to_be_visible()
+
+
+def test_who_brought_a_policy_back_is_told_not_who_deleted_it(console: Console) -> None:
+    assert console.service.call("second admin", "DELETE", PATH).status_code == 204
+    back = console.service.call("admin", "POST", f"{PATH}/rollback", {"version": 1})
+    assert back.status_code == 200, back.text
+    page = entered(console, "/policies/hold-payments")
+    newest = page.get_by_role("list", name="Versions").locator("> li").first
+    expect(newest).to_contain_text("by admin@acme.example")

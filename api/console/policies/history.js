@@ -14,12 +14,12 @@ const FIRST = 20;
  * called after a policy was rolled back.
  */
 export function history(context, { current, text, done }) {
-  const { versions, policyId } = JSON.parse(text);
+  const { versions, policyId, currentVersion, currentCreatedBy } = JSON.parse(text);
   const trees = exact.member(exact.read(text), "versions").items;
   const past = versions.map((each, number) => ({
     ...each, tree: exact.member(trees[number], "state"), at: each.createdAt, by: each.createdBy, isPast: true,
   }));
-  const now = current && { version: current.value.version, at: current.value.updatedAt, by: versions[0]?.archivedBy, tree: current.tree };
+  const now = current && { version: current.value.version, at: current.value.updatedAt, by: currentVersion === current.value.version && currentCreatedBy, tree: current.tree };
   const all = now ? [now, ...past] : past;
   const list = el("ol.versions", { "aria-label": "Versions" });
   const more = el("button.quiet", { type: "button", onclick: () => draw(all.length) }, `Show all ${all.length} versions`);
