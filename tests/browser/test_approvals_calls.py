@@ -169,3 +169,33 @@ def test_what_is_known_of_other_approvals_unmasks_a_host(console: Console) -> No
     expect(page.locator("#subject")).to_contain_text("customer")
     page.goto(link(console.hold("send_email", {"to": "bob@custorner.example", "body": "x"})))
     expect(doubts(page)).to_contain_text("custorner.example looks like customer.example")
+
+
+def test_calls_that_came_later_are_not_told_as_those_before(console: Console) -> None:
+    """An agent that goes on calling pushes what it had done out of what the page reads of its run."""
+    for number in range(2):
+        call = {"toolCallId": f"early-{number}", "toolName": "drop_tables", "inputPayload": {}}
+        console.post("tool.called", call, run="run-1", agent="clerk")
+    approval = console.hold(run="run-1")
+    later = [
+        {
+            "eventId": f"later-{number}",
+            "runId": "run-1",
+            "agentId": "clerk",
+            "timestamp": "2026-01-31T09:30:00Z",
+            "eventType": "tool.called",
+            "metadata": {"toolCallId": f"later-{number}", "toolName": "harmless", "inputPayload": {}},
+        }
+        for number in range(1_000)
+    ]
+    page = console.reviewer(approval)
+    story = page.get_by_role("list", name="Calls before this one")
+    expect(story.get_by_role("listitem")).to_have_count(2)
+    told = "1 call before these", "They are further back.", "They are further back."
+    for part, words in zip((later[:998], later[998:999], later[999:]), told, strict=True):
+        answer = console.service.call("agent", "POST", "/v1/events/batch", {"events": part})
+        assert answer.status_code == 200, answer.text
+        page.reload()
+        expect(page.get_by_text(words)).to_be_visible()
+        expect(page.get_by_text("harmless")).to_have_count(0)
+        expect(page.get_by_text("This is its first call.")).to_have_count(0)
