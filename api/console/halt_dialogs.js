@@ -10,7 +10,7 @@ export function makeDialogs({ service, isAdmin, signal, covered, refresh }) {
     try {
       const { value } = await service.request("POST", path, body, signal);
       box.close();
-      notice(done(value));
+      notice(...done(value));
       refresh();
     } catch (error) {
       box.querySelector(".problem").textContent = service.isAway(error)
@@ -29,7 +29,7 @@ export function makeDialogs({ service, isAdmin, signal, covered, refresh }) {
         isAdmin && el("button", {
           type: "button",
           onclick: () => send(box, "/v1/resume", { haltId: each.haltId, ...(reason.value.trim() && { reason: reason.value.trim() }) },
-            () => ["Resumed: ", covered(each), "."]),
+            () => [["Resumed: ", covered(each), "."]]),
         }, "Resume")))),
       isAdmin && [el("label", { htmlFor: "resume-reason" }, "Why it may go on"), reason],
       el("p.problem", { role: "alert" }));
@@ -39,12 +39,14 @@ export function makeDialogs({ service, isAdmin, signal, covered, refresh }) {
     const scope = el("select", { id: "halt-scope", onchange: () => mark() },
       el("option", { value: "all" }, "All agents"), el("option", { value: "agent", selected: Boolean(agentId) }, "One agent"),
       el("option", { value: "run" }, "One run"));
-    const name = el("input", { id: "halt-name", maxLength: 200, spellcheck: false, value: agentId });
+    // What was pressed is what is halted: a field drops line breaks, and names may begin or end with blanks.
+    let pressed = agentId;
+    const name = el("input", { id: "halt-name", maxLength: 200, spellcheck: false, value: agentId, oninput() { pressed = ""; mark(); } });
     const label = el("label", { htmlFor: "halt-name" });
     const reason = el("input", { id: "halt-reason", maxLength: 2000, placeholder: "Optional. Everybody sees it." });
     function mark() {
       name.hidden = label.hidden = scope.value === "all";
-      name.required = !name.hidden;
+      name.required = !name.hidden && !pressed;
       label.textContent = scope.value === "run" ? "Which run" : "Which agent";
     }
     mark();
@@ -54,9 +56,11 @@ export function makeDialogs({ service, isAdmin, signal, covered, refresh }) {
         "aria-label": "Halt",
         onsubmit(event) {
           event.preventDefault();
-          const body = scope.value === "all" ? {} : { [`${scope.value}Id`]: name.value.trim() };
+          const named = scope.value === "agent" && pressed ? pressed : name.value.trim();
+          const body = scope.value === "all" ? {} : { [`${scope.value}Id`]: named };
           if (reason.value.trim()) body.reason = reason.value.trim();
-          send(box, "/v1/halt", body, (made) => ["Halted: ", covered(made), "."]);
+          send(box, "/v1/halt", body, (made) => (made.scope === "all" || made.affectedAgents !== 0 ? [["Halted: ", covered(made), "."]]
+            : [["Halted: ", covered(made), ". No run that goes on is stopped by it: look whether that is its name."], "bad"]));
         },
       },
       el("label", { htmlFor: "halt-scope" }, "Whom"), scope, label, name,

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -107,6 +108,19 @@ def test_an_alert_is_read_and_acknowledged(console: Console) -> None:
     expect(page.get_by_role("heading", name="Record aud_")).to_be_focused()
 
 
+def test_a_note_that_came_too_late_is_told(console: Console) -> None:
+    refused_twice(console)
+    (alert,) = console.service.call("viewer", "GET", "/v1/alerts").json()
+    page = entered(console, f"/alerts/{alert['alertId']}", "admin")
+    page.get_by_role("button", name="Acknowledge…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("What was found out").fill("the key is stolen")
+    path = f"/v1/alerts/{alert['alertId']}/acknowledge"
+    assert console.service.call("reviewer", "POST", path, {}).status_code == 200
+    dialog.get_by_role("button", name="Acknowledge").click()
+    expect(page.get_by_role("log")).to_contain_text("Not kept, since rita@acme.example has acknowledged it")
+
+
 def test_a_viewer_reads_alerts_and_cannot_acknowledge(console: Console) -> None:
     refused_twice(console)
     page = entered(console, "/alerts", "viewer")
@@ -114,6 +128,22 @@ def test_a_viewer_reads_alerts_and_cannot_acknowledge(console: Console) -> None:
     expect(page.get_by_role("list", name="Evidence").get_by_role("listitem")).to_have_count(2)
     expect(page.get_by_role("list", name="Evidence").get_by_role("link")).to_have_count(0)
     expect(page.get_by_role("button", name="Acknowledge")).to_have_count(0)
+
+
+@pytest.mark.parametrize("name", [" clerk ", "cle\nrk", "clerk\u200b"])
+def test_the_agent_whose_page_it_is_is_halted_and_no_other(console: Console, name: str) -> None:
+    """An agent chooses its name, such as one that reads like another's."""
+    console.hold(agent="clerk", run="run-1")
+    console.hold(agent=name, run="run-2")
+    watch(console)
+    page = entered(console, "/agents", "admin")
+    page.locator(f'a[href="/agents/{quote(name, safe="")}"]').click()
+    page.get_by_role("button", name="Halt this agent…").click()
+    page.get_by_role("dialog", name="Halt").get_by_role("button", name="Halt now").click()
+    expect(page.get_by_role("log")).to_contain_text("Halted: ")
+    expect(page.get_by_role("log")).not_to_contain_text("No run")
+    (halt,) = console.service.call("admin", "GET", "/v1/halts").json()
+    assert halt["agentId"] == name
 
 
 def test_an_agent_is_found_read_and_halted(console: Console) -> None:

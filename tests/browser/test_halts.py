@@ -49,3 +49,4 @@ def test_one_agent_is_halted_by_its_name(console: Console) -> None:
     expect(admin.locator(".halted")).to_contain_text("the agent clerk")
     (halt,) = console.service.call("admin", "GET", "/v1/halts").json()
     assert (halt["scope"], halt["agentId"]) == ("agent", "clerk")
+    expect(admin.get_by_role("log")).to_contain_text("No run that goes on is stopped by it")
