@@ -65,8 +65,14 @@ function openOne(root, context, alertId, signal) {
       hint: "Somebody has looked. What goes on counts further in it.", verb: "Acknowledge",
       fields: [field("What was found out", note, { pointer: "/note", hint: "Optional. The record will have it." })],
       async submit() {
-        await service.request("POST", `${path}/acknowledge`, note.value.trim() ? { note: note.value.trim() } : {}, signal);
-        return refresh;
+        const written = note.value.trim();
+        const { value } = await service.request("POST", `${path}/acknowledge`, written ? { note: written } : {}, signal);
+        return () => {
+          refresh();
+          if (value.acknowledgedBy !== user.email || (value.note ?? "") !== written) {
+            context.notice(["Not kept, since ", said(value.acknowledgedBy), " has acknowledged it before you."], "bad");
+          }
+        };
       },
     });
   }
