@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.support import Console
+from tests.browser.support import Console, hold_time
 from tests.harness.running_service import Served
 
 pytestmark = pytest.mark.browser
@@ -75,6 +75,23 @@ def test_the_same_call_is_allowed_again_by_keyboard(console: Console) -> None:
     page.get_by_label("Which").select_option("Ended")
     expect(grants(page).first).to_contain_text("used up")
     assert asked(console, 3)["toolCallStatus"] == "awaiting_approval"
+
+
+def test_a_grant_that_was_not_made_is_not_told(console: Console) -> None:
+    console.expect_trouble("409")
+    first, second = (console.hold(payload=RENT, run=f"run-{number}") for number in range(2))
+    page = console.reviewer(first)
+    page.get_by_role("checkbox", name="Approve and allow the same call again").check()
+    together = page.get_by_role("button", name="Approve all 2, and again")
+    expect(together).to_be_visible()
+    hold_time(page)
+    together.click()
+    page.clock.run_for(1000)
+    console.resolve(first, "reject", None)  # the one that the grant comes with
+    page.get_by_role("button", name="Send now").click()
+    console.until(lambda: console.approval(second)["status"] == "approved")
+    expect(page.locator(".notice.good")).to_contain_text("Approved: payments.send of clerk.")
+    assert console.service.call("viewer", "GET", "/v1/grants").json() == []
 
 
 def test_a_grant_is_revoked_and_another_ends_by_its_time(console: Console) -> None:

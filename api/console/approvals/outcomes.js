@@ -1,16 +1,16 @@
-// Tells what came of a decision that was sent: well, refused, or unknown.
+// Tells what came of a decision that was sent.
 
 import { said } from "../text.js";
 import { named } from "./sending.js";
 import { outcome } from "./words.js";
 
-/** Tells that all of it, or of several some, were decided. */
-export function tellDone(decision, count, notice) {
+/** Tells that these of it were decided. */
+export function tellDone(decision, done, notice) {
   const approved = decision.verb === "approve";
-  const { approvers = 1, approvedBy = [] } = decision.approval;
+  const { approvalId, approvers = 1, approvedBy = [] } = decision.approval;
   const more = approved ? approvers - approvedBy.length - 1 : 0;
   const needs = more > 0 && ` ${more === 1 ? "One more person" : `${more} more people`} must approve.`;
-  notice([approved ? "Approved: " : "Rejected: ", named(decision, count), decision.grant && ", and the same call again", ".", needs || ""], approved ? "good" : "rejected");
+  notice([approved ? "Approved: " : "Rejected: ", named(decision, done.length), decision.grant && done.includes(approvalId) && ", and the same call again", ".", needs || ""], approved ? "good" : "rejected");
 }
 
 /** Of several, those that were not decided, in one message: `3 of 5 were not decided: …`. */

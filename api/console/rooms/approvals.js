@@ -320,7 +320,7 @@ export function open(root, context) {
     const failed = new Set(failures.map((each) => each.approvalId));
     const done = sent.ids.filter((each) => !failed.has(each));
     try {
-      if (done.length) tellDone(sent, done.length, notice);
+      if (done.length) tellDone(sent, done, notice);
       if (failures.some(({ error }) => error.status === 403)) service.checkUser(stop.signal).catch(() => {});
       if (failures.some(({ error }) => error.status === 401)) return;
       if (sent.ids.length > 1 && failures.length) tellFailures(sent, failures, notice, user.email);
