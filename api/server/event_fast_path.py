@@ -178,7 +178,7 @@ class EventProtocol(BoundedProtocol):
                 self._known_head(self._head, body, data)
                 return
         super().data_received(data)
-        if between and self._between and self._heads < MOST_HEADS:
+        if between and self._between and not self._held and self._heads < MOST_HEADS:
             self._learn(data)
 
     def _learn(self, data: bytes) -> None:

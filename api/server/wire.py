@@ -3,9 +3,10 @@
 The parser keeps a request's first line, headers, chunk sizes and trailers until they are complete, however
 long they get. Here they get `MOST_HEAD` bytes; whoever sends more is answered 400 and cut off, like whoever
 sends no HTTP at all. A request must arrive in time, its answer must be read, and connections are bounded.
-Trailers are dropped. Who
-stops sending after a request still gets its answer. And a request that offers an upgrade of the protocol, as
-some clients always do, keeps its body, which the parser would take for the first words of the other protocol.
+Trailers are dropped. Of requests that come before the one in front of them is answered, a few are read, and
+the rest lies there as it came: read, each would take a hundred times the room. Who stops sending after a
+request still gets its answer. And a request that offers an upgrade of the protocol, as some clients always
+do, keeps its body, which the parser would take for the first words of the other protocol.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ MOST_HEAD: Final = 65_536
 """Bytes of one request that are no body, beside those that arrive together with its beginning."""
 CHUNK_OVERHEAD: Final = 8
 """Bytes that may frame each byte of a body sent in the smallest chunks."""
+PIECE: Final = 2_048
+"""Bytes that are read together: some hundred of the shortest requests, each of which takes two kilobytes."""
 RESERVED: Final = 32
 """Connections beyond the bound, until those that were answered early can be closed."""
 STREAM: Final = "/v1/stream"
@@ -45,6 +48,11 @@ class BoundedProtocol(HttpToolsProtocol):
     _between = True
     """The parser is between two requests, and has seen nothing of the next one."""
     _data = _rest = b""
+    _held = b""
+    """What came behind a request that waits for its turn. INVARIANT: while there is anything, nothing more is
+    taken from the client but for what comes although it was told to wait."""
+    _ended = False
+    """And behind that the client sends no more."""
     _deadline: float | None = None
     """When the client must have sent what is waited for; None while it waits for us."""
     _over = False
@@ -118,8 +126,36 @@ class BoundedProtocol(HttpToolsProtocol):
             self._look = None
 
     def data_received(self, data: bytes) -> None:
-        if self._over:
-            return
+        if self._held:
+            self._hold(self._held + data)
+        else:
+            self._read(data)
+
+    def _read(self, data: bytes) -> None:
+        """In pieces, until a request waits for its turn."""
+        for start in range(0, len(data), PIECE):
+            if self._over or self.transport.is_closing():
+                return
+            if self.pipeline:
+                self._hold(data[start:])
+                return
+            self._read_piece(data[start : start + PIECE] if len(data) > PIECE else data)
+
+    def _hold(self, data: bytes) -> None:
+        self._held = data
+        self.flow.pause_reading()
+
+    def _read_on(self) -> None:
+        """A request that waited for its turn has got it."""
+        held, self._held = self._held, b""
+        if self.pipeline:
+            self._hold(held)
+        elif held:
+            self._read(held)
+        if self._ended and not self._held and not self.eof_received():
+            self.transport.close()
+
+    def _read_piece(self, data: bytes) -> None:
         between, self._between = self._between, False
         if not between:
             self._spent += len(data)
@@ -127,6 +163,7 @@ class BoundedProtocol(HttpToolsProtocol):
         while self._rest:
             self._data, self._rest = self._rest, b""
             super().data_received(self._data)
+        self._data = b""  # an idle connection keeps nothing of what it was sent
         if self._spent > MOST_HEAD and not self.transport.is_closing():
             error = ApiError("invalid_request", f"a request may have at most {MOST_HEAD} bytes of headers")
             self._cut_off(error)
@@ -157,6 +194,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """The client sends no more. True: it still gets the answer to its last request, and then the end."""
+        self._ended = bool(self._held)
+        if self._ended:
+            return True
         cycle = self.cycle
         if cycle is None or cycle.response_complete or cycle.more_body or self.transport.is_closing():
             return False
@@ -176,8 +216,11 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_response_complete()
             if not self._between:
                 self._wait_for_client(self.request_seconds)  # it was not read while it stood in the queue
+            if not self.transport.is_closing():
+                self._read_on()
             return
         self.server_state.total_requests += 1
+        self.cycle.body = bytearray()  # nobody reads any more what came of it
         if self.flow.read_paused:
             self.flow.resume_reading()
         if self._between:

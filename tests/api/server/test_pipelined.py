@@ -1,0 +1,119 @@
+"""Requests that come before the one in front of them is answered: a few are read, the rest lies there as it
+came, and each gets its answer in its turn."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from api.server.wire import PIECE
+from tests.harness.event_connection import FIRST, Connection, Service, body, played, request
+
+MANY = 3_000
+
+
+def asked(numbers: Sequence[int]) -> bytes:
+    return b"".join(b"GET / HTTP/1.1\r\nn: %d\r\n\r\n" % number for number in numbers)
+
+
+def numbers_in(answers: bytes) -> list[int]:
+    return [int(number) for number in re.findall(rb"\nn: (\d+)\n", answers)]
+
+
+async def until_answered(connection: Connection, count: int) -> int:
+    """How many requests waited for their turn at most."""
+    most = 0
+    for _ in range(200 * count):
+        most = max(most, len(connection.protocol.pipeline))
+        if connection.wire.written.count(b"HTTP/1.1 ") == count:
+            return most
+        await asyncio.sleep(0)
+    raise AssertionError(f"{connection.wire.written.count(b'HTTP/1.1 ')} answers of {count}")
+
+
+@pytest.mark.parametrize("pieces", [1, 7], ids=["at once", "although the client is told to wait"])
+def test_few_of_many_are_read_and_all_are_answered_in_order(pieces: int) -> None:
+    async def steps(service: Service) -> None:
+        connection = Connection(service)
+        service.holds = True
+        sent, size = FIRST + asked(range(MANY)), -(-len(FIRST + asked(range(MANY))) // pieces)
+        for start in range(0, len(sent), size):
+            connection.protocol.data_received(sent[start : start + size])
+        assert connection.wire.paused and connection.wire.written == b""
+        assert len(connection.protocol.pipeline) < PIECE // len(asked([0]))
+        assert sum(map(len, connection.parsed)) <= len(FIRST) + 2 * PIECE
+        service.held.pop()()
+        assert await until_answered(connection, 1 + MANY) < PIECE // len(asked([0]))
+        assert numbers_in(connection.wire.written) == list(range(MANY))
+        assert not connection.wire.paused
+
+    played(steps)
+
+
+def test_bodies_behind_others_arrive_whole() -> None:
+    sizes = (0, 10, PIECE - 1, PIECE, 3 * PIECE, 60_000, 1)
+    bodies = [body(number, text="x" * size) for number, size in enumerate(sizes)]
+
+    async def steps(service: Service) -> None:
+        connection = Connection(service)
+        service.holds = True
+        connection.protocol.data_received(b"".join(map(request, bodies)))
+        for count in range(len(bodies)):
+            for _ in range(1_000):
+                if service.held:
+                    break
+                await asyncio.sleep(0)
+            assert len(service.held) == 1, "one after the other"
+            service.held.pop()()
+            await until_answered(connection, count + 1)
+        assert [answer.partition(b"\r\n\r\n")[2] for answer in answers(connection)] == bodies
+        assert await connection.send(FIRST) == b""  # and the connection goes on
+        service.held.pop()()
+        await until_answered(connection, len(bodies) + 1)
+
+    played(steps)
+
+
+def answers(connection: Connection) -> list[bytes]:
+    return [b"HTTP/1.1 " + answer for answer in connection.wire.written.split(b"HTTP/1.1 ")[1:]]
+
+
+def test_who_sends_no_more_behind_many_gets_all_answers() -> None:
+    async def steps(service: Service) -> None:
+        connection = Connection(service)
+        service.holds = True
+        connection.protocol.data_received(FIRST + asked(range(MANY)))
+        assert connection.protocol.eof_received() is True
+        service.held.pop()()
+        await until_answered(connection, 1 + MANY)
+        assert numbers_in(connection.wire.written) == list(range(MANY))
+        assert connection.wire.closing
+
+    played(steps)
+
+
+def test_what_is_no_http_behind_many_ends_the_connection_after_their_answers() -> None:
+    async def steps(service: Service) -> None:
+        connection = Connection(service)
+        service.holds = True
+        connection.protocol.data_received(FIRST + asked(range(MANY)) + b"\0nonsense\r\n\r\n")
+        service.held.pop()()
+        await until_answered(connection, 1 + MANY)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert numbers_in(connection.wire.written) == list(range(MANY)) and connection.wire.closing
+
+    played(steps)
+
+
+def test_nothing_of_a_request_is_kept_once_it_is_answered() -> None:
+    async def steps(service: Service) -> None:
+        connection = Connection(service)
+        refused = request(body(1, text="x" * 200_000))
+        assert b" 413 " in await connection.send(refused[:150_000])
+        assert not connection.protocol.cycle.body and not connection.protocol._data
+
+    played(steps)
