@@ -1,6 +1,6 @@
 """How callers read what may be long: in turns, on threads of their own, and no more than they take in; API
 keys within their quota. What people try out, simulations and backtests, is done in turns as well; so is
-verifying a whole log.
+verifying a whole log. And how much of what they send may lie here, unfinished.
 
 Keys and people have different threads, so no key stands before a person; and whatever logging in, tokens and
 health ask of the database has others still (`Database.read_first`), so nobody stands before those.
@@ -8,8 +8,9 @@ health ask of the database has others still (`Database.read_first`), so nobody s
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Hashable
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -35,6 +36,8 @@ LARGE_ANSWER: Final = 256 * 2**10
 PIECE: Final = 64 * 2**10
 MOST_UNREAD: Final = 64 * 2**20
 """Bytes of large answers that one caller has not taken in; beyond, it is told to read them first."""
+MOST_COMING: Final = 64 * 2**20
+"""Bytes of large bodies that one caller has not sent wholly yet; a single one may be larger."""
 
 
 class Reads:
@@ -52,11 +55,35 @@ class Reads:
         self.backtests = Turns("backtests", THREADS, processor_time, MOST_TRIED)
         self.verifications = Turns("verifications", 1, processor_time, MOST_TRIED)
         self._unread: Counter[str] = Counter()
+        self._coming: Counter[str] = Counter()
+        """Caller to the bytes of its bodies that are still coming."""
 
     def count(self, caller: Caller, size: int = 0) -> None:
         """One request, with so many bytes to be kept. Raises OverQuota."""
         if caller.kind == "key":
             self._quotas.take(caller.key_id, size)
+
+    @contextlib.contextmanager
+    def coming(self, caller: Caller) -> Iterator[Callable[[int], None]]:
+        """While a body of this caller comes: what is given is told how many bytes of it there are so far, and
+        raises OverQuota when those that the caller has begun to send are too many."""
+        who, own = caller.holder, 0
+
+        def so_far(size: int) -> None:
+            nonlocal own
+            self._coming[who] += size - own
+            own = size
+            if own < self._coming[who] > MOST_COMING:
+                raise OverQuota(
+                    "the large bodies that you began to send before have not come wholly yet", 1.0
+                )
+
+        try:
+            yield so_far
+        finally:
+            self._coming[who] -= own
+            if not self._coming[who]:
+                del self._coming[who]
 
     async def read(
         self, caller: Caller, function: Callable[..., T], *arguments: Any, name: Hashable = None

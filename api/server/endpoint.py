@@ -172,16 +172,24 @@ def _parse(text: str, schema: Mapping[str, Any]) -> tuple[Any, str | None]:
     return text, None
 
 
-async def read_body(request: Request, most: int) -> bytes:
-    """The raw body, refused as soon as it is too large."""
+async def read_body(route: Route, request: Request, caller: Caller, context: Context) -> bytes:
+    """The raw body, refused as soon as it is too large, or one too many that the caller has not sent wholly.
+
+    INVARIANT: whoever is not known has no large body taken in, on however many connections."""
+    most = context.settings.max_body_bytes
+    if "anyone" in route.who:
+        most = min(most, LARGE)
     check_length(request.headers, most)
     parts: list[bytes] = []
     size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > most:
-            raise too_large(most)
-        parts.append(part)
+    with context.reads.coming(caller) as so_far:
+        async for part in request.stream():
+            size += len(part)
+            if size > most:
+                raise too_large(most)
+            if size > LARGE:
+                so_far(size)
+            parts.append(part)
     return b"".join(parts)
 
 
@@ -209,9 +217,9 @@ async def _body(route: Route, request: Request, caller: Caller, context: Context
     if route.body is None:
         if route.method != "GET":
             # A body that nobody asked for is read (and bounded), so that the connection stays usable.
-            await read_body(request, context.settings.max_body_bytes)
+            await read_body(route, request, caller, context)
         return None
-    raw = await read_body(request, context.settings.max_body_bytes)
+    raw = await read_body(route, request, caller, context)
     if not route.counts:
         context.reads.count(caller, len(raw))
     if not raw and route.body_optional:
@@ -221,9 +229,7 @@ async def _body(route: Route, request: Request, caller: Caller, context: Context
         return raw
     if len(raw) <= LARGE:
         return _checked(route.body, raw)
-    # Who is not known yet takes turns by address.
-    who = caller.key_id or caller.user_id or f"address {_address(request)}"
-    return await context.intake.turns.run(who, partial(_checked, route.body, raw), size=len(raw))
+    return await context.intake.turns.run(caller.holder, partial(_checked, route.body, raw), size=len(raw))
 
 
 def _checked(schema: str, raw: bytes) -> Any:

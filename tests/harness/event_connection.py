@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -122,7 +123,11 @@ class Service:
                 ProcessorTime(),
                 SimpleNamespace(evaluate=lambda event: None),  # type: ignore[arg-type]
             ),
-            reads=SimpleNamespace(count=lambda caller: None, bounded=lambda caller, reply: reply),
+            reads=SimpleNamespace(
+                count=lambda caller: None,
+                bounded=lambda caller, reply: reply,
+                coming=lambda caller: nullcontext(lambda size: None),
+            ),
             waits=Waits(100),
         )
         self.context.intake.is_dear = lambda key_id, size: False
