@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Any
+
+import msgspec
 
 from api.caller import Caller
 from api.context import Context
@@ -74,8 +75,9 @@ def routes(others: Sequence[Route]) -> tuple[Route, ...]:
     """The rows of the API document and its page; the document describes these rows and `others`."""
 
     @cache
-    def described() -> dict[str, Any]:
-        return document((*others, *rows))
+    def described() -> bytes:
+        """INVARIANT: it is there once, however many ask for it and do not read it: anybody may."""
+        return msgspec.json.encode(document((*others, *rows)))
 
     async def api_document(caller: Caller, values: Values, context: Context) -> Reply:
         """GET /api/openapi.json."""
