@@ -72,6 +72,7 @@ class Turns:
         key waits. Work of one name that has not begun is done once for all who wait for it."""
         future: Future[T] = Future()
         with self._changed:
+            self._start_thread()  # before anything waits for it
             waiting = self._waiting.setdefault(key_id, deque())
             same = next((work for work in waiting if name is not None and work.name == name), None)
             if same is not None:
@@ -79,7 +80,6 @@ class Turns:
             else:
                 self._refuse_too_much(waiting, size)
                 waiting.append(_Work(function, size, name, [future]))
-            self._start_thread()
             self._changed.notify()
         return await asyncio.wrap_future(future)
 
@@ -89,11 +89,18 @@ class Turns:
             raise OverQuota("too many of your requests wait for their turn already", 1.0)
 
     def _start_thread(self) -> None:
+        """One more, as long as there may be. Raises RuntimeError where the system gives none and there is
+        none: the next work asks for it again."""
         if len(self._threads) < self._most_threads and not self._closed:
             name = f"{self._name}-{len(self._threads)}"
             thread = threading.Thread(target=self._serve, name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError:
+                if not self._threads:
+                    raise
+            else:
+                self._threads.append(thread)
 
     def _serve(self) -> None:
         while True:
