@@ -25,7 +25,7 @@ def test_long_texts_are_read_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
         return does
 
-    for room, name in ((report, "parsed"), (hooks, "payload_digest"), (hooks, "canonical_json")):
+    for room, name in ((report, "_unique"), (hooks, "payload_digest"), (hooks, "canonical_json")):
         monkeypatch.setattr(room, name, noted(getattr(room, name)))
 
     async def play() -> None:
@@ -41,7 +41,8 @@ def test_long_texts_are_read_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyP
             answer = await service.call("agent", "POST", path, said)
             outcome = "allowed" if hand_out == "true" else "waiting"
             assert (answer.status_code, answer.headers["Governance-Outcome"]) == (200, outcome)
-            assert len(where) == 2 and set(where) == {"turns-0"}
+            # Each of its objects is read there, and one digest is made.
+            assert len(where) == 6_001 + 1 and set(where) == {"turns-0"}
             # What is small waits for nobody, and counts.
             where.clear()
             answer = await service.call("agent", "POST", path, said | {"tool_input": "{}"})
