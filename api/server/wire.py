@@ -53,6 +53,8 @@ class BoundedProtocol(HttpToolsProtocol):
     taken from the client but for what comes although it was told to wait."""
     _ended = False
     """And behind that the client sends no more."""
+    _running: Any = None
+    """The request that is worked on, where the server has a task for it; `cycle` was read last."""
     _deadline: float | None = None
     """When the client must have sent what is waited for; None while it waits for us."""
     _over = False
@@ -194,17 +196,22 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """The client sends no more. True: it still gets the answer to its last request, and then the end."""
+        running = self._running
+        if running is not None and running.response_started and running.scope["path"] == STREAM:
+            return False  # it never ends, so nobody waits for the end of it
         self._ended = bool(self._held)
         if self._ended:
             return True
         cycle = self.cycle
         if cycle is None or cycle.response_complete or cycle.more_body or self.transport.is_closing():
             return False
-        if cycle.response_started and self.scope["path"] == STREAM:
-            return False  # it never ends, so nobody waits for the end of it
         cycle.keep_alive = False
         self._wait_for_client(HALF_CLOSED_SECONDS)
         return True
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     # One timer watches over a connection for all of its requests, instead of a new one for each.
 
@@ -220,6 +227,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._read_on()
             return
         self.server_state.total_requests += 1
+        self._running = None
         self.cycle.body = bytearray()  # nobody reads any more what came of it
         if self.flow.read_paused:
             self.flow.resume_reading()
@@ -253,6 +261,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        if self._running is not None:
+            self._running.disconnected = True
+            self._running.message_event.set()
         self._look_no_more()
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -115,5 +116,30 @@ def test_nothing_of_a_request_is_kept_once_it_is_answered() -> None:
         refused = request(body(1, text="x" * 200_000))
         assert b" 413 " in await connection.send(refused[:150_000])
         assert not connection.protocol.cycle.body and not connection.protocol._data
+
+    played(steps)
+
+
+@pytest.mark.parametrize("behind", [b"", asked([1]), asked(range(MANY))], ids=["alone", "one", "many"])
+@pytest.mark.parametrize("ending", ["is lost", "half closes"])
+def test_a_stream_ends_with_its_connection_whatever_was_sent_behind_it(behind: bytes, ending: str) -> None:
+    ended = False
+
+    async def stream(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal ended
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        ended = True
+
+    async def steps(service: Service) -> None:
+        connection = Connection(service, app=stream, state={})
+        await connection.send(b"GET /v1/stream HTTP/1.1\r\n\r\n" + behind)
+        if ending == "half closes":
+            assert connection.protocol.eof_received() is False, "nobody waits for the end of it"
+        connection.wire.close()
+        connection.protocol.connection_lost(None)
+        await connection.rest()
+        assert ended
 
     played(steps)
