@@ -24,7 +24,6 @@ from time import perf_counter
 from typing import Any, Final
 
 import msgspec
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
@@ -36,6 +35,7 @@ from api.database.errors import DatabaseUnavailable
 from api.ingestion.evaluation import PutOff
 from api.ingestion.event import Answer, EventRefused, Incoming
 from api.ingestion.quotas import OverQuota
+from api.ingestion.turns import LARGE
 from api.ingestion.validation import checked
 from api.server.endpoint import SecurityHeaders, problem_for
 from api.server.request_observer import request_id_of
@@ -55,7 +55,7 @@ _HEADERS = (
 """Of every good answer, beside the server's own."""
 _LENGTH = re.compile(rb"\r\ncontent-length: ?([0-9]{1,5})\r\n", re.IGNORECASE)
 _DIGITS: Final = 5
-"""As many as `HIGH_WATER_LIMIT` has."""
+"""As many as `LARGE` has."""
 MOST_HEADS: Final = 16
 """Heads that a connection learns one after the other. Where each request has another one, it is of no use."""
 
@@ -139,7 +139,7 @@ class Head:
         if end < 0 or not digits.isdigit():
             return None
         body = data[end + len(behind) :]
-        return body if int(digits) == len(body) <= HIGH_WATER_LIMIT else None
+        return body if int(digits) == len(body) <= LARGE else None
 
 
 class EventProtocol(BoundedProtocol):
@@ -220,7 +220,7 @@ class EventProtocol(BoundedProtocol):
             and b"content-encoding" not in headers
             and b"origin" not in headers
             and length.isdigit()
-            and int(length) <= HIGH_WATER_LIMIT
+            and int(length) <= LARGE
             and not self.expect_100_continue
             and self.parser.get_method() == b"POST"
             and self.parser.get_http_version() == "1.1"

@@ -52,6 +52,11 @@ def test_who_is_not_known_sends_no_large_body(service: Served, framed: str) -> N
         refused(wire.recv(65_536), 413, "payload_too_large")
 
 
+def test_who_is_not_known_is_refused_before_a_large_event_has_come(service: Served) -> None:
+    with begun(service, b"/v1/events", b"X-API-Key: agk_of_nobody", LARGE + 1) as wire:
+        refused(wire.recv(65_536), 401, "unauthenticated")
+
+
 @pytest.mark.parametrize("kind", CREDENTIALS)
 def test_bodies_of_one_caller_that_never_end_are_bounded(
     service: Served, kind: str, monkeypatch: pytest.MonkeyPatch
