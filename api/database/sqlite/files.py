@@ -138,7 +138,7 @@ class SqliteFile(peewee.SqliteDatabase):
         database, written_over = (found.st_dev, found.st_ino), False
         if self.made and log is not None and log_index is not None:
             written_over = self.written_over((*database, *log_index))
-        elif self.made:
+        elif self.made and self.is_open:  # else the log is gone because nobody had it open
             written_over = self.written_over.before_log_went(database)
         return Identities(database, log, log_index, written_over)
 

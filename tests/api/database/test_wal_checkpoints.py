@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import subprocess
@@ -179,3 +180,18 @@ def test_a_database_that_is_gone_is_not_made_anew(store: Database) -> None:
         store.checkpoints._copy()
     assert not store.path.exists()
     store.close()
+
+
+def test_what_others_write_while_no_connection_is_open_is_no_copy_over_it(store: Database) -> None:
+    """As after a fault of the disk, for which each thread has given up its own. Whoever closes the last one
+    takes the log away."""
+    write(store, 1)
+    store.leave()
+    with store.guarded():
+        assert not Path(f"{store.path}-wal").exists()
+    for number in (1, 2):
+        with contextlib.closing(sqlite3.connect(store.path)) as other, other:
+            other.execute("INSERT INTO rate_hits (bucket, at, expires_at) VALUES ('o', 0, 0)")
+        with store.guarded():
+            assert store.rows("SELECT COUNT(*) FROM rate_hits WHERE bucket = 'o'") == [(number,)]
+        store.leave()
