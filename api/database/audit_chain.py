@@ -98,7 +98,9 @@ _TIPS_OF_ONE_CHAIN = (
     # CROSS JOIN: from each organisation into the index of the log, never over the log.
     "SELECT a.organisation_id, a.chain, a.sequence, a.hash FROM organisations o CROSS JOIN audit a"
     " WHERE a.organisation_id = o.organisation_id AND a.chain = 0 AND a.sequence ="
-    " (SELECT MAX(b.sequence) FROM audit b WHERE b.organisation_id = o.organisation_id AND b.chain = 0)"
+    " (SELECT MAX(b.sequence) FROM audit b WHERE b.organisation_id = o.organisation_id AND b.chain = 0"
+    # Whoever changes one by hand may leave any type, and a text is above all numbers.
+    " AND typeof(b.sequence) = 'integer')"
 )
 BEHIND_ALL = 1 << 62
 """A number that no record has."""

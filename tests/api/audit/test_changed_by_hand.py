@@ -23,7 +23,7 @@ from tests.harness.application import Service
         ("UPDATE api_keys SET scopes = 'admin'", "the API key"),
         *[
             (f"UPDATE audit SET {column} = x'ff00' WHERE sequence = 4", "was changed, or does not follow")
-            for column in ("audit_id", "at", "type", "run_id", "user_id", "record", "hash")
+            for column in ("sequence", "audit_id", "at", "type", "run_id", "user_id", "record", "hash")
         ],
         ("UPDATE audit SET chain = 'x' WHERE sequence = 4", "name `x` as their chain"),
         ("UPDATE checkpoints SET body = x'ff00'", "was changed"),
