@@ -26,6 +26,7 @@ from api.audit.retention.certificate import newest_number
 from api.audit.signed import DroppedRecords, SignedRow, Verification
 from api.database import audit_chain
 from api.database.connection import Database
+from api.database.sqlite.files import any_text
 
 _THERE = "SELECT organisation_id FROM organisations"
 _TOLD_OF = "SELECT DISTINCT organisation_id FROM audit"
@@ -47,10 +48,13 @@ class Expectation:
 
 def organisations(store: Database) -> list[str]:
     """All that there are or were: one that was removed with all its rows still stands in checkpoints."""
-    found = {str(name) for (name,) in (*store.rows(_THERE), *store.rows(_TOLD_OF))}
-    for each in checkpoints.after(store, -(1 << 62)):
-        body = each.read()
-        found.update(() if body is None else {*body.chains, *(body.dropped.chains if body.dropped else ())})
+    with any_text(store.peewee):
+        found = {str(name) for (name,) in (*store.rows(_THERE), *store.rows(_TOLD_OF))}
+        for each in checkpoints.after(store, -(1 << 62)):
+            body = each.read()
+            found.update(
+                () if body is None else {*body.chains, *(body.dropped.chains if body.dropped else ())}
+            )
     return sorted(found)
 
 
@@ -67,12 +71,13 @@ def verify(
     proves less. `firstBroken` is the `auditId` of the first record that does not follow from those before it,
     `lastHash` the hash of the newest one of all chains.
     """
-    while True:
-        begin = _begin(store, organisation_id)
-        found = _Walk(store, organisation_id, trusted, expected, progress).found
-        # What was dropped meanwhile is missing by rights.
-        if not found.problems or _begin(store, organisation_id) == begin:
-            return found.shape()
+    with any_text(store.peewee):
+        while True:
+            begin = _begin(store, organisation_id)
+            found = _Walk(store, organisation_id, trusted, expected, progress).found
+            # What was dropped meanwhile is missing by rights.
+            if not found.problems or _begin(store, organisation_id) == begin:
+                return found.shape()
 
 
 def _begin(store: Database, organisation_id: str) -> tuple[int, dict[int, int]]:

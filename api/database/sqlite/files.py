@@ -11,11 +11,13 @@ far as that is sure to be right. The same holds for a database that was written 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from weakref import WeakSet
@@ -260,6 +262,20 @@ class SqliteFile(peewee.SqliteDatabase):
         made = DatabaseUnavailable(message)
         made.operator_message = operator_message
         return made
+
+
+@contextlib.contextmanager
+def any_text(database: peewee.Database) -> Iterator[None]:
+    """On this thread's connection a text that is no UTF-8, which only somebody else can have put there, reads
+    as another text instead of failing."""
+    connection = database.connection() if isinstance(database, SqliteFile) else None
+    if connection is not None:
+        connection.text_factory = partial(str, encoding="utf-8", errors="backslashreplace")
+    try:
+        yield
+    finally:
+        if connection is not None:
+            connection.text_factory = str
 
 
 def _lies_by_another(own: Identities, found: Identities) -> bool:

@@ -25,6 +25,13 @@ from tests.harness.application import Service
             (f"UPDATE audit SET {column} = x'ff00' WHERE sequence = 4", "was changed, or does not follow")
             for column in ("sequence", "audit_id", "at", "type", "run_id", "user_id", "record", "hash")
         ],
+        *[
+            (f"UPDATE audit SET {column} = CAST(x'ff' AS TEXT) WHERE sequence = 4", "was changed")
+            for column in ("audit_id", "at", "type", "record", "hash")
+        ],
+        ("UPDATE tool_calls SET facts = CAST(x'ff' AS TEXT)", "says something else"),
+        ("UPDATE checkpoints SET body = CAST(x'ff' AS TEXT)", "was changed"),
+        ("UPDATE webhooks SET url = CAST(x'ff' AS TEXT)", "the webhook"),
         ("UPDATE audit SET chain = 'x' WHERE sequence = 4", "name `x` as their chain"),
         ("UPDATE checkpoints SET body = x'ff00'", "was changed"),
         ("UPDATE checkpoints SET body = CAST(body AS BLOB)", "was changed"),
