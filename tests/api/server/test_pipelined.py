@@ -143,3 +143,29 @@ def test_a_stream_ends_with_its_connection_whatever_was_sent_behind_it(behind: b
         assert ended
 
     played(steps)
+
+
+def test_what_is_kept_here_is_not_waited_for() -> None:
+    """Whoever works on a request may ask for more of it, and so goes on to read from the client."""
+    goes_on = asyncio.Event()
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/slow":
+            await receive()
+            listening = asyncio.ensure_future(receive())
+            await goes_on.wait()
+            listening.cancel()
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async def steps(service: Service) -> None:
+        connection = Connection(service, app=slow, state={})
+        await connection.send(b"GET /slow HTTP/1.1\r\n\r\n" + asked(range(MANY)))
+        assert connection.protocol._held and not connection.wire.paused
+        connection.protocol._deadline = 0.0
+        connection.protocol.timeout_keep_alive_handler()
+        assert not connection.wire.closing
+        goes_on.set()
+        await until_answered(connection, 1 + MANY)
+
+    played(steps)
