@@ -9,7 +9,7 @@ other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -27,38 +27,37 @@ from api.http.route import AGENT, ANYONE, WAIT, Route
 from api.ingestion.authzen import (
     Evaluation,
     Place,
+    a_day_after,
     agent_of,
     bad_request,
     each_of,
     event_of_evaluation,
+    is_of_before,
     is_said,
     payload_of,
     place_of,
+    task_of,
     tool_of,
-    waits,
 )
-from api.ingestion.event import Incoming
+from api.ingestion.event import Answer, Incoming, Line
 from api.store import recorded_calls
 from api.store.call_facts import payload_digest
 from api.store.review import reading
 
-DAY: Final = 86_400
-"""Seconds that a PEP may refer to a denial without an end of its own, and to an approval."""
 ASK_AGAIN_SECONDS: Final = 5
-SAME_SECONDS: Final = 60.0
-"""For which a request id makes the same words the same call: a PEP may pass on one that others chose."""
 
 EVALUATION: Final = "/access/v1/evaluation"
 EVALUATIONS: Final = "/access/v1/evaluations"
 REQUESTS: Final = "/access/v1/requests"
 CAPABILITY: Final = "urn:openid:authzen:capability:access-request"
 
-_STATES: Final = {"rejected": "denied"}
-"""Status of an approval to that of a task, where they differ."""
 _STOPS: Final = {"deny_on_first_deny": False, "permit_on_first_permit": True}
 
 _decode = msgspec.json.decode
 T = TypeVar("T")
+_Asked = tuple[Incoming, asyncio.Future[Answer]]
+"""What is asked of the policies, and what they will say."""
+_Denied = dict[str, Any]
 
 
 # The three endpoints that decide ------------------------------------------------------------------
@@ -80,16 +79,13 @@ async def evaluate_accesses(caller: Caller, values: Values, context: Context) ->
         return _reply(await _evaluated(body, caller, values, context), values)
     single = each_of(body)
     stop = _STOPS.get(body.get("options", {}).get("evaluations_semantic"))
+    step = 1 if stop is not None or _is_dear(caller, values, context) else len(single)
     found: list[dict[str, Any]] = []
-    if stop is None and not (_is_dear(caller, values, context) or any(map(waits, single))):
-        found = await asyncio.gather(
-            *(_one_of_many(each, n, caller, values, context) for n, each in enumerate(single, 1))
-        )
-    else:
-        for number, each in enumerate(single, 1):
-            found.append(await _one_of_many(each, number, caller, values, context))
-            if stop is not None and found[-1]["decision"] is stop:
-                break
+    for start in range(0, len(single), step):
+        part = single[start : start + step]
+        found += await _evaluated_together(part, start + 1, caller, values, context)
+        if stop is not None and found[-1]["decision"] is stop:
+            break
     return _reply({"evaluations": found}, values)
 
 
@@ -105,14 +101,14 @@ async def request_access(caller: Caller, values: Values, context: Context) -> Re
         )
     asked = Values(path={"id": approval_id}, query={"wait": 0}, headers=values.headers)
     reply = await get_approval(caller, asked, context)
-    task = _task(reply.body, context)
+    task = task_of(reply.body, context.settings.public + REQUESTS, context.settings.frontend)
     return _reply(task, values, 202, {"Location": task["task"]["status_endpoint"]})
 
 
 async def get_access_request(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /access/v1/requests/:id; with `wait`, answers when it is no longer pending, or after the wait."""
     reply = await get_approval(caller, values, context)
-    task = _task(reply.body, context)
+    task = task_of(reply.body, context.settings.public + REQUESTS, context.settings.frontend)
     pending = task["task"]["status"] == "pending"
     return _reply(task, values, headers={"Retry-After": str(ASK_AGAIN_SECONDS)} if pending else {})
 
@@ -181,7 +177,7 @@ async def _approved(evaluation: Evaluation, caller: Caller, values: Values, cont
     found = await context.reads.read(caller, reading.find_approval, caller, approval_id)
     if found is None or found["agentId"] != agent_of(evaluation, caller):
         return None
-    if found["resolvedAt"] is not None and _a_day_after(found["resolvedAt"]) < clock.iso(context.clock()):
+    if found["resolvedAt"] is not None and a_day_after(found["resolvedAt"]) < clock.iso(context.clock()):
         return None
     return found["runId"], found["toolCallId"]
 
@@ -206,21 +202,54 @@ async def _is_bound(
 
 
 async def _evaluated(
-    evaluation: Evaluation, caller: Caller, values: Values, context: Context, number: int = 0
+    evaluation: Evaluation, caller: Caller, values: Values, context: Context
 ) -> dict[str, Any]:
+    asked = await _asked(evaluation, caller, values, context)
+    return await _answered(asked, evaluation, caller, values, context)
+
+
+async def _evaluated_together(
+    evaluations: list[Evaluation], first: int, caller: Caller, values: Values, context: Context
+) -> list[dict[str, Any]]:
+    """Those of many from the `first`th on. INVARIANT: each is handed over behind those before it, so that
+    none is decided without what they have changed, though nobody waits for one before the next."""
+    line = Line()
+    found: list[_Asked | _Denied] = []
+    for number, each in enumerate(evaluations, first):
+        found.append(await _or_denied(_asked(each, caller, values, context, number, line), caller, context))
+    answers: list[dict[str, Any]] = []
+    for number, (each, entry) in enumerate(zip(evaluations, found, strict=True), first):
+        if isinstance(entry, tuple):
+            answered = _answered(entry, each, caller, values, context, number)
+            entry = await _or_denied(answered, caller, context)
+        answers.append(entry)
+    return answers
+
+
+async def _asked(
+    evaluation: Evaluation,
+    caller: Caller,
+    values: Values,
+    context: Context,
+    number: int = 0,
+    line: Line | None = None,
+) -> _Asked:
     event = await _event(evaluation, number, caller, values, context)
-    said = _decode((await context.intake.answer(event)).content)
+    event.line, event.place = line, number
+    return event, context.intake.handed_over(event)
+
+
+async def _answered(
+    asked: _Asked, evaluation: Evaluation, caller: Caller, values: Values, context: Context, number: int = 0
+) -> dict[str, Any]:
+    event, coming = asked
+    said = _decode((await context.intake.answer_of(coming)).content)
     if "toolCallId" in evaluation.get("context", {}).get("governance", {}):
         await _refuse_other(event, evaluation, caller, values, context)
-    elif _is_of_before(said, context):
-        event = await _event(evaluation, number, caller, replace(values, headers={}), context)
-        said = _decode((await context.intake.answer(event)).content)
+    elif is_of_before(said, context.clock()):
+        event, coming = await _asked(evaluation, caller, replace(values, headers={}), context, number)
+        said = _decode((await context.intake.answer_of(coming)).content)
     return await _decision(said, event, caller, context)
-
-
-def _is_of_before(said: dict[str, Any], context: Context) -> bool:
-    """Whether the request id was that of a call so long ago that it is asked again, and not sent again."""
-    return "approvalId" not in said and bool(said["decidedAt"] < clock.iso(context.clock() - SAME_SECONDS))
 
 
 async def _refuse_other(
@@ -243,12 +272,10 @@ async def _refuse_other(
         )
 
 
-async def _one_of_many(
-    evaluation: Evaluation, number: int, caller: Caller, values: Values, context: Context
-) -> dict[str, Any]:
-    """INVARIANT: one that fails is a denial, and spoils no other."""
+async def _or_denied(work: Coroutine[Any, Any, T], caller: Caller, context: Context) -> T | _Denied:
+    """INVARIANT: one of many that fails is a denial, and spoils no other."""
     try:
-        return await _evaluated(evaluation, caller, values, context, number)
+        return await work
     except Exception as error:
         known = as_api_error(error)
         if known is None:
@@ -274,7 +301,7 @@ async def _decision(
         approval = await context.reads.read(caller, reading.find_approval, caller, approval_id)
         told["access_request"] = {
             "endpoint": context.settings.public + REQUESTS,
-            "expires_at": (approval and approval["expiresAt"]) or _a_day_after(said["decidedAt"]),
+            "expires_at": (approval and approval["expiresAt"]) or a_day_after(said["decidedAt"]),
         }
     elif approval_id is not None:
         told["next_action"] = "none"
@@ -284,28 +311,6 @@ async def _decision(
 _TOLD: Final = (
     *("reason", "agentMessage", "matchedPolicies", "policyRevision", "auditId", "runId", "approvalUrl"),
 )
-
-
-def _task(approval: dict[str, Any], context: Context) -> dict[str, Any]:
-    """The task handle of an approval, and its result once it is approved."""
-    approval_id, status = approval["approvalId"], approval["status"]
-    task = {
-        "id": approval_id,
-        "status": _STATES.get(status, status),
-        "status_endpoint": f"{context.settings.public}{REQUESTS}/{approval_id}",
-        "links": {"review": f"{context.settings.frontend}/approvals?approvalId={approval_id}"},
-    }
-    if approval["expiresAt"] is not None:
-        task["expires_at"] = approval["expiresAt"]
-    if status != "approved":
-        return {"task": task}
-    resolved = approval["resolvedAt"]
-    found = {"id": approval_id, "approved_at": resolved, "approved_until": _a_day_after(resolved)}
-    return {"task": task, "result": {"mode": "reevaluate", "approval": found}}
-
-
-def _a_day_after(moment: str) -> str:
-    return clock.iso(clock.seconds(moment) + DAY)
 
 
 def _reply(

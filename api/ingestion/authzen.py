@@ -1,5 +1,5 @@
 """AuthZEN evaluations as events: what is said of subject, action, resource and context becomes what policies
-see. All but the API key and a user's token is asserted only.
+see, and an approval a task. All but the API key and a user's token is asserted only.
 
 - `toolName` is the id of a resource of type `tool`, else the name of the action.
 - `inputPayload` holds the properties of the action, and those of a `tool`, or the whole `resource`.
@@ -18,16 +18,24 @@ from typing import Any, Final
 
 import msgspec
 
+from api import clock
 from api.caller import Caller
 from api.http import bodies
 from api.http.problems import ApiError
 from engine.canonical_json import canonical_json
 
+DAY: Final = 86_400
+"""Seconds that a PEP may refer to a denial without an end of its own, and to an approval."""
+SAME_SECONDS: Final = 60.0
+"""For which a request id makes the same words the same call: a PEP may pass on one that others chose."""
 MOST_TOOL_NAME: Final = 200
 REQUIRED: Final = ("subject", "action", "resource")
 SAID: Final = (*REQUIRED, "context")
 _METADATA: Final = ("parentRunId", "actionHint", "reason", "toolAnnotations", "userToken")
 """Members of `context.governance` that are metadata of the event."""
+
+_STATES: Final = {"rejected": "denied"}
+"""Status of an approval to that of a task, where they differ."""
 
 Evaluation = dict[str, Any]
 Place = tuple[str, str]
@@ -45,12 +53,6 @@ def bad_request() -> Iterator[None]:
         if error.code != "validation_failed":
             raise
         raise ApiError("invalid_request", error.detail, errors=error.errors) from None
-
-
-def waits(evaluation: Evaluation) -> bool:
-    """Whether something is asked for before it is decided, so that others could overtake it."""
-    said = evaluation.get("context", {})
-    return "approval" in said or "userToken" in said.get("governance", {})
 
 
 def each_of(body: dict[str, Any]) -> list[Evaluation]:
@@ -163,3 +165,34 @@ def _governance(evaluation: Evaluation) -> dict[str, Any]:
 
 def _wrong(pointer: str, message: str) -> ApiError:
     return ApiError("invalid_request", message, errors=[{"pointer": pointer, "message": message}])
+
+
+# Answers ------------------------------------------------------------------------------------------
+
+
+def is_of_before(said: dict[str, Any], now: float) -> bool:
+    """Whether the request id was that of a call so long ago that it is asked again, and not sent again."""
+    return "approvalId" not in said and bool(said["decidedAt"] < clock.iso(now - SAME_SECONDS))
+
+
+def task_of(approval: dict[str, Any], requests: str, frontend: str) -> dict[str, Any]:
+    """The task handle of an approval, and its result once it is approved; `requests` is the address of those
+    of access."""
+    approval_id, status = approval["approvalId"], approval["status"]
+    task = {
+        "id": approval_id,
+        "status": _STATES.get(status, status),
+        "status_endpoint": f"{requests}/{approval_id}",
+        "links": {"review": f"{frontend}/approvals?approvalId={approval_id}"},
+    }
+    if approval["expiresAt"] is not None:
+        task["expires_at"] = approval["expiresAt"]
+    if status != "approved":
+        return {"task": task}
+    resolved = approval["resolvedAt"]
+    found = {"id": approval_id, "approved_at": resolved, "approved_until": a_day_after(resolved)}
+    return {"task": task, "result": {"mode": "reevaluate", "approval": found}}
+
+
+def a_day_after(moment: str) -> str:
+    return clock.iso(clock.seconds(moment) + DAY)

@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import jwt
+import pytest
 
+from api.ingestion.evaluation import Evaluator
+from api.ingestion.event import Incoming
 from tests.harness.application import Service
 
 SECRET = "the identity provider's secret, shared with the service"
@@ -46,6 +49,53 @@ def test_what_is_said_for_a_user_is_overtaken_by_nothing_behind_it(tmp_path: Pat
                 answer = await service.call("agent", "POST", "/access/v1/evaluations", body)
                 found = answer.json()["evaluations"]
                 assert [each["decision"] for each in found] == [True, False], found
+
+    asyncio.run(play())
+
+
+async def _asked(service: Service) -> list[bool]:
+    body = {
+        "subject": {"type": "user", "id": "ann"},
+        "action": {"name": "call"},
+        "evaluations": [_evaluation("read_secret", 1), _evaluation("send", 1)],
+    }
+    answer = await service.call("agent", "POST", "/access/v1/evaluations", body)
+    return [each["decision"] for each in answer.json()["evaluations"]]
+
+
+def test_what_is_done_in_turn_is_overtaken_by_nothing_behind_it(tmp_path: Path) -> None:
+    """A key that has taken much is slowed down between two evaluations of one request, and not any more."""
+
+    async def play() -> None:
+        async with Service(tmp_path, POLICIES) as service:
+            asked: list[str] = []
+
+            def is_dear(key_id: str, size: int) -> bool:
+                asked.append(key_id)
+                return len(asked) == 3  # the body, the request as a whole, and the first of them
+
+            service.context.intake.is_dear = is_dear  # type: ignore[method-assign]
+            assert await _asked(service) == [True, False]
+
+    asyncio.run(play())
+
+
+def test_what_is_put_off_is_overtaken_by_nothing_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_commit, put_off = Evaluator.of_commit, list[Incoming]()
+
+    def first_later(self: Evaluator, batch: Any, event: Incoming, *further: Any) -> Any:
+        if event.metadata["toolName"] == "read_secret" and not put_off:
+            put_off.append(event)
+            return None
+        return of_commit(self, batch, event, *further)
+
+    monkeypatch.setattr(Evaluator, "of_commit", first_later)
+
+    async def play() -> None:
+        async with Service(tmp_path, POLICIES) as service:
+            assert await _asked(service) == [True, False] and put_off
 
     asyncio.run(play())
 
