@@ -30,6 +30,7 @@ from api.ingestion.authzen import (
     a_day_after,
     agent_of,
     bad_request,
+    begins_under_another,
     each_of,
     event_of_evaluation,
     is_of_before,
@@ -79,7 +80,8 @@ async def evaluate_accesses(caller: Caller, values: Values, context: Context) ->
         return _reply(await _evaluated(body, caller, values, context), values)
     single = each_of(body)
     stop = _STOPS.get(body.get("options", {}).get("evaluations_semantic"))
-    step = 1 if stop is not None or _is_dear(caller, values, context) else len(single)
+    one_by_one = stop is not None or _is_dear(caller, values, context)
+    step = 1 if one_by_one or any(map(begins_under_another, single)) else len(single)
     found: list[dict[str, Any]] = []
     for start in range(0, len(single), step):
         part = single[start : start + step]

@@ -140,6 +140,11 @@ def event_of_evaluation(
     )
 
 
+def begins_under_another(evaluation: Evaluation) -> bool:
+    """Whether its run may begin with what another one has come to."""
+    return "parentRunId" in _governance(evaluation)
+
+
 def asserted_of(evaluation: Evaluation) -> dict[str, Any]:
     """The `agentContext` of its event."""
     subject = evaluation["subject"]

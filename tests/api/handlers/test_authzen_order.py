@@ -10,7 +10,8 @@ import jwt
 import pytest
 
 from api.ingestion.evaluation import Evaluator
-from api.ingestion.event import Incoming
+from api.ingestion.event import Answer, Incoming
+from tests.api.ingestion.test_flow import HOLD, LABEL
 from tests.harness.application import Service
 
 SECRET = "the identity provider's secret, shared with the service"
@@ -53,12 +54,31 @@ def test_what_is_said_for_a_user_is_overtaken_by_nothing_behind_it(tmp_path: Pat
     asyncio.run(play())
 
 
-async def _asked(service: Service) -> list[bool]:
-    body = {
-        "subject": {"type": "user", "id": "ann"},
-        "action": {"name": "call"},
-        "evaluations": [_evaluation("read_secret", 1), _evaluation("send", 1)],
-    }
+def test_a_run_under_another_one_begins_with_what_that_has_come_to(tmp_path: Path) -> None:
+    """Runs do not wait for each other where several are written side by side."""
+
+    async def play() -> None:
+        async with Service(tmp_path, [LABEL, HOLD]) as service:
+            written: list[bool] = []
+            handed_over = service.context.intake.handed_over
+
+            def noted(event: Incoming) -> asyncio.Future[Answer]:
+                written.append(all(each.done() for each in coming))
+                coming.append(handed_over(event))
+                return coming[-1]
+
+            coming: list[asyncio.Future[Answer]] = []
+            service.context.intake.handed_over = noted  # type: ignore[method-assign]
+            evaluations = [_evaluation("read_secret", 1), _evaluation("send", 2, parentRunId="run-1")]
+            assert await _asked(service, evaluations) == [True, False]
+            assert written == [True, True]
+
+    asyncio.run(play())
+
+
+async def _asked(service: Service, evaluations: list[dict[str, Any]]) -> list[bool]:
+    subject, action = {"type": "user", "id": "ann"}, {"name": "call"}
+    body = {"subject": subject, "action": action, "evaluations": evaluations}
     answer = await service.call("agent", "POST", "/access/v1/evaluations", body)
     return [each["decision"] for each in answer.json()["evaluations"]]
 
@@ -75,7 +95,7 @@ def test_what_is_done_in_turn_is_overtaken_by_nothing_behind_it(tmp_path: Path) 
                 return len(asked) == 3  # the body, the request as a whole, and the first of them
 
             service.context.intake.is_dear = is_dear  # type: ignore[method-assign]
-            assert await _asked(service) == [True, False]
+            assert await _asked(service, BOTH) == [True, False]
 
     asyncio.run(play())
 
@@ -95,7 +115,7 @@ def test_what_is_put_off_is_overtaken_by_nothing_behind_it(
 
     async def play() -> None:
         async with Service(tmp_path, POLICIES) as service:
-            assert await _asked(service) == [True, False] and put_off
+            assert await _asked(service, BOTH) == [True, False] and put_off
 
     asyncio.run(play())
 
@@ -103,3 +123,6 @@ def test_what_is_put_off_is_overtaken_by_nothing_behind_it(
 def _evaluation(tool: str, number: int, **said: str) -> dict[str, Any]:
     governance = {"runId": f"run-{number}", **said}
     return {"resource": {"type": "tool", "id": tool}, "context": {"governance": governance}}
+
+
+BOTH = [_evaluation("read_secret", 1), _evaluation("send", 1)]
