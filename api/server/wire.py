@@ -4,21 +4,26 @@ The parser keeps a request's first line, headers, chunk sizes and trailers until
 long they get. Here they get `MOST_HEAD` bytes; whoever sends more is answered 400 and cut off, like whoever
 sends no HTTP at all. A request must arrive in time, its answer must be read, and connections are bounded.
 Trailers are dropped. Of requests that come before the one in front of them is answered, a few are read, and
-the rest lies there as it came: read, each would take a hundred times the room. Who stops sending after a
+the rest lies there as it came: read, each would take a hundred times the room. They are begun a few at a time
+of all connections, so that they stand before nobody who sends one after the other. Who stops sending after a
 request still gets its answer. And a request that offers an upgrade of the protocol, as some clients always
 do, keeps its body, which the parser would take for the first words of the other protocol.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from asyncio import TimerHandle
+from collections import deque
 from secrets import token_hex
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import httptools
 import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
 
 from api import metrics
 from api.http.problems import ApiError
@@ -28,7 +33,11 @@ MOST_HEAD: Final = 65_536
 CHUNK_OVERHEAD: Final = 8
 """Bytes that may frame each byte of a body sent in the smallest chunks."""
 PIECE: Final = 2_048
-"""Bytes that are read together: some hundred of the shortest requests, each of which takes two kilobytes."""
+"""Bytes that are read together at most, which end with the second head in them: what is read of many requests
+is two or three, each of which takes two kilobytes and as long as thousands of bytes."""
+HEAD_END: Final = b"\r\n\r\n"
+BEGUN_TOGETHER: Final = 4
+"""Requests that stood behind others, of all connections, in one round of the event loop."""
 RESERVED: Final = 32
 """Connections beyond the bound, until those that were answered early can be closed."""
 STREAM: Final = "/v1/stream"
@@ -36,8 +45,29 @@ HALF_CLOSED_SECONDS: Final = 10.0
 """For the answer to a client that sends no more: it may wait for it, or be gone."""
 
 
+class _Line:
+    """Connections of one server whose next request stood behind another one, which is answered now."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[BoundedProtocol] = deque()
+
+    def join(self, connection: BoundedProtocol) -> None:
+        if not self._waiting:
+            self._loop.call_soon(self._serve)
+        self._waiting.append(connection)
+
+    def _serve(self) -> None:
+        for _ in range(min(BEGUN_TOGETHER, len(self._waiting))):
+            self._loop.call_soon(self._waiting.popleft().begin_next)
+        if self._waiting:
+            self._loop.call_soon(self._serve)
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """One connection; see the module."""
+
+    _lines: WeakKeyDictionary[ServerState, _Line] = WeakKeyDictionary()
 
     request_seconds: float = 60
     """For a request to arrive, from its first byte to the last of its body; for a client to read anything."""
@@ -135,13 +165,20 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _read(self, data: bytes) -> None:
         """In pieces, until a request waits for its turn."""
-        for start in range(0, len(data), PIECE):
+        start = 0
+        while start < len(data):
             if self._over or self.transport.is_closing():
                 return
             if self.pipeline:
                 self._hold(data[start:])
                 return
-            self._read_piece(data[start : start + PIECE] if len(data) > PIECE else data)
+            end = start + PIECE
+            first = data.find(HEAD_END, start, end)
+            second = data.find(HEAD_END, first + len(HEAD_END), end) if first >= 0 else -1
+            if second >= 0:
+                end = second + len(HEAD_END)
+            self._read_piece(data[start:end])
+            start = end
 
     def _hold(self, data: bytes) -> None:
         self._held = data
@@ -219,20 +256,30 @@ class BoundedProtocol(HttpToolsProtocol):
         """Each piece of a request must not win it more time, so nothing happens here."""
 
     def on_response_complete(self) -> None:
-        if self.transport.is_closing() or self.pipeline:
+        if self.transport.is_closing():
             super().on_response_complete()
-            if not self._between:
-                self._wait_for_client(self.request_seconds)  # it was not read while it stood in the queue
-            if not self.transport.is_closing():
-                self._read_on()
+            return
+        self._running = None
+        if self.pipeline:
+            line = self._lines.get(self.server_state)
+            if line is None:
+                line = self._lines[self.server_state] = _Line(self.loop)
+            line.join(self)
             return
         self.server_state.total_requests += 1
-        self._running = None
         self.cycle.body = bytearray()  # nobody reads any more what came of it
         if self.flow.read_paused:
             self.flow.resume_reading()
         if self._between:
             self._wait_for_client(self.timeout_keep_alive)
+
+    def begin_next(self) -> None:
+        """The request behind the one that was answered last."""
+        super().on_response_complete()
+        if not self.transport.is_closing():
+            if not self._between:
+                self._wait_for_client(self.request_seconds)  # it was not read while it stood in the queue
+            self._read_on()
 
     def _wait_for_client(self, seconds: float) -> None:
         self._deadline = self.loop.time() + seconds

@@ -4,13 +4,14 @@ came, and each gets its answer in its turn."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from api.server.wire import PIECE
+from api.server.wire import BEGUN_TOGETHER, PIECE
 from tests.harness.event_connection import FIRST, Connection, Service, body, played, request
 
 MANY = 3_000
@@ -44,12 +45,33 @@ def test_few_of_many_are_read_and_all_are_answered_in_order(pieces: int) -> None
         for start in range(0, len(sent), size):
             connection.protocol.data_received(sent[start : start + size])
         assert connection.wire.paused and connection.wire.written == b""
-        assert len(connection.protocol.pipeline) < PIECE // len(asked([0]))
+        assert len(connection.protocol.pipeline) <= 2
         assert sum(map(len, connection.parsed)) <= len(FIRST) + 2 * PIECE
         service.held.pop()()
-        assert await until_answered(connection, 1 + MANY) < PIECE // len(asked([0]))
+        assert await until_answered(connection, 1 + MANY) <= 2
         assert numbers_in(connection.wire.written) == list(range(MANY))
         assert not connection.wire.paused
+
+    played(steps)
+
+
+def test_a_few_of_all_connections_are_begun_at_a_time() -> None:
+    """So that whoever sends one request after the other is answered between those that were sent ahead."""
+
+    async def steps(service: Service) -> None:
+        connections = [Connection(service) for _ in range(40)]
+        for connection in connections:
+            connection.protocol.server_state = connections[0].state
+            connection.protocol.data_received(asked(range(10)))
+        begun, ahead = [0], 9 * len(connections)
+        while begun[-1] < 10 * len(connections):
+            await asyncio.sleep(0)
+            begun.append(sum(each.wire.written.count(b"HTTP/1.1 ") for each in connections))
+            assert len(begun) < 10 * ahead, "they come to an end"
+        together = [after - before for before, after in itertools.pairwise(begun)]
+        assert sorted(together)[-2] <= BEGUN_TOGETHER, "the most are those in front, of all connections"
+        for connection in connections:
+            assert numbers_in(connection.wire.written) == list(range(10))
 
     played(steps)
 
