@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Awaitable
+from functools import partial
 from typing import Any, TypeVar
 
 from api import metrics
@@ -67,13 +68,20 @@ async def ready(caller: Caller, values: Values, context: Context) -> Reply:
 
 
 async def prometheus(caller: Caller, values: Values, context: Context) -> Reply:
-    """GET /metrics, with the token of the settings when there is one."""
+    """GET /metrics, with the token of the settings when there is one. INVARIANT: however many ask, they cost
+    others little: it is written beside the event loop, once for all who ask meanwhile."""
     _check_token(context.settings.metrics_token, values.headers.get("authorization", ""))
+    with context.waits.together("metrics", partial(_written, caller, context)) as written:
+        await asyncio.wait([written])
+    return Reply(written.result(), media_type=metrics.MEDIA_TYPE)
+
+
+async def _written(caller: Caller, context: Context) -> bytes:
     read = context.store.read
     found = await _answered(read(stored, context.store, context.clock()))
     unindexed = await _answered(read(_unindexed, context.live))
-    content = exposition(context.live.health(), _uptime(context), found, unindexed=unindexed)
-    return Reply(content, media_type=metrics.MEDIA_TYPE)
+    state = context.live.health(), _uptime(context), found
+    return await context.reads.people.run(caller.holder, partial(exposition, *state, unindexed=unindexed))
 
 
 def _check_token(token: str, sent: str) -> None:

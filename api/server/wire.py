@@ -17,7 +17,7 @@ import sys
 from asyncio import TimerHandle
 from collections import deque
 from secrets import token_hex
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from weakref import WeakKeyDictionary
 
 import httptools
@@ -67,7 +67,7 @@ class _Line:
 class BoundedProtocol(HttpToolsProtocol):
     """One connection; see the module."""
 
-    _lines: WeakKeyDictionary[ServerState, _Line] = WeakKeyDictionary()
+    _lines: ClassVar[WeakKeyDictionary[ServerState, _Line]] = WeakKeyDictionary()
 
     request_seconds: float = 60
     """For a request to arrive, from its first byte to the last of its body; for a client to read anything."""

@@ -12,9 +12,11 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Hashable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from api.caller import Caller
+
+T = TypeVar("T")
 
 MOST_OF_ONE: Final = 2_000
 """Waits of one caller, where there are connections enough."""
@@ -28,7 +30,7 @@ MOST_STREAMS: Final = 50
 class _Look:
     """What some look for together, and how many they are."""
 
-    task: asyncio.Task[None]
+    task: asyncio.Task[Any]
     count: int = 0
 
 
@@ -70,8 +72,8 @@ class Waits:
 
     @contextlib.contextmanager
     def together(
-        self, what: Hashable, look: Callable[[], Coroutine[Any, Any, None]]
-    ) -> Iterator[asyncio.Task[None]]:
+        self, what: Hashable, look: Callable[[], Coroutine[Any, Any, T]]
+    ) -> Iterator[asyncio.Task[T]]:
         """The look for news that all who wait for the same share: what is none costs the same for one of them
         as for all. It begins with the first, and ends with the news, or with the last of them."""
         shared = self._looks.get(what)
@@ -97,7 +99,7 @@ class Waits:
         return True
 
 
-def _retrieve(task: asyncio.Task[None]) -> None:
+def _retrieve(task: asyncio.Task[Any]) -> None:
     """Whoever still waits raises what it has met; that nobody does is no fault."""
     if not task.cancelled():
         task.exception()

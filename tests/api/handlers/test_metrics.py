@@ -6,13 +6,17 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from api import metrics
 from api.cli.server_process import forget_dead_workers
+from api.handlers import health
+from api.health.exposition import exposition
 from api.version import VERSION
 from engine.model import SEVERITIES
 from tests.harness.application import Service
@@ -257,3 +261,29 @@ async def _halts(folder: Path) -> None:
         (build,) = (name for name in found if name.startswith("build_info"))
         assert f'version="{VERSION}"' in build and 'python="3.' in build and 'revision="' in build
         assert "event_loop_lag_seconds_count" in found
+
+
+def test_they_are_written_once_for_all_who_ask_meanwhile_and_beside_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may ask, and writing them takes as long as fifty other answers."""
+    threads: list[threading.Thread] = []
+
+    def written(*of: Any, **also: Any) -> bytes:
+        threads.append(threading.current_thread())
+        return exposition(*of, **also)
+
+    monkeypatch.setattr(health, "exposition", written)
+
+    async def run() -> None:
+        async with Service(tmp_path) as service:
+            asked = [service.call("nobody", "GET", "/metrics") for _ in range(100)]
+            answers = await asyncio.gather(*asked)
+            assert {answer.status_code for answer in answers} == {200}
+            assert 0 < len(threads) < 20 and threading.current_thread() not in threads
+            metrics.recorded(["tool.called"], ["allowed"], [])
+            before = len(threads)
+            later = await service.call("nobody", "GET", "/metrics")
+            assert len(threads) == before + 1 and later.text != answers[-1].text, "nothing is kept"
+
+    asyncio.run(run())
