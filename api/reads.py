@@ -1,6 +1,6 @@
 """How callers read what may be long: in turns, on threads of their own, and no more than they take in; API
 keys within their quota. What people try out, simulations and backtests, is done in turns as well; so is
-verifying a whole log. And how much of what they send may lie here, unfinished.
+searching a log, or verifying all of it. And how much of what they send may lie here, unfinished.
 
 Keys and people have different threads, so no key stands before a person; and whatever logging in, tokens and
 health ask of the database has others still (`Database.read_first`), so nobody stands before those.
@@ -53,6 +53,7 @@ class Reads:
         self.people = Turns("people", THREADS, processor_time, most)
         self.simulations = Turns("simulations", THREADS, processor_time, MOST_TRIED)
         self.backtests = Turns("backtests", THREADS, processor_time, MOST_TRIED)
+        self.searches = Turns("searches", THREADS, processor_time, most)
         self.verifications = Turns("verifications", 1, processor_time, MOST_TRIED)
         self._unread: Counter[str] = Counter()
         self._coming: Counter[str] = Counter()
@@ -94,6 +95,10 @@ class Reads:
         work = partial(self._store.read_here, function, *arguments)
         return await turns.run(caller.holder, work, name=name)
 
+    async def search(self, caller: Caller, function: Callable[..., T], *arguments: Any) -> T:
+        """The result of a function that may have to read a log from its beginning to find something."""
+        return await self.searches.run(caller.holder, partial(self._store.read_here, function, *arguments))
+
     async def verify(self, caller: Caller, function: Callable[..., T], *arguments: Any) -> T:
         """The result of a reading function that goes through a whole log."""
         work = partial(self._store.read_here, function, *arguments)
@@ -121,5 +126,6 @@ class Reads:
                 del self._unread[who]
 
     def close(self) -> None:
-        for turns in (self.turns, self.people, self.simulations, self.backtests, self.verifications):
+        tried = self.simulations, self.backtests
+        for turns in (self.turns, self.people, *tried, self.searches, self.verifications):
             turns.close()

@@ -12,7 +12,7 @@ from api.database.connection import Database
 from api.database.lanes.session import BoundedConnection
 from api.database.postgres import REACHED
 
-BESIDE_LANES: Final = 20
+BESIDE_LANES: Final = 22
 """Connections of one process at most, beside those that it writes events by."""
 PATIENCE: Final = 2.0
 """Seconds that a pooler may take for one connection more."""

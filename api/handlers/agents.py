@@ -30,7 +30,7 @@ async def list_agents(caller: Caller, values: Values, context: Context) -> Reply
     query = values.query
     after = decode_cursor(query.get("cursor"), _Cursor)  # type: ignore[arg-type]
     chosen = query["limit"], after, query["order"] == "newest", query.get("search", "")
-    items, total, last = await context.store.read(_listed, caller.organisation_id, *chosen)
+    items, total, last = await context.reads.read(caller, _listed, caller.organisation_id, *chosen)
     return page(items, total, encode_cursor(last) if last else None, values)
 
 
@@ -67,7 +67,7 @@ def _without(agent: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
 async def get_agent(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/agents/:id"""
     agent_id = values.path["id"]
-    found = await context.store.read(_described, caller.organisation_id, agent_id)
+    found = await context.reads.read(caller, _described, caller.organisation_id, agent_id)
     if found is None:
         raise not_found("agent", agent_id)
     return Reply(found)

@@ -34,7 +34,8 @@ async def list_alerts(caller: Caller, values: Values, context: Context) -> Reply
         moment_of(query.get("since"), "since"),
         moment_of(query.get("until"), "until"),
     )
-    items, total, position = await context.store.read(
+    items, total, position = await context.reads.read(
+        caller,
         alerts.list_alerts,
         chosen,
         query["limit"],
@@ -47,7 +48,7 @@ async def list_alerts(caller: Caller, values: Values, context: Context) -> Reply
 async def get_alert(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/alerts/:id"""
     alert_id = values.path["id"]
-    found = await context.store.read(alerts.find_alert, caller.organisation_id, alert_id)
+    found = await context.reads.read(caller, alerts.find_alert, caller.organisation_id, alert_id)
     return _reply(found, alert_id)
 
 

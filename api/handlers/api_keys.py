@@ -61,7 +61,9 @@ def _end(text: str | None, now: float) -> str | None:
 async def list_api_keys(caller: Caller, values: Values, context: Context) -> Reply:
     limit = values.query["limit"]
     before = decode_cursor(values.query.get("cursor"), str)
-    keys, total = await context.store.read(accounts.list_keys, caller.organisation_id, limit + 1, before)
+    keys, total = await context.reads.read(
+        caller, accounts.list_keys, caller.organisation_id, limit + 1, before
+    )
     following = encode_cursor(keys[limit - 1]["keyId"]) if len(keys) > limit else None
     return page([shape(key) for key in keys[:limit]], total, following, values)
 

@@ -40,8 +40,7 @@ async def list_approvals(caller: Caller, values: Values, context: Context) -> Re
     """GET /v1/approvals"""
     after = decode_cursor(values.query.get("cursor"), _Cursor)  # type: ignore[arg-type]
     sought = {name: values.query[name] for name in (*_EXACTLY, "search") if name in values.query}
-    # What is sought may be far, so it waits for its turn and keeps nobody waiting.
-    read = partial(context.reads.read, caller) if sought else context.store.read
+    read = partial(context.reads.read, caller)
     items, total, position = await read(
         reading.list_approvals,
         caller.organisation_id,
@@ -51,9 +50,7 @@ async def list_approvals(caller: Caller, values: Values, context: Context) -> Re
         values.query["order"] == "asc",
         sought,
     )
-    told = await context.store.read(
-        notices.notified, context.store, [approval["approvalId"] for approval in items]
-    )
+    told = await read(notices.notified, context.store, [approval["approvalId"] for approval in items])
     items = [approval | {"notified": told.get(approval["approvalId"], [])} for approval in items]
     return page(items, total, encode_cursor(position) if position else None, values)
 

@@ -44,7 +44,7 @@ async def list_audit(caller: Caller, values: Values, context: Context) -> Reply:
     after = decode_cursor(query.get("cursor"), _Cursor)
     if (form := query["format"]) != "json":
         ascending = query.get("order", "asc") == "asc"
-        exported = _export(context, chosen, after, ascending, query.get("limit"))
+        exported = _export(caller, context, chosen, after, ascending, query.get("limit"))
         name = "audit.ocsf.jsonl" if form == "ocsf" else "audit.jsonl"
         return Reply(
             stream=_as_ocsf(exported) if form == "ocsf" else exported,
@@ -56,8 +56,8 @@ async def list_audit(caller: Caller, values: Values, context: Context) -> Reply:
         raise invalid(
             "/limit", f"`limit` must be at most {MOST_ON_A_PAGE}; for more, page on or use `format=jsonl`"
         )
-    items, total, position = await context.store.read(
-        records.list_records, chosen, limit, after, query.get("order", "desc") == "asc"
+    items, total, position = await context.reads.search(
+        caller, records.list_records, chosen, limit, after, query.get("order", "desc") == "asc"
     )
     return page(items, total, encode_cursor(position) if position else None, values)
 
@@ -65,15 +65,16 @@ async def list_audit(caller: Caller, values: Values, context: Context) -> Reply:
 async def get_audit_record(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/audit/:id: the record that a receipt names."""
     audit_id = values.path["id"]
-    record = await context.store.read(records.find_record, caller.organisation_id, audit_id)
+    record = await context.reads.search(caller, records.find_record, caller.organisation_id, audit_id)
     if record is None:
-        known = await context.store.read(newest_certificate)
+        known = await context.reads.search(caller, newest_certificate)
         gone = known is not None and known.written_until(caller.organisation_id)
         raise not_found("audit record", audit_id, f"; {known.told}" if known is not None and gone else "")
     return Reply(record)
 
 
 async def _export(
+    caller: Caller,
     context: Context,
     chosen: records.Filter,
     after: records.Positions | None,
@@ -84,10 +85,12 @@ async def _export(
     part is never taken for the whole."""
     left = limit
     if ascending:
-        chosen = await context.store.read(records.up_to_now, chosen)
+        chosen = await context.reads.search(caller, records.up_to_now, chosen)
     while True:
         at_once = LINES_AT_ONCE if left is None else min(left, LINES_AT_ONCE)
-        lines, following = await context.store.read(records.export_lines, chosen, at_once, after, ascending)
+        lines, following = await context.reads.search(
+            caller, records.export_lines, chosen, at_once, after, ascending
+        )
         if lines:
             yield lines
         if left is not None:

@@ -227,7 +227,8 @@ def _values(kept: dict[str, Any]) -> Values:
 
 async def list_changes(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/changes: newest first."""
-    found, total, position = await context.store.read(
+    found, total, position = await context.reads.read(
+        caller,
         changes.listed,
         caller.organisation_id,
         values.query.get("status"),
@@ -266,7 +267,7 @@ async def resolve_change(caller: Caller, values: Values, context: Context) -> Re
 
 
 async def _found(caller: Caller, values: Values, context: Context) -> HeldChange:
-    row = await context.store.read(changes.find, caller.organisation_id, values.path["id"])
+    row = await context.reads.read(caller, changes.find, caller.organisation_id, values.path["id"])
     if row is None:
         raise not_found("change", values.path["id"])
     return row

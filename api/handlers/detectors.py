@@ -26,7 +26,7 @@ _States = tuple[dict[str, tuple[int, int, str]], dict[str, int]]
 async def list_detectors(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/detectors: those that count in the organisation, by id."""
     snapshot = await context.newest()
-    states = await context.store.read(_states, context.store, caller.organisation_id)
+    states = await context.reads.read(caller, _states, context.store, caller.organisation_id)
     paths = snapshot.detectors_of(caller.organisation_id).values()
     return Reply([_shape(snapshot.detectors[path], snapshot.files[path], states) for path in paths])
 
@@ -80,7 +80,7 @@ async def list_detector_versions(caller: Caller, values: Values, context: Contex
 
 
 async def _reply(stored: Defined[Detector], caller: Caller, context: Context, status: int = 200) -> Reply:
-    states = await context.store.read(_states, context.store, caller.organisation_id)
+    states = await context.reads.read(caller, _states, context.store, caller.organisation_id)
     headers = {"ETag": f'"{etag(stored.file)}"'}
     if status == 201:
         headers["Location"] = f"/v1/detectors/{stored.document.detector_id}"

@@ -25,7 +25,8 @@ _NAME = {"type": "string", "minLength": 1, "maxLength": 200}
 async def list_grants(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/grants"""
     names = ("active", "runId", "agentId", "approvalId", "toolName")
-    items, total, position = await context.store.read(
+    items, total, position = await context.reads.read(
+        caller,
         reading.list_grants,
         caller.organisation_id,
         {name: values.query[name] for name in names if name in values.query},
@@ -40,7 +41,7 @@ async def get_grant(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/grants/:id"""
     grant_id = values.path["id"]
     now = iso(context.clock())
-    found = await context.store.read(reading.find_grant, caller.organisation_id, grant_id, now)
+    found = await context.reads.read(caller, reading.find_grant, caller.organisation_id, grant_id, now)
     if found is None:
         raise not_found("grant", grant_id)
     return Reply(found)
@@ -75,7 +76,7 @@ async def terms_of(caller: Caller, approval_id: str, body: dict[str, Any], conte
     asked = body.get("grant")
     if asked is None:
         return None
-    found = await context.store.read(reading.asked_by, caller.organisation_id, approval_id)
+    found = await context.reads.read(caller, reading.asked_by, caller.organisation_id, approval_id)
     if found is None:
         raise ApiError(
             "conflict", "it is not on record which policies asked for this approval; approve without `grant`"

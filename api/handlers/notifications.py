@@ -24,7 +24,7 @@ MOST_POSITION = 2**62
 async def list_channels(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/notifications/channels"""
     allowed = places(context.settings.webhook_allow)
-    found = await context.store.read(channels.listed, caller.organisation_id)
+    found = await context.reads.read(caller, channels.listed, caller.organisation_id)
     shown = []
     for record, channel in found:
         problem = problem_of(channel, allowed)
@@ -37,8 +37,8 @@ async def list_notices(caller: Caller, values: Values, context: Context) -> Repl
     name = values.path["name"]
     before = decode_cursor(values.query.get("cursor"), int)
     before = None if before is None else min(max(before, 0), MOST_POSITION)
-    found = await context.store.read(
-        notices.listed, caller.organisation_id, name, values.query["limit"], before
+    found = await context.reads.read(
+        caller, notices.listed, caller.organisation_id, name, values.query["limit"], before
     )
     if found is None:
         raise not_found("channel", name)
@@ -59,7 +59,7 @@ async def test_channel(caller: Caller, values: Values, context: Context) -> Repl
 
 async def list_secrets(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/notifications/secrets"""
-    return Reply(await context.store.read(channels.secrets, caller.organisation_id))
+    return Reply(await context.reads.read(caller, channels.secrets, caller.organisation_id))
 
 
 async def set_secret(caller: Caller, values: Values, context: Context) -> Reply:

@@ -48,8 +48,8 @@ async def create_user(caller: Caller, values: Values, context: Context) -> Reply
 async def list_users(caller: Caller, values: Values, context: Context) -> Reply:
     limit = values.query["limit"]
     after = decode_cursor(values.query.get("cursor"), str)
-    users, total = await context.store.read(
-        accounts.list_users, caller.organisation_id, limit + 1, after or ""
+    users, total = await context.reads.read(
+        caller, accounts.list_users, caller.organisation_id, limit + 1, after or ""
     )
     following = encode_cursor(users[limit - 1]["email"]) if len(users) > limit else None
     return page([shape(user) for user in users[:limit]], total, following, values)
@@ -57,7 +57,7 @@ async def list_users(caller: Caller, values: Values, context: Context) -> Reply:
 
 async def get_user(caller: Caller, values: Values, context: Context) -> Reply:
     user_id = values.path["id"]
-    user = await context.store.read(accounts.own_user, caller.organisation_id, user_id)
+    user = await context.reads.read(caller, accounts.own_user, caller.organisation_id, user_id)
     if user is None:
         raise not_found("user", user_id)
     return Reply(shape(user))
@@ -68,7 +68,7 @@ async def update_user(caller: Caller, values: Values, context: Context) -> Reply
     user_id, body = values.path["id"], values.body
     stored = None
     if "password" in body:
-        user = await context.store.read(accounts.own_user, caller.organisation_id, user_id)
+        user = await context.reads.read(caller, accounts.own_user, caller.organisation_id, user_id)
         problem = passwords.policy_violation(body["password"], user["email"] if user else "")
         if problem is not None:
             raise invalid("/password", problem)

@@ -72,15 +72,15 @@ async def register_webhook(caller: Caller, values: Values, context: Context) -> 
 async def list_webhooks(caller: Caller, values: Values, context: Context) -> Reply:
     after = decode_cursor(values.query.get("cursor"), str)
     after = None if after is None else after.replace("\0", "")
-    records, total, following = await context.store.read(
-        webhooks.listed, caller.organisation_id, values.query["limit"], after
+    records, total, following = await context.reads.read(
+        caller, webhooks.listed, caller.organisation_id, values.query["limit"], after
     )
     return page(records, total, None if following is None else encode_cursor(following), values)
 
 
 async def get_webhook(caller: Caller, values: Values, context: Context) -> Reply:
     webhook_id = values.path["id"]
-    record = await context.store.read(webhooks.find, caller.organisation_id, webhook_id)
+    record = await context.reads.read(caller, webhooks.find, caller.organisation_id, webhook_id)
     if record is None:
         raise not_found("webhook", webhook_id)
     return Reply(record)
@@ -149,8 +149,8 @@ async def list_deliveries(caller: Caller, values: Values, context: Context) -> R
     webhook_id = values.path["id"]
     before = decode_cursor(values.query.get("cursor"), int)
     before = None if before is None else min(max(before, 0), MOST_POSITION)
-    found = await context.store.read(
-        deliveries.listed, caller.organisation_id, webhook_id, values.query["limit"], before
+    found = await context.reads.read(
+        caller, deliveries.listed, caller.organisation_id, webhook_id, values.query["limit"], before
     )
     if found is None:
         raise not_found("webhook", webhook_id)

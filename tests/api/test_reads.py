@@ -8,13 +8,15 @@ import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from api import reads
-from api.audit import verification
+from api.audit import records, verification
 from api.caller import Caller
+from api.handlers import agents
 from api.http.exchange import Reply
 from api.ingestion.quotas import OverQuota
 from api.store import accounts, runs
@@ -82,6 +84,39 @@ def test_reads_of_a_person_hold_up_nobody_else(tmp_path: Path, monkeypatch: pyte
             for who, path in (("viewer", "/v1/me"), ("admin", "/v1/runs"), ("agent", "/v1/runs/r")):
                 assert (await service.call(who, "GET", path)).status_code == 200
             assert (await service.call("nobody", "GET", "/health")).status_code == 200
+            assert not any(task.done() for task in held)
+        finally:
+            go.set()
+        assert {answer.status_code for answer in await asyncio.gather(*held)} == {200}
+
+    played(tmp_path, steps)
+
+
+@pytest.mark.parametrize(
+    ("who", "path", "module", "name"),
+    [
+        ("viewer", "/v1/agents", agents, "_listed"),
+        ("other admin", "/v1/audit?toolName=x", records, "list_records"),
+    ],
+)
+def test_lists_that_one_person_asks_for_at_once_hold_up_nobody_elses(
+    who: str, path: str, module: ModuleType, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = threading.Event()
+    function = getattr(module, name)
+
+    def slowly(*arguments: Any) -> Any:
+        go.wait(10)
+        return function(*arguments)
+
+    monkeypatch.setattr(module, name, slowly)
+
+    async def steps(service: Service) -> None:
+        held = [asyncio.create_task(service.call(who, "GET", path)) for _ in range(40)]
+        await asyncio.sleep(0.1)
+        try:
+            for other in ("/v1/approvals", "/v1/alerts", "/v1/runs", "/v1/halts"):
+                assert (await service.call("reviewer", "GET", other)).status_code == 200
             assert not any(task.done() for task in held)
         finally:
             go.set()

@@ -79,7 +79,7 @@ def test_a_node_with_too_few_connections_is_told_at_its_start(postgres: Postgres
     url = postgres.create()
     with psycopg.connect(url, autocommit=True) as admin:
         admin.execute("DROP ROLE IF EXISTS few")
-        admin.execute("CREATE ROLE few LOGIN CONNECTION LIMIT 27")
+        admin.execute("CREATE ROLE few LOGIN CONNECTION LIMIT 29")
         admin.execute("GRANT ALL ON SCHEMA public TO few")
     few = url.replace("postgres:@", "few@")
     environment = {
@@ -88,6 +88,6 @@ def test_a_node_with_too_few_connections_is_told_at_its_start(postgres: Postgres
     }
     settings = load(environment, data_dir=str(tmp_path / "data"))
     (note,) = prepare(settings).notes
-    assert "allows 27 connections here" in note and "up to 28" in note and "GOVERNANCE_LANES" in note
+    assert "allows 29 connections here" in note and "up to 30" in note and "GOVERNANCE_LANES" in note
     assert prepare(load(environment | {"GOVERNANCE_LANES": "7"}, data_dir=str(tmp_path / "data"))).notes == ()
     postgres.drop(url)
