@@ -4,6 +4,7 @@ done on the event loop, which everybody else needs. Of writes few are under way 
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from api.context import MOST_WRITES
-from api.handlers import definitions, policies, settings
+from api.handlers import definitions, policies, presets, settings
 from engine.live import LivePolicies
 from tests.harness.application import Service
 
@@ -23,6 +24,15 @@ POLICY = {
     "action": "block",
     "enabled": True,
     "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
+}
+PRESET = {
+    "apiVersion": "governance/v1",
+    "kind": "Preset",
+    "presetId": "wires",
+    "category": "money",
+    "description": "Stops wires.",
+    "examples": [{"toolName": "wire", "match": True}],
+    **{name: POLICY[name] for name in ("name", "action", "matchConditions")},
 }
 TOOLS = {
     "toolSetId": "ours",
@@ -49,9 +59,12 @@ def test_versions_are_written_out_beside_the_event_loop(
         noted(module, "version_as_json")
     for name in ("_version", "_page"):
         noted(policies, name)
+    noted(presets, "_preset_json")
 
     async def play() -> None:
-        async with Service(tmp_path, live=True) as service:
+        files = {"presets/money/wires.yaml": json.dumps(PRESET)}
+        async with Service(tmp_path, live=True, files=files) as service:
+            assert len((await service.call("viewer", "GET", "/v1/policy-presets")).json()) == 1
             for path, body in (("policies", POLICY), ("tools", TOOLS)):
                 made = await service.call("admin", "POST", f"/v1/{path}", body)
                 assert made.status_code == 201, made.text
@@ -72,7 +85,7 @@ def test_versions_are_written_out_beside_the_event_loop(
             assert missing.status_code == 404 and missing.json()["code"] == "not_found"
 
     asyncio.run(play())
-    assert len(threads) >= 5 and {name.partition("-")[0] for name in threads} == {"people"}
+    assert len(threads) >= 6 and {name.partition("-")[0] for name in threads} == {"people"}
 
 
 def test_few_writes_are_under_way_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
