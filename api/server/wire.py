@@ -36,6 +36,8 @@ PIECE: Final = 2_048
 """Bytes that are read together at most, which end with the second head in them: what is read of many requests
 is two or three, each of which takes two kilobytes and as long as thousands of bytes."""
 HEAD_END: Final = b"\r\n\r\n"
+OF_A_BODY: Final = 256
+"""Bytes that are read together at least within a body, which may be full of what ends a head."""
 BEGUN_TOGETHER: Final = 4
 """Requests that stood behind others, of all connections, in one round of the event loop."""
 RESERVED: Final = 32
@@ -174,7 +176,8 @@ class BoundedProtocol(HttpToolsProtocol):
                 return
             end = start + PIECE
             first = data.find(HEAD_END, start, end)
-            second = data.find(HEAD_END, first + len(HEAD_END), end) if first >= 0 else -1
+            least = start + OF_A_BODY if self.cycle is not None and self.cycle.more_body else start
+            second = data.find(HEAD_END, max(first + len(HEAD_END), least), end) if first >= 0 else -1
             if second >= 0:
                 end = second + len(HEAD_END)
             self._read_piece(data[start:end])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from api.server.wire import BEGUN_TOGETHER, PIECE
+from api.server.wire import BEGUN_TOGETHER, HEAD_END, OF_A_BODY, PIECE
 from tests.harness.event_connection import FIRST, Connection, Service, body, played, request
 
 MANY = 3_000
@@ -96,6 +96,24 @@ def test_bodies_behind_others_arrive_whole() -> None:
         assert await connection.send(FIRST) == b""  # and the connection goes on
         service.held.pop()()
         await until_answered(connection, len(bodies) + 1)
+
+    played(steps)
+
+
+@pytest.mark.parametrize("framing", ["a length", "chunks"])
+def test_a_body_full_of_what_ends_a_head_is_read_in_few_pieces(framing: str) -> None:
+    async def steps(service: Service) -> None:
+        connection, text = Connection(service), HEAD_END * 10_000
+        head = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(text)
+        if framing == "chunks":
+            head = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+            text = b"%x\r\n%b\r\n0\r\n\r\n" % (len(text), text)
+        connection.protocol.data_received(head)
+        connection.parsed.clear()
+        connection.protocol.data_received(text)
+        assert sum(map(len, connection.parsed)) == len(text)
+        assert len(connection.parsed) <= len(text) // OF_A_BODY + 1
+        await until_answered(connection, 1)
 
     played(steps)
 
