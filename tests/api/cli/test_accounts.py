@@ -262,3 +262,12 @@ def test_a_newer_version_changes_no_tables_below_a_service_that_runs(data_shell:
         database.execute("DELETE FROM nodes")
     database.close()
     assert data_shell.run("users", "list")[0] == 0
+
+
+def test_a_command_takes_along_what_was_before_services_told_that_they_run(data_shell: DataShell) -> None:
+    with sqlite3.connect(data_shell.data / "governance.sqlite") as database:
+        database.execute("DELETE FROM schema_migration WHERE name LIKE '0019%'")
+        database.execute("DROP TABLE nodes")
+        database.execute("CREATE TABLE nodes (node_no INTEGER PRIMARY KEY, name TEXT, seen_at TEXT)")
+    database.close()
+    assert data_shell.run("users", "list")[0] == 0
