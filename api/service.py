@@ -11,6 +11,7 @@ import random
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 
+import schemas
 from api import metrics
 from api.alerts.detection import Detection
 from api.alerts.recent import Recent
@@ -51,6 +52,7 @@ from api.updates.feed import Feed
 from api.updates.hub import Hub
 from api.updates.waits import Waits
 from api.webhooks.worker import DeliveryWorker
+from engine.derived import sql
 from engine.live import LivePolicies
 
 OpenPolicies = Callable[[Settings, Database, Writer], contextlib.AbstractContextManager[LivePolicies]]
@@ -68,6 +70,7 @@ async def open_service(
     """The context of a running process; at the end what is queued is written and everything is closed."""
     store = Database(settings.database)
     try:
+        await asyncio.to_thread(_read_ahead)
         await asyncio.to_thread(store.migrate)
         partitions = (
             Partitions(store, settings.event_days),
@@ -197,6 +200,14 @@ async def open_service(
                 await heartbeat.leave()
     finally:
         await asyncio.to_thread(store.close)
+
+
+def _read_ahead() -> None:
+    """INVARIANT: no event and no body is read with code or a schema that is loaded later: when nothing more
+    can be opened each would fail, and after an upgrade below a process that runs they would be of another
+    version."""
+    schemas.read_all()
+    sql.load_readers()
 
 
 def _publish(hub: Hub, recent: Recent, transaction: Transaction) -> None:

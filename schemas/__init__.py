@@ -45,6 +45,7 @@ def load(name: str) -> Schema:
     return schema
 
 
+@cache
 def names() -> tuple[str, ...]:
     """Every schema's name, sorted."""
     found = [
@@ -55,3 +56,10 @@ def names() -> tuple[str, ...]:
         if entry.name.endswith(".json")
     ]
     return tuple(sorted(found))
+
+
+def read_all() -> None:
+    """Read every file now: whoever serves for long then needs none later, when nothing more can be opened, or
+    the files of another version lie there."""
+    for name in names():
+        _text(name)

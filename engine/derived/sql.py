@@ -4,8 +4,9 @@ Read by sqlglot, first as PostgreSQL, and where the text has what other database
 and as SQL Server too: what one of them would run counts. A statement within another (`WITH x AS (DELETE
 ...)`) is an entry of its own. What cannot be parsed is one entry with the verb `unknown`.
 
-sqlglot is loaded when the first text is read, since that takes long. Its parser may try one thing after
-another, so its steps are counted: a text beyond a bound is read only in part. Knows nothing of policies.
+sqlglot is loaded when the first text is read, since that takes long, or beforehand by who serves. Its parser
+may try one thing after another, so its steps are counted: a text beyond a bound is read only in part. Knows
+nothing of policies.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from engine.derived.payload import MOST_FOUND, Leaf
 from engine.derived.tools import UNDECLARED
 from engine.fields.words import word_set
 from engine.model import Json, ToolDeclaration
+
+_POSTGRES: Final = "postgres"
+_MYSQL: Final = "mysql"
+_SQL_SERVER: Final = "tsql"
 
 MOST_SQL: Final = 16_384
 """Characters of SQL that are read of one call."""
@@ -160,11 +165,11 @@ def entry(
 
 def _entries(text: str, steps: list[int]) -> Iterator[dict[str, Json]]:
     bracketed = _BRACKETED.search(text) is not None
-    readings = [_parsed(text, "postgres", steps)]
+    readings = [_parsed(text, _POSTGRES, steps)]
     if _OTHERWISE.search(text) is not None:
-        readings.append(_parsed(text, "mysql", steps))
+        readings.append(_parsed(text, _MYSQL, steps))
     if bracketed:
-        readings.append(_parsed(text, "tsql", steps))
+        readings.append(_parsed(text, _SQL_SERVER, steps))
     if readings[0] is None and not (any(readings) and (bracketed or "`" in text)):
         several = _apart(text)
         if len(several) > 1:
@@ -315,7 +320,7 @@ def _apart(text: str) -> list[str]:
     from sqlglot.errors import SqlglotError
 
     try:
-        tokens = _reader("postgres")[0].tokenize(text)
+        tokens = _reader(_POSTGRES)[0].tokenize(text)
     except (SqlglotError, ValueError):
         return []
     ends = [token.start for token in tokens if token.token_type.name == "SEMICOLON"]
@@ -343,6 +348,12 @@ def _parsed(text: str, dialect: str, steps: list[int]) -> list[Any] | None:
         raise
     except (SqlglotError, ValueError, TypeError, AttributeError, KeyError, IndexError):
         return None  # what its parser stumbles on is as little understood as what it refuses
+
+
+def load_readers() -> None:
+    """Load now what texts are read with, see the module."""
+    for dialect in (_POSTGRES, _MYSQL, _SQL_SERVER):
+        _reader(dialect)
 
 
 def _nothing(_record: logging.LogRecord) -> bool:
