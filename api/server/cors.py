@@ -13,9 +13,17 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-EXPOSED: Final = ("Link", "X-Total-Count", "ETag", "X-Request-Id", "Idempotent-Replay", "Retry-After")
+EXPOSED: Final = (
+    "Link",
+    "X-Total-Count",
+    "ETag",
+    "Location",
+    "X-Request-Id",
+    "Idempotent-Replay",
+    "Retry-After",
+)
 PREFLIGHT: Final = {
-    "Access-Control-Allow-Methods": "GET, HEAD, POST, PATCH, DELETE",
+    "Access-Control-Allow-Methods": "GET, HEAD, POST, PUT, PATCH, DELETE",
     "Access-Control-Allow-Headers": "Authorization, Content-Type, If-Match, X-API-Key, X-Request-Id",
     "Access-Control-Max-Age": "600",
 }

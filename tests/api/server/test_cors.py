@@ -9,7 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
+from api.http.route import AGENT
 from api.server import cors
+from api.server.routes import ROUTES
 from api.settings import load
 from tests.harness.application import PASSWORD, Service
 
@@ -47,6 +49,13 @@ ALLOWED = {
     "access-control-expose-headers": ", ".join(cors.EXPOSED),
     "vary": "Origin",
 }
+
+
+def test_whatever_a_route_takes_and_answers_is_for_its_pages_too() -> None:
+    methods = cors.PREFLIGHT["Access-Control-Allow-Methods"].split(", ")
+    assert {route.method for route in ROUTES} <= set(methods)
+    for_people = [route for route in ROUTES if route.who != AGENT]
+    assert {name for route in for_people for name in route.headers} <= set(cors.EXPOSED)
 
 
 def test_its_pages_work_with_the_api(tmp_path: Path) -> None:
