@@ -19,7 +19,8 @@ from api.http.route import ADMIN, PAGE_HEADERS, VIEWER, Query, Route, page_query
 from api.policies import accept_replaced as accept
 from api.policies import replaced
 from engine.conditions.settings import missing, reads
-from engine.documents.policy import body_problems, policy_as_json
+from engine.documents.policy import policy_as_json
+from engine.documents.policy_body import body_problems, change_problems
 from engine.model import STRENGTH, OrganisationSettings, Policy
 from engine.repository.archive import VersionRecord
 from engine.repository.snapshot import Snapshot, Stored
@@ -176,25 +177,27 @@ _VERSION_FIELDS = frozenset({"name", "description", "action", "matchConditions",
 
 async def create_policy(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/policies."""
-    async with context.writes:
-        body = await asyncio.to_thread(_checked, values.body)
-    organisation_id = caller.organisation_id
+    body = await _sent(values, context, "policy-create", body_problems)
+    author, organisation_id = caller.actor, caller.organisation_id
     stored = await context.write_policies(
-        lambda policies: policies.create(body, author=caller.actor, organisation_id=organisation_id)
+        lambda policies: policies.create(body, author=author, organisation_id=organisation_id)
     )
     return _reply(stored, context.live.snapshot, 201)
 
 
-def _checked(raw: bytes) -> Any:
-    body = bodies.decode_unique(raw)
-    bodies.validate("policy-create", body, body_problems)
-    return body
+async def _sent(values: Values, context: Context, schema: str, also: bodies.Also) -> Any:
+    """The body, read beside the event loop; one that an earlier version kept for a change is read already."""
+    if not isinstance(values.body, bytes):
+        return values.body
+    async with context.writes:
+        return await asyncio.to_thread(bodies.read, schema, values.body, also)
 
 
 async def update_policy(caller: Caller, values: Values, context: Context) -> Reply:
     """PATCH /v1/policies/:id: only what is sent is changed; null removes an optional field."""
+    body = await _sent(values, context, "policy-update", change_problems)
     stored = await context.write_policies(
-        lambda policies: policies.update(*_policy(caller, values), values.body, **_writer(caller, values))
+        lambda policies: policies.update(*_policy(caller, values), body, **_writer(caller, values))
     )
     return _reply(stored, context.live.snapshot)
 
@@ -327,6 +330,7 @@ ROUTES = (
         "Change a policy",
         "policies",
         body="policy-update",
+        body_as_sent=True,
         reply="policy",
         errors=("policy_file_invalid", "precondition_failed", "conflict"),
         headers=("ETag",),

@@ -20,6 +20,8 @@ from api.http.unique_keys import RepeatedKey, unique_keys
 from engine.errors import Problem
 from schemas.validation import violations
 
+Also = Callable[[Any], Iterable[Problem]]
+"""What else is wrong with a body that is not good."""
 MOST_NESTED = 64
 BACKSLASH = ord("\\")
 """As a number, which `in` finds in bytes far sooner than it finds text."""
@@ -196,7 +198,14 @@ def escape(part: str) -> str:
     return part.replace("~", "~0").replace("/", "~1")
 
 
-def validate(schema: str, value: Any, also: Callable[[Any], Iterable[Problem]] = lambda value: ()) -> None:
+def read(schema: str, raw: bytes, also: Also = lambda value: ()) -> Any:
+    """A body that is good; raises ApiError of all that is wrong with it, as `validate` does."""
+    value = decode_unique(raw)
+    validate(schema, value, also)
+    return value
+
+
+def validate(schema: str, value: Any, also: Also = lambda value: ()) -> None:
     """Check a body against `schemas/bodies/<schema>.json`; its problems at once, each with its pointer, and
     what is `also` wrong with a value that has any."""
     errors = [

@@ -228,14 +228,8 @@ async def _body(route: Route, request: Request, caller: Caller, context: Context
     if route.body_as_sent:
         return raw
     if len(raw) <= LARGE:
-        return _checked(route.body, raw)
-    return await context.intake.turns.run(caller.holder, partial(_checked, route.body, raw), size=len(raw))
-
-
-def _checked(schema: str, raw: bytes) -> Any:
-    value = bodies.decode_unique(raw)
-    bodies.validate(schema, value)
-    return value
+        return bodies.read(route.body, raw)
+    return await context.intake.turns.run(caller.holder, partial(bodies.read, route.body, raw), size=len(raw))
 
 
 def endpoint(route: Route, context: Context) -> Callable[[Request], Awaitable[Response]]:

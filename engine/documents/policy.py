@@ -125,15 +125,6 @@ def check_body(
     return _check_meaning(body, shape, policy_id, organisation_id, tools)
 
 
-def body_problems(body: Json) -> list[Problem]:
-    """Everything that is wrong with a JSON body, its shape and its meaning; only of one that is small enough
-    to be a policy."""
-    entries = body.get("matchConditions") if isinstance(body, dict) else None
-    if not isinstance(entries, list) or len(entries) > MOST_CONDITIONS:
-        return []
-    return [Problem(each.message, each.pointer, each.code) for each in check_body(body)[1]]
-
-
 def _check_meaning(
     body: Mapping[str, Json],
     findings: list[Defect],
