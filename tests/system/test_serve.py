@@ -52,6 +52,27 @@ def test_serve_prints_what_one_needs_and_serves(tmp_path: Path) -> None:
         assert "Traceback" not in again.errors
 
 
+def test_every_file_of_ours_is_for_its_owner_in_a_folder_that_is_open(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    old = os.umask(0)
+    try:
+        data.mkdir(mode=0o777)
+        with serve(tmp_path, GOVERNANCE_API_KEY=KEY, **ADMIN) as service:
+            http = service.ready().http
+            sent = http.post("/v1/events", headers={"X-API-Key": KEY}, json=called(1, "launch"))
+            assert sent.status_code == 200
+            deadline = time.monotonic() + 60
+            while not (data / "audit-mark").exists():
+                assert time.monotonic() < deadline, "nothing is signed"
+                time.sleep(0.05)
+            files = [path for path in data.rglob("*") if path.is_file()]
+            modes = {path.name: path.stat().st_mode & 0o777 for path in files}
+            assert {"governance.sqlite", "governance.sqlite-wal", "jwt-secret", "audit-key"} <= modes.keys()
+            assert set(modes.values()) == {0o600}, modes
+    finally:
+        os.umask(old)
+
+
 @pytest.mark.parametrize(
     ("proxies", "address"), [("", "127.0.0.1"), ("10.0.0.0/8", "127.0.0.1"), ("127.0.0.1", "192.0.2.7")]
 )

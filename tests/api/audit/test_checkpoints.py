@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
+import sqlite3
 import time
 from pathlib import Path
 
 import pytest
 
+from api import cli
 from api.audit import checkpoints
 from api.audit.checkpoints import Checkpointer
 from tests.api.audit.test_verification import changed, played, verified
@@ -74,5 +79,22 @@ def test_what_follows_missing_checkpoints_is_held_against_the_log(tmp_path: Path
         found = await verified(service)
         assert "checkpoint 2 was changed" in found["problems"][0], found["problems"]
         assert found["checkpoint"] == 1
+
+    played(tmp_path, steps)
+
+
+def test_the_key_that_signs_is_on_an_endpoint_and_in_every_backup(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        await signed(service, Checkpointer(service.context.audit_key), 6)
+        told = (await service.call("viewer", "GET", "/v1/audit/key")).json()
+        public = service.context.audit_key.public
+        assert (told["publicKey"], told["keyId"]) == (public.text, public.key_id)
+        settings = service.settings
+        await asyncio.to_thread(
+            cli.main, ["backup", str(tmp_path / "copy"), "--data-dir", str(settings.data_dir)]
+        )
+        with contextlib.closing(sqlite3.connect(tmp_path / "copy")) as copy:
+            bodies = [json.loads(body) for (body,) in copy.execute("SELECT body FROM checkpoints")]
+        assert bodies and {body["publicKey"] for body in bodies} == {public.text}
 
     played(tmp_path, steps)

@@ -157,6 +157,8 @@ def test_issuer_and_audience_are_checked_when_the_rule_names_them() -> None:
         {"iss": "https://evil.example", "aud": "governance"},
         {"iss": "https://id.example", "aud": "other"},
         {"iss": "https://id.example/", "aud": "governance"},
+        {"iss": "https://id", "aud": "governance"},
+        {"iss": "", "aud": "governance"},
     ):
         refusal(token(**claims), rule)
 
