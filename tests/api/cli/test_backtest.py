@@ -74,6 +74,22 @@ def test_backtest_and_simulate_over_a_database_and_a_service(
     assert code == 2 and "the service refuses (401)" in error
 
 
+def test_backtest_and_diff_use_the_same_words(service: Served, shell: Shell, tmp_path: Path) -> None:
+    record(service, 5)
+    for folder, action in (("old", "block"), ("new", "warn")):
+        text = WIRES.split("examples:")[0].replace("require_approval", action)
+        (tmp_path / folder / "policies").mkdir(parents=True)
+        (tmp_path / folder / "policies" / "wires.yaml").write_text(text)
+    old, new = tmp_path / "old", tmp_path / "new"
+    backtest = shell.process("backtest", "--old", old, "--dir", new, "--data-dir", service.settings.data_dir)[
+        1
+    ]
+    diff = shell.run("diff", old, new)[1]
+    for output in (backtest, diff):
+        assert "blocked -> allowed with a warning" in output
+        assert "before: blocked by `" in output and "after: allowed with a warning from `" in output
+
+
 def test_backtest_of_an_unknown_organisation_is_2(shell: Shell, tmp_path: Path) -> None:
     bootstrap.prepare(load({}, data_dir=str(tmp_path / "data")))
     draft = tmp_path / "draft.yaml"
