@@ -126,6 +126,11 @@ class _Walk:
         self._tell_dropped()
         if expected is not None:
             self._compare(expected)
+        elif found.count and not found.checkpoint:
+            found.notes.append(
+                "no checkpoint signs any of this: the service has not run since, or somebody took them away;"
+                " hold it against what was noted elsewhere (`--expect`)"
+            )
 
     def _follow(self, chain: int, noted: int) -> None:
         """One chain, from its first record on or from where older ones are gone. Those of them that are still

@@ -228,7 +228,8 @@ def test_with_all_checkpoints_gone_what_was_noted_elsewhere_decides(tmp_path: Pa
             "UPDATE tool_calls SET reason = 'nothing to see here', blocked_reason = 'nothing to see here'"
             " WHERE tool_call_id = 'c-2'",
         )
-        assert (await verified(service))["valid"]
+        found = await verified(service)
+        assert found["valid"] and "somebody took them away" in found["notes"][0]
         found = await verified(service, expected=Expectation(noted["count"], noted["lastHash"]))
         assert "that was noted" in found["problems"][0]
         await changed(service, "DELETE FROM audit WHERE sequence > 5")
