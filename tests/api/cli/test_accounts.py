@@ -45,6 +45,17 @@ def test_users_from_first_to_last(data_shell: DataShell) -> None:
     assert "ada@example.com" in data_shell.run("users", "list")[1]
 
 
+def test_a_password_is_changed_in_the_database_that_is_named(
+    data_shell: DataShell, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{data_shell.data / 'governance.sqlite'}"
+    elsewhere = ("--data-dir", str(tmp_path / "elsewhere"), "--database-url", url)
+    data_shell.run("users", "add", "ada@example.com", "--role", "admin")
+    code, output, error = run_command(capsys, "users", "password", "ada@example.com", *elsewhere)
+    assert code == 0, error
+    assert passwords.matches(stored_password(data_shell.data, "ada@example.com"), output.strip())
+
+
 def test_users_that_are_refused(data_shell: DataShell) -> None:
     assert "already" in data_shell.refused("users", "add", "ADMIN@localhost", "--role", "viewer")
     assert "not an e-mail" in data_shell.refused("users", "add", "nobody", "--role", "viewer")
