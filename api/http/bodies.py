@@ -85,6 +85,10 @@ def not_json(raw: bytes, error: Exception) -> ApiError:
         if lone is not None:
             text = f"`{lone[1].decode()}` at byte {lone.start()} is a lone surrogate, which is no character"
             return ApiError("invalid_json", f"{text}; send text in Unicode")
+    if "out of range" in str(error):
+        return ApiError(
+            "invalid_json", "a number is beyond 1.8e308, which nothing here holds; send it as text"
+        )
     return ApiError("invalid_json", str(error).replace("JSON is malformed: ", "", 1))
 
 
