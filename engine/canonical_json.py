@@ -18,4 +18,8 @@ def canonical_json(value: Any) -> bytes:
         return _encode(value)
     except (TypeError, ValueError, OverflowError):
         # What the fast encoder does not write: integers beyond 64 bits, half of a character.
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), default=asdict).encode()
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), default=_members).encode()
+
+
+def _members(value: Any) -> dict[str, Any]:
+    return msgspec.structs.asdict(value) if isinstance(value, msgspec.Struct) else asdict(value)

@@ -199,8 +199,7 @@ class Detector:
     organisation_id: str = "default"
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(msgspec.Struct, frozen=True, gc=False):
     """One entry of `matchConditions`: either `field` + `operator` (+ `value`), or `expression`."""
 
     field: str | None = None

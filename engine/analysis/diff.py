@@ -17,9 +17,9 @@ from engine.analysis import witness
 from engine.analysis.findings import Finding
 from engine.analysis.lint import lint
 from engine.conditions.compiled import CompiledCondition
-from engine.conditions.examples import call_of
+from engine.conditions.examples import call_of, reads_tools
 from engine.conditions.operands import show
-from engine.documents.policy import policy_as_json, reads_tools
+from engine.documents.policy import policy_as_json
 from engine.matching.decision import decide
 from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset

@@ -17,8 +17,8 @@ from engine.canonical_json import canonical_json
 from engine.cel.expression import Expression, compile_expression
 from engine.cel.fast_paths import STEPS
 from engine.cel.term import Term
-from engine.conditions.operands import check_pattern, show
-from engine.conditions.operators import OPERATORS, Operator
+from engine.conditions.operands import check_pattern, only_texts, show
+from engine.conditions.operators import Operator, operator_named
 from engine.derived.facts import Facts
 from engine.errors import ConditionError
 from engine.fields.computed import DERIVED, MEMBERS, TOOL, UNREADABLE
@@ -27,7 +27,6 @@ from engine.fields.paths import Path, parse
 from engine.fields.pattern import compile_pattern
 from engine.fields.scalars import shorten
 from engine.model import UNKNOWN_KIND, Condition, Fault, Json, Verdict
-from schemas.suggestion import closest
 
 LONGEST_PATTERN_SHOWN: Final = 40
 
@@ -253,14 +252,11 @@ def compile_condition(condition: Condition) -> CompiledCondition:
     Raises ConditionError with `part` saying which member is wrong.
     """
     if condition.expression is not None:
-        return _compile_expression(condition)
-    if condition.field is None:
-        raise ConditionError(
-            "a condition needs `field` and `operator`, or `expression`; write one of the two", part="field"
-        )
-    path = parse(condition.field)
-    operator = _operator(condition.operator)
-    operator.check(value := condition.value)
+        expression = _expression(condition)
+        name = ("expression", expression.text)
+        return _interned.get(name) or _interned.setdefault(name, _OfExpression(expression, name))
+    path, operator = _field(condition)
+    value = condition.value
     key = (path.text, operator.name, value if value.__class__ is str else _identity(operator, value))
     known = _interned.get(key)
     if known is not None:
@@ -285,7 +281,26 @@ def _or_unreadable(hint: Hint) -> Hint:
     return hint
 
 
-def _compile_expression(condition: Condition) -> CompiledCondition:
+def check_condition(condition: Condition) -> None:
+    """Refuse what `compile_condition` refuses, without what only an evaluation needs."""
+    if condition.expression is not None:
+        _expression(condition)
+    else:
+        _field(condition)
+
+
+def _field(condition: Condition) -> tuple[Path, Operator]:
+    if condition.field is None:
+        raise ConditionError(
+            "a condition needs `field` and `operator`, or `expression`; write one of the two", part="field"
+        )
+    path = parse(condition.field)
+    operator = operator_named(condition.operator)
+    operator.check(condition.value)
+    return path, operator
+
+
+def _expression(condition: Condition) -> Expression:
     for name, member in (("field", condition.field), ("operator", condition.operator)):
         if member is not None:
             raise ConditionError(
@@ -294,53 +309,14 @@ def _compile_expression(condition: Condition) -> CompiledCondition:
             )
     if condition.value is not None:
         raise ConditionError("an expression takes no `value`; write it into the expression", part="value")
-    expression = compile_expression(condition.expression or "")
-    key = ("expression", expression.text)
-    return _interned.get(key) or _interned.setdefault(key, _OfExpression(expression, key))
+    return compile_expression(condition.expression or "")
 
 
-_OTHER_NAMES: Final = {
-    "==": "equals",
-    "=": "equals",
-    "eq": "equals",
-    "is": "equals",
-    "!=": "not_equals",
-    "ne": "not_equals",
-    "regex": "matches",
-    "regexp": "matches",
-    "=~": "matches",
-    "like": "contains",
-    "includes": "contains",
-    ">": "greater_than",
-    "gt": "greater_than",
-    ">=": "greater_than_or_equal",
-    "gte": "greater_than_or_equal",
-    "<": "less_than",
-    "lt": "less_than",
-    "<=": "less_than_or_equal",
-    "lte": "less_than_or_equal",
-    "present": "exists",
-    "absent": "not_exists",
-}
-"""What other tools call our operators; only for the did-you-mean."""
-
-
-def _operator(name: str | None) -> Operator:
-    if not name:
-        raise ConditionError("a condition with `field` needs an `operator`", part="operator")
-    operator = OPERATORS.get(name)
-    if operator is None:
-        word = name.strip().replace("-", "_").casefold()
-        close = _OTHER_NAMES.get(word) or closest(word, OPERATORS, cutoff=0.5)
-        known = ", ".join(f"`{known}`" for known in OPERATORS)
-        hint = f"did you mean `{close}`?" if close else f"there are {known}"
-        raise ConditionError(f"unknown operator `{shorten(name)}`; {hint}", part="operator")
-    return operator
-
-
-def _identity(operator: Operator, value: Json) -> bytes:
+def _identity(operator: Operator, value: Json) -> Hashable:
     """What that two values share exactly when the operator treats them alike."""
     if operator.name in ("in", "not_in"):
+        if only_texts(value):
+            return tuple(sorted(set(value)))
         return b"\n".join(sorted(set(map(canonical_json, value))))
     return canonical_json(value)
 

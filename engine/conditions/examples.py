@@ -7,6 +7,7 @@ files or of other policies; rate limits, `enabled` and `mode` play no part in wh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -19,6 +20,14 @@ from engine.model import Example, Fault, Json, Policy, ToolCall
 MOST_STEPS: Final = 4 * STEPS
 """That the expressions of one policy may take in all its examples together, which everybody who loads it has
 to wait for."""
+
+_READS_TOOLS: Final = re.compile(r"\btool\b|\bderived\b(?!\.(?:shellCommands|commands|text)\b)")
+"""What a condition says that reads tools; some others say it too."""
+
+
+def reads_tools(policy: Policy) -> bool:
+    """True where what is declared of tools may decide whether the policy matches."""
+    return any(_READS_TOOLS.search(each.field or each.expression or "") for each in policy.conditions)
 
 
 def failures(

@@ -25,11 +25,13 @@ from engine.conditions.operands import (
     show,
 )
 from engine.derived.facts import MISSING, View
+from engine.errors import ConditionError
 from engine.fields.hints import Hint, Literals, OneOf, Present, Regex, Threshold
 from engine.fields.paths import Path
 from engine.fields.pattern import Pattern, compile_pattern, in_characters
-from engine.fields.scalars import keys_of, number_of
+from engine.fields.scalars import keys_of, number_of, shorten
 from engine.model import Fault, Json, Verdict
+from schemas.suggestion import closest
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,3 +350,42 @@ OPERATORS: Final[Mapping[str, Operator]] = {
     )
 }
 """Every operator of the field form, in the order in which people read about them."""
+
+_OTHER_NAMES: Final = {
+    "==": "equals",
+    "=": "equals",
+    "eq": "equals",
+    "is": "equals",
+    "!=": "not_equals",
+    "ne": "not_equals",
+    "regex": "matches",
+    "regexp": "matches",
+    "=~": "matches",
+    "like": "contains",
+    "includes": "contains",
+    ">": "greater_than",
+    "gt": "greater_than",
+    ">=": "greater_than_or_equal",
+    "gte": "greater_than_or_equal",
+    "<": "less_than",
+    "lt": "less_than",
+    "<=": "less_than_or_equal",
+    "lte": "less_than_or_equal",
+    "present": "exists",
+    "absent": "not_exists",
+}
+"""What other tools call our operators; only for the did-you-mean."""
+
+
+def operator_named(name: str | None) -> Operator:
+    """The operator. Raises ConditionError(part="operator") with a did-you-mean."""
+    if not name:
+        raise ConditionError("a condition with `field` needs an `operator`", part="operator")
+    operator = OPERATORS.get(name)
+    if operator is None:
+        word = name.strip().replace("-", "_").casefold()
+        close = _OTHER_NAMES.get(word) or closest(word, OPERATORS, cutoff=0.5)
+        known = ", ".join(f"`{known}`" for known in OPERATORS)
+        hint = f"did you mean `{close}`?" if close else f"there are {known}"
+        raise ConditionError(f"unknown operator `{shorten(name)}`; {hint}", part="operator")
+    return operator

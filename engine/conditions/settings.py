@@ -73,7 +73,7 @@ def reads(policy: Policy) -> tuple[str, ...]:
         if text.__class__ is str:
             if "{{" in text:
                 found.update(dict.fromkeys(names_in(text)))
-        elif isinstance(text, (list, dict)):
+        elif isinstance(text, (list, dict)) and _may_read(text):
             found.update(dict.fromkeys(names_in(text)))
     if policy.message is not None and "{{" in policy.message:
         found.update(dict.fromkeys(names_in(policy.message)))

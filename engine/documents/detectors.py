@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Final
 
 from engine.conditions.compiled import CompiledCondition, compile_condition
-from engine.documents.policy import Defect, condition_from_json, header_defects, refuse, refuse_id
+from engine.documents.ids import refuse_id
+from engine.documents.policy import Defect, condition_from_json, header_defects, refuse
 from engine.documents.yaml import read
 from engine.errors import ConditionError
 from engine.model import Detector, Json, Usual

@@ -8,19 +8,18 @@ files, line and column. It must not know where files live, versions beyond the d
 from __future__ import annotations
 
 import hashlib
-import re
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
 from engine.conditions import examples
-from engine.conditions.compiled import CompiledCondition, check_policy, compile_condition
+from engine.conditions.compiled import CompiledCondition, check_condition, check_policy, compile_condition
 from engine.conditions.message import Message
 from engine.conditions.settings import SAMPLES, in_force, sampled
 from engine.derived.tools import NO_TOOLS, Tools
 from engine.documents.approval_terms import terms_as_json, terms_from_json
+from engine.documents.ids import refuse_id, slug
 from engine.documents.sequence import after_as_json, after_from_json, rate_limit_from_json, sequence_defects
 from engine.documents.yaml import YamlNode, YamlReading, read
 from engine.errors import ConditionError, DocumentError, Problem
@@ -29,13 +28,6 @@ from schemas.validation import Violation, violations
 
 API_VERSION: Final = "governance/v1"
 MOST_CONDITIONS: Final = 64
-RESERVED_STEMS: Final = frozenset(
-    {"con", "prn", "aux", "nul", *(f"{d}{n}" for d in ("com", "lpt") for n in range(10))}
-)
-"""Names that some file systems cannot store; a checkout must work everywhere."""
-
-_READS_TOOLS: Final = re.compile(r"\btool\b|\bderived\b(?!\.(?:shellCommands|commands|text)\b)")
-"""What a condition says that reads tools; some others say it too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +78,6 @@ def digest_of(source: bytes) -> str:
     return hashlib.sha256(source).hexdigest()
 
 
-def slug(name: str) -> str:
-    """A policy id made from a name: lower-case letters (without accents), digits and `-`; `policy` when
-    nothing is left."""
-    plain = (each for each in unicodedata.normalize("NFKD", name) if not unicodedata.combining(each))
-    text = re.sub(r"[^a-z0-9]+", "-", "".join(plain).casefold())[:80].strip("-")
-    text = re.sub(r"_test$", "-test", text)
-    return f"policy-{text}" if text in RESERVED_STEMS else text or "policy"
-
-
 def policy_from_json(
     body: Mapping[str, Json],
     *,
@@ -137,7 +120,7 @@ def _check_meaning(
     filled, problems = sampled(body) if isinstance(body, Mapping) else ({}, [])
     findings += [Defect(each.pointer, each.message, each.code) for each in problems]
     wrong = [finding.pointer for finding in findings]
-    compiled = _compile_all(body, filled.get("matchConditions"), wrong, findings)
+    conditions = _checked(body, filled.get("matchConditions"), wrong, findings)
     if not any(each.split("/")[1:2] == ["message"] for each in wrong):
         findings += _check_message(body, filled.get("message"))
     if wrong:
@@ -145,21 +128,29 @@ def _check_meaning(
     chosen = policy_id or body.get("policyId") or slug(body["name"])
     if message := refuse_id(chosen):
         findings.append(Defect("/policyId", message, "wrong_form"))
-    policy = _policy(body, chosen, organisation_id)
-    if len(compiled) == len(policy.conditions):
-        findings += (Defect(*each) for each in sequence_defects(policy, compiled))
-        try:
-            check_policy(compiled)
-        except ConditionError as error:
-            findings.append(Defect("/matchConditions", error.message, "unguarded"))
-        if tools is not None or not reads_tools(policy):
-            findings += _failing(policy, compiled, tools or NO_TOOLS)
+    entries = body["matchConditions"]
+    good = len(conditions) == len(entries)
+    as_written = good and filled["matchConditions"] is entries
+    policy = _policy(body, chosen, organisation_id, conditions=conditions if as_written else None)
+    if good:
+        findings += (Defect(*each) for each in sequence_defects(policy, conditions))
+        findings += _of_compiled(policy, conditions, tools)
     return policy, findings
 
 
-def reads_tools(policy: Policy) -> bool:
-    """True where what is declared of tools may decide whether the policy matches."""
-    return any(_READS_TOOLS.search(each.field or each.expression or "") for each in policy.conditions)
+def _of_compiled(policy: Policy, conditions: Sequence[Condition], tools: Tools | None) -> list[Defect]:
+    """What is wrong with expressions that have no guard, and with examples; most policies have neither."""
+    if not policy.examples and all(each.expression is None for each in conditions):
+        return []
+    compiled = list(map(compile_condition, conditions))
+    findings: list[Defect] = []
+    try:
+        check_policy(compiled)
+    except ConditionError as error:
+        findings.append(Defect("/matchConditions", error.message, "unguarded"))
+    if policy.examples and (tools is not None or not examples.reads_tools(policy)):
+        findings += _failing(policy, compiled, tools or NO_TOOLS)
+    return findings
 
 
 def failing_examples(policy: Policy, tools: Tools) -> list[Defect]:
@@ -175,31 +166,24 @@ def _failing(policy: Policy, compiled: Sequence[CompiledCondition], tools: Tools
     ]
 
 
-def refuse_id(policy_id: str, kind: str = "policyId") -> str | None:
-    """Why an id cannot name a file, or None."""
-    if policy_id.endswith("_test"):
-        return f"`{kind}` must not end in `_test`, which names files of tests"
-    if policy_id.split(".")[0] in RESERVED_STEMS:
-        return f"`{policy_id}` is a name that some systems cannot store; choose another"
-    return None
-
-
-def _compile_all(
+def _checked(
     body: Mapping[str, Json], entries: Json, wrong: list[str], findings: list[Defect]
-) -> list[CompiledCondition]:
-    """The conditions with samples in place of settings; offsets are told of those that are as written."""
-    compiled: list[CompiledCondition] = []
+) -> list[Condition]:
+    """The good ones, with samples in place of settings; offsets are told of those that are as written."""
+    good: list[Condition] = []
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
         pointer = f"/matchConditions/{index}"
-        if any(each == pointer or each.startswith(pointer + "/") for each in wrong):
+        if wrong and any(each == pointer or each.startswith(pointer + "/") for each in wrong):
             continue
+        condition = condition_from_json(entry)
         try:
-            compiled.append(compile_condition(condition_from_json(entry)))
+            check_condition(condition)
+            good.append(condition)
         except ConditionError as error:
             part = "" if isinstance(entry, str) else f"/{error.part}" if error.part in entry else ""
             offset = error.offset if entry == body["matchConditions"][index] else None
             findings.append(Defect(pointer + part, error.message, "invalid_condition", offset=offset))
-    return compiled
+    return good
 
 
 def _check_message(body: Mapping[str, Json], filled: str | None) -> list[Defect]:
@@ -226,13 +210,21 @@ def policy_from_state(state: Mapping[str, Json], organisation_id: str, version: 
     return _policy(state, state["policyId"], organisation_id, number)
 
 
-def _policy(body: Mapping[str, Json], policy_id: str, organisation_id: str, version: int = 0) -> Policy:
+def _policy(
+    body: Mapping[str, Json],
+    policy_id: str,
+    organisation_id: str,
+    version: int = 0,
+    conditions: Iterable[Condition] | None = None,
+) -> Policy:
+    if conditions is None:
+        conditions = map(condition_from_json, body["matchConditions"])
     limit = body.get("rateLimit")
     return Policy(
         policy_id=policy_id,
         name=body["name"],
         action=body["action"],
-        conditions=tuple(condition_from_json(entry) for entry in body["matchConditions"]),
+        conditions=tuple(conditions),
         enabled=body.get("enabled", True),
         description=body.get("description"),
         message=body.get("message"),

@@ -12,9 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from engine.conditions.examples import reads_tools
 from engine.conditions.placeholders import Filler, Parameter, names_in
 from engine.conditions.settings import READERS, SAMPLES, SETTINGS, missing
 from engine.derived.tools import Tools
+from engine.documents.ids import refuse_id
 from engine.documents.policy import (
     Defect,
     check_body,
@@ -22,9 +24,7 @@ from engine.documents.policy import (
     failing_examples,
     header_defects,
     policy_from_json,
-    reads_tools,
     refuse,
-    refuse_id,
 )
 from engine.documents.yaml import read
 from engine.errors import DocumentError, Problem

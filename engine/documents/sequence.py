@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from engine.conditions.compiled import CompiledCondition
+from engine.conditions.compiled import compile_condition
 from engine.derived.tools import check_name
-from engine.model import After, Json, Policy, RateLimit
+from engine.model import After, Condition, Json, Policy, RateLimit
 
 
 def rate_limit_from_json(shape: Mapping[str, Json]) -> RateLimit:
@@ -32,10 +32,8 @@ def after_as_json(after: After | None) -> dict[str, Json] | None:
     return {after.kind: after.name, **within}
 
 
-def sequence_defects(
-    policy: Policy, conditions: Sequence[CompiledCondition]
-) -> Iterator[tuple[str, str, str]]:
-    """Pointer, message and code of what `on` and `after` forbid."""
+def sequence_defects(policy: Policy, conditions: Sequence[Condition]) -> Iterator[tuple[str, str, str]]:
+    """Pointer, message and code of what `on` and `after` forbid of these good conditions."""
     after = policy.after
     if after is not None and after.kind == "tool" and (message := check_name(after.name)):
         yield "/after/tool", f"`{after.name}` names no tool: {message}", "wrong_form"
@@ -55,8 +53,7 @@ def sequence_defects(
             yield f"/{key}", f"a policy `on: tool.completed` has no `{key}`; leave it out", "unknown"
 
 
-def _reads_output(condition: CompiledCondition) -> bool:
-    expression = condition.expression
-    if expression is not None and "outputPayload" not in expression.text:
+def _reads_output(condition: Condition) -> bool:
+    if "outputPayload" not in (condition.field or condition.expression or ""):
         return False
-    return "outputPayload" in condition.roots
+    return "outputPayload" in compile_condition(condition).roots

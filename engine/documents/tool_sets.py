@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from engine.derived.tools import Tools, check_name, of_tool
-from engine.documents.policy import Defect, header_defects, refuse, refuse_id
+from engine.documents.ids import refuse_id
+from engine.documents.policy import Defect, header_defects, refuse
 from engine.documents.yaml import read
 from engine.fields.words import WORD
 from engine.model import Json, ToolDeclaration, ToolSet

@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
+from engine.conditions.examples import reads_tools
 from engine.conditions.settings import NO_SETTINGS, reads, value_of
 from engine.derived.tools import Tools
 from engine.detectors.examples import failures
-from engine.documents.policy import Defect, failing_examples, located, reads_tools
+from engine.documents.policy import Defect, failing_examples, located
 from engine.documents.presets import Pack, Preset, failing_preset_examples
 from engine.documents.yaml import read
 from engine.errors import ConditionError, Problem

@@ -19,7 +19,8 @@ from typing import Final, TypeVar
 
 from engine.documents import policy_file
 from engine.documents.edit import edit, refuse_surrogates
-from engine.documents.policy import policy_from_json, slug
+from engine.documents.ids import slug
+from engine.documents.policy import policy_from_json
 from engine.errors import (
     DocumentError,
     PolicyExists,

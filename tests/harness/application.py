@@ -41,7 +41,7 @@ from api.service import OpenPolicies, open_service
 from api.settings import Settings
 from api.store import accounts, approvals
 from api.store.review import changes
-from engine.documents.policy import slug
+from engine.documents.ids import slug
 from tests.harness.fixed_policies import FixedPolicies
 
 BASE = "http://service.example"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.conditions.compiled import CompiledCondition, compile_condition
+from engine.conditions.compiled import CompiledCondition, check_condition, compile_condition
 from engine.conditions.operators import OPERATORS
 from engine.derived.facts import Facts
 from engine.errors import ConditionError
@@ -165,6 +165,28 @@ def test_values_too_deep_or_too_many_are_refused_at_load() -> None:
     with pytest.raises(ConditionError) as refusal:
         field("inputPayload.a", "in", list(range(10_001)))
     assert refusal.value.message == "operator `in` takes at most 10,000 values; make several policies of it"
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        Condition(),
+        Condition("inputPayload.a", "equals", "b", "true"),
+        Condition(expression="inputPayload.a = 1"),
+        Condition("inputPaylod.a", "equals", "b"),
+        Condition("inputPayload.a", "eq", "b"),
+        Condition("inputPayload.a", "matches", "("),
+        Condition("inputPayload.a", "in", ["b", nested(65, 1)]),
+        Condition("inputPayload.a", "greater_than", 10**400),
+    ],
+)
+def test_what_is_checked_is_refused_as_what_is_made(condition: Condition) -> None:
+    refusals = []
+    for refusing in (check_condition, compile_condition):
+        with pytest.raises(ConditionError) as caught:
+            refusing(condition)
+        refusals.append((caught.value.message, caught.value.part, caught.value.offset))
+    assert refusals[0] == refusals[1]
 
 
 def test_half_a_character_is_refused_at_load() -> None:

@@ -13,12 +13,12 @@ import pytest
 import schemas
 from engine.conditions.operators import OPERATORS
 from engine.derived.tools import ANNOTATIONS
+from engine.documents.ids import slug
 from engine.documents.policy import (
     load_policy_test,
     policy_as_json,
     policy_from_json,
     policy_from_state,
-    slug,
 )
 from engine.documents.yaml import read
 from engine.errors import DocumentError
@@ -180,6 +180,18 @@ def test_body_becomes_a_policy_with_a_slug() -> None:
         "hold-wires", "Hold wires", "block", (Condition("toolName", "equals", "wire"),), enabled=True
     )
     assert policy_from_json(MINIMAL, policy_id="mine", organisation_id="acme").policy_id == "mine"
+
+
+def test_a_policy_of_fields_is_checked_without_making_its_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(condition: Condition) -> None:
+        raise AssertionError(f"{condition} was made for nothing")
+
+    for room in ("policy", "sequence"):
+        monkeypatch.setattr(f"engine.documents.{room}.compile_condition", made)
+    body = {**MINIMAL, "matchConditions": [{"field": "inputPayload.a", "operator": "matches", "value": "x+"}]}
+    assert policy_from_json(body).conditions == (Condition("inputPayload.a", "matches", "x+"),)
+    body["matchConditions"][0]["value"] = "("
+    assert problems(body) == [("/matchConditions/0/value", "invalid_condition")]
 
 
 def test_problems_of_a_body_come_at_once_with_pointers() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from engine.derived.tools import UNDECLARED, Tools
 from engine.documents.edit import dump
-from engine.documents.policy import refuse_id
+from engine.documents.ids import refuse_id
 from engine.documents.tool_proposals import ServerTool, declarations, merged, pattern_of, tool_set_id_of
 from engine.documents.tool_sets import load_tool_set
 from engine.model import ToolDeclaration, ToolSet
