@@ -61,9 +61,12 @@ def _all_of(schema: Json, name: str) -> Accepts:
         return lambda value: schema
     if unread := schema.keys() - _KEYWORDS.keys() - _ANNOTATIONS - _READ_WITH_OTHERS:
         raise _Unread(*unread)
-    checks = [_KEYWORDS[keyword](schema, name) for keyword in schema if keyword in _KEYWORDS]
-    if "properties" not in schema and "additionalProperties" in schema:
-        checks.append(_members(schema, name))
+    read = _KEYWORDS.keys() & schema.keys()
+    checks: list[Accepts] = []
+    if _OF_OBJECTS & schema.keys():
+        checks.append(_object(schema, name))
+        read -= {"required", "properties"} | ({"type"} if schema.get("type") == "object" else set())
+    checks += [_KEYWORDS[keyword](schema, name) for keyword in schema if keyword in read]
     if "type" not in schema and _OF_TEXTS & schema.keys():
         text = _text(schema)
         checks.append(lambda value: value.__class__ is not str or text(value))
@@ -118,29 +121,30 @@ def _text(schema: Json) -> Accepts:
     return lambda value: value.__class__ is str and least <= len(value) <= most and bool(search(value))
 
 
-def _members(schema: Json, name: str) -> Accepts:
-    """`properties` and `additionalProperties`."""
+def _object(schema: Json, name: str) -> Accepts:
+    """`required`, `properties` and `additionalProperties`, in one function as for texts."""
     known = {
         key: None if each is True else _all_of(each, name)
         for key, each in schema.get("properties", {}).items()
     }
     others = schema.get("additionalProperties", True)
     other = None if others is True else _all_of(others, name)
+    needed = tuple(schema.get("required", ()))
+    or_else: bool = schema.get("type") != "object"
 
     def check(value: Json) -> bool:
-        if value.__class__ is dict:
-            for key, each in value.items():
-                check_of = known.get(key, other)
-                if check_of is not None and not check_of(each):
-                    return False
+        if value.__class__ is not dict:
+            return or_else
+        for key in needed:
+            if key not in value:
+                return False
+        for key, each in value.items() if known or other is not None else ():
+            check_of = known.get(key, other)
+            if check_of is not None and not check_of(each):
+                return False
         return True
 
     return check
-
-
-def _required(schema: Json, name: str) -> Accepts:
-    keys = frozenset(schema["required"])
-    return lambda value: value.__class__ is not dict or keys <= value.keys()
 
 
 def _one_of_these(schema: Json, name: str) -> Accepts:
@@ -213,8 +217,8 @@ _KEYWORDS: Final[Mapping[str, Callable[[Json, str], Accepts]]] = {
     "$ref": _reference,
     "enum": _one_of_these,
     "const": _one_of_these,
-    "required": _required,
-    "properties": _members,
+    "required": _object,
+    "properties": _object,
     "propertyNames": _names,
     "items": _items,
     "minItems": _bound("minItems", (list,), lambda value, bound: len(value) >= bound),
@@ -230,6 +234,7 @@ _KEYWORDS: Final[Mapping[str, Callable[[Json, str], Accepts]]] = {
     "allOf": _every_of,
 }
 _OF_TEXTS: Final = frozenset({"minLength", "maxLength", "pattern"})
+_OF_OBJECTS: Final = frozenset({"required", "properties", "additionalProperties"})
 _READ_WITH_OTHERS: Final = frozenset({"additionalProperties", "then", "else"}) | _OF_TEXTS
 _ANNOTATIONS: Final = frozenset(
     {
