@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from engine.fields.paths import canonical
 from engine.model import Json
@@ -116,6 +117,7 @@ def path_of(node: Expr) -> tuple[str, ...] | None:
     return (node.name, *reversed(keys)) if isinstance(node, Name) else None
 
 
+@lru_cache(maxsize=4096)
 def path_text(path: tuple[str, ...]) -> str:
     """A path as it is written in a condition."""
     return canonical(path[0], path[1:])
@@ -123,9 +125,15 @@ def path_text(path: tuple[str, ...]) -> str:
 
 def parts(node: Expr) -> Iterator[Expr]:
     """The nodes directly within a node, as they are written."""
-    match node:
+    match node:  # the most frequent first
+        case Literal() | Name():
+            return
         case Select(target=target) | Has(target=target):
             yield target
+        case Binary(left=left, right=right):
+            yield from (left, right)
+        case Logic(terms=terms):
+            yield from terms
         case Subscript(target=target, index=index):
             yield from (target, index)
         case ListOf(items=items):
@@ -135,10 +143,6 @@ def parts(node: Expr) -> Iterator[Expr]:
                 yield from entry
         case Unary(operand=operand):
             yield operand
-        case Binary(left=left, right=right):
-            yield from (left, right)
-        case Logic(terms=terms):
-            yield from terms
         case Choice(test=test, yes=yes, no=no):
             yield from (test, yes, no)
         case FunctionCall(arguments=arguments):

@@ -116,6 +116,8 @@ class _Compiler:
                 return self._has(target)
             case Logic(operator=sign, terms=terms):
                 return self._logic(sign, terms)
+            case Binary():
+                return self._binary(node)
             case Subscript(target=target, index=index):
                 return self._index(target, index)
             case ListOf(items=items):
@@ -126,8 +128,6 @@ class _Compiler:
                 return folded(negation_of(runs := self.compile(operand)), runs)
             case Unary(operand=operand):
                 return self._apply(negate, operand)
-            case Binary():
-                return self._binary(node)
             case Choice(test=test, yes=yes, no=no):
                 return choice_of(*map(self.compile, (test, yes, no)))
             case FunctionCall():

@@ -35,12 +35,13 @@ class Constant:
 
 def folded(run: Run, *operands: Run) -> Run:
     """The closure, or its value when all operands are constant. What is an ERROR stays for evaluation."""
-    if all(isinstance(operand, Constant) for operand in operands):
-        try:
-            return Constant(run(metered({})))
-        except (CelError, Spent):
+    for operand in operands:
+        if operand.__class__ is not Constant:
             return run
-    return run
+    try:
+        return Constant(run(metered({})))
+    except (CelError, Spent):
+        return run
 
 
 def path_reader(path: tuple[str, ...]) -> Run:

@@ -98,11 +98,13 @@ def _parser() -> RememberingParser:
     return RememberingParser(condition_grammar(), _Builder())
 
 
-@lru_cache(maxsize=4096)
 def on_one_line(text: str) -> str:
     """A good expression, or a part of one, as it is told to people: without its comments and line breaks."""
-    if "\n" not in text:
-        return text
+    return _without_breaks(text) if "\n" in text else text
+
+
+@lru_cache(maxsize=4096)
+def _without_breaks(text: str) -> str:
     told, end = "", 0
     for token in _parser().lex(text):
         apart = told and token.start_pos != end
@@ -126,11 +128,10 @@ class _Builder:
         return Literal(start, end, 1, _value(token, start))
 
     def name(self, found: list[Token]) -> Expr:
-        name = str(found[0])
-        start, end = _span(found)
+        name, start = str(found[0]), found[0].start_pos or 0
         if name in RESERVED:
             raise refuse(f"`{name}` is a reserved word of CEL and cannot be a name; choose another", start)
-        return Name(start, end, 1, name)
+        return Name(start, found[0].end_pos or 0, 1, name)
 
     def group(self, found: list[Any]) -> Expr:
         start, end = _span(found)
@@ -276,10 +277,13 @@ def _span(found: list[Any]) -> tuple[int, int]:
 
 def _place(found: list[Any]) -> tuple[int, int, int]:
     start, end = _span(found)
-    depth = 1 + max((_in_range(each).depth for each in _nodes(found)), default=0)
-    if depth > MAX_DEPTH:
+    depth = 0
+    for each in found:
+        if isinstance(each, Expr):
+            depth = max(depth, _in_range(each).depth)
+    if depth >= MAX_DEPTH:
         raise refuse(f"the expression is nested deeper than {MAX_DEPTH} levels; split it", start)
-    return start, end, depth
+    return start, end, depth + 1
 
 
 def _in_range(node: Expr) -> Expr:
@@ -352,7 +356,7 @@ def _check(node: Expr, variables: tuple[str, ...], loops: int) -> int:
     path = path_of(node)
     if path is not None and path[0] not in variables:
         _check_path(node, path)
-        if path[0] in COMPUTED:
+        if path[0] in COMPUTED or path[0] in ROOTS:
             return 0
     if isinstance(node, Macro):
         variable = node.variable

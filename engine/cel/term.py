@@ -100,10 +100,11 @@ def _verdict(run: Run, scope: Mapping[str, Json]) -> Verdict:
 
 def computed_in(node: Expr) -> Iterator[tuple[str, str]]:
     """The members that a tree reads of what the service works out, as (root, member)."""
-    path = path_of(node)
-    if path is not None:
-        if path[0] in COMPUTED and len(path) > 1:
+    left = [node]
+    while left:
+        node = left.pop()
+        path = path_of(node)
+        if path is None:
+            left += reversed([*parts(node)])
+        elif path[0] in COMPUTED and len(path) > 1:
             yield path[0], path[1]
-        return
-    for part in parts(node):
-        yield from computed_in(part)
