@@ -96,7 +96,6 @@ _HEX: Final = re.compile(r"\\x(?:([0-9A-Fa-f]{2})|\{([0-9A-Fa-f]{1,6})\})")
 _PROPERTY: Final = re.compile(r"\\[pP](?:[A-Za-z]|\{\^?[A-Za-z_]+\})")
 _POSIX: Final = re.compile(r"\[:\^?[a-z]+:\]")
 _CONTROL: Final = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
-_QUANTIFIERS: Final = ("*", "+", "?")
 
 
 class _Parser:
@@ -110,11 +109,13 @@ class _Parser:
     def _next(self) -> None:
         self.piece = next(self._pieces, None)
 
-    def _is(self, *words: str) -> bool:
-        return self.piece is not None and self.piece.lastgroup == "other" and self.piece[0] in words
+    def _is(self, words: str) -> bool:
+        """Whether the next piece is one of these characters."""
+        piece = self.piece
+        return piece is not None and piece.lastgroup == "other" and piece[0] in words
 
     def _is_quantifier(self) -> bool:
-        return self.piece is not None and (self.piece.lastgroup == "count" or self._is(*_QUANTIFIERS))
+        return self._is("*+?") or (self.piece is not None and self.piece.lastgroup == "count")
 
     def alternatives(self, depth: int) -> PatternPart:
         if depth > DEEPEST:
@@ -127,7 +128,7 @@ class _Parser:
 
     def _sequence(self, depth: int) -> Concatenation:
         parts: list[PatternPart] = []
-        while self.piece is not None and not self._is("|", ")"):
+        while self.piece is not None and not self._is("|)"):
             if self._is_quantifier():
                 raise _Unsure  # refused, or (behind a group of flags) it repeats the part before
             parts += self._atom(self.piece, depth)
@@ -192,6 +193,7 @@ class _Parser:
         return part if (least, most) == (1, 1) else Repetition(part, least, most)
 
 
+@lru_cache(maxsize=256)
 def _escape(word: str) -> PatternPart:
     if word[1:] and word[1:] in "bBAz":
         return Characters("")
@@ -215,6 +217,7 @@ def _character(word: str) -> str:
     raise _Unsure
 
 
+@lru_cache(maxsize=256)
 def _class(text: str) -> CharacterClass:
     """A bracketed class."""
     if not text.endswith("]") or len(text) < 3:

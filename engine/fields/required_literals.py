@@ -21,7 +21,7 @@ Knows nothing of policies or of the index.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -66,6 +66,8 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 _ANYTHING: Final = _Known(None)
+_EMPTY: Final = _Known(_NOTHING)
+"""What anchors match."""
 
 
 @lru_cache(maxsize=4096)
@@ -95,32 +97,31 @@ def spaced(text: str) -> str:
     return " ".join(("", *folded.split(), ""))
 
 
-def _with_blanks(text: str) -> str:
-    return _WHITE.sub(" ", text)
-
-
 class _Reader:
-    """Reads clauses off the tree of a pattern. `form` is applied to every casefolded piece of text, and to
-    what pieces are joined to; `blank` is what a run of white space is, where that is one text."""
+    """Reads clauses off the tree of a pattern, from casefolded pieces of text. `blank` is what a run of white
+    space is, where that is one text; then all other white space in a piece is one blank, too."""
 
-    def __init__(self, form: Callable[[str], str], blank: Clause | None) -> None:
-        self._form, self._blank = form, blank
+    def __init__(self, blank: Clause | None) -> None:
+        self._blank = blank
 
     def known(self, part: PatternPart) -> _Known:
-        match part:
-            case Characters(text):
-                return _Known(frozenset({self._form(text.casefold())}))
-            case CharacterClass(text=r"\s") if self._blank is not None:
+        if type(part) is Characters:
+            return _Known(frozenset((self._form(part.text),))) if part.text else _EMPTY
+        if type(part) is CharacterClass:
+            if self._blank is not None and part.text == r"\s":
                 return _Known(self._blank)
-            case CharacterClass(members=members):
-                folded = frozenset(self._form(char.casefold()) for char in members or ())
-                return _Known(folded) if 0 < len(folded) <= MOST_IN_CLASS else _ANYTHING
-            case Repetition():
-                return self._repeated(part)
-            case Concatenation(parts):
-                return self._sequence(map(self.known, parts))
-            case Alternation(branches):
-                return _either([self.known(branch) for branch in branches])
+            folded = frozenset([self._form(char) for char in part.members or ()])
+            return _Known(folded) if 0 < len(folded) <= MOST_IN_CLASS else _ANYTHING
+        if type(part) is Repetition:
+            return self._repeated(part)
+        if type(part) is Concatenation:
+            return self._sequence(part.parts)
+        assert isinstance(part, Alternation)
+        return _either([self.known(branch) for branch in part.branches])
+
+    def _form(self, text: str) -> str:
+        folded = text.casefold()
+        return folded if self._blank is None else _WHITE.sub(" ", folded)
 
     def _repeated(self, repetition: Repetition) -> _Known:
         part, least, most = self.known(repetition.part), repetition.least, repetition.most
@@ -136,11 +137,14 @@ class _Reader:
                 return _Known(frozenset({self._form(only * least)}))
         return _Known(None, part.required)
 
-    def _sequence(self, parts: Iterable[_Known]) -> _Known:
+    def _sequence(self, parts: Iterable[PatternPart]) -> _Known:
         """Neighbouring parts, joined into runs as long as they stay few and short."""
         run, whole = _NOTHING, True
         clauses: list[Clause] = []
-        for part in parts:
+        for each in parts:
+            part = self.known(each)
+            if part is _EMPTY:
+                continue
             if part.exact is not None:
                 joined = self._joined(run, part.exact)
                 if joined is not None:
@@ -161,12 +165,19 @@ class _Reader:
         """Each text of the one before each of the other; None where that would be too many or too long."""
         if len(run) * len(following) > max(MOST_COMBINED, len(run), len(following)):
             return None
-        joined = frozenset([self._form(left + right) for left in run for right in following])
+        if self._blank is None:
+            joined = frozenset([left + right for left in run for right in following])
+        else:  # both have one blank for white space, and so has what they make
+            joined = frozenset([_seamless(left, right) for left in run for right in following])
         return joined if max(map(len, joined), default=0) <= LONGEST else None
 
 
-_AS_WRITTEN: Final = _Reader(str, None)
-_SPACED: Final = _Reader(_with_blanks, frozenset({" "}))
+def _seamless(left: str, right: str) -> str:
+    return left + right[1:] if left[-1:] == " " == right[:1] else left + right
+
+
+_AS_WRITTEN: Final = _Reader(None)
+_SPACED: Final = _Reader(frozenset({" "}))
 
 
 def _best(clauses: tuple[Clause, ...]) -> Clause | None:
