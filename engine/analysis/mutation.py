@@ -14,6 +14,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from msgspec import structs
+
 from engine.analysis import subsumption, witness
 from engine.analysis.policy_tests import narrowed
 from engine.conditions.compiled import CompiledCondition, compile_condition
@@ -205,7 +207,7 @@ def _noticed(
             key = f"{score.policy.policy_id}\0{number}"
             by_key[key] = mutant
             policy = replace(score.policy, policy_id=key)
-            made[key] = replace(rule, policy=policy, conditions=mutated(mutant, rule.conditions))
+            made[key] = structs.replace(rule, policy=policy, conditions=mutated(mutant, rule.conditions))
             of_policy[score.policy.policy_id].append(key)
     matcher = Matcher(made, ruleset.tools)
     noticed: set[int] = set()
@@ -254,7 +256,7 @@ def _as_expected(case: CallTest, evaluation: Evaluation) -> bool:
 def pin(mutant: Mutant, tools: Tools = NO_TOOLS) -> Pin | None:
     """A call that the policy and its mutant treat differently; None when none was found."""
     rule = CompiledPolicy.of(mutant.policy, tools)
-    other = replace(rule, conditions=mutated(mutant, rule.conditions))
+    other = structs.replace(rule, conditions=mutated(mutant, rule.conditions))
     old = rule.conditions[mutant.index]
     rest = mutated(replace(mutant, changed=None), rule.conditions)
 

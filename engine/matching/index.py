@@ -56,7 +56,7 @@ from engine.matching.lookups import (
     UpperBoundLookup,
     ValueLookup,
 )
-from engine.matching.selectivity import AccessPath, Costs, IndexEntry, access_paths
+from engine.matching.selectivity import AccessPath, IndexEntry, access_paths, costs
 
 Item = TypeVar("Item")
 
@@ -77,7 +77,7 @@ class TreeNode:
     __slots__ = ("_always", "_by_key", "_by_root", "_computed")
 
     def __init__(self, entries: Sequence[IndexEntry]) -> None:
-        cost = Costs(entries).__getitem__
+        cost = costs(entries).__getitem__
         by_path: defaultdict[str, list[Entered]] = defaultdict(list)
         always: list[int] = []
         for entry in entries:

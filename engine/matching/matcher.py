@@ -21,8 +21,10 @@ Knows nothing of precedence, rate limits, files or digests.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
+from msgspec.structs import force_setattr
 
 from engine.conditions.compiled import CompiledCondition, check_policy, compile_condition
 from engine.conditions.message import Message
@@ -48,8 +50,7 @@ LONGEST_DESCRIPTION: Final = 300
 """Characters of a description that stand as the reason of a match."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CompiledPolicy:
+class CompiledPolicy(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A compiled policy. Rules compare by identity: an updated policy is another rule."""
 
     policy: Policy
@@ -70,15 +71,18 @@ class CompiledPolicy:
     """It is asked about outcomes, and about nothing else."""
     values: bool = False
     """It asks where values were first seen."""
-    order: tuple[CompiledCondition, ...] = field(init=False)
-    """The conditions as they are evaluated."""
+    order: tuple[CompiledCondition, ...] = ()
+    """The conditions as they are evaluated; told by themselves."""
 
     def __post_init__(self) -> None:
         # The cheapest first, of the same effort the last: people name the tool first, which is what the
         # index has looked at already.
-        order = list(reversed(self.conditions))
-        order.sort(key=_effort)
-        object.__setattr__(self, "order", tuple(order))
+        order = self.conditions
+        if len(order) > 1:
+            ordered = list(reversed(order))
+            ordered.sort(key=_effort)
+            order = tuple(ordered)
+        force_setattr(self, "order", order)
 
     @classmethod
     def of(

@@ -9,11 +9,11 @@ INVARIANT: an access path leads to its policy for every call that fulfils its hi
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Final, NamedTuple
+from math import sqrt
+from typing import Final
 
 import msgspec
 
@@ -33,7 +33,7 @@ MOST_CLAUSES: Final = 4
 """Access paths made of one pattern; the longest literals are kept."""
 
 
-class AccessPath(msgspec.Struct, frozen=True, eq=False):
+class AccessPath(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One kind of lookup that finds an item, from one of its hints. Two are never the same.
 
     `kind` is `equal`, `words`, `phrase`, `shape` (these have keys), `above`, `below` (these have a bound) or
@@ -44,8 +44,8 @@ class AccessPath(msgspec.Struct, frozen=True, eq=False):
     path: Path
     keys: frozenset[str] = frozenset()
     bound: float = 0.0
-    names: tuple[str, ...] = ()
-    """What it has in common with others of its kind that look for the same at the same path: one a key."""
+    where: str = ""
+    """What it has in common with others of its kind at the same path."""
     types: frozenset[type] | None = None
     """It finds its item by any value of another type too (`typed` of `fields.hints`)."""
 
@@ -55,8 +55,7 @@ NUMBERS: Final = frozenset({int, float})
 
 
 def _keyed(kind: str, path: Path, keys: frozenset[str], typed: bool = False) -> AccessPath:
-    names = tuple([f"{kind} {path.text} {key}" for key in keys])
-    return AccessPath(kind, path, keys, 0.0, names, TEXTS if typed else None)
+    return AccessPath(kind, path, keys, 0.0, f"{kind} {path.text}", TEXTS if typed else None)
 
 
 def access_paths(hint: Hint) -> tuple[AccessPath, ...]:
@@ -99,13 +98,17 @@ def _shortest(clause: frozenset[str]) -> int:
 
 
 def _searchable(literals: frozenset[str]) -> bool:
+    if "" in literals:
+        return False
     try:
-        return all(literal.encode() for literal in literals)
+        for literal in literals:
+            literal.encode()
     except UnicodeEncodeError:
         return False
+    return True
 
 
-class IndexEntry(NamedTuple):
+class IndexEntry(msgspec.Struct, frozen=True, gc=False):
     """An item to be put into the tree: the access paths that are left, and how many
     copies of it there are."""
 
@@ -123,6 +126,9 @@ _BY_LENGTH: Final = (
 """How likely a literal of so many characters is taken to occur in a text. Beyond a dozen it is a phrase, an
 address or has a number in it, and rarer than a call of one tool among hundreds."""
 
+_LONG: Final = len(_BY_LENGTH)
+_RAREST: Final = _BY_LENGTH[-1]
+
 _OTHER_COSTS: Final[Mapping[str, float]] = {"shape": 0.3, "above": 0.4, "below": 0.4, "present": 0.6}
 
 PHRASE_COST: Final = 0.02
@@ -139,49 +145,50 @@ LEARN_FROM: Final = 256
 """With so many items in a node, literals that are parts of other literals count as common words."""
 
 
-class Costs(dict[AccessPath, float]):
+def costs(entries: Sequence[IndexEntry]) -> dict[AccessPath, float]:
     """How much work each access path is expected to leave, learnt from the items themselves: what many of
-    them name, calls will have too. Worked out when it is asked for."""
-
-    def __init__(self, entries: Sequence[IndexEntry]) -> None:
-        self._named = named = dict[str, int]()
-        self._at_path: Counter[str] = Counter()
-        words: set[str] = set()
-        for access, times in Counter(chain.from_iterable([entry.access_paths for entry in entries])).items():
-            for name in access.names:
-                named[name] = named.get(name, 0) + times
-            if access.kind == "equal":
-                self._at_path[access.path.text] += times * len(access.keys)
-            elif access.kind == "words":
-                words |= access.keys
-        self._inside = _inside(words) if len(entries) >= LEARN_FROM else {}
-
-    def __missing__(self, access: AccessPath) -> float:
-        cost = self._of(access)
+    them name, calls will have too."""
+    counted = Counter(chain.from_iterable([entry.access_paths for entry in entries]))
+    named = _named(counted)
+    totals = {where: max(sum(times.values()), ENOUGH) for where, times in named.items()}
+    inside = _inside(counted) if len(entries) >= LEARN_FROM else {}
+    found: dict[AccessPath, float] = {}
+    for access in counted:  # hundreds of thousands, in one loop
+        kind, keys = access.kind, access.keys
+        if kind == "equal":
+            times = named[access.where]
+            cost = 0.1 * sum([times[key] for key in keys]) / totals[access.where]
+        elif keys and kind != "shape":
+            times = named[access.where]
+            cost = PHRASE_COST if kind == "phrase" else 0.0
+            for key in keys:
+                likely = _BY_LENGTH[length] if (length := len(key)) < _LONG else _RAREST
+                cost += likely * sqrt(times[key] + inside.get(key, 0))
+        else:
+            cost = _OTHER_COSTS[kind]
         if access.path.root == DERIVED:
             cost += DERIVED_COST  # so that it is worked out only for calls that fulfil the rest
-        self[access] = cost
-        return cost
-
-    def _of(self, access: AccessPath) -> float:
-        named = self._named
-        if access.kind == "equal":
-            total = max(self._at_path[access.path.text], ENOUGH)
-            return 0.1 * sum([named[name] for name in access.names]) / total
-        if access.kind in ("words", "phrase"):
-            found = PHRASE_COST if access.kind == "phrase" else 0.0
-            for key, name in zip(access.keys, access.names, strict=True):
-                likely = _BY_LENGTH[min(len(key), len(_BY_LENGTH) - 1)]
-                found += likely * math.sqrt(named[name] + self._inside.get(key, 0))
-            return found
-        return _OTHER_COSTS[access.kind]
+        found[access] = cost
+    return found
 
 
-def _inside(literals: set[str]) -> Mapping[str, int]:
+def _named(counted: Mapping[AccessPath, int]) -> Mapping[str, Mapping[str, int]]:
+    """How many name each key, among those that look for the same at the same path."""
+    named: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for access, times in counted.items():
+        if keys := access.keys:
+            here = named[access.where]
+            for key in keys:
+                here[key] += times
+    return named
+
+
+def _inside(counted: Iterable[AccessPath]) -> Mapping[str, int]:
     """How many other literals each literal occurs in."""
-    counted: Counter[str] = Counter()
+    literals = set(chain.from_iterable([access.keys for access in counted if access.kind == "words"]))
+    found: Counter[str] = Counter()
     words = LiteralSearch({literal: literal for literal in literals}) if literals else None
     if words is not None:
         for literal in literals:
-            counted.update(words.find(literal))
-    return {literal: times - 1 for literal, times in counted.items() if times > 1}
+            found.update(words.find(literal))
+    return {literal: times - 1 for literal, times in found.items() if times > 1}

@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.derived.facts import MISSING, Facts
+from engine.fields.hints import OneOf
 from engine.fields.paths import parse
 from engine.fields.scalars import text_of, value_keys, whole
 from engine.matching import lookups, multi_search
@@ -25,7 +26,7 @@ from engine.matching.lookups import (
     UpperBoundLookup,
     ValueLookup,
 )
-from engine.matching.selectivity import TEXTS, IndexEntry
+from engine.matching.selectivity import TEXTS, IndexEntry, access_paths, costs
 
 PATH = parse("inputPayload.a")
 WORDS = ["a", "ab", "b1", "ß", "ss", "ſ", "é", "12", "1.0", "-1", "true", "null", "{}", "�", "��"]
@@ -97,3 +98,14 @@ def test_what_is_handed_in_opens_what_the_facts_show(known: list[Any], value: An
     assert opened(every[2], value, value) >= numbers
     if any(set(value_keys(each)) & set(value_keys(value)) for each in known):
         assert opened(every[0], value, value)
+
+
+def test_what_many_name_costs_more_and_what_is_derived_most() -> None:
+    hints = [OneOf(parse("toolName"), frozenset({"mail"}))] * 3 + [
+        OneOf(parse("toolName"), frozenset({"wire"})),
+        OneOf(parse("derived.recipients"), frozenset({"a@b.c"})),
+    ]
+    found = [access_paths(hint) for hint in hints]
+    cost = costs([IndexEntry(number, paths) for number, paths in enumerate(found)])
+    mail, wire, derived = (cost[found[at][0]] for at in (0, 3, 4))
+    assert wire < mail < derived
