@@ -10,8 +10,9 @@ Both may answer too many buckets, never too few. Nothing here knows what a bucke
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import ahocorasick_rs
@@ -125,6 +126,34 @@ class LiteralSearch(Generic[Bucket]):
             for search in self._searches:
                 found.update(search(piece, True))
         return found
+
+
+def found_inside(literals: Iterable[str]) -> Mapping[str, int]:
+    """How many others each literal occurs in; those that occur in none are left out. All are searched as few
+    long texts, which takes a fraction of the time of many short ones."""
+    together = sorted(literals)
+    texts = list(_joined(together))
+    counted: Counter[str] = Counter()
+    for at in range(0, len(together), SHARD):
+        shard = together[at : at + SHARD]
+        search = ahocorasick_rs.AhoCorasick(shard, store_patterns=False).find_matches_as_indexes
+        for text, ends in texts:
+            found = {(which, bisect_right(ends, start)) for which, start, _ in search(text, True)}
+            counted.update([shard[which] for which, _ in found])
+    return {literal: times - 1 for literal, times in counted.items() if times > 1}
+
+
+def _joined(literals: Iterable[str]) -> Iterator[tuple[str, list[int]]]:
+    """Texts that the literals make, and where each of them ends there."""
+    piece: list[str] = []
+    ends: list[int] = []
+    for literal in literals:
+        piece.append(literal)
+        ends.append(len(literal) + 1 + (ends[-1] if ends else 0))
+        if ends[-1] > PIECE:
+            yield "\0".join(piece), ends
+            piece, ends = [], []
+    yield "\0".join(piece), ends
 
 
 def _by_tail(literals: Iterable[str]) -> dict[str, tuple[str, ...]]:

@@ -10,7 +10,7 @@ INVARIANT: an access path leads to its policy for every call that fulfils its hi
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from math import sqrt
 from typing import Final
@@ -21,7 +21,7 @@ from engine.fields.computed import DERIVED
 from engine.fields.hints import Hint, Literals, OneOf, Regex, Threshold
 from engine.fields.paths import Path
 from engine.fields.required_literals import required, required_in_spaced
-from engine.matching.multi_search import LiteralSearch
+from engine.matching.multi_search import found_inside
 
 SELECTIVE: Final = 3
 """Characters from which on a literal tells enough that its pattern needs no place in a set."""
@@ -151,7 +151,9 @@ def costs(entries: Sequence[IndexEntry]) -> dict[AccessPath, float]:
     counted = Counter(chain.from_iterable([entry.access_paths for entry in entries]))
     named = _named(counted)
     totals = {where: max(sum(times.values()), ENOUGH) for where, times in named.items()}
-    inside = _inside(counted) if len(entries) >= LEARN_FROM else {}
+    inside: Mapping[str, int] = {}
+    if len(entries) >= LEARN_FROM:
+        inside = found_inside(set(chain.from_iterable(each.keys for each in counted if each.kind == "words")))
     found: dict[AccessPath, float] = {}
     for access in counted:  # hundreds of thousands, in one loop
         kind, keys = access.kind, access.keys
@@ -181,14 +183,3 @@ def _named(counted: Mapping[AccessPath, int]) -> Mapping[str, Mapping[str, int]]
             for key in keys:
                 here[key] += times
     return named
-
-
-def _inside(counted: Iterable[AccessPath]) -> Mapping[str, int]:
-    """How many other literals each literal occurs in."""
-    literals = set(chain.from_iterable([access.keys for access in counted if access.kind == "words"]))
-    found: Counter[str] = Counter()
-    words = LiteralSearch({literal: literal for literal in literals}) if literals else None
-    if words is not None:
-        for literal in literals:
-            found.update(words.find(literal))
-    return {literal: times - 1 for literal, times in found.items() if times > 1}
