@@ -12,7 +12,7 @@ LARGE: Final = 10_000
 """Policies from which on making them concerns the garbage collector."""
 
 YOUNG: Final = 20_000
-"""Objects that are searched at once meanwhile: few enough for the processor's cache, which halves the time."""
+"""Objects that are searched at once meanwhile: few enough for the cache of a processor, in half the time."""
 
 _NEVER: Final = 1 << 30
 

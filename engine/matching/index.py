@@ -89,9 +89,8 @@ class TreeNode:
                 continue
             best = min(usable, key=cost)
             rest = tuple([access for access in entry.access_paths if access is not best])
-            by_path[best.path.text].append(
-                (best, IndexEntry(entry.number, rest, entry.copies * max(1, len(best.keys))))
-            )
+            copies = entry.copies * (len(best.keys) or 1)
+            by_path[best.path.text].append((best, IndexEntry(entry.number, rest, copies)))
         by_key: defaultdict[str, _AtKey] = defaultdict(_AtKey)
         by_root: list[tuple[str, Lookup]] = []
         computed: list[Lookup] = []
@@ -176,36 +175,32 @@ def _lookups(path: Path, entries: Sequence[Entered]) -> Iterator[Lookup]:
 
 
 def _of_any_type(path: Path, entries: Sequence[Entered]) -> Iterator[Lookup]:
-    keyed: dict[str, defaultdict[str, list[IndexEntry]]] = {
-        "equal": defaultdict(list),
-        "words": defaultdict(list),
-        "phrase": defaultdict(list),
-        "shape": defaultdict(list),
-    }
+    keyed: defaultdict[str, defaultdict[str, list[IndexEntry]]] = defaultdict(lambda: defaultdict(list))
     above: list[tuple[float, IndexEntry]] = []
     below: list[tuple[float, IndexEntry]] = []
     present: list[IndexEntry] = []
     for access, entry in entries:
         if access.keys:
+            buckets = keyed[access.kind]
             for key in access.keys:
-                keyed[access.kind][key].append(entry)
+                buckets[key].append(entry)
         elif access.kind == "above":
             above.append((access.bound, entry))
         elif access.kind == "below":
             below.append((-access.bound, entry))
         else:
             present.append(entry)
-    equal, words, phrases, shapes = (
-        {key: _bucket(bucket) for key, bucket in buckets.items()} for buckets in keyed.values()
-    )
-    if equal:
-        yield ValueLookup(path, equal)
-    if words:
-        yield LiteralLookup(path, words)
-    if phrases:
-        yield LiteralLookup(path, phrases, True)
-    if shapes:
-        yield PatternSetLookup(path, shapes)
+    made = {
+        kind: {key: _bucket(bucket) for key, bucket in buckets.items()} for kind, buckets in keyed.items()
+    }
+    if "equal" in made:
+        yield ValueLookup(path, made["equal"])
+    if "words" in made:
+        yield LiteralLookup(path, made["words"])
+    if "phrase" in made:
+        yield LiteralLookup(path, made["phrase"], True)
+    if "shape" in made:
+        yield PatternSetLookup(path, made["shape"])
     if above:
         yield LowerBoundLookup(path, above, _bucket)
     if below:
@@ -215,9 +210,11 @@ def _of_any_type(path: Path, entries: Sequence[Entered]) -> Iterator[Lookup]:
 
 
 def _bucket(entries: Sequence[IndexEntry]) -> Bucket:
+    if len(entries) == 1:
+        return entries[0].number
     if len(entries) > FULL and any(entry.access_paths for entry in entries):
         return TreeNode(entries)
-    return entries[0].number if len(entries) == 1 else tuple(entry.number for entry in entries)
+    return tuple([entry.number for entry in entries])
 
 
 # ---- the whole -----------------------------------------------------------------------------------------

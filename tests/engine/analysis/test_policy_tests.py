@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from engine.analysis import mutation
 from engine.analysis.policy_tests import run
@@ -172,7 +173,7 @@ def test_survivors_are_those_that_no_test_notices(found: list[Policy], cases: li
             conditions = mutation.mutated(mutant, rule.conditions)
             other = Ruleset.build(every.values())
             rules = dict(other.rules)
-            rules[score.policy.policy_id] = replace(rule, conditions=conditions)
+            rules[score.policy.policy_id] = structs.replace(rule, conditions=conditions)
             noticed = not all(result.passed for result in run(test, Ruleset(_matcher(rules), 0, 0)))
             assert ((mutant.index, mutant.what) not in left) is noticed, mutant
 
