@@ -34,6 +34,9 @@ SHARE: Final = 0.05
 """At most this part of the loop's time goes into slow commits."""
 ROUNDS: Final = 100
 """Of the loop, for which a commit is put off while clients connect: uvloop lets in one a round."""
+MORE_ROUNDS: Final = 8
+"""For which it is put off while each brings more events: clients that were answered together send one behind
+the other."""
 
 
 class Entry(msgspec.Struct):
@@ -76,6 +79,8 @@ class Arrivals:
         self._connected = False
         """Somebody has connected since the last look, and others may be waiting to."""
         self._put_off = 0
+        self._seen = self._before = 0
+        """Events that were here at the last look, and that there were to write the last time."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -104,12 +109,12 @@ class Arrivals:
         """Write what is there, leave it to the thread, or wait for the thread."""
         if not self._entries or self._loop is None:
             return
-        if self._connected and self._put_off < ROUNDS:
-            self._connected = False
+        if self._is_worth_a_round():
             self._put_off += 1
             self._loop.call_soon(self._look, woken)
             return
-        self._put_off = 0
+        self._put_off = self._seen = 0
+        self._before = len(self._entries)
         try:
             if perf_counter() < self._not_before:
                 self._writer.take(self._off(len(self._entries)))
@@ -118,6 +123,16 @@ class Arrivals:
         finally:
             if self._entries and not self._waits:
                 self._loop.call_soon(self._look)
+
+    def _is_worth_a_round(self) -> bool:
+        """Whether another round of the loop is likely to bring more. Who is alone waits for nobody."""
+        if self._connected and self._put_off < ROUNDS:
+            self._connected = False
+            return True
+        count, seen = len(self._entries), self._seen
+        self._seen = count
+        is_alone = count == 1 and self._before == 1
+        return seen < count < MOST and not is_alone and self._put_off < MORE_ROUNDS
 
     def _write_or_wait(self, woken: bool) -> None:
         # INVARIANT: the wish comes before the look at the lock, so the thread that lets go of it sees it.

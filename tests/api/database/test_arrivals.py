@@ -1,0 +1,70 @@
+"""How many events share a commit of the event loop, by when they arrive."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+from api.database import inline_commit
+
+
+class Thread:
+    """A writer that notes how many events are written together."""
+
+    is_idle = True
+
+    def __init__(self) -> None:
+        self.writing = threading.Lock()
+        self.wrote: list[int] = []
+
+    def take(self, entries: Any) -> None:
+        raise AssertionError("the loop writes")
+
+    def commit_at_once(self, batch: list[Any]) -> bool:
+        self.wrote.append(len(batch))
+        return True
+
+
+def arriving(*rounds: int) -> list[int]:
+    """How many events are written together, when so many arrive in each round of the loop."""
+
+    async def play() -> list[int]:
+        loop, thread = asyncio.get_running_loop(), Thread()
+        arrivals = inline_commit.Arrivals(thread)
+        for count in rounds:
+            for _ in range(count):
+                arrivals.add(inline_commit.Entry(None, None, loop, lambda result: None, 1), loop)
+            await asyncio.sleep(0)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert len(arrivals) == arrivals.size == 0
+        return thread.wrote
+
+    return asyncio.run(play())
+
+
+def test_events_that_come_one_behind_the_other_share_a_commit() -> None:
+    assert arriving(30, 20, 10, 4) == [64]
+    assert arriving(1, 0, 0, 40, 24) == [1, 64]
+    most = inline_commit.MOST
+    assert arriving(most - 1, most, most)[0] == most, "it is full"
+
+
+def test_a_commit_waits_for_more_but_not_for_ever() -> None:
+    rounds = inline_commit.MORE_ROUNDS
+    assert arriving(*[1] * 4 * rounds)[0] == rounds + 1
+
+
+def test_who_is_alone_waits_for_nobody() -> None:
+    async def play() -> None:
+        loop, thread = asyncio.get_running_loop(), Thread()
+        arrivals = inline_commit.Arrivals(thread)
+        for number in range(1, 5):
+            arrivals.add(inline_commit.Entry(None, None, loop, lambda result: None, 1), loop)
+            await asyncio.sleep(0)
+            if number == 1:  # nobody knows yet
+                await asyncio.sleep(0)
+            assert thread.wrote == [1] * number
+
+    asyncio.run(play())
