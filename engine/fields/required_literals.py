@@ -51,6 +51,10 @@ _WHITE: Final = re.compile(r"\s+")
 _RUNS: Final = ("  ", *"\n\t\r\v\f\x1c\x1d\x1e\x1f")
 """White space of ASCII that is not one blank."""
 
+_FOLDING: Final = re.compile(r"\(\?[a-zA-Z-]*i")
+"""Where a pattern may say that case does not count."""
+_CAPITALS: Final = re.compile(r"\[(?:[A-Z](?:-[A-Z])?)+\]")
+
 
 class _Known(msgspec.Struct, frozen=True):
     """What is known of one part: the exact (folded) texts it can match, if few; else clauses it requires."""
@@ -81,6 +85,26 @@ def required_in_spaced(pattern: str) -> tuple[Clause, ...]:
     """Clauses that hold for `spaced(text)` of every text in which RE2 finds the pattern."""
     part = parse(pattern)
     return () if part is None else _SPACED.known(part).required
+
+
+def needs_capital(pattern: str) -> bool:
+    """Whether every text in which RE2 finds the pattern has a character that casefolding changes."""
+    part = None if _FOLDING.search(pattern) else parse(pattern)
+    return part is not None and _has_capital(part)
+
+
+def _has_capital(part: PatternPart) -> bool:
+    match part:
+        case Characters(text):
+            return text.casefold() != text
+        case CharacterClass(text, members):
+            return _CAPITALS.fullmatch(text) is not None or all(c.casefold() != c for c in members or " ")
+        case Repetition(inner, least):
+            return least > 0 and _has_capital(inner)
+        case Concatenation(parts):
+            return any(map(_has_capital, parts))
+        case Alternation(branches):
+            return all(map(_has_capital, branches))
 
 
 @lru_cache(maxsize=8)

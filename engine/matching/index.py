@@ -201,6 +201,8 @@ def _of_any_type(path: Path, entries: Sequence[Entered]) -> Iterator[Lookup]:
         yield LiteralLookup(path, made["phrase"], True)
     if "shape" in made:
         yield PatternSetLookup(path, made["shape"])
+    if "capital" in made:
+        yield PatternSetLookup(path, made["capital"], True)
     if above:
         yield LowerBoundLookup(path, above, _bucket)
     if below:
@@ -240,7 +242,7 @@ class Index(Generic[Item]):
                     found = shared[id(hint)] = access_paths(hint)
                     keep.append(hint)
                 mine += found
-            if all(access.kind in ("present", "shape") for access in mine):
+            if all(access.kind in ("present", "shape", "capital") for access in mine):
                 unindexed.append(item)
             all_items.append(item)
             entries.append(IndexEntry(number, tuple(mine[:MOST_ACCESS_PATHS])))

@@ -121,16 +121,20 @@ class LiteralLookup:
 
 
 class PatternSetLookup:
-    """The text picks buckets by the patterns that match it."""
+    """The text picks buckets by the patterns that match it. It is not asked about a text without capitals, if
+    all the patterns need one."""
 
-    __slots__ = ("_find", "_path")
+    __slots__ = ("_capital", "_find", "_path")
 
-    def __init__(self, path: Path, buckets: Mapping[str, Bucket]) -> None:
+    def __init__(self, path: Path, buckets: Mapping[str, Bucket], capital: bool = False) -> None:
         self._path = path
+        self._capital = capital
         self._find = PatternSearch(buckets).find
 
     def collect(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
         plain = value.__class__ is str and value.isascii()
+        if plain and self._capital and value.casefold() == value:
+            return
         work += self._find((value.encode(),) if plain else facts.at(self._path).encoded())
 
 

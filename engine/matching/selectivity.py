@@ -20,7 +20,7 @@ import msgspec
 from engine.fields.computed import DERIVED
 from engine.fields.hints import Hint, Literals, OneOf, Regex, Threshold
 from engine.fields.paths import Path
-from engine.fields.required_literals import required, required_in_spaced
+from engine.fields.required_literals import needs_capital, required, required_in_spaced
 from engine.matching.multi_search import found_inside
 
 SELECTIVE: Final = 3
@@ -36,8 +36,8 @@ MOST_CLAUSES: Final = 4
 class AccessPath(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One kind of lookup that finds an item, from one of its hints. Two are never the same.
 
-    `kind` is `equal`, `words`, `phrase`, `shape` (these have keys), `above`, `below` (these have a bound) or
-    `present`. A phrase has one blank for any white space.
+    `kind` is `equal`, `words`, `phrase`, `shape`, `capital` (these have keys), `above`, `below` (these have a
+    bound) or `present`. A phrase has one blank for any white space; `capital` is a shape that needs one.
     """
 
     kind: str
@@ -77,7 +77,8 @@ def access_paths(hint: Hint) -> tuple[AccessPath, ...]:
             )
         if clauses and _shortest(clauses[0]) >= SELECTIVE:
             return words
-        return (*words, _keyed("shape", hint.path, frozenset({hint.pattern}), hint.typed), present)
+        shape = "capital" if needs_capital(hint.pattern) else "shape"
+        return (*words, _keyed(shape, hint.path, frozenset({hint.pattern}), hint.typed), present)
     if isinstance(hint, Threshold):
         kind = "above" if hint.above else "below"
         return (AccessPath(kind, hint.path, bound=hint.bound, types=NUMBERS if hint.typed else None),)
@@ -129,7 +130,13 @@ address or has a number in it, and rarer than a call of one tool among hundreds.
 _LONG: Final = len(_BY_LENGTH)
 _RAREST: Final = _BY_LENGTH[-1]
 
-_OTHER_COSTS: Final[Mapping[str, float]] = {"shape": 0.3, "above": 0.4, "below": 0.4, "present": 0.6}
+_OTHER_COSTS: Final[Mapping[str, float]] = {
+    "capital": 0.3,
+    "shape": 0.3,
+    "above": 0.4,
+    "below": 0.4,
+    "present": 0.6,
+}
 
 PHRASE_COST: Final = 0.02
 """What bringing a text into the form of phrases adds: less than finding a common word in a large set."""
@@ -160,7 +167,7 @@ def costs(entries: Sequence[IndexEntry]) -> dict[AccessPath, float]:
         if kind == "equal":
             times = named[access.where]
             cost = 0.1 * sum([times[key] for key in keys]) / totals[access.where]
-        elif keys and kind != "shape":
+        elif keys and kind not in _OTHER_COSTS:
             times = named[access.where]
             cost = PHRASE_COST if kind == "phrase" else 0.0
             for key in keys:

@@ -14,7 +14,7 @@ from engine.derived.facts import Facts
 from engine.errors import ConditionError
 from engine.fields.paths import parse
 from engine.fields.pattern import compile_pattern
-from engine.fields.required_literals import required, required_in_spaced, spaced
+from engine.fields.required_literals import needs_capital, required, required_in_spaced, spaced
 from tests.harness.effort import LONG, examples
 
 
@@ -87,6 +87,27 @@ def test_words_with_white_space_between_them_are_one_literal(pattern: str, claus
     assert sorted(map(sorted, required_in_spaced(pattern))) == sorted(map(sorted, clauses))
 
 
+@pytest.mark.parametrize(
+    ("pattern", "capital"),
+    [
+        (r"\b[A-Z]{2}[0-9]{2}[A-Z0-9]{10,30}\b", True),
+        ("[A-CX]|ID", True),
+        ("É", True),
+        ("[BT]", True),
+        ("[A-Z]|[0-9]", False),
+        ("[A-Z]*[0-9]", False),
+        ("[A-Z0-9]+", False),
+        ("[^A-Z]", False),
+        ("(?i)[A-Z]", False),
+        ("(?s-i:[A-Z])", False),
+        (r"[A-Z]\1", False),
+        ("", False),
+    ],
+)
+def test_what_needs_a_capital(pattern: str, capital: bool) -> None:
+    assert needs_capital(pattern) is capital
+
+
 def test_spaced() -> None:
     assert spaced("\tA  b\n\x0bC") == " a b c "
     assert spaced("") == spaced(" \n") == " "
@@ -115,7 +136,19 @@ piece = st.one_of(
         st.text(st.sampled_from("abkKsßİ.0]-^[:"), min_size=1, max_size=4),
     ),
     st.sampled_from(
-        ["[[:alpha:]]", "[^[:digit:]]", r"[\d_]", r"[\x{212a}k]", "[a-c]", "[k-t]", r"[\]a]", r"[\pNa]"]
+        [
+            "[A-C]",
+            "[A-CT]{2}",
+            "[^A-C]",
+            "[[:alpha:]]",
+            "[^[:digit:]]",
+            r"[\d_]",
+            r"[\x{212a}k]",
+            "[a-c]",
+            "[k-t]",
+            r"[\]a]",
+            r"[\pNa]",
+        ]
     ),
 )
 
@@ -160,6 +193,7 @@ def test_what_re2_matches_has_every_clause(pattern: str, text: str) -> None:
         for clause in required_in_spaced(pattern):
             assert any(member in spaced(text) for member in clause), (pattern, text, clause)
         assert compile_pattern(pattern).may_match(text)
+        assert folded != text or not needs_capital(pattern)
 
 
 @examples(1_200, 12_000)
@@ -174,6 +208,7 @@ def test_any_text_as_a_pattern_is_sound(pattern: str, text: str) -> None:
         folded = text.casefold()
         assert all(any(member in folded for member in clause) for clause in clauses), (pattern, text, clauses)
         assert compile_pattern(pattern).may_match(text)
+        assert folded != text or not needs_capital(pattern)
 
 
 def test_characters_re2_takes_for_each_other_casefold_alike() -> None:

@@ -81,6 +81,7 @@ def test_what_is_handed_in_opens_what_the_facts_show(known: list[Any], value: An
     every: list[Lookup] = [
         ValueLookup(PATH, equal),
         PatternSetLookup(PATH, {"[0-9]": 0, "^a": 1, "(?i)S": 2}),
+        PatternSetLookup(PATH, {"[A-Z]": 0, "É": 1}, True),
         LowerBoundLookup(PATH, above[:], together),
         UpperBoundLookup(PATH, [(-bound, entry) for bound, entry in above], together),
         PresenceLookup(PATH, 1),
@@ -95,7 +96,7 @@ def test_what_is_handed_in_opens_what_the_facts_show(known: list[Any], value: An
     for lookup in every:
         assert opened(lookup, value, value) == opened(lookup, MISSING, value)
     numbers = {at for at, bound in enumerate(bounds) if type(value) in (int, float) and value >= bound}
-    assert opened(every[2], value, value) >= numbers
+    assert opened(every[3], value, value) >= numbers
     if any(set(value_keys(each)) & set(value_keys(value)) for each in known):
         assert opened(every[0], value, value)
 
