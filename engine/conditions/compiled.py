@@ -90,7 +90,7 @@ class _OfField(CompiledCondition):
         self.path, self.operator, self.expression = path, operator, None
         self._test, self._wanted = operator.test, operator.prepare(condition.value)
         self._relation: str | None = None
-        self._keys = (path.root, *path.segments)
+        self._keys = path.keys
         self._at_once = operator.at_once if path.root not in MEMBERS else None
 
     @property

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
@@ -62,6 +62,11 @@ class Path:
     root: str
     segments: tuple[str, ...]
     steps: tuple[tuple[str, int | None], ...]
+    keys: tuple[str, ...] = field(init=False)
+    """The root and the segments."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", (self.root, *self.segments))
 
     def __hash__(self) -> int:
         return hash(self.text)

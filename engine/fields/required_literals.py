@@ -48,8 +48,8 @@ LONGEST: Final = 200
 _NOTHING: Final[Clause] = frozenset({""})
 _WHITE: Final = re.compile(r"\s+")
 """What `str.split` takes for white space, which is more than RE2 does."""
-_RUNS: Final = ("  ", *"\n\t\r\v\f\x1c\x1d\x1e\x1f")
-"""White space of ASCII that is not one blank."""
+_RUNS: Final = tuple("\n\t\r\v\f\x1c\x1d\x1e\x1f")
+"""White space of ASCII that is no blank."""
 
 _FOLDING: Final = re.compile(r"\(\?[a-zA-Z-]*i")
 """Where a pattern may say that case does not count."""
@@ -107,18 +107,30 @@ def _has_capital(part: PatternPart) -> bool:
             return all(map(_has_capital, branches))
 
 
-@lru_cache(maxsize=8)
 def spaced(text: str) -> str:
     """A text casefolded, with one blank for each run of white space, and at both ends."""
+    return forms(text)[0]
+
+
+@lru_cache(maxsize=8)
+def forms(text: str) -> tuple[str, ...]:
+    """A text as `spaced` has it; and casefolded as it is, where not all of that is in the other."""
     folded = text.casefold()
+    words = _single_spaced(folded)
+    other = f" {words} " if words else " "
+    return (other,) if words == folded else (other, folded)
+
+
+def _single_spaced(folded: str) -> str:
     if folded.isascii():
-        folded = folded.strip(" ")
-        for run in _RUNS:
-            if run in folded:
-                break
-        else:  # the usual text, which is in this form already: its words need not be taken apart
-            return f" {folded} " if folded else " "
-    return " ".join(("", *folded.split(), ""))
+        words = folded.strip(" ")
+        if words.rfind("  ") < 0:  # three times as fast as `in`
+            for run in _RUNS:
+                if run in words:
+                    break
+            else:  # the usual text, which is in this form already: its words need not be taken apart
+                return words
+    return " ".join(folded.split())
 
 
 class _Reader:

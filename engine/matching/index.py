@@ -30,15 +30,15 @@ Each step keeps it: a hint is necessary (`fields.hints`), any hint that cannot b
 widened or dropped, and a policy whose hints are all dropped is in `always`.
 
 Which hint is best is decided in `selectivity`, which buckets a path of a call picks in `lookups`, what a call
-shows there in `derived.facts`. Items are opaque here: anything, with its hints. Knows nothing of verdicts or
-actions.
+shows there in `derived.facts`. Items are opaque here: anything hashable but a tuple, with its hints. Knows
+nothing of verdicts or actions.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from engine.derived.facts import MISSING, Facts
 from engine.fields.computed import MEMBERS
@@ -79,18 +79,18 @@ class TreeNode:
     def __init__(self, entries: Sequence[IndexEntry]) -> None:
         cost = costs(entries).__getitem__
         by_path: defaultdict[str, list[Entered]] = defaultdict(list)
-        always: list[int] = []
+        always: list[Any] = []
         for entry in entries:
             usable: Sequence[AccessPath] = entry.access_paths
             if entry.copies > 1:
                 usable = [each for each in usable if entry.copies * len(each.keys) <= MOST_COPIES]
             if not usable:
-                always.append(entry.number)
+                always.append(entry.item)
                 continue
             best = min(usable, key=cost)
             rest = tuple([access for access in entry.access_paths if access is not best])
             copies = entry.copies * (len(best.keys) or 1)
-            by_path[best.path.text].append((best, IndexEntry(entry.number, rest, copies)))
+            by_path[best.path.text].append((best, IndexEntry(entry.item, rest, copies)))
         by_key: defaultdict[str, _AtKey] = defaultdict(_AtKey)
         by_root: list[tuple[str, Lookup]] = []
         computed: list[Lookup] = []
@@ -124,11 +124,11 @@ class TreeNode:
         payload = document.get("inputPayload")
         if payload.__class__ is not dict:  # which is entered by its keys; of anything else all is asked
             payload = dict.fromkeys(by_key, MISSING)
-        few = len(by_key) <= len(payload)
-        for key, here in by_key.items() if few else [(key, by_key[key]) for key in payload if key in by_key]:
-            value = payload.get(key, _NOWHERE)
-            if value is _NOWHERE:
+        less, more = (by_key, payload) if len(by_key) <= len(payload) else (payload, by_key)
+        for key in less:
+            if key not in more:
                 continue
+            value, here = payload[key], by_key[key]
             equal = here.equal
             if equal is not None:
                 if value.__class__ is str:  # which `ValueLookup` does too, for the price of a call
@@ -139,9 +139,6 @@ class TreeNode:
                     equal.collect(value, facts, work)
             for lookup in here.others:
                 lookup.collect(value, facts, work)
-
-
-_NOWHERE: Final = object()
 
 
 class _AtKey:
@@ -170,7 +167,7 @@ def _lookups(path: Path, entries: Sequence[Entered]) -> Iterator[Lookup]:
     for types, chosen in by_types.items():
         for lookup in _of_any_type(path, chosen):
             if types is not None:
-                lookup = TypedLookup(lookup, types, tuple([entry.number for _, entry in chosen]))
+                lookup = TypedLookup(lookup, types, tuple([entry.item for _, entry in chosen]))
             yield lookup
 
 
@@ -179,9 +176,11 @@ def _of_any_type(path: Path, entries: Sequence[Entered]) -> Iterator[Lookup]:
     above: list[tuple[float, IndexEntry]] = []
     below: list[tuple[float, IndexEntry]] = []
     present: list[IndexEntry] = []
+    spaced = False
     for access, entry in entries:
         if access.keys:
-            buckets = keyed[access.kind]
+            spaced = spaced or access.kind == "phrase"
+            buckets = keyed["words" if access.kind == "phrase" else access.kind]
             for key in access.keys:
                 buckets[key].append(entry)
         elif access.kind == "above":
@@ -196,9 +195,7 @@ def _of_any_type(path: Path, entries: Sequence[Entered]) -> Iterator[Lookup]:
     if "equal" in made:
         yield ValueLookup(path, made["equal"])
     if "words" in made:
-        yield LiteralLookup(path, made["words"])
-    if "phrase" in made:
-        yield LiteralLookup(path, made["phrase"], True)
+        yield LiteralLookup(path, made["words"], spaced)
     if "shape" in made:
         yield PatternSetLookup(path, made["shape"])
     if "capital" in made:
@@ -213,28 +210,27 @@ def _of_any_type(path: Path, entries: Sequence[Entered]) -> Iterator[Lookup]:
 
 def _bucket(entries: Sequence[IndexEntry]) -> Bucket:
     if len(entries) == 1:
-        return entries[0].number
+        return entries[0].item
     if len(entries) > FULL and any(entry.access_paths for entry in entries):
         return TreeNode(entries)
-    return tuple([entry.number for entry in entries])
+    return tuple([entry.item for entry in entries])
 
 
 # ---- the whole -----------------------------------------------------------------------------------------
 
 
 class Index(Generic[Item]):
-    """The tree over a fixed sequence of items. Inside, items are their numbers: leaves that hold nothing else
-    are small, and no work for the garbage collector."""
+    """The tree over a fixed sequence of items. Its leaves are the items themselves, since each object that
+    leads to one is memory that no cache has."""
 
-    __slots__ = ("_items", "_root", "unindexed")
+    __slots__ = ("_root", "unindexed")
 
     def __init__(self, items: Iterable[tuple[Item, Iterable[Hint]]]) -> None:
         shared: dict[int, tuple[AccessPath, ...]] = {}
         keep: list[Hint] = []
         entries: list[IndexEntry] = []
-        all_items: list[Item] = []
         unindexed: list[Item] = []
-        for number, (item, hints) in enumerate(items):
+        for item, hints in items:
             mine: list[AccessPath] = []
             for hint in hints:
                 found = shared.get(id(hint))
@@ -244,9 +240,7 @@ class Index(Generic[Item]):
                 mine += found
             if all(access.kind in ("present", "shape", "capital") for access in mine):
                 unindexed.append(item)
-            all_items.append(item)
-            entries.append(IndexEntry(number, tuple(mine[:MOST_ACCESS_PATHS])))
-        self._items = tuple(all_items)
+            entries.append(IndexEntry(item, tuple(mine[:MOST_ACCESS_PATHS])))
         self.unindexed = tuple(unindexed)
         self._root = TreeNode(entries)
         for waste in (entries, keep):
@@ -255,14 +249,13 @@ class Index(Generic[Item]):
 
     def candidates(self, facts: Facts) -> list[Item]:
         """Every item that the call may concern, once each, and perhaps others."""
-        found: set[int] = set()
+        found: set[Item] = set()
         work: list[Bucket] = [self._root]
         for bucket in work:  # which grows while it is gone through
-            if isinstance(bucket, int):
-                found.add(bucket)
-            elif isinstance(bucket, tuple):
+            if bucket.__class__ is tuple:
                 found.update(bucket)
-            else:
+            elif bucket.__class__ is TreeNode:
                 bucket.collect(facts, work)
-        items = self._items
-        return [items[number] for number in found]
+            else:
+                found.add(bucket)
+        return list(found)

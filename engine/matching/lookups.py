@@ -1,7 +1,7 @@
 """The lookups of the index: which buckets one path of a call picks.
 
     ValueLookup        its values      by a hash map
-    LiteralLookup      its text        by the literals in it, see `multi_search.LiteralSearch`, or by
+    LiteralLookup      its text        by the literals in it, see `multi_search.LiteralSearch`, and by
                                        phrases, any white space in the text being one blank
     PatternSetLookup   its text        by the patterns that match it, see `multi_search.PatternSearch`
     LowerBoundLookup   its numbers     the lower bounds up to the greatest, by bisection
@@ -22,12 +22,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from engine.derived.facts import MISSING, Facts
 from engine.fields.paths import Path
-from engine.fields.required_literals import spaced
-from engine.fields.scalars import keys_of, value_keys
+from engine.fields.required_literals import forms
+from engine.fields.scalars import value_keys
 from engine.matching.multi_search import FEW, LiteralSearch, PatternSearch
 from engine.matching.selectivity import IndexEntry
 from engine.model import Json
@@ -39,15 +39,8 @@ BLOCK: Final = 64
 """Members of a block of thresholds, each a bucket of its own."""
 
 
-class TreeLevel(Protocol):
-    """A level of the tree."""
-
-    def collect(self, facts: Facts, work: list[Bucket]) -> None:
-        """Add to the work every bucket that the call may concern."""
-
-
-Bucket = int | tuple[int, ...] | TreeLevel
-"""What lies behind a lookup: an item, several, or the next level of the tree."""
+Bucket = Any
+"""What lies behind a lookup: an item, a tuple of several, or the next level of the tree."""
 
 
 class Lookup(Protocol):
@@ -78,8 +71,12 @@ class ValueLookup:
         if value is MISSING:
             keys = facts.at(self._path).keys()
         elif value.__class__ is list:
-            only = value[0] if len(value) == 1 else None  # such as the one label of most runs
-            keys = (only, _LIST) if only.__class__ is str and only != _LIST else keys_of((value, *value))
+            keys = {_LIST}
+            for item in value:
+                if item.__class__ is str:
+                    keys.add(item)
+                else:
+                    keys.update(value_keys(item))
         else:
             keys = value_keys(value)
         for key in keys if len(keys) <= MANY_KEYS else buckets.keys() & keys:
@@ -93,9 +90,9 @@ class ValueLookup:
 
 
 class LiteralLookup:
-    """The text picks buckets by the literals in it; in the form of phrases, if it is told so. Few literals
-    are asked for one by one, with as little memory to go through as can be: most levels of a large tree are
-    small, and hardly one is in the processor's cache."""
+    """The text picks buckets by the literals in it; with phrases among them, in the form of phrases too. Few
+    literals are asked for one by one, with as little memory to go through as can be: most levels of a large
+    tree are small, and hardly one is in the processor's cache."""
 
     __slots__ = ("_few", "_many", "_path", "_spaced")
 
@@ -109,15 +106,17 @@ class LiteralLookup:
     def collect(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
         plain = value.__class__ is str and value.isascii()
         if self._spaced:
-            text = spaced(value if plain else facts.at(self._path).folded())
+            texts = forms(value if plain else facts.at(self._path).folded())
         else:
-            text = value.casefold() if plain else facts.at(self._path).folded()
-        if self._many is not None:
-            work += self._many(text)
-        else:  # what `LiteralSearch` does too, without what it goes through until then
-            for literal, bucket in self._few.items():
-                if literal in text:
-                    work.append(bucket)
+            texts = (value.casefold() if plain else facts.at(self._path).folded(),)
+        for text in texts:
+            if self._many is not None:
+                work += self._many(text)
+            else:  # what `LiteralSearch` does too, without what it goes through until then
+                few = self._few
+                for literal in few:
+                    if literal in text:
+                        work.append(few[literal])
 
 
 class PatternSetLookup:
@@ -142,7 +141,7 @@ class LowerBoundLookup:
     """The greatest number picks every bound up to it: whole blocks of them as buckets, made by `bucket`, and
     the rest one by one."""
 
-    __slots__ = ("_blocks", "_bounds", "_numbers", "_path")
+    __slots__ = ("_blocks", "_bounds", "_items", "_path")
 
     def __init__(
         self,
@@ -155,7 +154,7 @@ class LowerBoundLookup:
         whole = range(0, len(ordered) - BLOCK + 1, BLOCK)
         self._path = path
         self._bounds = [bound for bound, _ in entries]
-        self._numbers = tuple(entry.number for entry in ordered)
+        self._items = tuple(entry.item for entry in ordered)
         self._blocks = tuple(bucket(ordered[at : at + BLOCK]) for at in whole)
 
     def collect(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
@@ -166,7 +165,7 @@ class LowerBoundLookup:
         if end:
             whole = end // BLOCK
             work += self._blocks[:whole]
-            work.append(self._numbers[whole * BLOCK : end])
+            work.append(self._items[whole * BLOCK : end])
 
 
 class UpperBoundLookup(LowerBoundLookup):

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from math import sqrt
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -113,7 +113,7 @@ class IndexEntry(msgspec.Struct, frozen=True, gc=False):
     """An item to be put into the tree: the access paths that are left, and how many
     copies of it there are."""
 
-    number: int
+    item: Any
     access_paths: tuple[AccessPath, ...]
     copies: int = 1
 

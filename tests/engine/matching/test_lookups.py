@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from engine.derived.facts import MISSING, Facts
 from engine.fields.hints import OneOf
 from engine.fields.paths import parse
+from engine.fields.required_literals import spaced
 from engine.fields.scalars import text_of, value_keys, whole
 from engine.matching import lookups, multi_search
 from engine.matching.lookups import (
@@ -62,7 +63,7 @@ def opened(lookup: Lookup, handed: Any, value: Any) -> set[Bucket]:
 
 
 def together(entries: Sequence[IndexEntry]) -> Bucket:
-    return tuple(entry.number for entry in entries)
+    return tuple(entry.item for entry in entries)
 
 
 @given(st.lists(scalars, min_size=1, max_size=6), values)
@@ -72,6 +73,7 @@ def together(entries: Sequence[IndexEntry]) -> Bucket:
 @example(["1.0"], 1.0)
 @example(["1"], 1)
 @example(["STRASSE"], "Straße")
+@example(["a  b"], "xA  b")
 def test_what_is_handed_in_opens_what_the_facts_show(known: list[Any], value: Any) -> None:
     equal: dict[str, Bucket] = {key: at for at, each in enumerate(known) for key in value_keys(each)}
     literals = {whole(text_of(each)).casefold(): at for at, each in enumerate(known)}
@@ -90,9 +92,11 @@ def test_what_is_handed_in_opens_what_the_facts_show(known: list[Any], value: An
         every.append(LiteralLookup(PATH, literals))
         wanted = opened(every[-1], value, value) if isinstance(value, str) else {99}
         assert opened(TypedLookup(every[-1], TEXTS, 99), value, value) == wanted
-    phrases = {literal for each in literals if (literal := " ".join(each.split()))}
-    if phrases:
-        every.append(LiteralLookup(PATH, dict.fromkeys(phrases, 1), True))
+        every.append(LiteralLookup(PATH, literals, True))
+        if isinstance(value, str):
+            text, phrases = whole(value).casefold(), spaced(whole(value))
+            found = {at for literal, at in literals.items() if literal in text or literal in phrases}
+            assert opened(every[-1], value, value) == found
     for lookup in every:
         assert opened(lookup, value, value) == opened(lookup, MISSING, value)
     numbers = {at for at, bound in enumerate(bounds) if type(value) in (int, float) and value >= bound}
