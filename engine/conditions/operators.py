@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import ge, gt, le, lt
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from engine.conditions.operands import (
     Check,
@@ -123,7 +123,13 @@ def _has(text: str, part: str) -> bool:
     return part in text
 
 
-def _on_texts(name: str, holds: Callable[[str, str], bool], phrase: str, meaning: str) -> Operator:
+def _on_texts(
+    name: str,
+    holds: Callable[[str, str], bool],
+    phrase: str,
+    meaning: str,
+    place: Literal["start", "end", ""] = "",
+) -> Operator:
     def test(view: View, wanted: str) -> Verdict:
         texts = view.texts()
         if len(texts) > MANY and wanted.encode() not in view.joined():
@@ -137,7 +143,7 @@ def _on_texts(name: str, holds: Callable[[str, str], bool], phrase: str, meaning
         return holds(value, wanted) if value.__class__ is str and value.isascii() else None
 
     def hint(path: Path, value: Json) -> tuple[Hint, ...]:
-        return (Literals(path, frozenset({value.casefold()})),)
+        return (Literals(path, frozenset({value.casefold()}), place=place),)
 
     def witness(view: View, value: Json) -> Json:
         texts = view.texts()
@@ -304,8 +310,8 @@ _CONTAINS = _on_texts(
     "containing %s",
     "has this text in it; of an object or list in any key or value at any depth",
 )
-_STARTS_WITH = _on_texts("starts_with", str.startswith, "starting with %s", "begins with this text")
-_ENDS_WITH = _on_texts("ends_with", str.endswith, "ending with %s", "ends with this text")
+_STARTS_WITH = _on_texts("starts_with", str.startswith, "starting with %s", "begins with this text", "start")
+_ENDS_WITH = _on_texts("ends_with", str.endswith, "ending with %s", "ends with this text", "end")
 _MATCHES = Operator(
     "matches",
     check_pattern,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from engine.fields.paths import Path
 
@@ -22,11 +23,13 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Literals:
-    """At least one of `any_of` (casefolded) occurs in the casefolded text of one of `Facts.texts`."""
+    """At least one of `any_of` (casefolded) occurs in the casefolded text of one of `Facts.texts`; if a place
+    is named, there."""
 
     path: Path
     any_of: frozenset[str]
     typed: bool = False
+    place: Literal["start", "end", ""] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ from engine.matching.lookups import (
     TypedLookup,
     UpperBoundLookup,
     ValueLookup,
+    at_place,
 )
 from engine.matching.selectivity import AccessPath, IndexEntry, access_paths, costs
 
@@ -196,6 +197,10 @@ def _of_any_type(path: Path, entries: Sequence[Entered]) -> Iterator[Lookup]:
         yield ValueLookup(path, made["equal"])
     if "words" in made:
         yield LiteralLookup(path, made["words"], spaced)
+    if starts := made.get("start"):
+        yield at_place(path, starts, [slice(length) for length in set(map(len, starts))])
+    if ends := made.get("end"):
+        yield at_place(path, ends, [slice(-length, None) for length in set(map(len, ends))])
     if "shape" in made:
         yield PatternSetLookup(path, made["shape"])
     if "capital" in made:

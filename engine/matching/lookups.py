@@ -3,6 +3,7 @@
     ValueLookup        its values      by a hash map
     LiteralLookup      its text        by the literals in it, see `multi_search.LiteralSearch`, and by
                                        phrases, any white space in the text being one blank
+    PlaceLookup        its text        by what it begins or ends with, out of a hash map
     PatternSetLookup   its text        by the patterns that match it, see `multi_search.PatternSearch`
     LowerBoundLookup   its numbers     the lower bounds up to the greatest, by bisection
     UpperBoundLookup   its numbers     the upper bounds from the least on
@@ -34,6 +35,9 @@ from engine.model import Json
 
 MANY_KEYS: Final = 16
 """So many keys are first asked, all at once, which of them are known."""
+
+MOST_PLACED: Final = 256
+"""Literals that are looked up by where they stand in a text."""
 
 BLOCK: Final = 64
 """Members of a block of thresholds, each a bucket of its own."""
@@ -117,6 +121,35 @@ class LiteralLookup:
                 for literal in few:
                     if literal in text:
                         work.append(few[literal])
+
+
+class PlaceLookup(LiteralLookup):
+    """The literals begin or end the text: what it has there picks buckets out of a hash map, in as many cuts
+    as there are lengths. Several texts are searched as a whole."""
+
+    __slots__ = ("_buckets", "_cuts")
+
+    def __init__(self, path: Path, buckets: dict[str, Bucket], cuts: Sequence[slice]) -> None:
+        super().__init__(path, buckets)
+        self._buckets = buckets
+        self._cuts = tuple(cuts)
+
+    def collect(self, value: Json, facts: Facts, work: list[Bucket]) -> None:
+        if value.__class__ is str and value.isascii():
+            text, buckets = value.casefold(), self._buckets
+            for cut in self._cuts:
+                bucket = buckets.get(text[cut])
+                if bucket is not None:
+                    work.append(bucket)
+        else:
+            super().collect(value, facts, work)
+
+
+def at_place(path: Path, buckets: dict[str, Bucket], cuts: Sequence[slice]) -> LiteralLookup:
+    """The lookup of literals that stand where the text is cut. A cut costs what two literals do that are
+    looked for anywhere; of large levels the automaton is in the processor's cache, and quicker."""
+    placed = len(cuts) * 2 <= len(buckets) <= MOST_PLACED
+    return PlaceLookup(path, buckets, cuts) if placed else LiteralLookup(path, buckets)
 
 
 class PatternSetLookup:

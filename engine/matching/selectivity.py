@@ -36,8 +36,9 @@ MOST_CLAUSES: Final = 4
 class AccessPath(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One kind of lookup that finds an item, from one of its hints. Two are never the same.
 
-    `kind` is `equal`, `words`, `phrase`, `shape`, `capital` (these have keys), `above`, `below` (these have a
-    bound) or `present`. A phrase has one blank for any white space; `capital` is a shape that needs one.
+    `kind` is `equal`, `words`, `start`, `end`, `phrase`, `shape`, `capital` (these have keys), `above`,
+    `below` (these have a bound) or `present`. A phrase has one blank for any white space; `capital` is a
+    shape that needs one.
     """
 
     kind: str
@@ -65,7 +66,7 @@ def access_paths(hint: Hint) -> tuple[AccessPath, ...]:
         return (_keyed("equal", hint.path, hint.keys),)
     if isinstance(hint, Literals):
         searchable = _searchable(hint.any_of)
-        return (_keyed("words", hint.path, hint.any_of, hint.typed) if searchable else present,)
+        return (_keyed(hint.place or "words", hint.path, hint.any_of, hint.typed) if searchable else present,)
     if isinstance(hint, Regex):
         clauses = sorted(filter(_searchable, required(hint.pattern)), key=_shortest, reverse=True)[
             :MOST_CLAUSES
@@ -160,7 +161,8 @@ def costs(entries: Sequence[IndexEntry]) -> dict[AccessPath, float]:
     totals = {where: max(sum(times.values()), ENOUGH) for where, times in named.items()}
     inside: Mapping[str, int] = {}
     if len(entries) >= LEARN_FROM:
-        inside = found_inside(set(chain.from_iterable(each.keys for each in counted if each.kind == "words")))
+        literals = [each.keys for each in counted if each.kind in ("words", "start", "end")]
+        inside = found_inside(set(chain.from_iterable(literals)))
     found: dict[AccessPath, float] = {}
     for access in counted:  # hundreds of thousands, in one loop
         kind, keys = access.kind, access.keys

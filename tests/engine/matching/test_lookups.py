@@ -22,10 +22,12 @@ from engine.matching.lookups import (
     Lookup,
     LowerBoundLookup,
     PatternSetLookup,
+    PlaceLookup,
     PresenceLookup,
     TypedLookup,
     UpperBoundLookup,
     ValueLookup,
+    at_place,
 )
 from engine.matching.selectivity import TEXTS, IndexEntry, access_paths, costs
 
@@ -114,3 +116,28 @@ def test_what_many_name_costs_more_and_what_is_derived_most() -> None:
     cost = costs([IndexEntry(number, paths) for number, paths in enumerate(found)])
     mail, wire, derived = (cost[found[at][0]] for at in (0, 3, 4))
     assert wire < mail < derived
+
+
+@given(st.dictionaries(st.sampled_from(WORDS), st.integers(0, 9), min_size=1), values, st.booleans())
+@example({"b1": 1, "12": 2}, "aB1", False)
+@example({"ss": 1}, ["a", "xß"], False)
+@example({"ss": 1}, "ẞx", True)
+def test_what_stands_at_one_end_of_a_text(literals: dict[str, int], value: Any, start: bool) -> None:
+    folded = {literal.casefold(): at for literal, at in literals.items()}
+    cuts = [slice(length) if start else slice(-length, None) for length in set(map(len, folded))]
+    lookup = PlaceLookup(PATH, folded, cuts)
+    holds = str.startswith if start else str.endswith
+    texts = [text.casefold() for text in Facts({"inputPayload": {"a": value}}).at(PATH).texts()]
+    there = {at for literal, at in folded.items() if any(holds(text, literal) for text in texts)}
+    anywhere = opened(LiteralLookup(PATH, folded), value, value)
+    assert there <= opened(lookup, value, value) <= anywhere
+    assert opened(lookup, MISSING, value) == anywhere
+    if isinstance(value, str) and value.isascii():
+        assert opened(lookup, value, value) == there
+
+
+@pytest.mark.parametrize(("count", "placed"), [(15, False), (16, True), (256, True), (257, False)])
+def test_few_lengths_of_many_literals_are_cut_off(count: int, placed: bool) -> None:
+    literals = {f"{number:03}{'x' * (number % 8)}": number for number in range(count)}
+    cuts = [slice(-length, None) for length in set(map(len, literals))]
+    assert isinstance(at_place(PATH, literals, cuts), PlaceLookup) is placed

@@ -56,6 +56,25 @@ def test_candidates_stay_few_however_many_policies(kind: type[Company]) -> None:
         assert kind is NearMisses or ruleset.stats()["unindexed"] == []
 
 
+def test_many_ends_and_beginnings_of_few_lengths_are_told_apart() -> None:
+    ends = [policy(f"e{n}", ("inputPayload.to", "ends_with", f"@B{n:02}.example")) for n in range(40)]
+    starts = [policy(f"s{n}", ("inputPayload.to", "starts_with", f"{n:02}")) for n in range(40)]
+    ruleset = Ruleset.build(ends + starts)
+    for to, among in (
+        ("17x@B03.example", 2),
+        ("17x@B03.example.org", 1),
+        ("x@b03.example", 1),
+        (["17x", "x@B03.example"], 2),
+        ("ſ@B03.example", 1),
+        (1739, 1),
+        ("x17", 0),
+    ):
+        call = ToolCall.of(toolName="t", inputPayload={"to": to})
+        assert ruleset.evaluate(call) == ruleset.scan(call)
+        assert candidates(ruleset, call) >= among
+        assert not (isinstance(to, str) and to.isascii()) or candidates(ruleset, call) == among
+
+
 def test_near_misses_are_the_same_each_time_and_say_what_they_promise() -> None:
     one, two = NearMisses(2_000), NearMisses(2_000)
     assert (one.policies, one.calls(50)) == (two.policies, two.calls(50))
