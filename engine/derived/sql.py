@@ -67,7 +67,7 @@ _META: Final = re.compile(r"^[ \t]*[\\.]\w[^\\;\n]*$", re.MULTILINE)
 """A line for the client itself, such as `\\c other` and `.mode csv`."""
 _CLIENT_OPTIONS: Final = re.compile(r"(?:--command|--execute|--query|-[ceqQ])=?(.*)", re.DOTALL)
 _EXPLAINED: Final = re.compile(
-    r"(^|;)\s*explain\s+(?=[^;]{0,200}\banaly[sz]e\b)(?:(?:analy[sz]e|verbose|\([^)]{0,200}\))\s*)+",
+    r"(^|;)\s*explain\s++(?=[^;]{0,200}\banaly[sz]e\b)(?:(?:analy[sz]e|verbose|\([^)]{0,200}\))\s*)+",
     re.IGNORECASE,
 )
 """`EXPLAIN ANALYZE` runs what it explains, ..."""
