@@ -332,6 +332,8 @@ def _read(text: str) -> tuple[tuple[str, str], ...]:
     readings = _choices(parts[2])
     if "\\" in rest and "@" in rest.partition("/")[0]:
         readings.append(rest.partition("/")[0])  # `http://one\@two`: a browser goes to one, others to two
+    if not text.isascii() and (written := _AUTHORITY.fullmatch(text)) and composed(written[2]) != parts[2]:
+        readings.append(written[2])  # `one／@two`, where nobody else takes `／` for the end of the host
     for authority in readings:
         user, _, place = authority.rpartition("@")
         place = (place.split() or [""])[0].rstrip(",;")

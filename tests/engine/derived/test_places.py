@@ -109,6 +109,10 @@ CALLS: list[tuple[str, Any, str, list[str]]] = [
     ("fetch", {"host": "Evil.EXAMPLE.", "port": 3}, "hosts", ["evil.example"]),
     ("fetch", {"url": "//evil.example/x"}, "hosts", ["evil.example"]),
     ("fetch", {"url": "http:\\\\evil.example"}, "hosts", ["evil.example"]),
+    *(
+        ("fetch", {"url": f"https://acme.com{mark}@evil.example"}, "hosts", ["acme.com", "evil.example"])
+        for mark in "／？＃＼"
+    ),
     ("fetch", {"args": '{"url": "http://evil.example"}'}, "hosts", ["evil.example"]),
     *(
         ("fetch", {"url": url}, "hosts", hosts)
