@@ -24,9 +24,7 @@ from engine.derived.tools import UNDECLARED
 from engine.fields.words import word_set
 from engine.model import Json, ToolDeclaration
 
-_POSTGRES: Final = "postgres"
-_MYSQL: Final = "mysql"
-_SQL_SERVER: Final = "tsql"
+_POSTGRES, _MYSQL, _SQL_SERVER = "postgres", "mysql", "tsql"
 
 MOST_SQL: Final = 16_384
 """Characters of SQL that are read of one call."""
@@ -54,7 +52,24 @@ _BEGINS: Final = re.compile(
 """A statement at the beginning, behind a semicolon or behind a comment. No gap is gone through twice."""
 _BEGINS_A_LINE: Final = re.compile(rf"(?<!{_GAP})(?=[\s(;\ufeff]*[\n\r]){_GAP}++{_FIRST}", re.IGNORECASE)
 _LINE_COMMENT: Final = re.compile(r"--|#")
-_OTHERWISE: Final = re.compile(r"[\\`#]|--(?!\s)|/\*M?!|\btemporary\b", re.IGNORECASE)
+_HIDDEN: Final = re.compile(r"\$\w*\$|/\*(?>(?:[^*/]|\*(?!/)|/(?!\*))*)/\*")
+"""`$x$` is a name to some databases, and a comment within another ends at some with the first `*/`."""
+_OTHERWISE: Final = re.compile(rf"[\\`#]|--(?!\s)|/\*M?!|\btemporary\b|{_HIDDEN.pattern}", re.IGNORECASE)
+_BODY: Final = re.compile(
+    r"(?:\A|;)\s*(?:create\s+(?:or\s+replace\s+)?(?:function|procedure)|(do))\b[^;$]*+(\$\w*\$)",
+    re.IGNORECASE,
+)
+"""How begins what PostgreSQL runs later, or with `DO` now; others refuse it."""
+_EXECUTED: Final = re.compile(
+    r"\bexec(?:ute)?\b(?:\s+immediate)?[\s(]*(?:(?:sys\.)?sp_executesql\s*|format\s*\(\s*)?N?'((?>(?:[^']|'')*))'",
+    re.IGNORECASE,
+)
+"""A statement in a text, perhaps with places for names."""
+_PLACE: Final = re.compile(r"%[\d$]*[ILs]")
+_STEP: Final = re.compile(rf"\b(?:begin|then|else|loop)\s+(?={_FIRST})", re.IGNORECASE)
+"""Where one begins in a body."""
+_BATCH: Final = re.compile(r"^[ \t]*go[ \t]*$", re.IGNORECASE | re.MULTILINE)
+"""Where the clients of SQL Server end what they send together."""
 _BRACKETED: Final = re.compile(r"\[[A-Za-z_]|(?<![\w$])#[A-Za-z_#]")
 _CONDITIONAL: Final = re.compile(r"/\*M?!\d*+((?>(?:[^*]|\*(?!/))*))(?:\*/|\Z)")
 _CLIENTS: Final = word_set(
@@ -71,10 +86,7 @@ _EXPLAINED: Final = re.compile(
     re.IGNORECASE,
 )
 """`EXPLAIN ANALYZE` runs what it explains, ..."""
-_PREPARED: Final = re.compile(
-    r"(^|;)\s*prepare\s+[\w\"]+\s*+(?:\([^)]{0,200}\)\s*+)?as\s+",
-    re.IGNORECASE,
-)
+_PREPARED: Final = re.compile(r"(^|;)\s*prepare\s+[\w\"]+\s*+(?:\([^)]{0,200}\)\s*+)?as\s+", re.IGNORECASE)
 """... and `PREPARE` names what `EXECUTE` runs."""
 _FORCED: Final = re.compile(
     r"(drop\s+database\s+(?:if\s+exists\s+)?[\w.\"]{1,128})\s+with\s*\(\s*force\s*\)", re.IGNORECASE
@@ -139,7 +151,7 @@ def statements_of(texts: Iterable[str]) -> tuple[list[Json], bool]:
     room = MOST_SQL
     steps = [STEPS]
     for text in texts:
-        text = _FORCED.sub(r"\1", text.removeprefix("\ufeff"))
+        text = _BATCH.sub(";", _FORCED.sub(r"\1", text.removeprefix("\ufeff")))
         room -= len(text)
         steps[0] += STEPS_A_CHARACTER * len(text)
         if room < 0:
@@ -149,11 +161,26 @@ def statements_of(texts: Iterable[str]) -> tuple[list[Json], bool]:
             for read in dict.fromkeys(_CONDITIONAL.sub(kept, text) for kept in (r" \1 ", " ")):
                 for entry in _entries(_PREPARED.sub(r"\1 ", _EXPLAINED.sub(r"\1 ", read)), steps):
                     found[repr(entry)] = entry
+            for body in _run_within(text):
+                for entry in _entries(body, steps):
+                    if entry["tables"] or entry["verb"] == "drop":  # what else a body has is no statement
+                        found[repr(entry)] = entry
         except (_Beyond, RecursionError):
             return list(found.values()), True
         if len(found) > MOST_FOUND:
             return list(found.values())[:MOST_FOUND], True
     return list(found.values()), False
+
+
+def _run_within(text: str) -> Iterator[str]:
+    """The SQL in the texts and bodies that a text of SQL runs."""
+    end = 0
+    while (found := _BODY.search(text, end)) and (end := text.find(found[2], found.end())) >= 0:
+        if found[1]:
+            yield _STEP.sub("; ", text[found.end() : end])
+    for found in _EXECUTED.finditer(text):
+        if _BEGINS.search(found[1]):
+            yield _PLACE.sub("x", found[1].replace("''", "'"))
 
 
 def entry(
@@ -168,6 +195,8 @@ def _entries(text: str, steps: list[int]) -> Iterator[dict[str, Json]]:
     readings = [_parsed(text, _POSTGRES, steps)]
     if _OTHERWISE.search(text) is not None:
         readings.append(_parsed(text, _MYSQL, steps))
+        if readings[1] is None and _HIDDEN.search(text) is not None and _BODY.search(text) is None:
+            readings += [_parsed(each, _MYSQL, steps) for each in _apart(text, _MYSQL)]
     if bracketed:
         readings.append(_parsed(text, _SQL_SERVER, steps))
     if readings[0] is None and not (any(readings) and (bracketed or "`" in text)):
@@ -209,7 +238,8 @@ def _of_statement(node: Any, temporary: set[str]) -> dict[str, Json]:
     if isinstance(node, exp.Command):
         words = f"{node.this} {node.args.get('expression') or ''}".lower().split()
         if words[0] == "rename":
-            return entry("rename", _renamed(words), thing=words[1].strip("'") if words[1:] else "")
+            renamed = [word.strip("`'\"") for word, following in pairwise(words) if following == "to"]
+            return entry("rename", renamed, thing=words[1].strip("'") if words[1:] else "")
         return entry(words[0], thing=words[1] if words[1:] and words[1].isalpha() else "")
     if isinstance(node, (exp.Condition, exp.Alias)) and not isinstance(node, exp.Query):
         return entry(UNKNOWN)
@@ -228,11 +258,6 @@ def _of_statement(node: Any, temporary: set[str]) -> dict[str, Json]:
         return entry(verb, names, temporary=passing, thing=thing)
     names = list(dict.fromkeys(_names(node)))
     return entry(verb, names, _is_limited(node), _all_pass(names, temporary))
-
-
-def _renamed(words: Sequence[str]) -> list[str]:
-    """The tables of `RENAME TABLE a TO b, c TO d`, which is read word by word."""
-    return [word.strip("`'\"") for word, following in pairwise(words) if following == "to"]
 
 
 def _is_surely_made(created: Any) -> bool:
@@ -267,8 +292,7 @@ def _names(node: Any) -> list[str]:
     """The tables in a node, in lower case, with their schemas."""
     from sqlglot import exp
 
-    common = {each.alias.lower() for each in node.find_all(exp.CTE)}
-    found: list[str] = []
+    found, common = list[str](), {each.alias.lower() for each in node.find_all(exp.CTE)}
     for table in node.find_all(exp.Table):
         name = ".".join(part.name for part in table.parts).lower()
         if name and name not in common:
@@ -279,8 +303,7 @@ def _names(node: Any) -> list[str]:
 
 def _is_limited(node: Any) -> bool:
     """Whether a condition that reads a column says which rows; `WHERE 1 = 1` says none."""
-    where = node.args.get("where")
-    return where is not None and _limits(where.this)
+    return (where := node.args.get("where")) is not None and _limits(where.this)
 
 
 def _limits(condition: Any, negated: bool = False) -> bool:
@@ -314,13 +337,13 @@ def _is_same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _apart(text: str) -> list[str]:
+def _apart(text: str, dialect: str = _POSTGRES) -> list[str]:
     """The statements of a text, so that one which cannot be read hides no other; none if even the words
     cannot be told apart."""
     from sqlglot.errors import SqlglotError
 
     try:
-        tokens = _reader(_POSTGRES)[0].tokenize(text)
+        tokens = _reader(dialect)[0].tokenize(text)
     except (SqlglotError, ValueError):
         return []
     ends = [token.start for token in tokens if token.token_type.name == "SEMICOLON"]
@@ -344,8 +367,6 @@ def _parsed(text: str, dialect: str, steps: list[int]) -> list[Any] | None:
             for tree in made.parse(language.tokenize(text), text)
             if tree is not None and tree.key != "semicolon"
         ]
-    except _Beyond:
-        raise
     except (SqlglotError, ValueError, TypeError, AttributeError, KeyError, IndexError):
         return None  # what its parser stumbles on is as little understood as what it refuses
 
@@ -356,17 +377,13 @@ def load_readers() -> None:
         _reader(dialect)
 
 
-def _nothing(_record: logging.LogRecord) -> bool:
-    return False
-
-
 @cache
 def _reader(dialect: str) -> tuple[Any, Any]:
     """A dialect, and its parser with its steps counted."""
     from sqlglot.dialects.dialect import Dialect
 
     # What it says quotes the text of the call. Not `disabled`: to configure logging later would undo that.
-    logging.getLogger("sqlglot").addFilter(_nothing)
+    logging.getLogger("sqlglot").addFilter(lambda record: False)
     language: Any = Dialect.get_or_raise(dialect)
     language.INDEX_OFFSET = 0  # with another, each `[1]` has the types of all before it worked out again
     base: Any = language.parser_class

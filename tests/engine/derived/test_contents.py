@@ -75,7 +75,29 @@ STATEMENTS: list[tuple[str, list[Any]]] = [
     ("SELECT 1 /*M! ; DROP TABLE x */", [SELECT, entry("drop", "x", thing="table")]),
     ("/*M!100100 DROP TABLE x */", [entry("drop", "x", thing="table")]),
     ("SELECT 'a\\'; DROP TABLE x; -- '", [SELECT, entry("drop", "x", thing="table")]),
-    ("DO $$ BEGIN DROP TABLE x; END $$", [entry("do")]),
+    ("DO $$ BEGIN DROP TABLE x; END $$", [entry("do"), entry("drop", "x", thing="table")]),
+    (
+        "do $a$ declare n int; begin if true then delete from u; else update u set a = 1; end if; end $a$",
+        [entry("do"), entry("delete", "u"), entry("update", "u")],
+    ),
+    (
+        "DO $$ BEGIN EXECUTE format('DROP TABLE %I', n); END $$",
+        [entry("do"), entry("drop", "x", thing="table")],
+    ),
+    ("EXEC sp_executesql N'DROP TABLE x'", [entry("exec"), entry("drop", "x", thing="table")]),
+    ("execute immediate 'delete from u'", [entry("execute"), entry("delete", "u")]),
+    ("EXEC note 'drop table x'", [entry("exec")]),
+    ("select 1\ngo\nDROP TABLE x\nGO", [SELECT, entry("drop", "x", thing="table")]),
+    ("/* a /* b */ DROP TABLE x; -- */", [entry("drop", "x", thing="table")]),
+    (
+        "SELECT 1 $a$; DROP TABLE x; SELECT 1 $a$",
+        [SELECT, entry("drop", "x", thing="table"), entry("unknown")],
+    ),
+    ("SELECT $a$; DROP TABLE x; SELECT )( $a$", [SELECT, entry("drop", "x", thing="table")]),
+    (
+        "CREATE FUNCTION f() RETURNS void AS $$ BEGIN DELETE FROM u; END; $$ LANGUAGE plpgsql",
+        [entry("create", "f", thing="function")],
+    ),
     ("foo bar baz", [entry("unknown")]),
     (
         "TRUNCATE a; PURGE BINARY LOGS BEFORE NOW(); SELECT ';'",
