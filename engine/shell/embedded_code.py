@@ -37,12 +37,50 @@ _BETWEEN: Final = re.compile(r"\s*+,\s*+(\[?)\s*+")
 _QUOTED_COMMAND: Final = re.compile(r"`([^`]{1,4000})`|%x[{(\[|]([^})\]|]{1,4000})")
 
 
-def quoted_commands(code: str) -> Iterator[str]:
-    """What Perl, Ruby and PHP run between backticks."""
-    for count, found in enumerate(_QUOTED_COMMAND.finditer(code)):
+_AWK_PIPE: Final = re.compile(
+    r"\|&?\s*+\"((?:[^\"\\]|\\.){0,4000})\"|\"((?:[^\"\\]|\\.){0,4000})\"(?=\s*+\|)"
+)
+"""What awk gives its output to; and what it reads the output of, or gives away, maybe to a shell."""
+
+
+def quoted_commands(name: str, code: str) -> Iterator[str]:
+    """What Perl, Ruby and PHP run between backticks, and awk on the sides of `|`."""
+    if name.startswith(("perl", "ruby", "php")):
+        pattern = _QUOTED_COMMAND
+    elif name.endswith("awk"):
+        pattern = _AWK_PIPE
+    else:
+        return
+    for count, found in enumerate(pattern.finditer(code)):
         if count == MOST_CALLS:
             raise TooMuch
-        yield found[1] or found[2]
+        text = found[1] or found[2] or ""
+        yield unescape(text) if pattern is _AWK_PIPE else text
+
+
+_GIT_RUNS: Final = re.compile(
+    r"(?:-x|--exec|--(?:tree|index|env|msg|commit|parent|tag-name)-filter"
+    r"|core\.(?:pager|editor|sshCommand|fsmonitor))(?:=(.*)|$)",
+    re.DOTALL | re.IGNORECASE,
+)
+"""What git runs while it rewrites commits, or in place of its own."""
+
+
+def git_scripts(words: Sequence[str]) -> Iterator[str]:
+    """`git config alias.p 'push -f'` and `git -c alias.p='push -f' p` are commands in waiting, `git rebase
+    -x make` and `git bisect run make` run one."""
+    texts = [
+        words[at + 1] for at, word in enumerate(words[:-1]) if word.startswith("alias.") and "=" not in word
+    ]
+    texts += [word.partition("=")[2] for word in words if word.startswith("alias.") and "=" in word]
+    yield from (text[1:] if text.startswith("!") else f"git {text}" for text in texts if text)
+    for at, word in enumerate(words):
+        if option := _GIT_RUNS.fullmatch(word):
+            yield from filter(None, (option[1] or "".join(words[at + 1 : at + 2]),))
+    for verb, run in (("submodule", "foreach"), ("bisect", "run")):
+        if verb in words and run in words[words.index(verb) :]:
+            rest = words[words.index(run, words.index(verb)) + 1 :]
+            yield " ".join(rest[next((at for at, word in enumerate(rest) if word[:1] != "-"), len(rest)) :])
 
 
 def is_interpreter(name: str) -> bool:

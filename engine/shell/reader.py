@@ -200,8 +200,11 @@ class ShellReading(State):
             inner, output = self._start(started, shown, tail, stdin, before, depth + 1)
             if started.same and inner:
                 return inner, output
+        if name in self.aliases and name not in self.running:  # which not every shell looks for
+            text = self.aliases[name] + ' "$@"'
+            self.behind(shown, self._call(name, text, words, stdin, before, depth + 1)[1])
         if name in self.functions and name not in self.running:
-            output, heads = self._call(name, words, stdin, before, depth + 1)
+            output, heads = self._call(name, self.functions[name], words, stdin, before, depth + 1)
             self.behind(shown, heads)
             return shown, output
         path = words[0] if "/" in words[0] else self.placed.get(words[0], "")
@@ -221,9 +224,8 @@ class ShellReading(State):
                     break
             for text in [*words[1:], unmark(stdin or "")]:
                 self._calls(text, depth + 1)
-                if name.startswith(("perl", "ruby", "php")):
-                    for script in quoted_commands(text):
-                        self.script(script, depth + 1)
+                for script in quoted_commands(name, text):
+                    self.script(script, depth + 1)
             return shown, None
         if output is not None:
             return shown, output
@@ -278,11 +280,11 @@ class ShellReading(State):
         self.given_program(chains, shown)
 
     def _call(
-        self, name: str, words: list[str], stdin: str | None, before: tuple[str, ...], depth: int
+        self, name: str, text: str, words: list[str], stdin: str | None, before: tuple[str, ...], depth: int
     ) -> tuple[str | None, tuple[str, ...]]:
         self.running.add(name)
         try:
-            return self.script(self.functions[name], depth, stdin, before, tuple(words))
+            return self.script(text, depth, stdin, before, tuple(words))
         finally:
             self.running.discard(name)
 

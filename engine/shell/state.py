@@ -88,6 +88,7 @@ class State:
         self.placed: dict[str, str] = {}
         """For the names of programs, the files that were put where a shell looks for them."""
         self.functions: dict[str, str] = {}
+        self.aliases: dict[str, str] = {}
         self.running: set[str] = set()
         self.decoded: dict[str, str] = {}
         self.copies: dict[str, str] = {}
@@ -263,6 +264,10 @@ class State:
                 variable, equals, value = word.partition("=")
                 if equals and variable.isidentifier():
                     self.assign(variable, (value,), False, False)
+        elif name == "alias":
+            self.aliases.update(
+                (word.partition("=")[0], word.partition("=")[2]) for word in words if "=" in word
+            )
         elif name in ("cd", "pushd"):
             self._enter([word for word in words if not word.startswith("-") or word == "-"])
         elif name == "set" and "--" in words[:2]:

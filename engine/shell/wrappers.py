@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal
 
+from engine.shell.embedded_code import git_scripts
 from engine.shell.emulation import decode64
 from engine.shell.input_words import words_given
 
@@ -119,11 +120,9 @@ def _source(words: Sequence[str], stdin: str | None) -> list[Started]:
 
 def _env(words: Sequence[str], stdin: str | None) -> list[Started]:
     for at, word in enumerate(words):
-        if word in ("-S", "--split-string") and at + 1 < len(words):
-            return [Started("script", " ".join(words[at + 1 :]))]
-        if word.startswith(("-S", "--split-string=")):
-            first = word.removeprefix("--split-string=").removeprefix("-S")
-            return [Started("script", " ".join([first, *words[at + 1 :]]))]
+        if found := re.fullmatch(r"(?:-[i0v]*S|--split-string(?:=|$))(.*)", word, re.DOTALL):
+            text = " ".join([found[1], *words[at + 1 :]]).replace("\\_", " ")
+            return [Started("script", text)] if text.strip() else []
         if not word.startswith("-"):
             break
     return _wrapper("uC", "--unset --chdir", assigns=True)(words, stdin)
@@ -218,12 +217,7 @@ def _trap(words: Sequence[str], stdin: str | None) -> list[Started]:
 
 
 def _git(words: Sequence[str], stdin: str | None) -> list[Started]:
-    """`git config alias.p 'push -f'` and `git -c alias.p='push -f' p` are commands in waiting."""
-    texts = [
-        words[at + 1] for at, word in enumerate(words[:-1]) if word.startswith("alias.") and "=" not in word
-    ]
-    texts += [word.partition("=")[2] for word in words if word.startswith("alias.") and "=" in word]
-    return [Started("script", text[1:] if text.startswith("!") else f"git {text}") for text in texts if text]
+    return [Started("script", text) for text in git_scripts(words)]
 
 
 def _tar(words: Sequence[str], stdin: str | None) -> list[Started]:
@@ -274,23 +268,41 @@ def _coproc(words: Sequence[str], stdin: str | None) -> list[Started]:
     return [Started("words", words=tuple(words[start:]), same=True)] if words[start:] else []
 
 
-def _run(*verbs: str) -> _Rule:
-    """`poetry run x`, `bundle exec x`."""
+def _run(*verbs: str, with_value: str = "", script: str = "") -> _Rule:
+    """`poetry run x`, `bundle exec x`, and with an option `script` as in `npm exec -c 'x y'`."""
 
     def rule(words: Sequence[str], stdin: str | None) -> list[Started]:
         at = after_options(words)
         if at >= len(words) or words[at] not in verbs:
             return []
         rest = words[at + 1 :]
-        rest = rest[after_options(rest, long="--with --from --package --python --group --extra") :]
+        if script and (found := _option_c(script, "--call")(rest, stdin)):
+            return found
+        rest = rest[after_options(rest, with_value, _RUN_VALUES) :]
         return [Started("words", words=tuple(rest))] if rest else []
 
     return rule
 
 
+def _npx(words: Sequence[str], stdin: str | None) -> list[Started]:
+    return _option_c("c", "--call")(words, stdin) or _wrapper("p", "--package", same=False)(words, stdin)
+
+
+def _fd(words: Sequence[str], stdin: str | None) -> list[Started]:
+    """`fd name folder -x rm`: what is found there is given to the command."""
+    at = next((at for at, word in enumerate(words) if _FD_RUNS.fullmatch(word)), len(words))
+    rest = words[at + 1 :]
+    end = next((at for at, word in enumerate(rest) if word == ";"), len(rest))
+    folders = [word for word in words[:at] if not word.startswith("-")][1:] or ["."]
+    return [Started("words", words=(*rest[:end], *folders))] if rest[:end] else []
+
+
 def _busybox(words: Sequence[str], stdin: str | None) -> list[Started]:
     return [Started("words", words=tuple(words), same=True)] if words else []
 
+
+_FD_RUNS: Final = re.compile(r"-[a-zA-Z]*[xX]|--exec(?:-batch)?")
+_RUN_VALUES: Final = "--with --from --package --python --group --extra --name --prefix --cwd"
 
 _RULES: Final[Mapping[str, _Rule]] = {
     **dict.fromkeys(SHELLS, _shell),
@@ -343,14 +355,13 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "wsl": _wrapper("du", "--distribution --user", same=False),
     **dict.fromkeys(("$SHELL", "$BASH", "$0"), _shell),
     "su": _option_c(),
-    "runuser": _option_c(),
-    "script": _option_c(),
+    **dict.fromkeys(("runuser", "script"), _option_c()),
     "flock": _flock,
     "at": lambda words, stdin: [Started("input")],
     "batch": lambda words, stdin: [Started("input")],
     "tmux": lambda words, stdin: [Started("script", words[-1])] if len(words) > 1 else [],
     "screen": _wrapper("Scset", same=False),
-    "npx": _wrapper("p", "--package", same=False),
+    "npx": _npx,
     "bunx": _wrapper(same=False),
     "pnpx": _wrapper(same=False),
     "uvx": _wrapper(long="--from --with --python", same=False),
@@ -362,9 +373,19 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "pdm": _run("run"),
     "rye": _run("run"),
     "bundle": _run("exec"),
-    "npm": _run("exec", "x"),
-    "pnpm": _run("exec", "dlx"),
-    "yarn": _run("exec", "dlx"),
+    "npm": _run("exec", "x", script="c"),
+    **dict.fromkeys(("conda", "mamba", "micromamba"), _run("run", with_value="np")),
+    "nix-shell": lambda words, stdin: _option_c("\0", "--run")(words, stdin) or _option_c("\0")(words, stdin),
+    **dict.fromkeys(("fd", "fdfind"), _fd),
+    **dict.fromkeys(
+        ("fakeroot", "rlwrap", "eatmydata", "torsocks", "torify", "valgrind", "catchsegv"), _wrapper()
+    ),
+    "proot": _wrapper("rbw"),
+    **dict.fromkeys(
+        ("ld.so", "ld-linux.so.2", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "ld-musl-x86_64.so.1"),
+        _wrapper(long="--library-path --preload --argv0"),
+    ),
+    **dict.fromkeys(("pnpm", "yarn"), _run("exec", "dlx")),
     "mise": _run("exec", "x"),
     "direnv": lambda words, stdin: [Started("words", words=tuple(words[2:]))] if len(words) > 2 else [],
     "alias": _alias,
