@@ -14,24 +14,41 @@ from api.mcp_proxy.tools.definitions import Definition, Standing, digest
 
 _HINTS: Final = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 MOST_TOOLS: Final = 500
-_MOST: Final = {"name": 200, "title": 200, "description": 10_000}
+LONGEST_NAME: Final = 200
+LARGEST: Final = 2**20
+"""Bytes of a body that the service takes."""
+_WORDS: Final[Sequence[Mapping[str, int]]] = (
+    {"title": 200, "description": 10_000},
+    {"title": 100, "description": 500},
+    {},
+)
+"""Of the words of a tool, and how much where that is too much in all."""
 _STANDINGS: Final[Mapping[str, Standing]] = {"admitted": "admitted", "changed": "changed", "new": "new"}
 
 
 def proposal(server: str, definitions: Sequence[Definition], tool_name: Callable[[str], str]) -> bytes:
     """The body of `POST /v1/tool-proposals`. What it has no room for stays untold, and so unknown to the
-    service."""
-    told: dict[str, dict[str, Any]] = {}
+    service; the words of tools go first, since what is not taken at all is held by nobody."""
+    named: dict[str, Definition] = {}
     for each in definitions:
         name = tool_name(each["name"])
-        if len(name) <= _MOST["name"] and name not in told and len(told) < MOST_TOOLS:
-            told[name] = {"name": name, "definition": digest(each), **_words(each), **_hints(each)}
-    return json.dumps({"server": server, "tools": list(told.values())}).encode()
+        if len(name) <= LONGEST_NAME and len(named) < MOST_TOOLS:
+            named.setdefault(name, each)
+    body = b""
+    for longest in _WORDS:
+        told = [
+            {"name": name, "definition": digest(each), **_words(each, longest), **_hints(each)}
+            for name, each in named.items()
+        ]
+        body = json.dumps({"server": server, "tools": told}).encode()
+        if len(body) <= LARGEST:
+            break
+    return body
 
 
-def _words(definition: Definition) -> dict[str, Any]:
-    found = {key: definition.get(key) for key in ("title", "description")}
-    return {key: text[: _MOST[key]] for key, text in found.items() if isinstance(text, str)}
+def _words(definition: Definition, longest: Mapping[str, int]) -> dict[str, Any]:
+    found = {key: definition.get(key) for key in longest}
+    return {key: text[: longest[key]] for key, text in found.items() if isinstance(text, str)}
 
 
 def _hints(definition: Definition) -> dict[str, Any]:

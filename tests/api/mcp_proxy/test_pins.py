@@ -132,6 +132,19 @@ def test_a_proposal_has_room_for_whatever_a_server_says() -> None:
     assert len(told["tools"]) == MOST_TOOLS and told["tools"][0]["description"] == "Says it back."
 
 
+@pytest.mark.parametrize("text", ["x", "\u00e9", "\x00"])
+def test_the_service_takes_what_it_is_told_however_long_the_words_are(text: str) -> None:
+    tools = [
+        {"name": f"{number:0190}", "title": text * 500, "description": text * 20_000} for number in range(600)
+    ]
+    body = proposal("s", tools, lambda name: name)
+    assert len(body) <= 2**20
+    assert [each["definition"] for each in json.loads(body)["tools"]] == [
+        digest(each) for each in tools[:MOST_TOOLS]
+    ]
+    assert json.loads(proposal("s", tools[:9], str))["tools"][0]["description"] == text * 10_000
+
+
 @pytest.mark.parametrize("answer", [None, [], {"tools": {}}, {"tools": [{"definition": 1}]}])
 def test_what_the_service_does_not_say_clearly_is_nothing(answer: object) -> None:
     assert standings(answer) == {}
