@@ -63,8 +63,11 @@ def checked_rule(rule: Mapping[str, Any]) -> dict[str, Any]:
         raise invalid("/userToken/key", message)
     kept = {"algorithm": algorithm, "key": key}
     for name in ("issuer", "audience"):
-        if rule.get(name):
-            kept[name] = str(rule[name])
+        if (value := rule.get(name)) is None:
+            continue
+        if not str(value).strip():
+            raise invalid(f"/userToken/{name}", f"`{name}` is empty; name it, or leave it out to accept any")
+        kept[name] = str(value)
     return kept
 
 

@@ -211,6 +211,10 @@ def test_good_rules_are_kept(algorithm: str) -> None:
     rule = RULES[algorithm][0]
     assert checked_rule(rule) == rule
     assert checked_rule(rule | {"issuer": "i", "audience": None}) == rule | {"issuer": "i"}
+    for name in ("issuer", "audience"):
+        for nothing in ("", "  "):
+            with pytest.raises(ApiError, match=f"`{name}` is empty"):
+                checked_rule(rule | {name: nothing})
 
 
 @pytest.mark.parametrize(
