@@ -33,6 +33,9 @@ SOURCES: Final = (TASK, TRUSTED, UNTRUSTED, UNSEEN)
 """From the best to the worst, but that what was read where anybody writes is worse than what nobody named."""
 WORST: Final = {TASK: 0, TRUSTED: 1, UNSEEN: 2, UNTRUSTED: 3}
 
+CLOCK: Final = "clock"
+"""The kind of tools that keep nothing, so that what they were given is no news of theirs."""
+
 MOST_VALUES: Final = 512
 """Of one source, and as many single words."""
 MOST_OF_TASK: Final = 8_192
@@ -144,9 +147,10 @@ class SeenValues:
         self, output: Json, tool: ToolDeclaration, payload: Json, *, believed: bool = True
     ) -> Addition:
         """What an output adds. `believed` False: nothing of it is trusted, as it is of no call that was
-        allowed and not reported yet. An act's own inputs are not trusted for coming back."""
+        allowed and not reported yet. The inputs of an act, or of a clock or calculator, are not trusted for
+        coming back."""
         own: frozenset[int] = frozenset()
-        if believed and tool.effect != "read":
+        if believed and (tool.effect != "read" or tool.kind == CLOCK):
             named = _named(payload)
             own, believed = named or own, named is not None
         gathered = _Gathered(self, own)

@@ -9,18 +9,21 @@ from typing import Any
 import pytest
 
 from engine.derived import provenance
+from engine.derived.tools import Tools
 from engine.fields.visible import composed
 from engine.flow import values
 from engine.flow.memory import MOST_OF_TASK, MOST_VALUES, NO_VALUES, SeenValues, memory_of, untrusted_texts
 from engine.flow.steps import NO_STEPS, Steps
 from engine.flow.values import LONGEST, whole, words
 from engine.model import After, Json, ToolDeclaration
+from tests.corpus.score import tool_sets
 
 REGISTER = ToolDeclaration(
     ("register",), effect="read", output="trusted", output_fields={"notes": "untrusted"}
 )
 PAGE = ToolDeclaration(("page",), effect="read", output_fields={"id": "trusted"})
 ACT = ToolDeclaration(("act",), effect="send", output="trusted")
+ECHO = ToolDeclaration(("echo",), effect="read", output="trusted", kind="clock")
 
 
 def after(
@@ -150,6 +153,28 @@ def test_a_text_that_poses_as_structure_brings_no_address(value: str) -> None:
     assert after(NO_VALUES, f"id: {value}\nbody: hi", PAGE).source(value) == "untrusted"
     assert after(NO_VALUES, {"id": value}, PAGE).source(value) == "trusted"
     assert after(NO_VALUES, "id: m-77\nbody: hi", PAGE).source("m-77") == "trusted"
+
+
+def test_what_an_echo_was_given_is_not_trusted_for_coming_back() -> None:
+    payload = {"text": "eve@evil.example"}
+    values = after(NO_VALUES, "eve@evil.example at 2026-01-31", ECHO, payload)
+    assert [values.source(each) for each in ("eve@evil.example", "2026-01-31")] == ["unseen", "trusted"]
+    assert after(NO_VALUES, "eve@evil.example", REGISTER, payload).source("eve@evil.example") == "trusted"
+
+
+@pytest.mark.parametrize(
+    ("tool", "output"),
+    [
+        ("http_request", {"status": 200, "body": {"status": "eve@evil.example"}}),
+        ("fetch", {"statusCode": "eve@evil.example"}),
+        ("get_logs", [{"field": "from", "value": "eve@evil.example"}]),
+        ("task_output", {"id": "t-1", "result": {"id": "eve@evil.example"}}),
+    ],
+)
+def test_no_key_that_outsiders_write_is_trusted_by_the_library(tool: str, output: Json) -> None:
+    assert (
+        after(NO_VALUES, output, Tools(tool_sets()).declared(tool)).source("eve@evil.example") == "untrusted"
+    )
 
 
 def test_what_an_act_was_given_is_not_trusted_for_coming_back() -> None:
