@@ -8,6 +8,7 @@ import hmac
 import logging
 import secrets
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from api import metrics
@@ -22,11 +23,13 @@ from api.database.writer import Writer
 from api.settings import Settings
 from api.store import accounts
 from api.store.policy_archive import SqlArchive
+from engine.conditions.values import never
 from engine.errors import Problem
 from engine.live import LivePolicies
 from engine.repository.archive import FileChange, FileRecord
 from engine.repository.cache import DocumentCache
 from engine.repository.repository import Repository
+from engine.repository.snapshot import Snapshot
 from engine.worktree import git
 from engine.worktree.commits import CommitQueue
 from engine.worktree.disk import shown
@@ -121,6 +124,8 @@ def warnings(live: LivePolicies) -> list[Problem]:
         *_nothing_enforced(live),
         *_unknown_organisations(live),
         *_nobody_agrees(live),
+        *_nobody_approves(live),
+        *_asked_of(live).in_vain,
         *_told_of_replaced(live),
     ]
 
@@ -229,6 +234,59 @@ def _nobody_agrees(live: LivePolicies) -> list[Problem]:
         and (there := accounts.count_admins(name)) < wanted
         and accounts.organisation(name) is not None
     ]
+
+
+def _nobody_approves(live: LivePolicies) -> list[Problem]:
+    """Policies whose calls wait for more people than there are."""
+    return [
+        Problem(
+            f"`{policy_id}` asks for {wanted} people to approve a call, each {' or '.join(roles)}, but "
+            f"{there} can log in: `governance users add EMAIL --role {roles[-1]} --organisation {name}` "
+            "makes another one",
+            "",
+            "nobody_approves",
+        )
+        for (name, wanted, roles), policy_id in sorted(_asked_of(live).approvals.items())
+        if (there := accounts.count_people(name, roles)) < wanted and accounts.organisation(name) is not None
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class AskedFor:
+    """What the policies of a snapshot ask for: of fields `in_vain`, and of whom `approvals`, as one policy
+    for each organisation, number and roles."""
+
+    snapshot: Snapshot
+    in_vain: list[Problem]
+    approvals: dict[tuple[str, int, tuple[str, ...]], str]
+
+
+_last_asked: AskedFor | None = None
+
+
+def _asked_of(live: LivePolicies) -> AskedFor:
+    """Looked for once a snapshot, since there may be very many policies."""
+    global _last_asked
+    if (last := _last_asked) is not None and last.snapshot is live.snapshot:
+        return last
+    found = AskedFor(live.snapshot, [], {})
+    for name in sorted(found.snapshot.organisations()):
+        for policy_id, rule in sorted(live.ruleset(name).rules.items()):
+            policy = rule.policy
+            if not policy.enabled:
+                continue
+            found.in_vain.extend(
+                Problem(f"`{policy_id}` of `{name}` asks in vain: {why}", "", "value_never")
+                for condition in rule.conditions
+                if (why := never(condition)) is not None
+            )
+            if policy.action == "require_approval" and policy.mode == "enforce" and policy.approval:
+                asked = name, policy.approval.approvers, policy.approval.roles
+                found.approvals.setdefault(asked, policy_id)
+    del found.in_vain[MOST_ERRORS:]
+    if live.snapshot is found.snapshot:  # else the rules may be those of another one
+        _last_asked = found
+    return found
 
 
 def _tell_of_lost(repository: Repository, changes: Sequence[FileChange]) -> None:

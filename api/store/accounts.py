@@ -168,9 +168,14 @@ def change_user(
 
 def count_admins(organisation_id: str) -> int:
     """Admins who can log in; the last one must stay."""
+    return count_people(organisation_id, ("admin",))
+
+
+def count_people(organisation_id: str, roles: Sequence[str]) -> int:
+    """Those with one of these roles who can log in."""
     return int(
         User.select()
-        .where((User.organisation_id == organisation_id) & (User.role == "admin") & User.enabled)
+        .where((User.organisation_id == organisation_id) & User.role.in_(list(roles)) & User.enabled)
         .count()
     )
 

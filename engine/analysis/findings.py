@@ -14,6 +14,7 @@ LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "note")
 CODES: Final[Mapping[str, tuple[Level, str]]] = {
     "dead": ("error", "the conditions can never all hold"),
     "shadowed": ("warning", "another policy decides every call that this one matches"),
+    "value-never": ("error", "it asks a field for a value that the field never has"),
     "sequence-never": ("error", "what it comes after can never happen before it"),
     "contradictory": ("warning", "it allows what another policy stops"),
     "duplicate": ("warning", "another policy has the same conditions and the same effect"),

@@ -26,6 +26,7 @@ from engine.conditions.compiled import CompiledCondition
 from engine.conditions.examples import call_of
 from engine.conditions.operators import OPERATORS
 from engine.conditions.settings import SAMPLES, how_to_set, missing, told
+from engine.conditions.values import never
 from engine.derived.facts import Facts
 from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
@@ -93,6 +94,7 @@ def _of_one(rule: CompiledPolicy, call: ToolCall | None, unindexed: bool) -> Ite
         yield Finding("approval-is-void", message, policy, "/approval")
     yield from _examples(rule, call)
     yield from unseen_characters(policy)
+    yield from _in_vain(rule)
     yield from repeated(policy)
     yield from of_itself(rule)
     if dead is not None:
@@ -117,6 +119,12 @@ def _inactive(rule: CompiledPolicy, settings: OrganisationSettings) -> Iterator[
         command = how_to_set(lacking[0], rule.policy.organisation_id)
         message = f"it is inactive until {told(lacking)}: {command}"
         yield Finding("needs-setting", message, rule.policy, "/matchConditions")
+
+
+def _in_vain(rule: CompiledPolicy) -> Iterator[Finding]:
+    for index, condition in enumerate(rule.conditions):
+        if why := never(condition):
+            yield Finding("value-never", why, rule.policy, f"/matchConditions/{index}")
 
 
 def _examples(rule: CompiledPolicy, call: ToolCall | None) -> Iterator[Finding]:

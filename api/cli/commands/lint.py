@@ -45,6 +45,7 @@ BIND: Final = (
 EPILOG = """\
 findings:
   dead                 error    the conditions can never all hold
+  value-never          error    it asks a field for a value that the field never has
   sequence-never       error    what it comes after can never happen before it
   shadowed             warning  another policy decides every call that this one matches
   contradictory        warning  it allows what another policy stops

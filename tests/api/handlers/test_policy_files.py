@@ -273,6 +273,30 @@ def test_where_nobody_can_agree_to_changes_it_is_told(tmp_path: Path) -> None:
     conversation(tmp_path, steps)
 
 
+def test_a_policy_that_asks_for_what_there_is_not_is_told_of(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        async def warnings() -> list[str]:
+            answer = await service.call("nobody", "GET", "/health")
+            return [each["message"] for each in answer.json()["policies"]["warnings"]]
+
+        asked = {"matchConditions": [{"field": "tool.kind", "operator": "equals", "value": "mails"}]}
+        approval = {"approval": {"approvers": 5, "roles": ["admin"]}}
+        policy = HOLD | asked | approval | {"name": "Mails", "enabled": True}
+        assert await warnings() == []
+        created = await service.call("admin", "POST", "/v1/policies", policy)
+        people, vain = await warnings()
+        assert people.startswith(
+            "`mails` asks for 5 people to approve a call, each admin, but 2 can log in: "
+        )
+        assert vain == '`mails` of `default` asks in vain: `tool.kind` is never "mails"; did you mean `mail`?'
+        better = {"matchConditions": HOLD["matchConditions"], "approval": {"approvers": 2}}
+        path = f"/v1/policies/{created.json()['policyId']}"
+        assert (await service.call("admin", "PATCH", path, better)).status_code == 200
+        assert await warnings() == []
+
+    conversation(tmp_path, steps)
+
+
 def test_a_start_without_policies_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def play() -> None:
         async with Service(tmp_path, [], live=True) as service:
