@@ -25,6 +25,7 @@ from api.auth.signing_secret import open_vault, signing_secret
 from api.clock import Clock, Ids, random_ids, system_clock
 from api.database.connection import COPY_PROGRESS, Database
 from api.database.lacking import tables_of
+from api.database.postgres import Postgres
 from api.database.room import too_little
 from api.database.sqlite.other_name import also_named
 from api.database.transaction import Transaction
@@ -96,6 +97,7 @@ def prepare(
             missed,
             named,
             too_little(store, settings.lanes, settings.workers),
+            _in_the_clear(store),
             *_unheeded(settings, store),
         )
         return replace(made, notes=tuple(note for note in notes if note is not None))
@@ -168,6 +170,18 @@ def _first_admin(settings: Settings) -> tuple[str, str]:
         if problem is not None:
             raise SettingsError(f"{name}: {problem}")
     return email, password
+
+
+def _in_the_clear(store: Database) -> str | None:
+    """libpq takes a server without TLS by itself, and one that says it has none."""
+    host = store.peewee.exposed if isinstance(store.peewee, Postgres) else None
+    if host is None:
+        return None
+    return (
+        f"The connection to PostgreSQL on `{host}` is not encrypted: whoever is on the way reads and changes "
+        "all that is recorded. Put `?sslmode=verify-full&sslrootcert=FILE` behind the address of the "
+        "database, with the certificate of its authority, or `?sslmode=disable` where that is meant."
+    )
 
 
 def _unheeded(settings: Settings, store: Database) -> list[str]:

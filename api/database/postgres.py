@@ -15,6 +15,7 @@ import math
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from ipaddress import ip_address
 from itertools import chain
 from secrets import randbits
 from typing import Any
@@ -70,6 +71,15 @@ whoever has waited for a lock sees what was committed meanwhile."""
 _SET = "SELECT set_config(w.name, w.value, %s) FROM unnest(%s::text[], %s::text[]) AS w(name, value)"
 
 
+def on_this_machine(host: str, address: str) -> bool:
+    """Whether a server is reached by a socket in a folder, or by an address that never leaves the machine."""
+    if host.startswith(("/", "@")):
+        return True
+    with suppress(ValueError):
+        return ip_address(address).is_loopback
+    return False
+
+
 class Postgres(peewee.PostgresqlDatabase):
     """See the module."""
 
@@ -103,6 +113,14 @@ class Postgres(peewee.PostgresqlDatabase):
             connection.close()
             raise
         return connection
+
+    @property
+    def exposed(self) -> str | None:
+        """The host whose connection others on the way can read; None: it is encrypted, stays on this machine,
+        or is meant to be as it is."""
+        info = self.connection().info
+        plain = not info.pgconn.ssl_in_use and info.get_parameters().get("sslmode") != "disable"
+        return info.host if plain and not on_this_machine(info.host, info.hostaddr) else None
 
     def _probe(self) -> None:
         reached = REACHED | {"connect_timeout": PROBE_SECONDS}

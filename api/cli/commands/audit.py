@@ -116,6 +116,11 @@ def _verify(arguments: argparse.Namespace) -> int:
             store.need_organisation(only)
         expected = _expected(arguments.expect, [only] if only else ids, only)
         ids = [only] if only else sorted({*ids, *expected})
+        if not ids:
+            raise CommandError(
+                "this database holds no organisation, and so no record to verify: is it the right one? Look "
+                "at --data-dir, --database-url and GOVERNANCE_DATABASE_URL"
+            )
         results = [
             {"organisationId": name}
             | store.read(verification.verify, store.database, name, trusted, expected.get(name))

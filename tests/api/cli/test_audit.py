@@ -72,6 +72,15 @@ def test_an_organisation_that_was_removed_is_missed(data_shell: DataShell, tmp_p
     assert code == 1 and "acme: there are 0 records where 1 were noted" in error
 
 
+def test_a_database_of_nobody_has_no_record_to_verify(data_shell: DataShell) -> None:
+    """As where its name was mistyped, or its volume is not mounted; code 0 would say that all is well."""
+    for path in data_shell.data.iterdir():
+        path.unlink()
+    (data_shell.data / "governance.sqlite").touch()
+    assert "holds no organisation" in data_shell.refused("audit", "verify")
+    assert "holds no organisation" in data_shell.refused("audit", "verify", "--format", "json")
+
+
 def test_what_notes_nothing_is_refused(data_shell: DataShell, tmp_path: Path) -> None:
     empty, acme = tmp_path / "empty.json", tmp_path / "acme.json"
     empty.write_text("[]")

@@ -10,6 +10,7 @@ import pytest
 from api.bootstrap import prepare
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
+from api.database.postgres import on_this_machine
 from api.settings import load
 from tests.harness.postgres import Postgres
 
@@ -91,3 +92,31 @@ def test_a_node_with_too_few_connections_is_told_at_its_start(postgres: Postgres
     assert "allows 29 connections here" in note and "up to 30" in note and "GOVERNANCE_LANES" in note
     assert prepare(load(environment | {"GOVERNANCE_LANES": "7"}, data_dir=str(tmp_path / "data"))).notes == ()
     postgres.drop(url)
+
+
+def test_a_connection_in_plain_text_is_told_of_at_the_start(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def notes(url: str) -> list[str]:
+        made = prepare(load({"GOVERNANCE_DATABASE_URL": url}, data_dir=str(tmp_path / "data")))
+        return [note for note in made.notes if "is not encrypted" in note]
+
+    assert notes(postgres_url) == []  # by a socket
+    monkeypatch.setattr("api.database.postgres.on_this_machine", lambda host, address: False)
+    (note,) = notes(postgres_url)
+    assert "sslmode=verify-full" in note
+    assert notes(f"{postgres_url}{'&' if '?' in postgres_url else '?'}sslmode=disable") == []
+
+
+@pytest.mark.parametrize(
+    ("host", "address", "stays"),
+    [
+        ("/var/run/postgresql", "", True),
+        ("localhost", "127.0.0.1", True),
+        ("::1", "::1", True),
+        ("db.example.com", "10.0.0.7", False),
+        ("db.example.com", "", False),
+    ],
+)
+def test_what_stays_on_the_machine(host: str, address: str, stays: bool) -> None:
+    assert on_this_machine(host, address) is stays
