@@ -137,10 +137,10 @@ def _by_path(routes: tuple[Route, ...]) -> dict[str, list[Route]]:
     return dict(sorted(paths.items(), key=lambda item: [part.startswith(":") for part in item[0].split("/")]))
 
 
-def create(progress: Progress | None = None) -> Application:
+def create(progress: Progress | None = None, *, prepared: bool = False) -> Application:
     """The application of one worker process, by the environment's settings; the server's factory.
 
-    `progress` is told how far the loading of the policies is.
+    `progress` is told how far the loading of the policies is. `prepared`: see `open_service`.
     """
     from api.policies import open_policies
     from api.service import open_service
@@ -148,4 +148,4 @@ def create(progress: Progress | None = None) -> Application:
 
     settings = load()
     opened = functools.partial(open_policies, progress=progress)
-    return Application(lambda: open_service(settings, opened))
+    return Application(lambda: open_service(settings, opened, prepared=prepared))

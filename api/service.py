@@ -28,6 +28,7 @@ from api.auth.signing_secret import open_vault, signing_secret
 from api.clock import Clock, Ids, Leaps, boot_seconds, iso, random_ids, system_clock
 from api.context import Context
 from api.database.connection import Database
+from api.database.errors import OlderDatabase
 from api.database.id_index import IdIndex
 from api.database.outage import Outage
 from api.database.partitions.catalog import RECORDS
@@ -36,7 +37,7 @@ from api.database.table import counter
 from api.database.transaction import Transaction
 from api.database.writer import Writer
 from api.health.heartbeat import Heartbeat, keep_beating
-from api.health.readiness import STUCK_SECONDS, Readiness, keep_probing, probe
+from api.health.readiness import STUCK_SECONDS, Readiness, keep_probing, missing_step, probe
 from api.ingestion.intake import Intake
 from api.ingestion.pipeline import Ingestion
 from api.ingestion.quotas import PendingQuota, ProcessorTime, Quotas
@@ -66,11 +67,19 @@ async def open_service(
     *,
     clock: Clock = system_clock,
     ids: Ids = random_ids,
+    prepared: bool = False,
 ) -> AsyncIterator[Context]:
-    """The context of a running process; at the end what is queued is written and everything is closed."""
+    """The context of a running process; at the end what is queued is written and everything is closed.
+
+    `prepared`: the one that started this process has brought the tables up to date. Raises OlderDatabase.
+    """
     store = Database(settings.database)
     try:
         await asyncio.to_thread(_read_ahead)
+        if prepared:
+            await asyncio.to_thread(store.refuse_foreign_file)
+            if (step := await store.read(missing_step, store)) is not None:
+                raise OlderDatabase(step)
         await asyncio.to_thread(store.migrate)
         partitions = (
             Partitions(store, settings.event_days),

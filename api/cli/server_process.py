@@ -40,7 +40,7 @@ def application() -> ServerProcess:
     _stop_with_supervisor()
     forget_dead_workers()
     line = loading_line(sys.stderr, multiprocessing.current_process().name)
-    return ServerProcess(create(line), line)
+    return ServerProcess(create(line, prepared=multiprocessing.parent_process() is not None), line)
 
 
 def _stop_with_supervisor() -> None:

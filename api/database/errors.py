@@ -47,6 +47,18 @@ class NewerDatabase(Exception):
         )
 
 
+class OlderDatabase(DatabaseUnavailable):
+    """A worker that was started anew is of a newer version than the service that it belongs to."""
+
+    def __init__(self, step: str) -> None:
+        super().__init__("the tables are those of an older version of the service")
+        self.operator_message = (
+            "the code below this service was updated while it runs, and a worker that begins anew would "
+            f"change the tables of the database (`{step}`) under those of the older version; so all of them "
+            "stop. Start the service again, as the guide says of an upgrade"
+        )
+
+
 def translated(error: BaseException, url: str = "") -> DatabaseUnavailable:
     """The error to raise for a driver's failure."""
     made = _translated(error)

@@ -125,6 +125,14 @@ def newer_step(store: Database) -> str | None:
     return min(applied - known, default=None)
 
 
+def missing_step(store: Database) -> str | None:
+    """The first change of the tables that the database has not seen."""
+    known = {each.stem for each in MIGRATIONS.glob("[0-9]*.py")}
+    if store.peewee.table_exists("schema_migration"):
+        known -= {name for (name,) in store.rows("SELECT name FROM schema_migration")}
+    return min(known, default=None)
+
+
 async def probe(readiness: Readiness, writer: Writer, ingestion: Ingestion) -> None:
     """One try. Never raises."""
     with readiness.probing():

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import signal
+import sqlite3
 import threading
 import time
 from collections import Counter
@@ -131,6 +132,28 @@ def test_workers_share_one_database_and_a_killed_one_is_replaced(tmp_path: Path,
         held = [name for name in storm.acknowledged if int(name.partition("-")[2]) % 10 == 0]
         assert {approval["toolCallId"] for approval in pending} >= {f"call-{name}" for name in held}
         assert "database is locked" not in node.log and "Traceback" not in node.log
+
+
+def test_a_worker_of_newer_code_changes_no_tables_under_the_others(tmp_path: Path) -> None:
+    """As after an update of the code below a service that runs; a step that the database has not had stands
+    for one that only the newer code knows. The next start goes on from there."""
+    database_url = f"sqlite:///{tmp_path / 'governance.sqlite'}"
+
+    def rows(statement: str) -> list[Any]:
+        file = database_url.removeprefix("sqlite:///")
+        with contextlib.closing(sqlite3.connect(file, timeout=30)) as database, database:
+            return [value for (value,) in database.execute(statement)]
+
+    with nodes(tmp_path, database_url, 1, [HOLD], GOVERNANCE_WORKERS="2") as (node,):
+        deadline = time.monotonic() + 60
+        while len(rows("SELECT process_id FROM nodes")) < 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        last = max(rows("SELECT name FROM schema_migration"))
+        rows(f"DELETE FROM schema_migration WHERE name = '{last}'")
+        os.kill(python_children(node)[0], signal.SIGKILL)
+        assert node.process.wait(timeout=60) == 2
+        assert f"(`{last}`) under those of the older version" in node.log and "Traceback" not in node.log
+        assert last not in rows("SELECT name FROM schema_migration")
 
 
 def test_workers_whose_supervisor_was_killed_give_the_address_free(tmp_path: Path) -> None:
