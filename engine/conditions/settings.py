@@ -100,6 +100,13 @@ def how_to_set(name: str, organisation_id: str = "default") -> str:
     return f"governance settings set {name} {sample}{whose}"
 
 
+def _as_derived(name: str, value: Json) -> Json:
+    """Domains as `derived.recipientDomains` has them: in lower case, however somebody has set them."""
+    if SETTINGS[name].format == "domain" and isinstance(value, list):
+        return [str(each).lower() for each in value]
+    return value
+
+
 def in_force(policy: Policy, settings: OrganisationSettings) -> Policy:
     """The policy with the settings that it reads filled in; disabled where one of them has no value.
 
@@ -111,7 +118,7 @@ def in_force(policy: Policy, settings: OrganisationSettings) -> Policy:
     values = {name: each.default for name, each in SETTINGS.items()}
     lacking = missing(names, settings)
     if not lacking:
-        values |= {name: value_of(settings, name) for name in names}
+        values |= {name: _as_derived(name, value_of(settings, name)) for name in names}
     body: dict[str, Any] = {"matchConditions": [each.as_json() for each in policy.conditions]}
     if policy.message is not None:
         body["message"] = policy.message

@@ -59,6 +59,14 @@ def test_a_setting_is_filled_in_by_where_it_stands() -> None:
     assert in_force(policy(Condition("toolName", "equals", "x")), ACME).conditions[0].value == "x"
 
 
+def test_domains_are_compared_in_lower_case_however_they_are_set() -> None:
+    outside = policy(Condition("derived.recipientDomains", "not_in", "{{companyDomains}}"))
+    ruleset = Ruleset.build([outside], settings=OrganisationSettings({"companyDomains": ["Acme.Example"]}))
+    for to, held in (("a@acme.example", False), ("b@ACME.example", False), ("c@other.com", True)):
+        call = ToolCall.of(toolName="send_email", inputPayload={"to": to})
+        assert bool(ruleset.evaluate(call).matches) is held, to
+
+
 def test_a_policy_that_lacks_a_setting_is_inactive_and_says_so() -> None:
     written = policy(Condition("toolName", "in", "{{companyDomains}}"))
     call = ToolCall.of(toolName="acme.com")
