@@ -61,7 +61,8 @@ async def many(service: Service, first: int, count: int) -> None:
     answers = await asyncio.gather(
         *(called(service, number, f"c-{number}", "wire") for number in range(first, first + count))
     )
-    assert [answer.json()["toolCallStatus"] for answer in answers] == ["blocked"] * count
+    others = [answer.text for answer in answers if answer.json().get("toolCallStatus") != "blocked"]
+    assert not others, others[0]
 
 
 def test_the_loop_writes_what_has_arrived_as_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,10 +111,11 @@ def test_events_and_jobs_in_any_mixture_are_all_answered(tmp_path: Path) -> None
             for _ in range(count):
                 await writer.write(lambda transaction: time.sleep(0.001))
 
-        for first in range(1, 400, 100):
+        first = 1
+        while first < 400 or {each.split()[0] for each in wrote} != {"loop", "thread"}:
             await asyncio.gather(jobs(15), jobs(15), many(service, first, 60), many(service, first + 60, 40))
-        kinds = {each.split()[0] for each in wrote}
-        assert kinds == {"loop", "thread"}, "the mixture was none"
+            first += 100
+            assert first < 4_000, "the mixture was none"
 
     played(tmp_path, steps)
 
