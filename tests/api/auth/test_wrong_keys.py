@@ -40,7 +40,8 @@ def test_wrong_keys_are_slowed_down_by_address(tmp_path: Path) -> None:
         assert wrong[-1].json()["code"] == "rate_limited"
         assert 1 <= int(wrong[-1].headers["Retry-After"]) <= 2
         # On the path of events too; but the right key passes, and other addresses have a rate of their own.
-        assert ask(service, "agk_x", path="/v1/events").status_code == 429
+        # (One wrong key a second is let in, which may be the first of these.)
+        assert 429 in [ask(service, "agk_x", path="/v1/events").status_code for _ in range(3)]
         for path in ("/v1/runs", "/v1/events"):
             assert ask(service, service.api_key, path=path).status_code == 200
         assert ask(service, "agk_x", "192.0.2.2").status_code == 401
