@@ -37,7 +37,8 @@ from api.database.table import counter
 from api.database.transaction import Transaction
 from api.database.writer import Writer
 from api.health.heartbeat import Heartbeat, keep_beating
-from api.health.readiness import STUCK_SECONDS, Readiness, keep_probing, missing_step, probe
+from api.health.readiness import STUCK_SECONDS, Readiness, keep_probing, probe
+from api.health.schema_steps import missing_step
 from api.ingestion.intake import Intake
 from api.ingestion.pipeline import Ingestion
 from api.ingestion.quotas import PendingQuota, ProcessorTime, Quotas

@@ -137,15 +137,12 @@ def _refuse_beside_older(database: Database) -> None:
     """A command of a newer version must not change the tables under a service of the older one that runs,
     which could not start on them again. Raises CommandError."""
     from api.clock import iso, system_clock
-    from api.database.connection import MIGRATIONS
     from api.health.nodes import SILENT_SECONDS, pull_back
+    from api.health.schema_steps import missing_step
 
     with database.guarded():
-        if not database.peewee.table_exists("schema_migration"):
-            return
-        applied = {name for (name,) in database.rows("SELECT name FROM schema_migration")}
-        missing = sorted({each.stem for each in MIGRATIONS.glob("[0-9]*.py")} - applied)
-        if not missing or NODES not in applied:
+        step = missing_step(database)
+        if step is None or step <= NODES:  # they are taken in their order
             return
         with database.transaction():
             pull_back(database, system_clock())
@@ -155,7 +152,7 @@ def _refuse_beside_older(database: Database) -> None:
         process, host = running[0]
         raise CommandError(
             f"a service of an older version runs on this database (process {process} on `{host}`), and this"
-            f" command would first change its tables (`{missing[0]}`), on which that one could not start"
+            f" command would first change its tables (`{step}`), on which that one could not start"
             " again; use the command of its version, or stop it and take a backup first (one that was killed"
             f" is thought to run for {SILENT_SECONDS} seconds)",
             USAGE,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from functools import partial
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -40,8 +39,8 @@ async def list_approvals(caller: Caller, values: Values, context: Context) -> Re
     """GET /v1/approvals"""
     after = decode_cursor(values.query.get("cursor"), _Cursor)  # type: ignore[arg-type]
     sought = {name: values.query[name] for name in (*_EXACTLY, "search") if name in values.query}
-    read = partial(context.reads.read, caller)
-    items, total, position = await read(
+    items, total, position = await context.reads.read(
+        caller,
         reading.list_approvals,
         caller.organisation_id,
         values.query.get("status"),
@@ -50,7 +49,8 @@ async def list_approvals(caller: Caller, values: Values, context: Context) -> Re
         values.query["order"] == "asc",
         sought,
     )
-    told = await read(notices.notified, context.store, [approval["approvalId"] for approval in items])
+    ids = [approval["approvalId"] for approval in items]
+    told = await context.reads.read(caller, notices.notified, context.store, ids)
     items = [approval | {"notified": told.get(approval["approvalId"], [])} for approval in items]
     return page(items, total, encode_cursor(position) if position else None, values)
 

@@ -16,9 +16,10 @@ from math import inf
 from time import monotonic
 from typing import Final
 
-from api.database.connection import MIGRATIONS, Database
+from api.database.connection import Database
 from api.database.errors import DatabaseDamaged, DatabaseUnavailable
 from api.database.writer import Writer
+from api.health.schema_steps import newer_step
 from api.ingestion.pipeline import Ingestion
 from engine.errors import NewerDocuments
 
@@ -116,21 +117,6 @@ class Readiness:
             told = error.operator_message if isinstance(error, DatabaseUnavailable) else ""
             log.error("events cannot be recorded: %s", told or why, exc_info=None if foreseen else error)
         self._why, self._until = why, until
-
-
-def newer_step(store: Database) -> str | None:
-    """The first change of the tables that this version does not know."""
-    known = {each.stem for each in MIGRATIONS.glob("[0-9]*.py")}
-    applied = {name for (name,) in store.rows("SELECT name FROM schema_migration")}
-    return min(applied - known, default=None)
-
-
-def missing_step(store: Database) -> str | None:
-    """The first change of the tables that the database has not seen."""
-    known = {each.stem for each in MIGRATIONS.glob("[0-9]*.py")}
-    if store.peewee.table_exists("schema_migration"):
-        known -= {name for (name,) in store.rows("SELECT name FROM schema_migration")}
-    return min(known, default=None)
 
 
 async def probe(readiness: Readiness, writer: Writer, ingestion: Ingestion) -> None:
