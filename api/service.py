@@ -54,7 +54,7 @@ from api.updates.feed import Feed
 from api.updates.hub import Hub
 from api.updates.waits import Waits
 from api.webhooks.worker import DeliveryWorker
-from engine.derived import sql
+from engine.derived.sql.parser import load_readers
 from engine.live import LivePolicies
 
 OpenPolicies = Callable[[Settings, Database, Writer], contextlib.AbstractContextManager[LivePolicies]]
@@ -217,7 +217,7 @@ def _read_ahead() -> None:
     can be opened each would fail, and after an upgrade below a process that runs they would be of another
     version."""
     schemas.read_all()
-    sql.load_readers()
+    load_readers()
 
 
 def _publish(hub: Hub, recent: Recent, transaction: Transaction) -> None:

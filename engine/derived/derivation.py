@@ -28,7 +28,8 @@ from engine.derived.provenance import (
 )
 from engine.derived.recipients import domains_of, recipients_of
 from engine.derived.shell_commands import shell_reading
-from engine.derived.sql import sql_texts, statements_of
+from engine.derived.sql.statements import statements_of
+from engine.derived.sql.texts import sql_texts
 from engine.derived.text import readable_texts
 from engine.derived.tools import Tools, of_tool
 from engine.fields.computed import DERIVED, MEMBERS, TOOL, UNREADABLE

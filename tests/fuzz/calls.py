@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from engine.derived.derivation import Derivation
-from engine.derived.sql import statements_of
+from engine.derived.sql.statements import statements_of
 from engine.derived.summary import summary_of
 from engine.derived.tools import Tools
 from engine.fields.computed import MEMBERS

@@ -19,7 +19,7 @@ from engine.derived import derivation
 from engine.derived.derivation import Derivation
 from engine.derived.facts import Facts
 from engine.derived.recipients import domain_of
-from engine.derived.sql import statements_of
+from engine.derived.sql.statements import statements_of
 from engine.derived.tools import Tools
 from engine.fields.computed import MEMBERS, UNREADABLE
 from engine.matching.ruleset import Ruleset

@@ -232,7 +232,7 @@ def test_what_reads_sql_says_nothing_of_it(text: str, caplog: pytest.LogCaptureF
 def test_nor_when_logging_is_configured_after_the_first_text() -> None:
     text = "create user z identified by 's3cret'"
     code = (
-        "import logging.config; from engine.derived.sql import statements_of; "
+        "import logging.config; from engine.derived.sql.statements import statements_of; "
         f"statements_of([{text!r}]); "
         "logging.config.dictConfig({'version': 1, 'disable_existing_loggers': False}); "
         f"statements_of([{text!r}])"

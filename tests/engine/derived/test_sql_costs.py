@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine.derived import sql
+from engine.derived.sql import parser
+from engine.derived.sql.statements import statements_of
 
 TEXTS = {
     "many texts": [f"a{number}" for number in range(8_000)],
@@ -20,20 +21,20 @@ TEXTS = {
 @pytest.mark.parametrize("texts", TEXTS.values(), ids=TEXTS)
 def test_how_often_it_begins(texts: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
     begun = 0
-    reader = sql._reader
+    reader = parser._reader
 
     def counted(dialect: str) -> tuple[Any, Any]:
         nonlocal begun
         begun += 1
         return reader(dialect)
 
-    monkeypatch.setattr(sql, "_reader", counted)
-    _, is_partial = sql.statements_of(texts)
+    monkeypatch.setattr(parser, "_reader", counted)
+    _, is_partial = statements_of(texts)
     assert is_partial, "what is not read is said"
     assert begun < 6_000
 
 
 def test_a_long_script_is_read_whole() -> None:
     script = "".join(f"insert into t{number} values (1);\n" for number in range(450)) + "create oddly ( ;"
-    found, is_partial = sql.statements_of([script])
+    found, is_partial = statements_of([script])
     assert not is_partial and len(found) == 451

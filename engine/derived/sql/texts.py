@@ -1,0 +1,86 @@
+"""Which texts of a call are SQL: by their keys, by how they begin, and what a client of a database is given.
+
+Knows nothing of what a statement does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from engine.derived.commands import Command
+from engine.derived.payload import Leaf
+from engine.derived.tools import UNDECLARED
+from engine.fields.words import word_set
+from engine.model import ToolDeclaration
+
+_SQL_KEYS: Final = word_set("sql ddl dml")
+_KEYS: Final = _SQL_KEYS | word_set("query queries statement statements script migration")
+_GAP: Final = r"[\s(;\ufeff]"
+FIRST: Final = (
+    r"(?:select|insert|update|delete|drop|create|alter|truncate|with|merge|grant|revoke|replace|call|exec|execute"
+    r"|do|set|begin|explain|copy|load|vacuum|rename|declare|use|values|lock|commit|rollback|reindex|pragma|attach"
+    r"|handler|xa|prepare|table\s+[\w.\"]+\s*(?=;|\Z))(?!\w)"
+)
+BEGINS: Final = re.compile(
+    rf"(?:\A{_GAP}*+|(?<!{_GAP})(?=[\s(\ufeff]*;){_GAP}++|(?:\*/|/\*M?!\d*+){_GAP}*+){FIRST}", re.IGNORECASE
+)
+"""A statement at the beginning, behind a semicolon or behind a comment. No gap is gone through twice."""
+_BEGINS_A_LINE: Final = re.compile(rf"(?<!{_GAP})(?=[\s(;\ufeff]*[\n\r]){_GAP}++{FIRST}", re.IGNORECASE)
+_LINE_COMMENT: Final = re.compile(r"--|#")
+_CLIENTS: Final = word_set(
+    "psql mysql mariadb sqlite3 sqlite sqlcmd bq duckdb clickhouse-client snowsql usql pgcli mycli wrangler "
+    "turso"
+)
+_WITHIN: Final = word_set("docker podman nerdctl kubectl oc docker-compose")
+"""Programs that start a client elsewhere."""
+_META: Final = re.compile(r"^[ \t]*[\\.]\w[^\\;\n]*$", re.MULTILINE)
+"""A line for the client itself, such as `\\c other` and `.mode csv`."""
+_CLIENT_OPTIONS: Final = re.compile(r"(?:--command|--execute|--query|-[ceqQ])=?(.*)", re.DOTALL)
+
+
+def sql_texts(leaves: Sequence[Leaf], commands: Iterable[Command], tool: ToolDeclaration) -> list[str]:
+    """The texts of a call that are SQL: by their keys, or by how their statements begin where the key may
+    mean another thing or the tool is for SQL, and what commands give to a client of a database."""
+    found: list[str] = []
+    by_key = tool is UNDECLARED or tool.kind in ("sql", "code", "cloud", "other")
+    for leaf in leaves:
+        text = leaf.value
+        if not isinstance(text, str) or not text.strip():
+            continue
+        words = leaf.key.split()
+        named = by_key and not _KEYS.isdisjoint(words)
+        certain = named and (tool.kind == "sql" or not _SQL_KEYS.isdisjoint(words))
+        if certain or ((named or tool.kind == "sql") and _reads_as_sql(text)):
+            found.append(text)
+    for command in commands:
+        if command.program in _CLIENTS:
+            found += _of_client(command.words, command.inputs)
+        elif command.program in _WITHIN:
+            at = next((at for at, word in enumerate(command.words) if word in _CLIENTS), None)
+            if at is not None:
+                found += _of_client(command.words[at + 1 :], command.inputs)
+    return found
+
+
+def _reads_as_sql(text: str) -> bool:
+    """Whether one of its statements begins as SQL does."""
+    return BEGINS.search(text) is not None or (
+        _LINE_COMMENT.search(text) is not None and _BEGINS_A_LINE.search(text) is not None
+    )
+
+
+def _of_client(words: Sequence[str], inputs: Sequence[str]) -> Iterator[str]:
+    """What a client of a database is told to run, and what it reads."""
+    for text in inputs:
+        text = _META.sub("", text)
+        if _reads_as_sql(text) or _BEGINS_A_LINE.search(text):
+            yield text
+    given = False
+    for word in words:
+        option = _CLIENT_OPTIONS.fullmatch(word)
+        text = option[1] if option else word
+        if text and (given or _reads_as_sql(text)):
+            yield text
+        given = option is not None and not option[1]
