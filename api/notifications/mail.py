@@ -24,6 +24,10 @@ from api.webhooks.sender import SECONDS, Addresses, AddressRefused, PostResult
 
 MOST_SAID: Final = 500
 """Characters of a server's answer that are kept."""
+TLS_AT_ONCE: Final = "where TLS begins at once, as on port 465, write `security: tls`"
+TLS_LATER: Final = (
+    "the server does not begin with TLS; where that comes later, as on port 587, write `security: starttls`"
+)
 
 
 class Mailer:
@@ -61,7 +65,7 @@ class Mailer:
             except aiosmtplib.SMTPRecipientsRefused as refused:
                 status, said = refused.recipients[0].code, refused.recipients[0].message
             except Exception as caught:
-                error = self._described(caught)
+                error = self._described(caught, settings["security"])
         said = "".join(each if each.isprintable() else " " for each in said[:MOST_SAID])
         return PostResult(status, said, error, None, round((time.monotonic() - started) * 1000))
 
@@ -109,7 +113,7 @@ class Mailer:
                 return made
         raise failed or OSError("no address")
 
-    def _described(self, error: Exception) -> str:
+    def _described(self, error: Exception, security: str) -> str:
         """The text of the error in the record of the notice."""
         match error:
             case AddressRefused():
@@ -117,11 +121,14 @@ class Mailer:
             case ssl.SSLCertVerificationError():
                 return f"the certificate is not accepted: {error.verify_message}"
             case TimeoutError():
-                return f"no answer within {self._seconds:g} s"
+                silent = f"no answer within {self._seconds:g} s"
+                return silent if security == "tls" else f"{silent}; {TLS_AT_ONCE}"
             case OSError():
                 cause = error.__cause__
                 if isinstance(cause, ssl.SSLCertVerificationError):
                     return f"the certificate is not accepted: {cause.verify_message}"
+                if isinstance(cause, ssl.SSLError) and security == "tls":
+                    return TLS_LATER
                 return "no connection, or it broke"
             case aiosmtplib.SMTPException():
                 return "the server does not offer what `security` or `username` needs"

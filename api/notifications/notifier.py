@@ -6,6 +6,8 @@ What a channel needs and lacks is an outcome like any other, in words for the re
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
 import msgspec
 
@@ -17,6 +19,8 @@ from api.store.deliveries import Claimed
 from api.store.notifications.channels import Channel
 from api.webhooks.address import problem_with
 from api.webhooks.sender import PostResult, Sender
+
+A_PAGE: Final = "the answer is a page for people; set the secret to the address of an incoming webhook"
 
 
 def problem_of(channel: Channel, allowed: frozenset[str]) -> str | None:
@@ -54,4 +58,12 @@ class Notifier:
                 settings, channel.secret, message, notices[0].delivery_id, self._clock()
             )
         body = msgspec.json.encode(SHAPES[channel.type](message))
-        return await self._sender.post(channel.secret or "", {}, body)
+        answer = await self._sender.post(channel.secret or "", {}, body)
+        return replace(answer, error=A_PAGE) if answer.acknowledged and _is_page(answer.body) else answer
+
+
+def _is_page(body: str) -> bool:
+    """Whether people would see it in a browser: no incoming webhook answers so, but a login does, and the
+    address that a browser shows of a chat."""
+    begin = body.lstrip("\ufeff \t\r\n")[: len("<!doctype html")].lower()
+    return begin.startswith(("<!doctype html", "<html"))

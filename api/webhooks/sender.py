@@ -45,7 +45,8 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 @dataclass(frozen=True, slots=True)
 class PostResult:
-    """What came of an attempt. `status` is None when no answer came; then `error` says why."""
+    """What came of an attempt. `status` is None when no answer came; then `error` says why, or else why the
+    answer does not count."""
 
     status: int | None = None
     body: str = ""
@@ -55,7 +56,7 @@ class PostResult:
 
     @property
     def acknowledged(self) -> bool:
-        return self.status is not None and 200 <= self.status < 300
+        return self.error is None and self.status is not None and 200 <= self.status < 300
 
 
 class AddressRefused(Exception):

@@ -57,6 +57,21 @@ def test_an_approval_is_told_and_the_record_says_so(database_url: str) -> None:
         run(work(receiver))
 
 
+def test_a_page_for_people_is_no_receipt(database_url: str) -> None:
+    """What a login answers, with 200, or the address that a browser shows of a chat."""
+
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place], delays=(0,)) as b:
+            await b.channels({"hook": receiver.url}, reviewers=chat())
+            await b.ask("apr_1")
+            (record,) = await b.notices("reviewers", all_are("failed"))
+            assert "address of an incoming webhook" in record["attempts"][0]["error"]
+            assert await b.store.read(notices.count_unreached, b.store) == 1
+
+    with Receiver([Answer(body=b"\n<!DOCTYPE html><title>Sign in</title>")]) as receiver:
+        run(work(receiver))
+
+
 def test_what_comes_soon_after_a_message_goes_out_together(database_url: str) -> None:
     clock = Ahead()
 

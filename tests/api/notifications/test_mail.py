@@ -106,6 +106,18 @@ def test_a_server_without_tls_gets_nothing() -> None:
     assert answer.error == "the server does not offer what `security` or `username` needs"
 
 
+@pytest.mark.parametrize("implicit", [False, True])
+def test_tls_at_another_time_than_the_servers_is_told_in_words(
+    certificate: Certificate, implicit: bool
+) -> None:
+    """Port 465 with `starttls`, and 587 with `tls`."""
+    with MailServer(tls=certificate, implicit=implicit) as server:
+        security = "starttls" if implicit else "tls"
+        answer = sent(server, tls=certificate.trusting, security=security, seconds=1)
+    assert server.mails == [] and answer.error is not None
+    assert f"write `security: {'tls' if implicit else 'starttls'}`" in answer.error
+
+
 def test_a_certificate_that_is_not_trusted_gets_nothing(certificate: Certificate) -> None:
     with MailServer(tls=certificate) as server:
         answer = sent(server)
