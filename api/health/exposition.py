@@ -45,6 +45,8 @@ class DatabaseState:
     """Approvals."""
     unreached: int
     webhooks: Waiting
+    webhooks_off: int
+    """By the service itself."""
     notices: Waiting
     halts: Mapping[str, int]
     """In force, by their scope."""
@@ -53,7 +55,7 @@ class DatabaseState:
 
 
 NOTHING_STORED = DatabaseState(
-    "sqlite", Waiting(0, 0), 0, Waiting(0, 0), Waiting(0, 0), {"all": 0}, dict.fromkeys(SEVERITIES, 0)
+    "sqlite", Waiting(0, 0), 0, Waiting(0, 0), 0, Waiting(0, 0), {"all": 0}, dict.fromkeys(SEVERITIES, 0)
 )
 
 
@@ -104,6 +106,12 @@ def exposition(
             stored.unreached,
         )
         now.backlog("webhook_deliveries_pending", "Deliveries that webhooks wait for", stored.webhooks)
+        now.gauge(
+            "webhooks_off",
+            "Webhooks that the service has switched off, since the receiver is gone or failed for days, or "
+            "the secret was lost.",
+            stored.webhooks_off,
+        )
         now.backlog("notifications_pending", "Messages that channels wait for", stored.notices)
         now.by_label("halts", "Halts in force, by scope.", "scope", stored.halts)
         now.by_label(

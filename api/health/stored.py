@@ -11,7 +11,7 @@ from peewee import fn
 
 from api import clock
 from api.database.connection import Database
-from api.database.models import Approval, Halt, Organisation
+from api.database.models import Approval, Halt, Organisation, Webhook
 from api.health.exposition import DatabaseState, Waiting
 from api.store.alerts import alerts
 from api.store.halts import KINDS
@@ -38,6 +38,7 @@ def stored(store: Database, now: float) -> DatabaseState:
         Waiting(reading.count_pending(), _age(oldest, now)),
         notices.count_unreached(store),
         webhooks,
+        Webhook.select().where(~Webhook.enabled & Webhook.disabled_reason.is_null(False)).count(),
         channels,
         _halts(),
         dict.fromkeys(SEVERITIES, 0) | dict(alerts.count_open()),

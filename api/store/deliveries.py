@@ -12,6 +12,7 @@ receipt: what a receiver acknowledged is delivered, whoever heard it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -27,8 +28,11 @@ from api.store import webhooks
 from api.store.notifications import channels, notices
 from api.store.notifications.channels import Channel
 
+log = logging.getLogger("governance")
+
 MOST_ATTEMPTS_KEPT: Final = 100
 """Of one delivery; by the schedule there are ten, more only by hand."""
+OFF: Final = "the webhook `%s` to %s is off, and is told nothing until an admin enables it: %s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,8 +350,8 @@ def record(transaction: Transaction, outcomes: Sequence[Outcome], disable_after:
         if claimed.channel is not None:
             if outcome.next_at is not None:
                 notices.rest_less(transaction, claimed.webhook_id, outcome.next_at)
-        elif why is not None:
-            webhooks.disable(transaction, claimed.webhook_id, why)
+        elif why is not None and webhooks.disable(transaction, claimed.webhook_id, why):
+            log.warning(OFF, claimed.webhook_id, webhooks.receiver(claimed.url), why)
             rows = _rows(store, numbers)  # what was pending has ended
 
 

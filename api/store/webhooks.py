@@ -370,11 +370,11 @@ def remove(transaction: Transaction, organisation_id: str, webhook_id: str, acto
     return True
 
 
-def disable(transaction: Transaction, webhook_id: str, reason: str) -> None:
-    """The service itself switches a webhook off, and says why."""
+def disable(transaction: Transaction, webhook_id: str, reason: str) -> bool:
+    """The service itself switches a webhook off, and says why; False: it was off, or is gone."""
     row = Webhook.get_or_none(Webhook.webhook_id == webhook_id)
     if row is None or not row.enabled:
-        return
+        return False
     row.enabled, row.disabled_reason = False, reason
     row.save()
     end_pending(webhook_id)
@@ -387,6 +387,7 @@ def disable(transaction: Transaction, webhook_id: str, reason: str) -> None:
         details={"webhookId": webhook_id, "receiver": receiver(row.url)},
     )
     transaction.publish(row.organisation_id, "webhook", webhook_id)
+    return True
 
 
 def end_pending(webhook_id: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 import standardwebhooks
 
 from api.clock import seconds
+from api.health.stored import stored
 from api.store import deliveries, webhooks
 from api.webhooks import signing
 from api.webhooks.presence import Presence
@@ -126,7 +127,7 @@ def test_retry_after_is_honoured(database_url: str, as_date: bool) -> None:
         run(work(receiver))
 
 
-def test_410_disables_the_webhook_at_once(database_url: str) -> None:
+def test_410_disables_the_webhook_at_once(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
     async def work(receiver: Receiver) -> None:
         async with bench(database_url, allow=[receiver.place], limits=Limits(per_webhook=1)) as b:
             webhook_id = await b.add(receiver.url)
@@ -138,11 +139,15 @@ def test_410_disables_the_webhook_at_once(database_url: str) -> None:
             assert hook["disabledReason"] == "the receiver answered 410: it is gone"
             (audited,) = await b.audited("webhook.disabled")
             assert audited["details"]["webhookId"] == webhook_id and audited["actor"] == "service"
+            (told,) = [each.getMessage() for each in caplog.records if webhook_id in each.getMessage()]
+            assert "is off" in told and hook["disabledReason"] in told and "/hook" not in told
+            assert (await b.store.read(stored, b.store, time.time())).webhooks_off == 1
             await b.notify()
             await asyncio.sleep(0.1)
             assert len(await b.deliveries(webhook_id)) == 3
             await b.change(webhook_id, enabled=True)
             assert "disabledReason" not in await b.webhook(webhook_id)
+            assert (await b.store.read(stored, b.store, time.time())).webhooks_off == 0
         assert len(receiver.requests) == 1
 
     with Receiver([Answer(410)]) as receiver:
