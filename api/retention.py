@@ -28,6 +28,7 @@ from api.database.partitions.upkeep import Partitions
 from api.database.table import counter
 from api.database.transaction import Transaction
 from api.database.writer import Writer
+from api.health.clocks import ClockCheck
 from api.store import expiry
 from api.store.alerts import alerts, log_reader
 from api.store.grants import granting
@@ -108,12 +109,15 @@ class Caution:
     """Whether the clock can be believed when it says that something is old: one that was set ahead by mistake
     would have everything deleted. Of before the start only the record knows, see `leaps_of`."""
 
-    def __init__(self, leaps: Leaps) -> None:
-        self._leaps = leaps
+    def __init__(self, leaps: Leaps, clocks: ClockCheck | None = None) -> None:
+        self._leaps, self._clocks = leaps, clocks
         self._told = False
 
     def settled(self) -> bool:
-        """False for a day after the clock has leapt ahead, unless it leaps back."""
+        """False for a day after the clock has leapt ahead, unless it leaps back; and while the database has
+        another time."""
+        if self._clocks is not None and abs(self._clocks.ahead) > LEAP_SECONDS:
+            return False  # as the log has told
         ahead = self._leaps.ahead(DAY)
         if ahead <= LEAP_SECONDS:
             self._told = False
@@ -256,6 +260,7 @@ async def keep_clean(
     partitions: Sequence[Partitions],
     clock: Clock,
     leaps: Leaps,
+    clocks: ClockCheck | None = None,
 ) -> None:
     """Clean now and every minute, for ever."""
 
@@ -265,7 +270,7 @@ async def keep_clean(
         parts.begin()
         try:
             if caution is None:
-                caution = Caution(await store.read(leaps_of, store, clock(), leaps))
+                caution = Caution(await store.read(leaps_of, store, clock(), leaps), clocks)
         except Exception as error:
             outage.met(error)
             await asyncio.sleep(EVERY_SECONDS)

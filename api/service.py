@@ -36,6 +36,7 @@ from api.database.partitions.upkeep import Partitions
 from api.database.table import counter
 from api.database.transaction import Transaction
 from api.database.writer import Writer
+from api.health.clocks import ClockCheck
 from api.health.heartbeat import Heartbeat, keep_beating
 from api.health.readiness import STUCK_SECONDS, Readiness, keep_probing, probe
 from api.health.schema_steps import missing_step
@@ -148,7 +149,8 @@ async def open_service(
             store.watch_return(mark.complaint_now)
             readiness = Readiness()
             writer.on_events = readiness.event_ended
-            heartbeat = Heartbeat(store, writer, live, clock)
+            clocks = ClockCheck(store, clock) if clock is system_clock and not store.is_sqlite else None
+            heartbeat = Heartbeat(store, writer, live, clock, clocks)
             context = Context(
                 settings,
                 store,
@@ -185,7 +187,7 @@ async def open_service(
                 asyncio.create_task(keep_key_use(key_use)),
                 asyncio.create_task(keep_watching(context.detection, store, writer)),
                 asyncio.create_task(
-                    keep_clean(retention, records, store, id_index, writer, partitions, clock, leaps)
+                    keep_clean(retention, records, store, id_index, writer, partitions, clock, leaps, clocks)
                 ),
             ]
             deliverer = DeliveryWorker(

@@ -53,6 +53,8 @@ async def health(caller: Caller, values: Values, context: Context) -> Reply:
     made = [each.until for each in context.partitions if each.until is not None]
     if until := min(made, default=None):
         body["partitions"] = {"until": until, "late": iso(context.clock()) >= until}
+    if (clocks := context.heartbeat.clocks) is not None:
+        body["clock"] = {"aheadSeconds": round(clocks.ahead, 1), "apart": clocks.is_apart}
     return _reply(body, why)
 
 

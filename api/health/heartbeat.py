@@ -22,6 +22,7 @@ from api.database.connection import Database
 from api.database.outage import Outage
 from api.database.writer import Writer
 from api.health import nodes
+from api.health.clocks import ClockCheck
 from api.health.history import EVERY_SECONDS, History, Point, point_of, slot_of
 from api.health.nodes import SILENT_SECONDS
 from api.store import deliveries
@@ -40,7 +41,16 @@ _read_points = msgspec.json.Decoder(list[Point]).decode
 class Heartbeat:
     """One per process, used on its event loop."""
 
-    def __init__(self, store: Database, writer: Writer, live: LivePolicies, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: Database,
+        writer: Writer,
+        live: LivePolicies,
+        clock: Clock,
+        clocks: ClockCheck | None = None,
+    ) -> None:
+        """`clocks`: None where the database has no clock of its own."""
+        self.clocks = clocks
         self.node_id = f"node_{secrets.token_hex(8)}"
         self.history = History()
         self._store, self._writer, self._live, self._clock = store, writer, live, clock
@@ -59,6 +69,8 @@ class Heartbeat:
 
     async def beat(self) -> None:
         """Tell how things are, and hear of the others. Raises what the database raises."""
+        if self.clocks is not None:
+            await self._store.read(self.clocks.look)
         waiting = self._writer.waiting
         webhooks, notices = await self._store.read(deliveries.count_waiting, self._store)
         pending = await self._store.read(reading.count_pending)

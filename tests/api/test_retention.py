@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from api.clock import Leaps
+from api.database.connection import Database
+from api.health.clocks import ClockCheck
 from api.retention import DAY, Caution
 
 
@@ -34,3 +38,24 @@ def test_nothing_is_deleted_for_a_day_after_a_leap(caplog: pytest.LogCaptureFixt
     time.steady += DAY
     assert leaps.settled(), "it seems to be right"
     assert leaps.settled()
+
+
+@pytest.mark.postgres
+def test_nothing_is_deleted_while_the_database_has_another_time(postgres_url: str) -> None:
+    """A node that came up with a wrong clock knows of no leap, and after a day would believe it."""
+    ahead = [40 * DAY]
+
+    def clock() -> float:
+        return time.time() + ahead[0]
+
+    store = Database(postgres_url)
+    try:
+        clocks = ClockCheck(store, clock)
+        caution = Caution(Leaps(clock, time.monotonic), clocks)
+        clocks.look()
+        assert not caution.settled()
+        ahead[0] = 0.0
+        clocks.look()
+        assert Caution(Leaps(clock, time.monotonic), clocks).settled()
+    finally:
+        store.close()
