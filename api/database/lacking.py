@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
 
 import peewee
 
@@ -39,18 +40,19 @@ _RULE: Final = frozenset({"23514", "SQLITE_CONSTRAINT_CHECK"})
 _MISSING: Final = frozenset({"23502", "SQLITE_CONSTRAINT_NOTNULL"})
 
 _UNIQUE: Final = (
-    "SELECT t.relname, COALESCE(p.relname, t.relname), ARRAY("
+    "SELECT t.relname, COALESCE(p.relname, t.relname), array_to_string(ARRAY("
     "SELECT string_agg(a.attname, ' ') FROM pg_index i"
     " JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])"
     " WHERE i.indrelid = t.oid AND i.indisunique AND i.indisvalid"
     " AND i.indpred IS NULL AND i.indexprs IS NULL"
-    " GROUP BY i.indexrelid)"
+    " GROUP BY i.indexrelid), ',')"
     " FROM pg_class t JOIN pg_namespace s ON s.oid = t.relnamespace"
     " LEFT JOIN pg_inherits h ON h.inhrelid = t.oid AND t.relispartition"
     " LEFT JOIN pg_class p ON p.oid = h.inhparent"
     " WHERE t.relkind = 'r' AND s.nspname = current_schema() ORDER BY 1"
 )
-"""Each table, and each partition beside the table that it is of, with the columns of its unique indexes."""
+"""Each table, and each partition beside the table that it is of, with the columns of its unique indexes: with
+blanks between them, and commas between the indexes."""
 _NUMBERED: Final = (("schema_migration", "id"), ("deliveries", "delivery_no"), ("rate_hits", "hit_no"))
 """Tables whose rows are numbered by a sequence of the server; all others are by whoever writes them."""
 _COUNT_ON: Final = (
@@ -115,17 +117,46 @@ def refuse_unkeyed(database: peewee.Database) -> None:
     """Tables without what keeps their rows apart: whoever restored them was told so, and went on. The same
     call could be decided twice then. Fewer columns will do: those of `audit` in SQLite are two where it was
     made before there were chains. Raises DatabaseUnavailable."""
+    if isinstance(database, peewee.PostgresqlDatabase):
+        refuse_unkeyed_server(lambda statement, _: database.execute_sql(statement).fetchall())
+        return
+    _refuse(
+        _lost_key(
+            (name, name, [{*database.get_primary_keys(name)}, *_unique(database, name)])
+            for name in database.get_tables()
+        )
+    )
+
+
+def refuse_unkeyed_server(ask: Callable[[str, Sequence[Any]], Sequence[Sequence[Any]]]) -> None:
+    """The same of a PostgreSQL database, by whoever asks it."""
+    lost = _lost_key(
+        (name, table, [set(each.split()) for each in keys.split(",")])
+        for name, table, keys in ask(_UNIQUE, ())
+    )
+    ((has_guard,),) = ask(_GUARD, ())
+    _refuse(lost or (None if has_guard else "the function `governance_guard`"))
+
+
+def _lost_key(there: Iterable[tuple[str, str, Iterable[set[str]]]]) -> str | None:
+    """Of tables, each with the one that it is a partition of, or itself, and what is unique there."""
     own = {each._meta.table_name: _keys(each) for each in TABLES}
-    what = None
-    for name, table, found in _found_keys(database):
-        lost = (key for key in own.get(table, ()) if not any(each <= set(key) for each in found))
-        if what is None and (key := next(lost, None)):
-            what = f"the unique index of `{name}` on {', '.join(f'`{each}`' for each in key)}"
-    if what is None and isinstance(database, peewee.PostgresqlDatabase):
-        what = None if database.execute_sql(_GUARD).fetchone()[0] else "the function `governance_guard`"
-    if what is not None:
+    for name, table, found in there:
+        unique = [each for each in found if each]
+        for key in own.get(table, ()):
+            if not any(each <= set(key) for each in unique):
+                return f"the unique index of `{name}` on {', '.join(f'`{each}`' for each in key)}"
+    return None
+
+
+def _unique(database: peewee.Database, table: str) -> Iterator[set[str]]:
+    return (set(each.columns) for each in database.get_indexes(table) if each.unique)
+
+
+def _refuse(lost: str | None) -> None:
+    if lost is not None:
         raise DatabaseUnavailable(
-            f"the database lacks {what}, so it was not restored as a whole, or somebody has taken that away; "
+            f"the database lacks {lost}, so it was not restored as a whole, or somebody has taken that away; "
             "restore it anew into an empty database, while no service runs, until no error is told"
         )
 
@@ -156,28 +187,6 @@ def _keys(table: type[peewee.Model]) -> list[tuple[str, ...]]:
     return [
         *((each,) for each in alone),
         *(tuple(meta.fields[each].column_name for each in fields) for fields in together),
-    ]
-
-
-def _found_keys(database: peewee.Database) -> list[tuple[str, str, list[set[str]]]]:
-    """A table, the one that it is a partition of or itself, and what is unique there."""
-    if isinstance(database, peewee.PostgresqlDatabase):
-        rows = database.execute_sql(_UNIQUE).fetchall()
-        return [(name, table, [set(each.split()) for each in keys]) for name, table, keys in rows]
-    return [
-        (
-            name,
-            name,
-            [
-                set(key)
-                for key in (
-                    database.get_primary_keys(name),
-                    *(each.columns for each in database.get_indexes(name) if each.unique),
-                )
-                if key
-            ],
-        )
-        for name in database.get_tables()
     ]
 
 

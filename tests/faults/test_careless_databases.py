@@ -59,6 +59,36 @@ def test_a_table_that_is_gone_is_no_fault_of_the_service(
     asyncio.run(play())
 
 
+@pytest.mark.parametrize("table", ["lanes", "runs"])
+def test_nothing_is_recorded_in_a_database_that_is_being_restored(
+    tmp_path: Path, postgres_url: str, table: str
+) -> None:
+    """Rows first, unique indexes last: what is written in between keeps those from being made."""
+
+    async def play() -> None:
+        async with service(tmp_path, postgres_url) as running:
+            assert (await post(running, payment("first"))).status_code == 200
+            await settled(running)
+            with psycopg.connect(postgres_url) as outside:
+                asked = "SELECT indexdef FROM pg_indexes WHERE tablename = %s AND indexdef LIKE %s"
+                made = [row[0] for row in outside.execute(asked, (table, "CREATE UNIQUE%"))]
+            taken = "lane_no" if table == "lanes" else "run_no"
+            do(
+                postgres_url,
+                "UPDATE lanes SET epoch = epoch + 1",
+                f"ALTER TABLE {table} ALTER {taken} DROP DEFAULT, DROP CONSTRAINT {table}_pkey",
+            )
+            for number in range(3):
+                answer = await post(running, payment(number))
+                refused(answer, 503)
+                assert f"lacks the unique index of `{table}` on `{taken}`" in answer.json()["detail"]
+            do(postgres_url, *(each for each in made if f"{table}_pkey" in each))
+            assert (await post(running, payment(0))).status_code == 200
+            await intact(running)
+
+    asyncio.run(play())
+
+
 @pytest.fixture
 def store(postgres: Postgres) -> Iterator[Database]:
     url = postgres.create(postgres.migrated)

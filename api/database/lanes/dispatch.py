@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from psycopg import Error
 
 from api.database.connection import Database
-from api.database.errors import Conflict, NeedsAnswer
+from api.database.errors import Conflict, DatabaseUnavailable, NeedsAnswer
 from api.database.hand_over import Ingest
 from api.database.inline_commit import Entry
 from api.database.lanes.deadlines import Deadlines
@@ -317,7 +317,7 @@ class Lanes:
             for _ in range(count):
                 assert isinstance(self._database, Postgres)
                 made.append(opened(self._database, self._writer.lane_owner()))
-        except (Error, OSError) as error:
+        except (Error, OSError, DatabaseUnavailable) as error:
             log.debug("a lane could not be opened: %s", error)
         call_on(loop, self._opened, made)
 
