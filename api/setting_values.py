@@ -161,8 +161,8 @@ def hosts(value: str) -> frozenset[str]:
     hosts = {part.strip().lower() for part in value.split(",") if part.strip()}
     for host in hosts:
         name, _, port = host.rpartition(":")
-        if not name or "/" in name or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
-            raise SettingsError(f"`{host}` is not `host:port`")
+        if not name or {*name} & {*"/ \t"} or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
+            raise SettingsError(f"`{host}` is not `host:port`; put commas between several")
     return frozenset(hosts)
 
 
