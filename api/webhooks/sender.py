@@ -2,7 +2,8 @@
 
 The check sits in the connection itself: the resolver's addresses are filtered by `address.refusal`, and only
 an accepted address is handed to the socket, so a name that changes its mind (DNS rebinding) gains nothing.
-No redirects, cookies, proxies, environment or decompression. Knows nothing of webhooks or tables.
+No redirects, cookies, proxies, environment or decompression, and never more than the beginning of an answer.
+Knows nothing of webhooks or tables.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import certifi
 import httpcore
 
 from api.webhooks.address import place, refusal
+from api.webhooks.bounded_answer import MOST_ANSWER_BYTES, AnswerTooLong, BoundedAnswer
 
 log = logging.getLogger("governance")
 
@@ -128,12 +130,13 @@ class _Guarded(httpcore.AsyncNetworkBackend):
     ) -> httpcore.AsyncNetworkStream:
         addresses = await self._addresses.accepted(host, port)
         each = None if timeout is None else timeout / len(addresses)
+        others = each, local_address, socket_options
         for address in addresses[:-1]:
             try:
-                return await self._dial.connect_tcp(address, port, each, local_address, socket_options)
+                return BoundedAnswer(await self._dial.connect_tcp(address, port, *others))
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
                 continue
-        return await self._dial.connect_tcp(addresses[-1], port, each, local_address, socket_options)
+        return BoundedAnswer(await self._dial.connect_tcp(addresses[-1], port, *others))
 
 
 @cache
@@ -214,6 +217,8 @@ class Sender:
                 return f"cannot connect{_reason(error)}"
             case httpcore.RemoteProtocolError() | httpcore.LocalProtocolError():
                 return "the answer is not HTTP, or broke off"
+            case AnswerTooLong():
+                return f"the answer did not begin within {MOST_ANSWER_BYTES >> 10} KiB"
             case httpcore.NetworkError():
                 return "the connection broke"
         log.warning("an attempt to deliver failed", exc_info=error)

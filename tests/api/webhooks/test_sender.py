@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
@@ -86,6 +87,28 @@ def test_the_status_counts_even_if_the_body_never_ends() -> None:
     with Receiver([Reply(200, b"abcdefgh" * 100, drip=0.05)]) as receiver:
         answer = post_to(receiver, seconds=0.4)
     assert answer.acknowledged and answer.body.startswith("a") and answer.error is None
+
+
+@pytest.mark.parametrize("interim", [b"HTTP/1.1 100 \r\n\r\n", b"HTTP/1.1 103 Early Hints\r\na: b\r\n\r\n"])
+def test_interim_answers_without_end_are_not_taken_in(interim: bytes) -> None:
+    """Each costs the event loop, on which calls are decided, and none is an answer."""
+
+    async def work() -> PostResult:
+        async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(10)
+            with contextlib.suppress(ConnectionError):
+                while True:
+                    writer.write(interim * 500)
+                    await writer.drain()
+
+        server = await asyncio.start_server(babble, "127.0.0.1", 0)
+        place = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        try:
+            return await post(f"http://{place}/", leading_to("127.0.0.1"), place)
+        finally:
+            server.close()
+
+    assert run(work()).error == "the answer did not begin within 32 KiB"
 
 
 def test_nobody_listening_is_told_as_such() -> None:
