@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from api.hosts import journal, wording
-from api.hosts.link import Away, HookAnswer, HookRefused, Nonsense, ServiceFailing, post
+from api.hosts.link import Away, HookAnswer, HookRefused, Nonsense, ServiceFailing, is_well, post
 from api.hosts.report import CALL, Report, Unreadable
 from api.hosts.setup import Setup, SetupError, setup, timeout_of
 from api.hosts.table import NAMES, host
@@ -39,6 +39,8 @@ WAIT_SECONDS: Final = 50
 PAUSES: Final = (0.1, 0.3, 1.0)
 """Between tries while the service is away; what is longer away is away."""
 BREATH: Final = 0.2
+LEAST_SECONDS: Final = 0.4
+"""For a question whether the service is there, when there is no time left."""
 REPLAY_SHARE: Final = 0.3
 """Of a hook's time, for what earlier ones could not tell."""
 LONG_TEXT: Final = 20_000
@@ -117,6 +119,8 @@ class Hook:
             return self._deny(raw, wording.undecided(why))
         if report.kind == CALL and not self.setup.opens:
             return self._deny(raw, text)
+        if report.kind == CALL and is_well(self.setup, max(LEAST_SECONDS, min(self.left(), 1.0))):
+            return self._deny(raw, wording.undecided(f"{why}, though it says that it is well"))
         entry = {
             "host": self.name,
             "agentId": self.setup.agent_id,

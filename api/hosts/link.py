@@ -61,6 +61,14 @@ def post(setup: Setup, host: str, body: bytes, seconds: float, **query: str) -> 
     raise HookRefused(why, code, key=status in (401, 403))
 
 
+def is_well(setup: Setup, seconds: float) -> bool:
+    """Whether the service says that it decides and records, whatever it did not answer."""
+    try:
+        return request(setup.url, "GET", "/health/ready", None, {}, seconds)[0] == 200
+    except (Away, Nonsense):
+        return False
+
+
 def request(
     url: str, method: str, path: str, body: bytes | None, headers: dict[str, str], seconds: float
 ) -> tuple[int, str, bytes]:

@@ -49,6 +49,8 @@ OPEN_SECONDS: Final = 3.0
 OPEN_TRIES: Final = 3
 AWAY_SECONDS: Final = 0.5
 """In which one that was away must be reached again; its answer may take longer."""
+WELL_SECONDS: Final = 1.0
+"""In which a service that has not answered a question says that it is there all the same."""
 
 
 class Deciding:
@@ -101,10 +103,24 @@ class Deciding:
             else:
                 response = yield from ask(request, deadline, self._tries)
         except NoAnswer as error:
-            self.is_away = error.away
-            raise
+            well = error.away and (yield from self._is_well())
+            self.is_away = error.away and not well
+            why = f"{error}, though it says that it is well" if well else str(error)
+            raise NoAnswer(why, away=self.is_away, status=error.status) from None
         self.is_away = False
         return response
+
+    def _is_well(self) -> Flow[bool]:
+        """Whether the service says that it decides and records: then it keeps this question waiting, as it
+        does with a key that takes more than its share, and nothing is let through for that."""
+        if self._settings.fail_mode != "open":
+            return False  # nothing is let through anyway
+        try:
+            asked = ClientRequest("GET", "/health/ready", None, WELL_SECONDS, AWAY_SECONDS)
+            response: ClientResponse = yield asked
+        except Unreachable:
+            return False
+        return response.status == 200
 
     # Reports --------------------------------------------------------------------------------------
 

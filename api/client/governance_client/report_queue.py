@@ -151,10 +151,14 @@ class ReportQueue:
             return not self._pending and not self._flying
 
     def keep(self, event: ClientEvent, keep: Keep) -> None:
-        """Queue an event once it is kept, together with what is queued before it and not kept yet. Raises
-        what `keep` raises; nothing is queued then."""
+        """Queue an event once it is kept, together with what is queued or being sent before it and not kept
+        yet. Raises what `keep` raises; nothing is queued then."""
         with self._lock:
-            before = [each for run_id in event.line for each in self._pending.get(run_id, ())]
+            flights = {flight for run_id in event.line if (flight := self._flying.get(run_id)) is not None}
+            flying = [
+                each for flight in flights for each in flight.reports if each.event.run_id in event.line
+            ]
+            before = flying + [each for run_id in event.line for each in self._pending.get(run_id, ())]
             fresh = sorted((each for each in before if each.settled is None), key=lambda each: each.number)
             told = keep([*(each.event for each in fresh), event])
             for report, settled in zip(fresh, told, strict=False):

@@ -19,6 +19,7 @@ from governance_client import AsyncGovernance, Governance
 
 from tests.api.client.conftest import Ask, Told, pending, until
 from tests.harness.gate import Gate
+from tests.harness.receiver import Answer, Received, Receiver
 from tests.harness.running_service import Served
 
 
@@ -182,6 +183,24 @@ def test_several_agents_share_a_folder(told: Told, gate: Gate, service: Served) 
     for each in made[1:]:
         each.close()
     assert files(told) == []
+
+
+@pytest.mark.parametrize("health", [Answer(200), Answer(503), Answer(404), Answer(delay=60)], ids=repr)
+def test_a_service_that_keeps_one_waiting_is_not_away(
+    told: Told, monkeypatch: pytest.MonkeyPatch, health: Answer
+) -> None:
+    """As it does with a key that takes more than its share: so an agent would get around every policy."""
+    monkeypatch.setattr("governance_client.deciding.OPEN_SECONDS", 0.5)
+
+    def plan(request: Received) -> Answer:
+        return health if request.path == "/health/ready" else Answer(delay=60)
+
+    with Receiver(plan) as busy, Governance(told(busy.port, fail_mode="open")) as governance:
+        decision = governance.run("a task").check("delete", {})
+        is_well = health == Answer(200)
+        assert decision.allowed is decision.decided_offline is not is_well
+        assert ("though it says that it is well" in decision.reason) is is_well
+        assert bool(entries(told)) is not is_well
 
 
 def test_what_cannot_be_written_down_does_not_run(told: Told, gate: Gate) -> None:

@@ -14,7 +14,7 @@ from api.hosts.report import PROBE
 from api.hosts.table import NAMES, host
 from tests.api.hosts.conftest import BRIEF, HELD, REFUSED, Agent
 from tests.harness.agent_host import Ended, consequence, recorded, told
-from tests.harness.receiver import Answer, Receiver
+from tests.harness.receiver import Answer, Received, Receiver
 from tests.harness.running_service import Served
 
 Make = Callable[..., Agent]
@@ -292,6 +292,20 @@ def test_a_service_that_fails_at_a_call_is_not_away(agent: Make, status: int) ->
         assert "could not decide" in found.text
         made.tell("result")
     assert len((made.folder / "journal" / "hooks" / "waiting.jsonl").read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize(("status", "goes_ahead"), [(200, False), (503, True), (404, True)])
+def test_a_service_that_keeps_a_call_waiting_is_not_away(agent: Make, status: int, goes_ahead: bool) -> None:
+    """As it does with a key that takes more than its share: so an agent would get around every policy."""
+
+    def plan(request: Received) -> Answer:
+        return Answer(status) if request.path == "/health/ready" else Answer(delay=60)
+
+    with Receiver(plan) as busy:
+        made = agent("claude-code", url=f"http://{busy.place}", fail_mode="open", timeout=2.0)
+        found = made.call(sleep=no_pause)
+    assert found.goes_ahead is goes_ahead
+    assert goes_ahead or "could not decide" in found.text
 
 
 @every_host
