@@ -25,8 +25,8 @@ from governance_client import ToolDecision
 from api.mcp_proxy.message import RpcMessage, near_miss
 from api.mcp_proxy.outputs import failure, reported
 from api.mcp_proxy.tool_call import APPROVAL, ProxiedCall
-from api.mcp_proxy.tools.definitions import Catalogue, Definition, Standing, declared_arguments
-from api.mcp_proxy.tools.proposal import proposal
+from api.mcp_proxy.tools.definitions import Catalogue, Definition, Standing, declared_arguments, digest
+from api.mcp_proxy.tools.proposal import left_out, proposal
 
 STATE: Final = "governance."
 """What the proxy's own request states begin with."""
@@ -151,6 +151,16 @@ class Governor:
                 until = time.monotonic() + STATE_SECONDS
                 _remember(self._open, call.digest, _OpenCall(tool_call_id, state, until))
 
+    def held_after_all(self, call: ProxiedCall, passed: PassOn) -> AnswerItself | None:
+        """The refusal of a call whose tool changed while it was decided; the decision is for the same call
+        once a person has looked at the tool."""
+        standing = self.catalogue.standing(call.name)
+        if standing != "changed" and not (self.strict and standing == "new"):
+            return None
+        until = time.monotonic() + STATE_SECONDS
+        _remember(self._open, call.digest, _OpenCall(passed.decision.tool_call_id, None, until))
+        return refusal(call, self._held_back(call.name, _WHY[standing]))
+
     def hurry(self) -> None:
         """Nobody waits any more: what is held is answered as still open."""
         self._gone.set()
@@ -173,7 +183,11 @@ class Governor:
     async def learn(self, definitions: Sequence[Definition], whole_at: int) -> None:
         """Takes the whole list of the server's tools, of which the service is told too."""
         body = proposal(self.server_name, definitions, self.tool_name)
-        self.catalogue.learn(definitions, await self.run.propose(body) if definitions else {}, whole_at)
+        said = dict(await self.run.propose(body) if definitions else {})
+        for each in left_out(definitions, self.tool_name):
+            if self.catalogue.pins.standing(each) != "admitted":
+                said[digest(each)] = "changed"  # for all that is known: a person has to look at it
+        self.catalogue.learn(definitions, said, whole_at)
 
     # ---- which call it is ------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import httpx
 
 from api.mcp_proxy.event_stream import events
-from api.mcp_proxy.message import INTERNAL_ERROR, RpcMessage, UnreadableMessage, error, made, read
+from api.mcp_proxy.message import INTERNAL_ERROR, RpcMessage, UnreadableMessage, error, key_of, made, read
 from api.mcp_proxy.pipes import LONGEST_LINE, PATIENCE, LineTooLong
 from api.mcp_proxy.tools.definitions import Definition, header_parameters
 
@@ -94,7 +94,7 @@ class McpEndpoint:
         """Whether this was a cancellation that is no message: then the stream of the request is closed."""
         if message.method != "notifications/cancelled":
             return False
-        post, by_closing = self._posts.get(str(message.params.get("requestId")), (None, False))
+        post, by_closing = self._posts.get(key_of(message.params.get("requestId")), (None, False))
         if post is not None and by_closing:
             post.cancel()
         return by_closing or (post is None and self._version is None)

@@ -57,7 +57,7 @@ class RpcMessage:
     @property
     def key(self) -> str:
         """The id as any reader would match it: some take `1`, `1.0` and `"1"` for the same."""
-        return _key(self.body.get("id"))
+        return key_of(self.body.get("id"))
 
     @property
     def is_request(self) -> bool:
@@ -157,7 +157,8 @@ def error(id: str | int | None, code: int, text: str) -> bytes:
     return made({"id": id, "error": {"code": code, "message": text}}).line
 
 
-def _key(id: Any) -> str:
+def key_of(id: Any) -> str:
+    """As `RpcMessage.key`."""
     if isinstance(id, float) and id.is_integer():
         id = int(id)
     return str(id)

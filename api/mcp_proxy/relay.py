@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -26,12 +26,13 @@ from api.mcp_proxy.message import (
     RpcMessage,
     UnreadableMessage,
     error,
+    key_of,
     made,
     read,
     result,
 )
 from api.mcp_proxy.tool_call import ProxiedCall
-from api.mcp_proxy.tools.definitions import Catalogue
+from api.mcp_proxy.tools.definitions import Catalogue, Definition, digest
 from api.mcp_proxy.tools.listing import ListFailed, definitions_of, whole_list
 from api.mcp_proxy.tools.pin_file import PinError
 
@@ -132,7 +133,7 @@ class Relay:
 
     async def _cancel(self, message: RpcMessage) -> None:
         """Ends what is held here; of what the server has, the server is told."""
-        key = str(message.params.get("requestId"))
+        key = key_of(message.params.get("requestId"))
         pending = self._pending.get(key)
         if pending is not None and pending.task is not None:
             del self._pending[key]
@@ -168,7 +169,11 @@ class Relay:
         """Whatever goes wrong on the way is a refusal."""
         try:
             await self._know(call)
-            return await self.governor.decide(call, self)
+            verdict = await self.governor.decide(call, self)
+            if isinstance(verdict, PassOn) and not self.catalogue.is_complete:
+                await self._know(call)
+                return self.governor.held_after_all(call, verdict) or verdict
+            return verdict
         except (ListFailed, PinError) as problem:
             return refusal(call, f"The call of `{call.name}` was refused: {problem}.")
         except Exception as problem:
@@ -184,6 +189,14 @@ class Relay:
                 await self.governor.learn(await whole_list(self._ask_server, call.message), changes)
             elif self.catalogue.standing(call.name) != "admitted":
                 await self.governor.learn(self.catalogue.all(), changes)
+
+    async def _know_all(self, asked: RpcMessage, page: Sequence[Definition]) -> None:
+        """A page of the list is shown only once all of the list is known, here and at the service."""
+        async with self._listing:
+            known = {digest(each) for each in self.catalogue.all()}
+            if not self.catalogue.is_complete or not all(digest(each) in known for each in page):
+                changes = self.catalogue.changes
+                await self.governor.learn(await whole_list(self._ask_server, asked), changes)
 
     async def _ask_server(self, method: str, params: dict[str, Any]) -> RpcMessage:
         try:
@@ -305,7 +318,7 @@ class Relay:
             if "cursor" not in asked.params and "nextCursor" not in body:
                 await self.governor.learn(found, self.catalogue.changes)
             else:
-                self.catalogue.learn(found, {})
+                await self._know_all(asked, found)
             shown = self.catalogue.shown(found)
         except (ListFailed, PinError) as problem:
             self.warn(str(problem))

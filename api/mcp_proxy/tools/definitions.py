@@ -59,17 +59,10 @@ class Catalogue:
         """Whether every tool was seen since the server last said that the list changed."""
         return self._learned == self.changes
 
-    def learn(
-        self, definitions: Sequence[Definition], said: Mapping[str, Standing], whole_at: int | None = None
-    ) -> None:
-        """From a page of a list, or from the whole list as it was after so many changes. A name may stand
-        twice: each of them must hold."""
-        if whole_at is not None:
-            self._tools = {}
-            self._learned = whole_at
-        else:
-            for each in definitions:
-                self._tools.pop(str(each.get("name")), None)
+    def learn(self, definitions: Sequence[Definition], said: Mapping[str, Standing], whole_at: int) -> None:
+        """The whole list as it was after so many changes. A name may stand twice: each of them must hold."""
+        self._tools = {}
+        self._learned = whole_at
         for each in definitions:
             self._tools.setdefault(str(each.get("name")), []).append(each)
         self.pins.look(definitions, said)

@@ -1,7 +1,8 @@
 """The tools of a server as the service is told of them, and what it answers of their definitions.
 
 Only what an admin needs to judge a tool is told: its name as calls have it, its words, its hints, and the
-digest of all that stands in its definition.
+digest of all that stands in its definition. INVARIANT: nothing that a server says keeps the service from
+taking the rest: what it knows of a tool would count for nothing then.
 """
 
 from __future__ import annotations
@@ -27,13 +28,9 @@ _STANDINGS: Final[Mapping[str, Standing]] = {"admitted": "admitted", "changed": 
 
 
 def proposal(server: str, definitions: Sequence[Definition], tool_name: Callable[[str], str]) -> bytes:
-    """The body of `POST /v1/tool-proposals`. What it has no room for stays untold, and so unknown to the
-    service; the words of tools go first, since what is not taken at all is held by nobody."""
-    named: dict[str, Definition] = {}
-    for each in definitions:
-        name = tool_name(each["name"])
-        if len(name) <= LONGEST_NAME and len(named) < MOST_TOOLS:
-            named.setdefault(name, each)
+    """The body of `POST /v1/tool-proposals`. What it has no room for is `left_out`; the words of tools go
+    first, since what is not taken at all is held by nobody."""
+    named = _named(definitions, tool_name)
     body = b""
     for longest in _WORDS:
         told = [
@@ -46,9 +43,29 @@ def proposal(server: str, definitions: Sequence[Definition], tool_name: Callable
     return body
 
 
+def left_out(definitions: Sequence[Definition], tool_name: Callable[[str], str]) -> list[Definition]:
+    """Those of which a proposal says nothing, so that nobody knows what the service knows of them."""
+    named = _named(definitions, tool_name)
+    return [each for each in definitions if tool_name(each["name"]) not in named]
+
+
+def _named(definitions: Sequence[Definition], tool_name: Callable[[str], str]) -> dict[str, Definition]:
+    found: dict[str, Definition] = {}
+    for each in definitions:
+        name = tool_name(each["name"])
+        if len(name) <= LONGEST_NAME and name == _readable(name) and len(found) < MOST_TOOLS:
+            found.setdefault(name, each)
+    return found
+
+
+def _readable(text: str) -> str:
+    """Without what no text of the service has."""
+    return text.encode(errors="replace").decode().replace("\0", "\ufffd")
+
+
 def _words(definition: Definition, longest: Mapping[str, int]) -> dict[str, Any]:
     found = {key: definition.get(key) for key in longest}
-    return {key: text[: longest[key]] for key, text in found.items() if isinstance(text, str)}
+    return {key: _readable(text[: longest[key]]) for key, text in found.items() if isinstance(text, str)}
 
 
 def _hints(definition: Definition) -> dict[str, Any]:

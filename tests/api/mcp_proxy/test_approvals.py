@@ -79,6 +79,18 @@ async def test_progress_is_told_to_whoever_wants_it(tmp_path: Path) -> None:
 
 
 @in_loop
+async def test_an_id_is_the_same_however_a_client_writes_it(tmp_path: Path) -> None:
+    run = ScriptedRun("awaiting_approval")
+    async with Proxy(run, [tool("pay")], pins=tmp_path) as proxy:
+        await proxy.say(call(1, "pay"))
+        while not run.asked:
+            await asyncio.sleep(0.01)
+        await proxy.say({"method": "notifications/cancelled", "params": {"requestId": 1.0}})
+        await proxy.say({"id": 2, "method": "ping"})
+        assert (await proxy.to_server())["method"] == "ping", "what is held here is no business of the server"
+
+
+@in_loop
 async def test_a_client_that_cancels_leaves_its_call_open(tmp_path: Path) -> None:
     run = ScriptedRun("awaiting_approval")
     async with Proxy(run, TOOLS, pins=tmp_path) as proxy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import stat
 from pathlib import Path
@@ -111,6 +112,71 @@ async def test_what_the_service_knows_otherwise_is_held_also_at_first_sight(tmp_
 
 
 @in_loop
+async def test_a_page_of_a_list_is_shown_only_once_the_service_knows_all_of_it(tmp_path: Path) -> None:
+    """A server that lists its tools on pages is asked for all of them; else nobody has looked at one."""
+    run = ScriptedRun()
+    run.said = {digest(POISON): "changed"}
+    async with Proxy(run, pins=tmp_path, lists=False) as proxy:
+        await proxy.say({"id": 1, "method": "tools/list"})
+        await proxy.to_server()
+        await proxy.server_says({"id": 1, "result": {"tools": [POISON], "nextCursor": "2"}})
+        for cursor, tools, more in ((None, [POISON], {"nextCursor": "2"}), ("2", [tool("other")], {})):
+            asked = await proxy.to_server()
+            assert asked["params"].get("cursor") == cursor
+            await proxy.server_says({"id": asked["id"], "result": {"tools": tools, **more}})
+        assert (await proxy.to_client())["result"] == {"tools": [], "nextCursor": "2"}
+        await proxy.say({"id": 2, "method": "tools/list", "params": {"cursor": "2"}})
+        await proxy.to_server()
+        await proxy.server_says({"id": 2, "result": {"tools": [tool("other")]}})
+        assert (await proxy.to_client())["result"]["tools"] == [tool("other")]
+    assert [each["name"] for each in run.proposed[0]["tools"]] == [
+        "mcp__fixture__echo",
+        "mcp__fixture__other",
+    ]
+
+
+@pytest.mark.parametrize("more", [[tool(f"t{n}") for n in range(MOST_TOOLS)], [tool("\ud800"), tool("\0")]])
+def test_what_the_service_could_not_be_told_of_is_admitted_by_nobody(
+    more: list[dict[str, object]], tmp_path: Path
+) -> None:
+    """Else a server gets around what the service knows by telling more than it takes."""
+
+    @in_loop
+    async def told(tmp_path: Path) -> None:
+        run = ScriptedRun()
+        async with Proxy(run, [*more, POISON], pins=tmp_path) as proxy:
+            names = {each["name"].removeprefix("mcp__fixture__") for each in [*more, POISON]}
+            shown = await listed(proxy, 1)
+            taken = {each["name"] for each in run.proposed[0]["tools"]}
+            assert len(shown) == len(taken) < len(names)
+            left = next(each for each in (*more, POISON) if f"mcp__fixture__{each['name']}" not in taken)
+            await proxy.say(call(2, str(left["name"])))
+            assert "governance mcp-proxy admit fixture" in await proxy.refusal()
+            PinFile(tmp_path, "fixture").admit([str(left["name"])])
+            assert len(await listed(proxy, 3)) == len(taken) + 1
+
+    told(tmp_path)
+
+
+@in_loop
+async def test_what_changes_while_a_call_is_held_is_looked_at_before_the_call_is_made(tmp_path: Path) -> None:
+    run = ScriptedRun("awaiting_approval")
+    async with Proxy(run, [ECHO], pins=tmp_path) as proxy:
+        await proxy.say(call(1, "echo"))
+        while not run.asked:
+            await asyncio.sleep(0.01)
+        proxy.tools = [POISON]
+        await proxy.server_says({"method": "notifications/tools/list_changed"})
+        await proxy.to_client()
+        run.later.set_result("allowed")
+        assert "its description changed since it was admitted" in await proxy.refusal()
+        PinFile(tmp_path, "fixture").admit(["echo"])
+        await proxy.say(call(2, "echo"))
+        assert (await proxy.to_server())["id"] == 2
+    assert len(set(run.call_ids)) == 1, "the approval is for the call once a person has looked"
+
+
+@in_loop
 async def test_what_an_admin_admitted_is_admitted_here(tmp_path: Path) -> None:
     async with Proxy(ScriptedRun(), [ECHO], pins=tmp_path) as proxy:
         assert await listed(proxy, 1) == ["Says it back."]
@@ -132,8 +198,10 @@ def test_a_proposal_has_room_for_whatever_a_server_says() -> None:
     assert len(told["tools"]) == MOST_TOOLS and told["tools"][0]["description"] == "Says it back."
 
 
-@pytest.mark.parametrize("text", ["x", "\u00e9", "\x00"])
-def test_the_service_takes_what_it_is_told_however_long_the_words_are(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "told"), [("x", "x"), ("\u00e9", "\u00e9"), ("\x00", "\ufffd"), ("\ud800", "?")]
+)
+def test_the_service_takes_what_it_is_told_however_long_the_words_are(text: str, told: str) -> None:
     tools = [
         {"name": f"{number:0190}", "title": text * 500, "description": text * 20_000} for number in range(600)
     ]
@@ -142,7 +210,7 @@ def test_the_service_takes_what_it_is_told_however_long_the_words_are(text: str)
     assert [each["definition"] for each in json.loads(body)["tools"]] == [
         digest(each) for each in tools[:MOST_TOOLS]
     ]
-    assert json.loads(proposal("s", tools[:9], str))["tools"][0]["description"] == text * 10_000
+    assert json.loads(proposal("s", tools[:9], str))["tools"][0]["description"] == told * 10_000
 
 
 @pytest.mark.parametrize("answer", [None, [], {"tools": {}}, {"tools": [{"definition": 1}]}])
