@@ -23,7 +23,7 @@ from api.context import Context
 from api.handlers import approvals
 from api.hosts import wording
 from api.hosts.report import CALL, OTHER, PROBE, PROMPT, Host, Report, Unreadable, bounded
-from api.hosts.table import NAMES, host
+from api.hosts.table import NAMES, host, is_call
 from api.http import bodies
 from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, as_api_error, not_found
@@ -123,6 +123,12 @@ async def answer_hook(caller: Caller, values: Values, context: Context) -> Reply
         report = await _done(context, caller, size, partial(_read, host_name, values.body))
     except Unreadable as unreadable:
         return _reply(host(host_name), "", Verdict(UNDECIDED, wording.unreadable(str(unreadable))))
+    except ApiError as refused:
+        # An agent chooses what a call holds, and some hosts go ahead on anything but a denial.
+        asks = partial(is_call, host_name, values.body)
+        if refused.status not in (400, 422) or not await _done(context, caller, size, asks):
+            raise
+        return _reply(host(host_name), "", _not_decided(refused))
     found = host(host_name)
     if report.kind == OTHER:
         context.reads.count(caller)
@@ -387,9 +393,7 @@ ROUTES = (
             ),
             Query("at", {"type": "string", "maxLength": 64}, "When it happened, if not just now (ISO 8601)."),
             Query(
-                "decidedOffline",
-                {"type": "boolean", "default": False},
-                "The call went ahead while the service was away; it is recorded.",
+                "decidedOffline", {"type": "boolean", "default": False}, "It went ahead without an answer."
             ),
         ),
     ),

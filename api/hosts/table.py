@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from importlib import import_module
 from typing import Final
 
-from api.hosts.report import Host
+from api.hosts.report import CALL, Host, Unreadable
 
 NAMES: Final = ("claude-code", "codex", "cursor", "gemini-cli", "copilot")
 
@@ -14,3 +15,17 @@ def host(name: str) -> Host:
     """The host of a name of `NAMES`."""
     found: Host = import_module(f"api.hosts.{name.replace('-', '_')}").HOST
     return found
+
+
+def is_call(name: str, raw: bytes) -> bool:
+    """Whether an input that is not taken asks about a call, as far as the most lenient reader can tell."""
+    try:
+        said = json.loads(raw, parse_int=str)  # a long number is no reason not to look
+    except RecursionError:
+        return name in NAMES  # nobody knows what else it holds
+    except ValueError:
+        return False
+    try:
+        return name in NAMES and isinstance(said, dict) and host(name).read(said).kind == CALL
+    except Unreadable:
+        return False

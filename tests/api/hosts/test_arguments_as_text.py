@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from api.hosts.table import NAMES
 from tests.api.hosts.conftest import REFUSED, Agent
-from tests.harness.agent_host import Consequence, consequence, told
+from tests.harness.agent_host import Consequence, Ended, consequence, told
+from tests.harness.running_service import Served
 
 HOSTS = {"copilot": "toolArgs", "cursor": "tool_input", "gemini-cli": "tool_input"}
 DEEP = "[" * 50_000 + "]" * 50_000
@@ -20,6 +22,26 @@ def asked(made: Agent, more: str) -> Consequence:
     member = HOSTS[made.host]
     said[member] = f"{json.dumps(said[member])[:-1]}{more}}}"
     return consequence(made.host, made.hook(json.dumps(said).encode()))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "more", [r'"\u0000"', r'"\ud800"', '1, "more": 2', DEEP, DEEP[49_930:50_070], LONG], ids=range(6)
+)
+def test_a_call_that_is_not_taken_is_denied_in_words_of_the_host(
+    service: Served, name: str, more: str
+) -> None:
+    """Some go ahead on any other answer where they call the service themselves, and an agent chooses what its
+    calls hold."""
+    for kind in ("call", "result"):
+        raw = told(name, kind, session=f"{name}-not-taken").removeprefix(b"\xef\xbb\xbf")
+        raw = b'{"more": %s, %s' % (more.encode(), raw[1:])
+        answer = service.call("agent", "POST", f"/v1/hooks/{name}", raw=raw.decode())
+        if kind == "result":
+            assert answer.status_code in (400, 422) or more == DEEP, "a hook tells it shorter then"
+        else:
+            assert answer.status_code == 200
+            assert not consequence(name, Ended(answer.text, 0)).goes_ahead
 
 
 @pytest.mark.parametrize("name", HOSTS)
