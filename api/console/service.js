@@ -29,6 +29,12 @@ export const session = {
   clear: () => localStorage.removeItem(KEY),
 };
 
+/** For what somebody does now and is sent later: tells their session, also when by then another one logged in, or nobody. */
+export function ownSession() {
+  const mine = session.value;
+  return () => (session.value?.user.email === mine?.user.email ? session.value : mine);
+}
+
 /** The service no longer accepts the session, or its time is over. */
 export function lost() {
   session.clear();
@@ -53,8 +59,7 @@ export async function checkUser(signal) {
   dispatchEvent(new Event("governance:changed-user"));
 }
 
-export function headers(extra = {}) {
-  const token = session.value?.token;
+export function headers(extra = {}, token = session.value?.token) {
   return token ? { ...extra, Authorization: `Bearer ${token}` } : extra;
 }
 
@@ -62,15 +67,15 @@ export function headers(extra = {}) {
  * One request: `{value, text, total, next, etag}`: the JSON of the answer, its exact text, X-Total-Count of a list, the
  * cursor of the page that follows, if one does, and which state of a thing it is. A `body` that is text is sent as it is; of the options,
  * `ifMatch` is the state that is meant, and `longest` how many milliseconds an answer may take,
- * `keepalive` that it is sent although the page goes. Throws Problem for an error
+ * `keepalive` that it is sent although the page goes, and `as` the session it belongs to, where that is not the one of now. Throws Problem for an error
  * answer, and another error when the service is away or does not answer in time.
  */
-export async function request(method, path, body, signal, { ifMatch, longest = LONGEST, keepalive = false } = {}) {
-  const sent = session.value?.token;
+export async function request(method, path, body, signal, { ifMatch, longest = LONGEST, keepalive = false, as = session.value } = {}) {
+  const sent = as?.token;
   const answer = await fetch(path, {
     method,
     signal: AbortSignal.any([AbortSignal.timeout(longest), ...(signal ? [signal] : [])]),
-    headers: headers({ ...(body !== undefined && { "Content-Type": "application/json" }), ...(ifMatch && { "If-Match": ifMatch }) }),
+    headers: headers({ ...(body !== undefined && { "Content-Type": "application/json" }), ...(ifMatch && { "If-Match": ifMatch }) }, sent),
     body: body === undefined || typeof body === "string" ? body : JSON.stringify(body),
     cache: "no-store",
     credentials: "omit",

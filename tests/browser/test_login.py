@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -139,6 +141,27 @@ def test_logging_out_forgets_everything_in_every_tab(console: Console) -> None:
         expect(each.get_by_label("E-mail")).to_be_visible()
         expect(each.get_by_text("payments.send")).to_have_count(0)
     assert page.evaluate("localStorage.length + sessionStorage.length + document.cookie.length") == 0
+
+
+@pytest.mark.parametrize("another", [False, True], ids=["nobody", "somebody else"])
+def test_what_was_decided_is_sent_in_the_name_of_who_decided_it(console: Console, another: bool) -> None:
+    approval = console.hold()
+    page = console.reviewer(approval)
+    page.get_by_role("button", name="Approve", exact=True).click()
+    expect(page.get_by_role("button", name="Send now")).to_be_visible()
+    other: Page = page.context.new_page()
+    console.watch(other, console.address)
+    other.goto("/docs")
+    if another:
+        email = console.service.user("reviewer")["email"]
+        login = console.service.log_in(email).json()
+        kept = {"token": login["accessToken"], "user": login["user"], "until": 9e15}
+        other.evaluate(f"localStorage.setItem('governance.session', {json.dumps(json.dumps(kept))})")
+    else:
+        other.goto("/runs")
+        other.get_by_role("button", name="Log out").click()
+    console.until(lambda: console.approval(approval)["status"] == "approved")
+    assert console.approval(approval)["actor"] == page.user  # type: ignore[attr-defined]
 
 
 def test_no_dialog_outlasts_what_it_was_opened_in(console: Console) -> None:

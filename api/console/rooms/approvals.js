@@ -23,7 +23,7 @@ const [PAGE, MOST] = [100, 1000];
 export function open(root, context) {
   const { service, user, notice, announce, keepFresh, setTitle } = context;
   let { moveFocus } = context;
-  const stop = new AbortController();
+  const [stop, mine] = [new AbortController(), service.ownSession()];
   const asked = new URLSearchParams(location.search);
   const focusedId = asked.get("approvalId");
   let view = VIEWS.some(([name]) => name === asked.get("status")) ? asked.get("status") : "pending";
@@ -296,7 +296,7 @@ export function open(root, context) {
   function deliver(approvalId, { verb, reason, grant, approval }, leaving) {
     const body = { payloadDigest: approval.payloadDigest, ...(reason && { reason }), ...(grant && approvalId === approval.approvalId && { grant }) };
     return service.request("POST", `/v1/approvals/${encodeURIComponent(approvalId)}/${verb}`, body,
-      leaving ? undefined : stop.signal, { keepalive: leaving }).then(({ value }) => {
+      leaving ? undefined : stop.signal, { keepalive: leaving, as: mine() }).then(({ value }) => {
       if (value.status !== "pending") decided.add(approvalId);
       drafts.keep(approvalId, "");
     });
