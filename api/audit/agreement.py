@@ -13,12 +13,29 @@ from typing import Any, Final
 
 import msgspec
 
-from api.audit import alerted, granted
+from api.audit import alerted, granted, in_force
 from api.audit.calls_and_events import LONGEST_REASON, CallsAndEvents, body_digest
 from api.audit.retention.carried import Gone
-from api.audit.testimony import APPROVAL, APPROVERS, OF_EVENTS, REQUEST, TELLING, Name, Testimony
+from api.audit.testimony import (
+    APPROVAL,
+    APPROVERS,
+    CONTENT,
+    CREDENTIAL,
+    DEFINITION,
+    NOTED_SINCE,
+    OF_EVENTS,
+    REQUEST,
+    REQUESTED,
+    RULE,
+    TELLING,
+    TOLD,
+    WORDS,
+    Name,
+    Testimony,
+)
 from api.database import audit_chain
 from api.database.connection import Database
+from api.store.review.terms import digest_of_shown
 from api.store.webhooks import receiver
 
 
@@ -26,23 +43,26 @@ class _Step(msgspec.Struct):
     actor: str
 
 
+_MAY_BE_GONE: Final = frozenset((alerted.ALERT, REQUESTED))
+
 _strings: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 _steps: Final = msgspec.json.Decoder(list[_Step]).decode
 
 _APPROVALS: Final = (
     "SELECT a.approval_id, a.status, a.actor, a.resolved_by, a.decision_reason, c.status,"
-    " a.run_id, a.agent_id, a.tool_call_id, a.tool_name, a.reason, a.terms, a.payload_digest, a.given"
+    " a.run_id, a.agent_id, a.tool_call_id, a.tool_name, a.reason, a.terms, a.payload_digest, a.given,"
+    " a.policy_id, a.policy_name, a.about, a.asked_by"
     " FROM approvals a"
     " LEFT JOIN tool_calls c ON c.call_no = a.call_no WHERE a.organisation_id = ?"
 )
-_VERSIONS: Final = "SELECT policy_id, version, digest FROM policy_versions WHERE organisation_id = ?"
-_BLOBS: Final = (
-    "SELECT b.digest, b.content FROM policy_versions v JOIN blobs b ON b.digest = v.digest"
-    " WHERE v.organisation_id = ?"
-)
-_USERS: Final = "SELECT user_id, email, role, enabled FROM users WHERE organisation_id = ?"
+_USERS: Final = "SELECT user_id, email, role, enabled, password_hash FROM users WHERE organisation_id = ?"
 _KEYS: Final = (
-    "SELECT key_id, agent_id, scopes, expires_at, user_id, revoked_at FROM api_keys WHERE organisation_id = ?"
+    "SELECT key_id, agent_id, scopes, expires_at, user_id, revoked_at, digest FROM api_keys"
+    " WHERE organisation_id = ?"
+)
+_RULE: Final = "SELECT user_token FROM organisations WHERE organisation_id = ?"
+_DEFINITIONS: Final = (
+    "SELECT server, tool_name, definition, admitted_by FROM tool_definitions WHERE organisation_id = ?"
 )
 _WEBHOOKS: Final = (
     "SELECT webhook_id, url, events, enabled FROM webhooks WHERE organisation_id = ? AND kind = 'webhook'"
@@ -52,10 +72,14 @@ _CHANNELS: Final = (
     " WHERE organisation_id = ? AND kind <> 'webhook'"
 )
 _CHANGES: Final = (
-    "SELECT change_id, operation, subject, requested_by, state, status FROM held_changes"
+    "SELECT change_id, operation, subject, requested_by, state, status, shown, requested_by_id, request"
+    " FROM held_changes"
     " WHERE organisation_id = ?"
 )
-_HALTS: Final = "SELECT halt_id, kind, target, ended_at FROM halts WHERE organisation_id = ?"
+_HALTS: Final = (
+    "SELECT halt_id, kind, target, ended_at, reason, created_by, ended_by FROM halts"
+    " WHERE organisation_id = ?"
+)
 
 
 class Agreement:
@@ -91,24 +115,34 @@ class Agreement:
             found[(REQUEST, approval_id)] = request
             if row[12] is not None:
                 found[(APPROVERS, approval_id)] = _approvers(row[12])
+            found[(TOLD, approval_id)] = (digest_of_shown(*row[13:17]),)
         for webhook_id, url, events, enabled in rows(_WEBHOOKS, own):
             found[("webhook", webhook_id)] = (_receiver(url), _entries(events), bool(enabled))
         for channel_id, name, events, enabled, config in rows(_CHANNELS, own):
             content = (name, _entries(events), bool(enabled), body_digest(config or ""))
             found[("channel", channel_id)] = content
-        for policy_id, version, digest in rows(_VERSIONS, own):
-            found[("policy version", f"{policy_id} {version}")] = (digest,)
-        for user_id, email, role, enabled in rows(_USERS, own):
+        for user_id, email, role, enabled, password_hash in rows(_USERS, own):
             found[("user", user_id)] = (email, role, bool(enabled))
-        for key_id, agent_id, scopes, expires_at, user_id, revoked_at in rows(_KEYS, own):
+            found[(CREDENTIAL, user_id)] = (body_digest(password_hash),)
+        for key_id, agent_id, scopes, expires_at, user_id, revoked_at, digest in rows(_KEYS, own):
+            found[(CREDENTIAL, key_id)] = (body_digest(digest),)
             kept = (agent_id, _entries(scopes), expires_at, user_id, revoked_at is not None)
             found[("API key", key_id)] = kept
         for change_id, *change in rows(_CHANGES, own):
+            *change, shown, requested_by_id, request = change
             found[("change", change_id)] = tuple(change)
-        for halt_id, kind, target, ended_at in rows(_HALTS, own):
+            found[(CONTENT, change_id)] = (body_digest(shown), body_digest(requested_by_id))
+            if request:  # it goes with the end of its change
+                found[(REQUESTED, change_id)] = (body_digest(request),)
+        for halt_id, kind, target, ended_at, *words in rows(_HALTS, own):
             found[("halt", halt_id)] = (kind, target, ended_at is not None)
+            found[(WORDS, halt_id)] = tuple(words)
+        for (rule,) in rows(_RULE, own):
+            found[(RULE, self._organisation_id)] = (None if rule is None else body_digest(rule),)
+        for server, tool, *definition in rows(_DEFINITIONS, own):
+            found[(DEFINITION, f"{server} {tool}")] = tuple(definition)
         here = self._store, self._organisation_id
-        return found | granted.of_tables(*here) | alerted.of_tables(*here)
+        return found | granted.of_tables(*here) | alerted.of_tables(*here) | in_force.of_tables(*here)
 
     def told(self, row: tuple[Any, ...]) -> None:
         """The next record, as a row in the order of `audit_chain.COLUMNS`."""
@@ -121,12 +155,25 @@ class Agreement:
         problems, said = self._rows.problems, self._testimony.state
         for name in sorted((self._found.keys() | said.keys()) - self._testimony.moved, key=str):
             found, told = self._found.get(name), said.get(name)
-            if found != told and (found is not None or name[0] != alerted.ALERT):
+            if (found is None and name[0] in _MAY_BE_GONE) or (told is None and name[0] in NOTED_SINCE):
+                continue
+            if found != told:
                 problems.append(_difference(name, found, told))
-        for digest, content in self._store.rows(_BLOBS, (self._organisation_id,)):
-            if body_digest(content) != digest:
-                problems.append(f"the archived text `{digest[:16]}` of a policy was changed")
+        for digest, content in in_force.blobs(self._store, self._organisation_id):
+            if content is None or body_digest(content) != digest:
+                happened = "is gone" if content is None else "was changed"
+                problems.append(f"the archived text `{str(digest)[:16]}` of a policy {happened}")
         return problems
+
+    def notes(self) -> list[str]:
+        """What is no fault by itself, and asks for a look."""
+        gone = self._rows.events_gone
+        if not gone:
+            return []
+        return [
+            f"of {gone} events only the records are left, the newest of {self._rows.last_gone}: by"
+            " GOVERNANCE_EVENT_DAYS old ones go, and newer ones can only have been deleted by hand"
+        ]
 
 
 def tell(row: tuple[Any, ...], rows: CallsAndEvents, testimony: Testimony) -> None:

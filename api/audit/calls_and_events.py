@@ -31,7 +31,7 @@ LONGEST_REASON: Final = 2_000
 _CALLS: Final = (
     "SELECT c.call_no, c.decided_at, c.audit_id, c.tool_call_id, c.tool_name, c.payload_digest,"
     " c.policy_revision, c.status, c.approval_id, c.action, c.policy_digest, c.reason, c.blocked_reason,"
-    " c.matched, c.facts, r.run_id, r.agent_id, r.key_id FROM tool_calls c"
+    " c.matched, c.facts, r.run_id, r.agent_id, r.key_id, c.event_no FROM tool_calls c"
     " LEFT JOIN runs r ON r.run_no = c.run_no"
     " WHERE c.organisation_id = ? AND c.call_no > ? AND c.call_no <= ? ORDER BY c.call_no LIMIT ?"
 )
@@ -39,8 +39,12 @@ _SIZES_OF_CALLS: Final = (
     "SELECT call_no, LENGTH(facts) + LENGTH(matched) + 2 * LENGTH(reason) FROM tool_calls"
     " WHERE organisation_id = ? AND call_no > ? AND call_no <= ? ORDER BY call_no LIMIT ?"
 )
+_WITH_EVENT: Final = frozenset(("decision", "event"))
+"""Types of records that are written together with their event."""
 _APPROVAL: Final = 8
 """Where its id is in such a row."""
+_COVERED: Final = 18
+"""Columns of such a row that a digest covers; what follows says only where others are."""
 _RESOLVED: Final = frozenset((7, 11, 12))
 """And status and reasons, which its resolution changes."""
 _LAST_CALL: Final = "SELECT MAX(call_no) FROM tool_calls WHERE call_no > ? AND call_no < ?"
@@ -124,6 +128,10 @@ class CallsAndEvents:
         self._unnoted: set[str] = set()
         """When events were written whose records do not name them."""
         self._wrong_runs: set[str] = set()
+        self.events_gone = 0
+        """Of how many events only the records are left."""
+        self.last_gone = ""
+        """When the newest of them came in."""
         self.last_call = -1
         """The highest number of a call that a record was about."""
         self.last_event = -1
@@ -153,11 +161,12 @@ class CallsAndEvents:
             self.problems.append(f"{call}, decided by record `{audit_id}`, is gone")
             return
         self.last_call = max(self.last_call, row[0])
-        _, _, _, tool_call_id, tool_name, digest, revision, status, approval, words, run, agent, key = row
-        self._run_of(record, run, agent, key)
+        _, at, _, tool_call_id, tool_name, digest, revision, status, approval, words, *run, event = row
+        self._run_of(record, *run)
         expected = (record["toolCallId"], record["toolName"], record["policyRevision"], approval_id)
         same = (tool_call_id, tool_name, revision, approval) == expected
         same = same and str(digest).startswith(details["payloadDigest"])
+        same = same and at == record["at"] and (event == row[0] or "bodyDigest" not in details)
         same = same and (approval_id is not None or status == record["decision"])
         if not same or words is None or not words.are_of(record):
             self.problems.append(f"{call} says something else than its record `{audit_id}`")
@@ -181,6 +190,9 @@ class CallsAndEvents:
             return
         row = self._events.take((details["eventId"], record["at"]))
         if row is None:
+            if record["type"] in _WITH_EVENT:
+                self.events_gone += 1
+                self.last_gone = max(self.last_gone, record["at"])
             return
         self.last_event = max(self.last_event, row[0])
         self._run_of(record, *row[4:])
@@ -218,7 +230,7 @@ def digest_of_calls(store: Database, organisation_id: str, first: int, last: int
     """
     digest, count = sha256(), 0
     for row in _in_order(store, _CALLS, _SIZES_OF_CALLS, organisation_id, first, last):
-        kept = list(row)
+        kept = list(row[:_COVERED])
         if kept[_APPROVAL] is not None:
             kept = [value for place, value in enumerate(kept) if place not in _RESOLVED]
         digest.update(canonical_json(kept) + b"\n")
@@ -291,7 +303,7 @@ _matches: Final = msgspec.json.Decoder(list[_Match]).decode
 
 def _call(row: tuple[Any, ...]) -> tuple[Any, ...]:
     """With its words; None where nobody but somebody by hand can have written what they are read from."""
-    *ids, action, policy_digest, reason, blocked_reason, matched, facts, run_id, agent_id, key_id = row
+    *ids, action, policy_digest, reason, blocked_reason, matched, facts = row[:15]
     words = None
     with contextlib.suppress(msgspec.DecodeError):
         known = _facts(facts)
@@ -303,7 +315,7 @@ def _call(row: tuple[Any, ...]) -> tuple[Any, ...]:
             (known.user.get("id"), known.user.get("email")),
             (known.key.get("scopes") or None, known.delegation.get("chain")),
         )
-    return (*ids, words, run_id, agent_id, key_id)
+    return (*ids, words, *row[15:])
 
 
 def _event(row: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
 from api.database.connection import Database
 from api.database.models import Grant
 from api.store.grants.granting import terms_of
@@ -25,7 +27,11 @@ def of_tables(store: Database, organisation_id: str) -> dict[tuple[str, str], tu
     found: dict[tuple[str, str], tuple[Any, ...]] = {}
     for row in Grant.select().where(Grant.organisation_id == organisation_id):
         place = {"runId": row.run_id, "agentId": row.agent_id, "toolName": row.tool_name}
-        found[(GRANT, row.grant_id)] = _said(terms_of(row), place, row.revoked_at is not None)
+        try:
+            terms = terms_of(row)
+        except msgspec.DecodeError:  # somebody has written it by hand
+            terms = {"policies": row.policies, "labels": row.labels, "expiresAt": row.expires_at}
+        found[(GRANT, row.grant_id)] = _said(terms, place, row.revoked_at is not None)
     for grant_id, count in store.rows(_USES, (organisation_id,)):
         found[(USES, grant_id)] = (int(count),)
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from api.audit import alerted, granted
+from api.audit import alerted, granted, in_force
 from api.database.audit_chain import FIRST_CHAIN
 
 Name = tuple[str, str]
@@ -17,12 +17,21 @@ Name = tuple[str, str]
 APPROVAL: Final = "approval"
 REQUEST: Final = "request for approval"
 APPROVERS: Final = "approvers so far of approval"
+TOLD: Final = "what reviewers are told of approval"
+CREDENTIAL: Final = "credential"
+RULE: Final = "rule for the user tokens of organisation"
+DEFINITION: Final = "admitted definition of tool"
+CONTENT: Final = "content of change"
+REQUESTED: Final = "request of change"
+WORDS: Final = "words of halt"
+NOTED_SINCE: Final = frozenset((TOLD, CREDENTIAL, RULE, CONTENT, REQUESTED, WORDS, in_force.SHOWN))
+"""Of these, records of before may say nothing."""
 
 OF_EVENTS: Final = frozenset(("decision", "event", "decision.repeated", "decision.doubtful"))
 TELLING: Final = OF_EVENTS | {
-    *("approval.progressed", "approval.resolved", "policy.changed"),
-    *("user.created", "user.updated"),
-    *("key.created", "key.revoked", "agent.halted", "agent.resumed"),
+    *("approval.progressed", "approval.resolved", *in_force.DOCUMENTS),
+    *("user.created", "user.updated", "organisation.created", "organisation.updated", "tools.admitted"),
+    *("key.created", "key.rotated", "key.revoked", "agent.halted", "agent.resumed"),
     *("webhook.created", "webhook.updated", "webhook.disabled", "webhook.deleted"),
     *("change.requested", "change.resolved", "change.applied", "change.failed"),
     *("channel.changed", "alert.raised", "alert.acknowledged"),
@@ -30,7 +39,10 @@ TELLING: Final = OF_EVENTS | {
 }
 """Types of records that say how something in the tables is."""
 _BEGINNING: Final = frozenset(
-    ("change.requested", "user.created", "key.created", "agent.halted", "webhook.created", "grant.created")
+    (
+        *("change.requested", "user.created", "key.created", "agent.halted", "webhook.created"),
+        *("grant.created", "organisation.created"),
+    )
 )
 """Those that come before all others about the same thing, whatever the clocks of two nodes said."""
 
@@ -62,6 +74,8 @@ class Testimony:
             self._decision(record)
         elif type not in OF_EVENTS:
             order = (record.get("details") or {}).get("order", 0)
+            if type in in_force.DOCUMENTS:
+                order = record.get("policyRevision", 0)
             place = order, record["at"], record.get("chain", FIRST_CHAIN), record["sequence"]
             self._later.append((type not in _BEGINNING, *place, record))
 
@@ -80,6 +94,8 @@ class Testimony:
             said = (*(record[name] for name in ("runId", "agentId", "toolCallId", "toolName", "reason")),)
             said += (details.get("approvalTerms"), details["payloadDigest"])
             self._say((REQUEST, approval_id), said, record)
+            if "shown" in details:
+                self._say((TOLD, approval_id), (details["shown"],), record)
         for used in details.get("grants", ()):
             uses = granted.USES, used["grantId"]
             self._say(uses, (self.state.get(uses, (0,))[0] + 1,), record)
@@ -97,17 +113,34 @@ class Testimony:
                 self._approved(details, record)
             case "approval.progressed":
                 self._approved(details, record)
-            case "policy.changed" if details["change"] != "deleted":
-                name = ("policy version", f"{details['policyId']} {details['version']}")
-                self._say(name, (details["digest"],), record)
+            case "policy.changed" | "tools.changed" | "detector.changed" | "settings.changed":
+                for name, now in list(in_force.of_record(record, self.state)):
+                    self._say(name, now or (), record)
+                    if now is None:
+                        del self.state[name]
+            case "organisation.created":
+                self._say((RULE, record["organisationId"]), (None,), record)
+            case "organisation.updated":
+                self._credential(RULE, record["organisationId"], details, record)
+                if "digest" not in details:
+                    self.moved.add((RULE, record["organisationId"]))
+            case "tools.admitted":
+                for tool, definition in details["definitions"].items():
+                    name = (DEFINITION, f"{details['server']} {tool}")
+                    self._say(name, (definition, record["actor"]), record)
+            case "key.rotated":
+                self._credential(CREDENTIAL, details["keyId"], details, record)
             case "user.created":
+                self._credential(CREDENTIAL, details["userId"], details, record)
                 said = (details["email"], details["role"], True)
                 self._say(("user", details["userId"]), said, record)
             case "user.updated":
+                self._credential(CREDENTIAL, details["userId"], details, record)
                 email, role, enabled = self.state.get(("user", details["userId"]), ("", "", True))
                 said = (email, details.get("role", role), details.get("enabled", enabled))
                 self._say(("user", details["userId"]), said, record)
             case "key.created":
+                self._credential(CREDENTIAL, details["keyId"], details, record)
                 name = ("API key", details["keyId"])
                 user_id = details.get("userId") if "userId" in details else self._owner(name[1])
                 said = (record.get("agentId"), tuple(details["scopes"]), details.get("expiresAt"), user_id)
@@ -142,15 +175,30 @@ class Testimony:
                 names = ("operation", "subject", "requestedBy", "state", "status")
                 said = tuple(details[name] for name in names)
                 self._say(("change", details["changeId"]), said, record)
+                if (digests := details.get("digests")) is not None:
+                    content = digests["shown"], digests["requestedById"]
+                    self._say((CONTENT, details["changeId"]), content, record)
+                    self._say((REQUESTED, details["changeId"]), (digests["request"],), record)
             case "agent.halted" | "agent.resumed":
                 target = record.get("agentId") or record.get("runId") or ""
                 said = (details["scope"], target, record["type"] == "agent.resumed")
                 self._say(("halt", details["haltId"]), said, record)
+                words = (WORDS, details["haltId"])
+                reason, author, _ = self.state.get(words, (record.get("reason"), record["actor"], None))
+                ended_by = record["actor"] if record["type"] == "agent.resumed" else None
+                self._say(words, (reason, author, ended_by), record)
             case "grant.created" | "grant.revoked":
                 self._say((granted.GRANT, details["grantId"]), granted.of_record(record), record)
             case "alert.raised" | "alert.acknowledged":
                 name = (alerted.ALERT, details["alertId"])
                 self._say(name, alerted.of_record(record, self.state.get(name)), record)
+
+    def _credential(
+        self, kind: str, identifier: str, details: Mapping[str, Any], record: dict[str, Any]
+    ) -> None:
+        """What somebody is known by from now on; records of other changes, and of before, say nothing."""
+        if "digest" in details:
+            self._say((kind, identifier), (details["digest"],), record)
 
     def _approved(self, details: dict[str, Any], record: dict[str, Any]) -> None:
         """They only become more, whatever the clocks of two nodes said."""

@@ -123,6 +123,7 @@ class _Walk:
                 found.add(problem)
             for problem in self._agreement.problems():
                 found.add(problem)
+            found.notes.extend(self._agreement.notes())
         self._tell_dropped()
         if expected is not None:
             self._compare(expected)

@@ -80,6 +80,7 @@ _STATE = (
 IN_ORDER: Final = frozenset(
     (
         *("user.updated", "webhook.updated", "webhook.disabled", "webhook.deleted", "channel.changed"),
+        *("key.rotated", "organisation.updated", "tools.admitted"),
         *("change.resolved", "change.applied", "change.failed", "alert.raised", "alert.acknowledged"),
     )
 )

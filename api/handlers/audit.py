@@ -194,7 +194,7 @@ ROUTES = (
         "audit",
         reply="audit-verification",
         description="Walks the whole hash chain, holds the signed checkpoints against it, and compares "
-        "calls, runs, approvals, events, policy versions, users, keys and webhooks with what the log says of "
+        "calls, runs, approvals, events, policies, users, keys and webhooks with what the log says of "
         "them. Of records that retention has dropped (`dropped`) a signed checkpoint takes the place.",
     ),
     Route(

@@ -21,7 +21,7 @@ from api.ingestion.grants.cover import told, use
 from api.ingestion.known_runs import KnownRun
 from api.ingestion.rows import ApprovalRow, CallRow
 from api.store.call_facts import DIGEST, FLOW, LABELS, NO_LABELS, OF_THE_RUN
-from api.store.review.terms import kept_terms
+from api.store.review.terms import digest_of_shown, kept_terms
 from engine.documents.approval_terms import strictest
 from engine.matching.rate_limit import bucket
 from engine.model import BEFORE, ApprovalTerms, Match, Policy
@@ -71,12 +71,14 @@ def record_call(
         "payloadDigest": event.digest[:DIGEST],
     }
     details |= event.origin()
-    terms = None
+    terms, shown = None, ("", "", "", "")
     if approval_id is not None:
         terms = strictest(_asking(outcome))
         details["approvalId"] = approval_id
         if (kept := kept_terms(terms)) is not None:
             details["approvalTerms"] = kept
+        shown = _shown(outcome)
+        details["shown"] = digest_of_shown(*shown)
     if outcome.halt is not None:
         details["haltId"] = outcome.halt["haltId"]
     if flags:
@@ -119,7 +121,7 @@ def record_call(
     if decision.counted:
         count(batch, outcome)
     if approval_id is not None and terms is not None:
-        _ask(batch, run, call, approval_id, outcome, terms)
+        _ask(batch, run, call, approval_id, shown, terms)
     if matched:
         batch.decided.append((run.organisation_id, matched[0]["policyId"], status))
     if (matched or outcome.halt is not None) and transaction.listens(run.organisation_id):
@@ -202,13 +204,15 @@ def _asking(outcome: DecidedCall) -> Iterator[ApprovalTerms | None]:
 
 
 def _ask(
-    batch: Batch, run: KnownRun, call: CallRow, approval_id: str, outcome: DecidedCall, terms: ApprovalTerms
+    batch: Batch,
+    run: KnownRun,
+    call: CallRow,
+    approval_id: str,
+    shown: tuple[str, str, str, str],
+    terms: ApprovalTerms,
 ) -> None:
     """One approval for the call, on behalf of all policies that ask for one."""
-    transaction, about = batch.transaction, outcome.evaluated.about
-    asking = [match.policy for match in outcome.decision.matched if match.policy.action == "require_approval"]
-    first = asking[0]
-    assert about is not None
+    transaction, (policy_id, policy_name, about, asked_by) = batch.transaction, shown
     wait, digest = terms.expires_after_seconds, call.payload_digest[:DIGEST]
     expires_at = None if wait is None else iso(transaction.now + wait)
     batch.approval_rows.append(
@@ -221,14 +225,14 @@ def _ask(
             call.call_no,
             call.tool_call_id,
             call.tool_name,
-            first.policy_id,
-            first.name,
+            policy_id,
+            policy_name,
             "pending",
             call.reason,
             transaction.at,
             expires_at,
-            _encode(about).decode(),
-            _encode([_named(policy) for policy in asking]).decode(),
+            about,
+            asked_by,
             run.key_id,
             kept_terms(terms),
             digest,
@@ -240,9 +244,9 @@ def _ask(
             "runId": run.run_id,
             "toolCallId": call.tool_call_id,
             "toolName": call.tool_name,
-            "policyName": first.name,
+            "policyName": policy_name,
             "agentId": run.agent_id,
-            "summary": about["sentence"],
+            "summary": _decode(about)["sentence"],
             "payloadDigest": digest,
         }
         if terms.approvers != 1:
@@ -251,6 +255,15 @@ def _ask(
             data["expiresAt"] = expires_at
         transaction.notify(run.organisation_id, "approval.requested", data)
     transaction.publish(run.organisation_id, "approval", approval_id, status="pending", runId=run.run_id)
+
+
+def _shown(outcome: DecidedCall) -> tuple[str, str, str, str]:
+    """What a reviewer is told of an approval beside the call: id and name of the first policy that asks for
+    it, what the call is about, and all that ask (JSON)."""
+    asking = [match.policy for match in outcome.decision.matched if match.policy.action == "require_approval"]
+    about, asked_by = outcome.evaluated.about, [_named(policy) for policy in asking]
+    assert about is not None
+    return asking[0].policy_id, asking[0].name, _encode(about).decode(), _encode(asked_by).decode()
 
 
 def _named(policy: Policy) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any
 
 import peewee
@@ -65,6 +66,11 @@ def _first(statement: str, *parameters: str) -> tuple[Any, ...] | None:
     return row
 
 
+def kept(credential: str | None) -> dict[str, str | None]:
+    """What a record says of a hash that is kept here, so that nobody can exchange it: the hash of that."""
+    return {"digest": None if credential is None else sha256(credential.encode()).hexdigest()}
+
+
 def find_user(user_id: str) -> dict[str, Any] | None:
     row = _first(f"SELECT {', '.join(_USER.values())} FROM users WHERE user_id = ?", user_id)
     if row is None:
@@ -120,7 +126,7 @@ def add_user(
         organisation_id,
         "user.created",
         actor=actor,
-        details={"userId": row.user_id, "email": address, "role": role},
+        details={"userId": row.user_id, "email": address, "role": role} | kept(password_hash),
     )
     return _user(row)
 
@@ -154,7 +160,7 @@ def change_user(
         row.enabled = details["enabled"] = enabled
     if password_hash is not None:
         row.password_hash = password_hash
-        details["password"] = "changed"
+        details |= {"password": "changed"} | kept(password_hash)
     if len(details) == 2:
         return _user(row)
     if enabled is False or password_hash is not None:
@@ -240,7 +246,9 @@ def add_key(
         "key.created",
         actor=actor,
         agentId=agent_id,
-        details={"keyId": row.key_id, "name": name, "scopes": list(scopes), "userId": user_id} | ends,
+        details={"keyId": row.key_id, "name": name, "scopes": list(scopes), "userId": user_id}
+        | ends
+        | kept(digest),
     )
     return _key(row)
 
@@ -265,7 +273,10 @@ def rotate_key(
     transaction.bump("keys")
     transaction.publish(organisation_id, CREDENTIAL, key_id)
     transaction.audit(
-        organisation_id, "key.rotated", actor=actor, details={"keyId": key_id, "name": row.name}
+        organisation_id,
+        "key.rotated",
+        actor=actor,
+        details={"keyId": key_id, "name": row.name} | kept(digest),
     )
     return _key(row)
 
@@ -341,8 +352,9 @@ def change_organisation(
         details |= {name: rule[name] for name in ("issuer", "audience") if name in rule}
         if rule["key"] != (user_token_rule(organisation_id) or {}).get("key"):
             details["key"] = "changed"
-    kept = rule and json.dumps(rule | {"key": VAULT.seal(rule["key"])})
-    Organisation.update(name=name, user_token=kept).where(
+    sealed = json.dumps(rule | {"key": VAULT.seal(rule["key"])}) if rule else None
+    Organisation.update(name=name, user_token=sealed).where(
         Organisation.organisation_id == organisation_id
     ).execute()
+    details |= kept(sealed)
     transaction.audit(organisation_id, "organisation.updated", actor=actor, details=details)

@@ -95,7 +95,7 @@ def forget(transaction: Transaction, actor: str) -> tuple[int, int, int]:
     for organisation in rules:
         organisation.user_token = None
         organisation.save()
-        details = {"name": organisation.name, "userTokens": "none accepted"}
+        details = {"name": organisation.name, "userTokens": "none accepted", "digest": None}
         transaction.audit(organisation.organisation_id, "organisation.updated", actor=actor, details=details)
     transaction.bump("webhooks")
     return len(hooks), int(channels), len(rules)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, TypeVar
 
 from api.clock import Clock, Ids
@@ -212,7 +213,7 @@ class SqlRecords:
         for change in changes:
             after = change.after
             if change.new_version and after is not None:
-                state = json.dumps(change.state, separators=(",", ":"))
+                state = _text(change.state)
                 rows.append(
                     (
                         *(after.organisation_id, after.document_id, after.version, revision, change.path),
@@ -280,6 +281,11 @@ class SqlArchive:
             return work(SqlRecords(self._store, None))
 
 
+def _text(state: Any) -> str:
+    """How a state is kept; its record has the sha256 of that."""
+    return json.dumps(state, separators=(",", ":"))
+
+
 def _version(row: dict[str, Any]) -> VersionRecord:
     return VersionRecord(**row | {"state": json.loads(row["state"]), "deleted": bool(row["deleted"])})
 
@@ -294,6 +300,7 @@ def _tell(transaction: Transaction, revision: int, change: FileChange) -> None:
     else:
         return
     name = change.state["name"] if change.state else subject.document_id
+    shown = {"state": sha256(_text(change.state).encode()).hexdigest()} if change.new_version else {}
     data = {
         "policyId": subject.document_id,
         "name": name,
@@ -310,7 +317,7 @@ def _tell(transaction: Transaction, revision: int, change: FileChange) -> None:
         "policy.changed",
         actor=change.author,
         policyRevision=revision,
-        details=details | {"digest": subject.digest},
+        details=details | {"digest": subject.digest} | shown,
     )
     transaction.notify(organisation_id, "policy.changed", data)
     transaction.publish(organisation_id, "policy", subject.document_id, **details)

@@ -21,7 +21,7 @@ from api.audit.retention import carried
 from api.audit.retention.carried import CallSpan, Gone
 from api.audit.retention.certificate import Certificate, newest_certificate, newest_number
 from api.audit.signed import Keys, SignedChain, SignedTip, Verification, intact
-from api.audit.testimony import APPROVAL, REQUEST, Testimony
+from api.audit.testimony import APPROVAL, REQUEST, TOLD, Testimony
 from api.database import audit_chain
 from api.database.audit_chain import ChainName
 from api.database.connection import Database
@@ -31,7 +31,7 @@ CHECKPOINTS_A_STEP: Final = 100
 RECORDS_A_STEP: Final = 500
 _READ: Final = "SELECT organisation_id, chain, sequence FROM log_positions"
 _OWNER: Final = "SELECT user_id FROM api_keys WHERE key_id = ?"
-_KNOWN_BY_THEMSELVES: Final = frozenset((APPROVAL, REQUEST))
+_KNOWN_BY_THEMSELVES: Final = frozenset((APPROVAL, REQUEST, TOLD))
 """What one record says in whole, so that nothing of before is needed."""
 
 

@@ -43,7 +43,7 @@ def register(commands: Subparsers) -> None:
         "verify",
         help="check that nothing was changed or removed",
         description="Checks every link of the hash chain and every signed checkpoint, and compares calls, "
-        "approvals, events, policy versions and users with the log; exit code 1 when something is wrong.",
+        "approvals, events, policies, users and keys with the log; exit code 1 when something is wrong.",
     )
     check.add_argument("--organisation", metavar="ID", help="only this one; default: all")
     check.add_argument(

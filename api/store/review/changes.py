@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
@@ -80,6 +81,13 @@ def add(transaction: Transaction, caller: Caller, change: NewChange) -> dict[str
     )
     _tell(transaction, row, "change.requested", caller.actor)
     return shape(row, whole=True)
+
+
+def digests_of(row: HeldChange) -> dict[str, str]:
+    """Of what is kept of a change, so that nobody can exchange what the other admin sees, what is applied, or
+    who has asked for it."""
+    kept = {"shown": row.shown, "request": row.request, "requestedById": row.requested_by_id}
+    return {name: sha256(text.encode()).hexdigest() for name, text in kept.items()}
 
 
 def find(organisation_id: str, change_id: str) -> HeldChange | None:
@@ -186,8 +194,10 @@ def _forget(row: HeldChange) -> None:
 
 
 def _tell(transaction: Transaction, row: HeldChange, type: str, actor: str) -> None:
-    details = {"changeId": row.change_id, "operation": row.operation, "subject": row.subject}
+    details: dict[str, Any] = {"changeId": row.change_id, "operation": row.operation, "subject": row.subject}
     details |= {"status": row.status, "requestedBy": row.requested_by, "state": row.state}
+    if type == "change.requested":
+        details["digests"] = digests_of(row)
     transaction.audit(
         row.organisation_id,
         type,

@@ -8,6 +8,7 @@ stricter.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from api.caller import Caller
 from api.database.models import ApiKey, Approval, CallTable, Event, User
 from api.store.call_facts import DIGEST
 from api.store.emails import same_email
+from engine.canonical_json import canonical_json
 from engine.documents.approval_terms import NOTHING_SAID, terms_as_json, terms_from_json
 from engine.model import ApprovalTerms
 
@@ -32,6 +34,11 @@ class HeldCall:
     asked_by: frozenset[str]
     is_kept: bool
     """Its payload can still be seen."""
+
+
+def digest_of_shown(policy_id: str, policy_name: str, about: str | None, asked_by: str | None) -> str:
+    """Of what an approval's row tells reviewers beside the call, so that nobody can exchange it."""
+    return sha256(canonical_json([policy_id, policy_name, about, asked_by])).hexdigest()
 
 
 def kept_terms(terms: ApprovalTerms) -> str | None:

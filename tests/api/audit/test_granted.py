@@ -31,6 +31,8 @@ POLICIES = [
         ("UPDATE grants SET payload_digest = 'x'", "the grant"),
         ("UPDATE grants SET revoked_at = NULL", "`not revoked`"),
         ("UPDATE grants SET revoked_at = created_at", "the log says `5`"),
+        ("UPDATE grants SET policies = 'x'", "the grant"),
+        ("UPDATE grants SET labels = ''", "the grant"),
         ("DELETE FROM grant_uses", "the number of calls of grant"),
         ("INSERT INTO grant_uses SELECT grant_id, 7 FROM grants", "the number of calls of grant"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -299,6 +300,8 @@ def test_the_record_tells_of_each_change_of_the_rule(service: Served) -> None:
         body = {"name": "Default", "userToken": rule}
         assert service.call("admin", "PUT", "/v1/organisation", body).status_code == 200
     told = [record["details"] for record in service.audit("organisation.updated")[before:]]
+    digests = [each.pop("digest") for each in told if each.pop("order")]
+    assert len(set(digests)) == 3 and all(re.fullmatch("[0-9a-f]{64}", each) for each in digests)
     same = {"name": "Default", "userTokens": "HS256", "issuer": "https://id.example", "audience": "x"}
     assert told == [same | {"key": "changed"}, same, same | {"key": "changed"}]
     assert service.call("admin", "PUT", "/v1/organisation", {"name": "Default", "userToken": None}).is_success

@@ -1,0 +1,157 @@
+"""Which policies are in force and were before, as the log says it and as the tables do; likewise tool sets,
+detectors and settings.
+
+The tables decide: nodes take over what `policy_files` and `policy_changes` say. So whoever moves a policy
+there to another version, or puts one there, has changed what is decided without changing a version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from typing import Any, Final
+
+from api.database.connection import Database
+from engine.canonical_json import canonical_json
+from engine.errors import DocumentError
+from engine.worktree.paths import DEFAULT, place_of
+
+Name = tuple[str, str]
+POLICY: Final = "policy"
+VERSION: Final = "policy version"
+ORIGIN: Final = "origin of policy version"
+ENDING: Final = "ending of policy version"
+SHOWN: Final = "shown state of policy version"
+IN_FORCE: Final = "document in force"
+REVISIONS: Final = "revisions of document"
+
+DOCUMENTS: Final[Mapping[str, tuple[str, str]]] = {
+    "policy.changed": (POLICY, "policyId"),
+    "tools.changed": ("toolSet", "toolSetId"),
+    "detector.changed": ("detector", "detectorId"),
+    "settings.changed": ("settings", "organisationId"),
+}
+"""Type of a record -> kind of the document, and the member that names it."""
+
+_VERSIONS: Final = (
+    "SELECT policy_id, version, digest, revision, created_by, source, archived_by, deleted, state"
+    " FROM policy_versions WHERE organisation_id = ?"
+)
+_OWN: Final = "(path LIKE ? OR path = ?)"
+_OF_ALL: Final = "(path NOT LIKE ? OR path = ?)"
+"""Of the default organisation is what lies in nobody's folder."""
+_FILES: Final = "SELECT path, kind, organisation_id, document_id, version, digest FROM policy_files WHERE "
+_CHANGES: Final = (
+    "SELECT path, kind, organisation_id, document_id, version, digest, revision FROM policy_changes WHERE "
+)
+_BLOBS: Final = (
+    "SELECT DISTINCT c.digest, b.content FROM policy_changes c LEFT JOIN blobs b ON b.digest = c.digest"
+    " WHERE c.digest IS NOT NULL AND "
+)
+_KINDS: Final = frozenset(kind for kind, _ in DOCUMENTS.values())
+
+
+def of_tables(store: Database, organisation_id: str) -> dict[Name, tuple[Any, ...]]:
+    """Of each version what it is, whose, and how it ended; of each document which version is in force, and
+    how it came to that, revision by revision."""
+    found: dict[Name, tuple[Any, ...]] = {}
+    versions = store.rows(_VERSIONS, (organisation_id,))
+    for policy_id, version, digest, revision, author, source, ended_by, deleted, state in versions:
+        name = f"{policy_id} {version}"
+        found[VERSION, name] = (digest,)
+        found[ORIGIN, name] = (revision, author, source)
+        found[ENDING, name] = (ended_by, bool(deleted))
+        found[SHOWN, name] = (sha256(str(state).encode()).hexdigest(),)
+    for row in store.rows(*_of(_FILES, organisation_id)):
+        if (document := _document(row, organisation_id)) is not None:
+            found[IN_FORCE, document] = _said(row)
+    for document, revisions in _revisions(store, organisation_id).items():
+        for revision, now in revisions.items():
+            found[REVISIONS, document] = _after(found.get((REVISIONS, document)), revision, now)
+    return found
+
+
+def blobs(store: Database, organisation_id: str) -> list[tuple[Any, ...]]:
+    """Digest and content of all that was ever in force; no content: it is gone."""
+    return store.rows(*_of(_BLOBS, organisation_id))
+
+
+def _of(statement: str, organisation_id: str) -> tuple[str, tuple[str, str]]:
+    """INVARIANT: by the path, as whoever loads a file goes: what a row says beside it could be anything."""
+    if organisation_id == DEFAULT:
+        return statement + _OF_ALL, ("organisations/%", "")
+    return statement + _OWN, (f"organisations/{organisation_id}/%", f"settings/{organisation_id}.yaml")
+
+
+def _document(row: tuple[Any, ...], organisation_id: str) -> str | None:
+    """The name of the document of a row; None: it is another organisation's, or no record is about it."""
+    try:
+        place = place_of(str(row[0]))
+    except DocumentError:
+        return str(row[0])
+    mine = place.organisation_id == organisation_id and place.kind in _KINDS
+    return f"{place.kind} {place.document_id}" if mine else None
+
+
+def _said(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Version and digest, and what the row says wrongly of its path."""
+    path, *identity, version, digest = row[:6]
+    try:
+        place = place_of(str(path))
+    except DocumentError:
+        return (version, digest)
+    right = [place.kind, place.organisation_id, place.document_id]
+    return (version, digest) if identity == right else (version, digest, *identity)
+
+
+def _revisions(store: Database, organisation_id: str) -> dict[str, dict[int, tuple[Any, ...] | None]]:
+    """Document -> revision -> what it was from then on; None: it went away."""
+    statement, own = _of(_CHANGES, organisation_id)
+    found: dict[str, dict[int, tuple[Any, ...] | None]] = {}
+    for row in store.rows(f"{statement} ORDER BY revision", own):
+        if (name := _document(row, organisation_id)) is not None:
+            of_one, said = found.setdefault(name, {}), _said(row)
+            # Of a file that moved two rows tell: it went, and it came.
+            of_one[row[6]] = said if said[1:] != (None,) else of_one.get(row[6])
+    return found
+
+
+def of_record(
+    record: Mapping[str, Any], state: Mapping[Name, tuple[Any, ...]]
+) -> Iterator[tuple[Name, tuple[Any, ...] | None]]:
+    """What a record that a document changed says of things; None: there is no such thing any more. `state` is
+    what was said of all things before."""
+    details, revision = record["details"], record.get("policyRevision", 0)
+    kind, member = DOCUMENTS[record["type"]]
+    document_id, version = details[member], details["version"]
+    now = None if details["change"] == "deleted" else (version, details["digest"])
+    if kind == POLICY:
+        yield from _of_version(record, f"{document_id} {version}", f"{document_id} {version - 1}", state)
+    name = f"{kind} {document_id}"
+    yield (IN_FORCE, name), now
+    yield (REVISIONS, name), _after(state.get((REVISIONS, name)), revision, now)
+
+
+def _of_version(
+    record: Mapping[str, Any], name: str, before: str, state: Mapping[Name, tuple[Any, ...]]
+) -> Iterator[tuple[Name, tuple[Any, ...] | None]]:
+    details, author = record["details"], record.get("actor")
+    if details["change"] == "deleted":
+        yield (ENDING, name), (author, True)
+        return
+    yield (VERSION, name), (details["digest"],)
+    yield (ORIGIN, name), (record.get("policyRevision"), author, details["source"])
+    yield (ENDING, name), (None, False)
+    if "state" in details:
+        yield (SHOWN, name), (details["state"],)
+    if state.get((ENDING, before)) == (None, False):
+        yield (ENDING, before), (author, False)
+
+
+def _after(known: tuple[Any, ...] | None, revision: int, now: tuple[Any, ...] | None) -> tuple[Any, ...]:
+    """What a document came to by a revision: the sha256 of all revisions so far, and what it is. That its
+    file moved is no change."""
+    before, *was = known or ("", None)
+    if known is not None and was == [now]:
+        return known
+    return sha256(canonical_json([before, revision, now])).hexdigest(), now
