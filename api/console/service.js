@@ -50,11 +50,11 @@ export function renew(answer) {
   session.value = { token: answer.accessToken, user: answer.user, until: Date.now() + answer.expiresIn * 1000 };
 }
 
-/** What the service thinks of this user now; the page starts again when the role was changed. */
-export async function checkUser(signal) {
+/** What the service thinks of this user now, once it has refused something; the page starts again when the role was changed. */
+async function checkUser() {
   const known = session.value;
-  const { value: user } = await request("GET", "/v1/me", undefined, signal);
-  if (!known || user.role === known.user.role) return;
+  const { value: user } = await request("GET", "/v1/me");
+  if (known?.token !== session.value?.token || !known || user.role === known.user.role) return;
   session.value = { ...known, user: { email: user.email, role: user.role } };
   dispatchEvent(new Event("governance:changed-user"));
 }
@@ -91,6 +91,7 @@ export async function request(method, path, body, signal, { ifMatch, longest = L
   if (!answer.ok) {
     // A late answer to a token that was replaced meanwhile says nothing of the new one.
     if (answer.status === 401 && path !== "/auth/login" && session.value?.token === sent) lost();
+    if (answer.status === 403) checkUser().catch(() => {});
     throw new Problem(answer.status, value ?? {});
   }
   // What needs a second admin was not done: whoever asked must not be told that it was.

@@ -216,3 +216,19 @@ def test_a_reviewer_who_becomes_a_viewer_is_told_kindly(console: Console) -> Non
     ended = page.get_by_text("Your session has ended.")
     told = page.get_by_role("heading", name="This needs another role")
     expect(ended.or_(told)).to_be_visible()
+
+
+def test_an_admin_who_becomes_a_viewer_is_told_in_any_room(console: Console) -> None:
+    console.expect_trouble(REFUSED)
+    page = console.reviewer(role="admin")
+    page.get_by_role("link", name="People").click()
+    expect(page.get_by_role("button", name="Add somebody")).to_be_visible()
+    user = next(
+        each["userId"]
+        for each in console.service.call("admin", "GET", "/v1/users").json()
+        if each["email"] == page.user  # type: ignore[attr-defined]
+    )
+    assert console.service.call("admin", "PATCH", f"/v1/users/{user}", {"role": "viewer"}).status_code == 200
+    page.get_by_role("link", name="Webhooks").click()
+    expect(page.get_by_role("heading", name="This needs another role")).to_be_visible()
+    expect(page.get_by_role("link", name="People")).to_have_count(0)

@@ -61,10 +61,7 @@ export function open(root, context) {
 
   async function load() {
     const [wanted, looking, sought] = [view, selected, JSON.stringify(finder.sought)];
-    const { found, one, waiting, ...page } = await reader.page(wanted, limit, looking, finder.sought).catch((error) => {
-      if (error.status === 403) service.checkUser(stop.signal).catch(() => {});
-      throw error;
-    });
+    const { found, one, waiting, ...page } = await reader.page(wanted, limit, looking, finder.sought);
     if (wanted !== view || sought !== JSON.stringify(finder.sought)) return refresh();
     ({ before, rest, total } = page);
     finder.tell(found, total);
@@ -321,7 +318,6 @@ export function open(root, context) {
     const done = sent.ids.filter((each) => !failed.has(each));
     try {
       if (done.length) tellDone(sent, done, notice);
-      if (failures.some(({ error }) => error.status === 403)) service.checkUser(stop.signal).catch(() => {});
       if (failures.some(({ error }) => error.status === 401)) return;
       if (sent.ids.length > 1 && failures.length) tellFailures(sent, failures, notice, user.email);
       else if (failures.length) await explain(failures[0].error, failures[0].approvalId);
