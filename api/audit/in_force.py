@@ -42,7 +42,8 @@ _OF_ALL: Final = "(path NOT LIKE ? OR path = ?)"
 """Of the default organisation is what lies in nobody's folder."""
 _FILES: Final = "SELECT path, kind, organisation_id, document_id, version, digest FROM policy_files WHERE "
 _CHANGES: Final = (
-    "SELECT path, kind, organisation_id, document_id, version, digest, revision FROM policy_changes WHERE "
+    "SELECT path, kind, organisation_id, document_id, version, digest, revision, author, source"
+    " FROM policy_changes WHERE "
 )
 _BLOBS: Final = (
     "SELECT DISTINCT c.digest, b.content FROM policy_changes c LEFT JOIN blobs b ON b.digest = c.digest"
@@ -66,8 +67,8 @@ def of_tables(store: Database, organisation_id: str) -> dict[Name, tuple[Any, ..
         if (document := _document(row, organisation_id)) is not None:
             found[IN_FORCE, document] = _said(row)
     for document, revisions in _revisions(store, organisation_id).items():
-        for revision, now in revisions.items():
-            found[REVISIONS, document] = _after(found.get((REVISIONS, document)), revision, now)
+        for revision, (now, *by) in revisions.items():
+            found[REVISIONS, document] = _after(found.get((REVISIONS, document)), now, revision, *by)
     return found
 
 
@@ -104,15 +105,18 @@ def _said(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return (version, digest) if identity == right else (version, digest, *identity)
 
 
-def _revisions(store: Database, organisation_id: str) -> dict[str, dict[int, tuple[Any, ...] | None]]:
-    """Document -> revision -> what it was from then on; None: it went away."""
+def _revisions(store: Database, organisation_id: str) -> dict[str, dict[int, list[Any]]]:
+    """Document -> revision -> what it was from then on (None: it went away), by whom and through what."""
     statement, own = _of(_CHANGES, organisation_id)
-    found: dict[str, dict[int, tuple[Any, ...] | None]] = {}
+    found: dict[str, dict[int, list[Any]]] = {}
     for row in store.rows(f"{statement} ORDER BY revision", own):
         if (name := _document(row, organisation_id)) is not None:
             of_one, said = found.setdefault(name, {}), _said(row)
             # Of a file that moved two rows tell: it went, and it came.
-            of_one[row[6]] = said if said[1:] != (None,) else of_one.get(row[6])
+            if said[1:] != (None,):
+                of_one[row[6]] = [said, *row[7:]]
+            else:
+                of_one.setdefault(row[6], [None, *row[7:]])
     return found
 
 
@@ -129,7 +133,8 @@ def of_record(
         yield from _of_version(record, f"{document_id} {version}", f"{document_id} {version - 1}", state)
     name = f"{kind} {document_id}"
     yield (IN_FORCE, name), now
-    yield (REVISIONS, name), _after(state.get((REVISIONS, name)), revision, now)
+    by = record.get("actor"), details["source"]
+    yield (REVISIONS, name), _after(state.get((REVISIONS, name)), now, revision, *by)
 
 
 def _of_version(
@@ -148,10 +153,10 @@ def _of_version(
         yield (ENDING, before), (author, False)
 
 
-def _after(known: tuple[Any, ...] | None, revision: int, now: tuple[Any, ...] | None) -> tuple[Any, ...]:
+def _after(known: tuple[Any, ...] | None, now: tuple[Any, ...] | None, *how: Any) -> tuple[Any, ...]:
     """What a document came to by a revision: the sha256 of all revisions so far, and what it is. That its
     file moved is no change."""
     before, *was = known or ("", None)
     if known is not None and was == [now]:
         return known
-    return sha256(canonical_json([before, revision, now])).hexdigest(), now
+    return sha256(canonical_json([before, now, *how])).hexdigest(), now

@@ -83,6 +83,7 @@ def found_of(folder: Path, *statements: str, **environment: str) -> dict[str, An
         ("UPDATE policy_files SET path = 'policies/_.txt' WHERE version = 3", "policies/_.txt"),
         ("DELETE FROM policy_files WHERE document_id = 'no-wipes'", IN_FORCE),
         ("DELETE FROM policy_changes WHERE version = 2", REVISIONS),
+        ("UPDATE policy_changes SET author = 'x' WHERE version = 2", REVISIONS),
         ("DELETE FROM blobs", "of a policy is gone"),
         ("UPDATE policy_files SET digest = 'x' WHERE kind = 'settings'", "in force `settings default`"),
         ("UPDATE policy_versions SET state = '{}' WHERE version = 2", "shown state of policy version"),
