@@ -50,7 +50,7 @@ def days_of_records(value: str) -> int:
 
 def origin_of(address: str) -> str:
     parts = urlsplit(address)
-    host = parts.netloc.rpartition("@")[2].lower()
+    host = parts.netloc.lower()
     return f"{parts.scheme}://{host.removesuffix({'http': ':80', 'https': ':443'}[parts.scheme])}"
 
 
@@ -115,8 +115,11 @@ def address(value: str) -> str:
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         sound = False
-    if not sound or parts.query or parts.fragment:
-        raise SettingsError("write an http or https address such as `https://governance.example.com`")
+    if not sound or parts.query or parts.fragment or "@" in parts.netloc:
+        raise SettingsError(
+            "write an http or https address such as `https://governance.example.com`; all are told it, so "
+            "it has no user or password"
+        )
     return value.rstrip("/")
 
 

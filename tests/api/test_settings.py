@@ -138,6 +138,7 @@ def test_a_wrong_secret_is_refused_without_repeating_it(name: str, value: str) -
         ("FRONTEND_URL", "https://example.com:99999", "write an http"),
         ("FRONTEND_URL", "https://example.com/?a=b", "write an http"),
         ("FRONTEND_URL", "https://example.com/#x", "write an http"),
+        ("PUBLIC_URL", "https://me:secret@example.com", "no user or password"),
         ("DATABASE_URL", "sqlite:///x?mode=ro", "write `sqlite:"),
         ("DATABASE_URL", "sqlite:///:memory:", "write `sqlite:"),
         ("WEBHOOK_ALLOW", "http://127.0.0.1:9999", "is not `host:port`"),
