@@ -16,10 +16,12 @@ from api.caller import Caller
 from api.context import Context
 from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import invalid, not_found
-from api.http.route import ADMIN, CURSOR, PAGE_HEADERS, VIEWER, Query, Route
+from api.http.route import ADMIN, PAGE_HEADERS, VIEWER, Query, Route, cursor
 
 _Number = Annotated[int, Meta(ge=0, le=2**62)]
 _Cursor = Annotated[dict[_Number, _Number], Meta(min_length=1)]
+MOST_OF_A_CURSOR = 32_768
+"""Characters, some 20 for each chain of the organisation."""
 MOST_ON_A_PAGE = 1_000
 LINES_AT_ONCE = 1_000
 NDJSON = "application/x-ndjson"
@@ -165,7 +167,7 @@ ROUTES = (
                 {"type": "integer", "minimum": 1, "maximum": 1_000_000},
                 "How many at most; see below.",
             ),
-            CURSOR,
+            cursor(MOST_OF_A_CURSOR),
             Query("order", {"type": "string", "enum": ["asc", "desc"]}, "By time; see below."),
             Query("format", FORMATS, "See below."),
         ),

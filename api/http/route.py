@@ -80,7 +80,15 @@ class Route:
         return getattr(self.handler, "__name__", "handler")
 
 
-CURSOR = Query("cursor", {"type": "string", "maxLength": 400}, "From the `Link` header of the page before.")
+def cursor(most: int) -> Query:
+    """The parameter that says where a page begins. INVARIANT: none that the service gives is longer."""
+    return Query(
+        "cursor", {"type": "string", "maxLength": most}, "From the `Link` header of the page before."
+    )
+
+
+CURSOR = cursor(2_000)
+"""An id of 200 characters, with escapes, in base64."""
 WAIT = Query(
     "wait",
     {"type": "integer", "minimum": 0, "maximum": 240, "default": 0},

@@ -24,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api import settings
 from api.health.exposition import NOTHING_STORED, exposition
+from api.http.exchange import encode_cursor
 from tests.harness.application import PASSWORD
 from tests.harness.guide import GUIDE, blocks
 from tests.harness.nodes import KEY, Node, called, nodes
@@ -148,6 +149,13 @@ def test_what_is_too_large_does_not_reach_the_service(proxy: Proxy) -> None:
     large = b'{"eventId":"' + b"x" * (1 << 20) + b'"}'
     headers = {"X-API-Key": KEY, "Content-Type": "application/json"}
     assert proxy.http.post("/v1/events", content=large, headers=headers).status_code == 413
+
+
+def test_the_cursor_of_a_log_of_many_chains_gets_through(proxy: Proxy) -> None:
+    cursor = encode_cursor(dict.fromkeys(range(1_000), 10_000_000))
+    assert len(cursor) > 16_000
+    answer = proxy.http.get(f"/v1/audit?limit=1&order=asc&cursor={cursor}", headers=proxy.node.admin())
+    assert answer.status_code == 200, answer.text
 
 
 def test_the_proxy_says_who_calls_and_nobody_else(proxy: Proxy) -> None:

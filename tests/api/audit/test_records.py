@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from api.database import audit_chain
 from api.database.audit_chain import Chain, Record
 from api.database.connection import Database
 from api.database.transaction import Transaction
+from tests.harness.application import Service
 from tests.harness.sql_archive import in_transaction
 
 pytestmark = pytest.mark.postgres
@@ -115,3 +118,38 @@ def test_a_record_is_found_by_its_id(store: Database) -> None:
     records, _, _ = list_records(Filter("o"), 1, None, True)
     assert find_record("o", records[0]["auditId"]) == records[0]
     assert find_record("o", "aud_none") is None
+
+
+MANY = 300
+"""Chains: those of eight nodes with four processes each, which write by nine connections."""
+
+
+def test_the_pages_of_many_chains_follow_each_other(tmp_path: Path, postgres_url: str) -> None:
+    """The service takes the cursor that it gave, however many positions it holds."""
+
+    def of_all_chains(transaction: Transaction) -> None:
+        for chain in range(1, MANY + 1):
+            known = {"default": (10_000_000, audit_chain.GENESIS)}
+            made = Chain(
+                transaction.store,
+                lambda prefix: f"{prefix}_{next(NUMBER):032x}",
+                iso(chain),
+                1_000 + chain,
+                known,
+            )
+            made.append(Record(type="policy.note", organisationId="default"))
+            made.flush()
+
+    async def play() -> None:
+        async with Service(tmp_path, environment={"GOVERNANCE_DATABASE_URL": postgres_url}) as service:
+            await service.context.writer.write(of_all_chains)
+            for order in ("asc", "desc"):
+                found, path = [], f"/v1/audit?limit=100&type=policy.note&order={order}"
+                while path:
+                    answer = await service.call("admin", "GET", path)
+                    assert answer.status_code == 200, answer.text
+                    found += [record["chain"] for record in answer.json()]
+                    path = answer.headers.get("link", "").partition("<")[2].partition(">")[0]
+                assert sorted(found) == [1_000 + chain for chain in range(1, MANY + 1)], order
+
+    asyncio.run(play())

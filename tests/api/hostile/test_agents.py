@@ -224,3 +224,24 @@ def test_large_bodies_hold_up_no_other_request(tmp_path: Path) -> None:
             ticking.cancel()
 
     asyncio.run(play())
+
+
+def test_a_long_name_hides_nobody_behind_it(tmp_path: Path) -> None:
+    """The list goes on behind an agent of any name; the service takes each cursor that it gave."""
+
+    async def play() -> None:
+        async with Service(tmp_path, [ZOO], live=True) as service:
+            names = [letter * 200 for letter in "a日\x01"]
+            for number, name in enumerate(names):
+                sent = payment(number) | {"agentId": name, "runId": f"run-{number}"}
+                assert (await service.call("agent", "POST", "/v1/events", sent)).status_code == 200
+            await look(service)
+            found, path = [], "/v1/agents?limit=1"
+            while path:
+                answer = await service.call("admin", "GET", path)
+                assert answer.status_code == 200, answer.text
+                found += [agent["agentId"] for agent in answer.json()]
+                path = answer.headers.get("link", "").partition("<")[2].partition(">")[0]
+            assert sorted(found) == sorted(names)
+
+    asyncio.run(play())
