@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg.pq import ConnStatus
+from psycopg.waiting import Ready
 
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
 from api.database.lanes import circuit_breaker
 from api.database.lanes.circuit_breaker import CircuitBreaker, Silence
 from api.database.lanes.deadlines import Deadlines
-from api.database.lanes.session import DEADLINE
+from api.database.lanes.session import DEADLINE, _results
 
 
 class Probe:
@@ -95,6 +99,57 @@ def test_while_it_is_open_nobody_asks_the_database(postgres_url: str) -> None:
     breaker.is_open = False
     assert store.ping()
     store.close()
+
+
+def test_nobody_connects_for_ever() -> None:
+    """The other end takes the connection and says nothing."""
+    told: list[Exception] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        store = Database(f"postgresql://somebody@127.0.0.1:{server.getsockname()[1]}/none")
+
+        def connect() -> None:
+            try:
+                store.peewee.connected()  # type: ignore[attr-defined]
+            except psycopg.OperationalError as error:
+                told.append(error)
+
+        thread = threading.Thread(target=connect, daemon=True)
+        thread.start()
+        thread.join(2 * DEADLINE)
+    assert [type(error) for error in told] == [psycopg.errors.ConnectionTimeout]
+
+
+class Wire:
+    """A connection that is asked for results and never has any, as one that is dead."""
+
+    def __init__(self, status: ConnStatus) -> None:
+        self.status = status
+
+    def flush(self) -> int:
+        return 0
+
+    def consume_input(self) -> None:
+        """There is something to read, over and over."""
+
+    def is_busy(self) -> int:
+        return 0
+
+    def get_result(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("status", "seconds", "error"),
+    [(ConnStatus.BAD, DEADLINE, psycopg.OperationalError), (ConnStatus.OK, 0.0, Silence)],
+)
+def test_a_pipeline_that_has_no_result_for_ever_ends(
+    status: ConnStatus, seconds: float, error: type[Exception]
+) -> None:
+    wire: Any = Wire(status)
+    waits = _results(wire, time.monotonic() + seconds)
+    next(waits)
+    with pytest.raises(error):
+        waits.send(Ready.R)
 
 
 class LaterLoop:

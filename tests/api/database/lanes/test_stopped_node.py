@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from api.database.connection import Database
+from api.database.errors import DatabaseUnavailable
 from api.database.lanes import locks, loop_lane
 from api.database.lanes.lease import LEASE_SECONDS
 from tests.harness.places import ROOT
@@ -34,7 +35,9 @@ if how == "lane":
     lane._session.connection.pgconn.flush()
     select.select([lane._fd], [], [])  # it has it
     os.kill(os.getpid(), signal.SIGSTOP)
-with store.transaction(shared=True):
+with store.transaction(shared=how != "job"):
+    if how == "job":
+        store.rows("SELECT 1")
     if how == "pipeline":
         store.change("SELECT 1")
         store.push()
@@ -61,6 +64,33 @@ def test_a_stopped_node_does_not_keep_the_lock(postgres_url: str, how: str) -> N
         node.kill()
         node.send_signal(signal.SIGCONT)
         node.wait()
+
+
+def test_whoever_waits_in_vain_for_a_change_of_a_stopped_node_ends_it(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No deadline of the server ends it before five minutes, since changes may take long."""
+    monkeypatch.setattr(locks, "LOCK_SECONDS", 1)
+    monkeypatch.setattr(locks, "SILENT_SECONDS", 1)
+    store = Database(postgres_url)
+    store.migrate()
+    node = subprocess.Popen([sys.executable, "-c", STOPS, postgres_url, "job"], cwd=ROOT)
+    try:
+        os.waitpid(node.pid, os.WUNTRACED)
+        refused = 0
+        while refused < 30:
+            try:
+                with store.transaction():
+                    assert store.rows("SELECT 1") == [(1,)]
+                break
+            except DatabaseUnavailable:
+                refused += 1
+        assert 0 < refused < 30
+    finally:
+        node.kill()
+        node.send_signal(signal.SIGCONT)
+        node.wait()
+        store.close()
 
 
 def test_the_times_are_within_a_lease(postgres_url: str) -> None:
