@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from api.database.models import OF_LANES, OF_SQLITE, TABLES, Id
 from api.database.moving import source
-from api.database.moving.streams import STREAMS
+from api.database.moving.streams import STREAMS, Stream
 from api.database.moving.target import Target
 from api.database.sqlite import write_lock
 from tests.harness.command_line import DataShell
@@ -110,6 +111,39 @@ def test_a_full_disk_interrupts_and_the_copy_goes_on(
     monkeypatch.undo()
     code, output, error = data_shell.run("copy", "--to", postgres_url)
     assert code == 0 and "by the copy before" in output, error
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    ("table", "change", "message"),
+    [
+        ("users", lambda rows: rows[1:], "`users` has 1 rows in place of 2"),
+        (
+            "audit",
+            lambda rows: [*rows[:-1], (*rows[-1][:-1], "0" * 64)],
+            "audit log of `default` ends otherwise",
+        ),
+    ],
+)
+def test_a_copy_that_is_not_what_the_source_is_says_so_and_is_not_used(
+    data_shell: DataShell,
+    postgres_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    table: str,
+    change: Callable[[Any], Any],
+    message: str,
+) -> None:
+    put = Target.put
+
+    def otherwise(self: Target, stream: Stream, rows: Any, last: int) -> None:
+        put(self, stream, change(rows) if stream.name == table else rows, last)
+
+    assert data_shell.run("users", "add", "r@example.com", "--role", "reviewer")[0] == 0
+    monkeypatch.setattr(Target, "put", otherwise)
+    said = data_shell.refused("copy", "--to", postgres_url)
+    assert message in said and "drop the database of --to" in said
+    said = data_shell.refused("users", "list", "--database-url", postgres_url, code=2)
+    assert "run `governance copy` again" in said
 
 
 @pytest.mark.postgres
