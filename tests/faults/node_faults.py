@@ -28,9 +28,11 @@ from tests.harness.nodes import CLEAN, KEY, Node
 from tests.harness.postgres import Postgres
 
 LEASE = 8.0
-"""Seconds; what a node holds is free for the others well before they are over."""
+"""Seconds; what a node holds is free for the others well before they are over, save lanes (`lapse`)."""
 IN_TIME = 15.0
 """Seconds: a request is answered within 12, and a busy machine adds some."""
+_MOVED = "SELECT split_part(owner, ':', 1), SUM(version)::bigint FROM lanes GROUP BY 1"
+_LAPSE = "UPDATE lanes SET expires_at = 1 WHERE split_part(owner, ':', 1) = ANY (%s)"
 GOES_ON = 20
 """Events that the other nodes acknowledge while one is away."""
 
@@ -101,6 +103,23 @@ class Scene:
             raise AssertionError(f"{method} {path} hangs for more than {seconds} seconds") from None
         except httpx.HTTPError:
             return 0
+
+    def written(self) -> dict[str, int]:
+        """Process to how often its lanes have moved."""
+        with psycopg.connect(self.cluster.database, autocommit=True) as connection:
+            return dict(connection.execute(_MOVED).fetchall())
+
+    def lapse(self, before: dict[str, int], other: int) -> None:
+        """The leases of processes that have written nothing since end, and this node, which loses the lanes
+        that it has, takes some of them."""
+        still = [process for process, moved in self.written().items() if before.get(process) == moved]
+        with psycopg.connect(self.cluster.database, autocommit=True) as connection:
+            lapsed = connection.execute(_LAPSE, (still,)).rowcount
+            self.cluster.networks[other].close_all()
+            deadline = time.monotonic() + DEADLINE
+            while connection.execute(_LAPSE, (still,)).rowcount == lapsed:
+                assert time.monotonic() < deadline, "nobody takes lanes that are free"
+                time.sleep(0.1)
 
     def connections(self) -> int:
         """End every connection to the database, as an administrator may; returns how many there were."""

@@ -49,10 +49,14 @@ def test_a_node_is_killed(play: Scene, _: int) -> None:
 @pytest.mark.parametrize("_", ROUNDS)
 def test_a_node_stands_still_for_longer_than_its_lease(play: Scene, _: int) -> None:
     with play.under_load() as load:
-        node = play.chance.choice(play.cluster.nodes)
+        number, other = play.chance.sample(range(len(play.cluster.nodes)), 2)
+        node = play.cluster.nodes[number]
         node.freeze()
         try:
-            time.sleep(LEASE)
+            time.sleep(1)
+            before = play.written()
+            time.sleep(LEASE - 1)
+            play.lapse(before, other)
             load.must_go_on(GOES_ON, DEADLINE)
         finally:
             node.thaw()
