@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.harness.cluster import Answer, Client, Cluster
+from tests.harness.effort import LONG
 from tests.harness.nodes import KEY, called
 from tests.harness.nodes_outcomes import Outcomes
 
@@ -26,7 +27,7 @@ TOOLS = 4
 RUNS = 12
 AGENTS = 3
 AT_WORK = 8
-LIMIT = 60
+LIMIT = 60 if LONG else 12
 LIMITED = "limited"
 MEANS = {"block": "blocked", "require_approval": "awaiting_approval", "warn": "allowed", "gone": "allowed"}
 POLICIES = [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from tests.harness.postgres import Postgres
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
-SEEDS = range(20) if LONG else range(1)
+SEEDS = range(20) if LONG else [random.randrange(1 << 32)]
+"""A short walk is another one each time."""
 CALLS = 3_000 if LONG else 150
 CHANGES = 20
 NODES = 3
@@ -34,6 +36,7 @@ def test_no_decision_rests_on_what_was_changed_before(
         with cluster(folder, postgres, url, NODES, [*POLICIES, LIMITS]) as made:
             for network, seconds in zip(made.networks, (0.001, 0.004, 0.01), strict=True):
                 network.round_trip(seconds)
+            print(f"NODES_SEED={number}")
             walk = Walk(made, f"walk-{number}", number)
             try:
                 asyncio.run(walk.play(CALLS, CHANGES))
