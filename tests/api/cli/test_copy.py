@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,26 @@ def test_a_text_that_postgresql_does_not_take_is_named(data_shell: DataShell, po
     database.close()
     said = data_shell.refused("copy", "--to", postgres_url)
     assert "does not take a row of `api_keys`" in said
+
+
+@pytest.mark.postgres
+def test_a_bar_shows_how_far_it_is(
+    data_shell: DataShell, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[tuple[str, int, int]] = []
+
+    def update(bar: Any, task: Any, *, description: str, completed: int, total: int) -> None:
+        shown.append((description, completed, total))
+
+    monkeypatch.setattr("rich.progress.Progress.update", update)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    code, output, error = data_shell.run("copy", "--to", postgres_url)
+    assert code == 0, error
+    done = [completed for _, completed, _ in shown]
+    assert done == sorted(done) and done[0] == 0 and len(set(done)) > 5
+    assert {total for _, _, total in shown} == {done[-1]} and f"{done[-1]} rows" in output
+    of_the_log = [completed for what, completed, _ in shown if what == "audit"]
+    assert of_the_log[0] < of_the_log[-1] and shown[-1][0] == "verifying"
 
 
 @pytest.mark.postgres
