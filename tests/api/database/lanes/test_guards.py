@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Iterator
+import threading
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ import httpx
 import psycopg
 import pytest
 
+from api.database import change_hints
 from api.database.lanes.guards import COUNTERS
 from api.database.lanes.locks import EVENTS, JOBS
+from api.database.lanes.session import Session, Statement
 from tests.api.database.lanes.test_dispatch import AT, Lanes, became, lanes, look, played, post
 from tests.faults.database_faults import HOLD, payment
 from tests.harness.application import Service
@@ -196,5 +199,69 @@ def test_of_an_id_that_another_node_is_just_writing_there_is_one(
                 " (SELECT count(*) FROM audit WHERE type = 'decision')"
             ).fetchone()
         assert counted == (1, 2)
+
+    played(tmp_path, postgres_url, steps)
+
+
+class Pipelines:
+    """Ways to the server, and hints to other nodes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.run: list[list[Statement]] = []
+        """The statements of each that a thread has waited for; housekeeping has some, too."""
+        self.of_lanes = self.hints = 0
+        run, end, hint = Session.run, Session.end, change_hints.send
+
+        def noted(session: Session, statements: Sequence[Statement]) -> Any:
+            self.run.append(list(statements))
+            return run(session, statements)
+
+        def ended(session: Session) -> Any:
+            self.of_lanes += threading.current_thread() is threading.main_thread()
+            return end(session)
+
+        def hinted(store: Any) -> None:
+            self.hints += 1
+            hint(store)
+
+        monkeypatch.setattr(Session, "run", noted)
+        monkeypatch.setattr(Session, "end", ended)
+        monkeypatch.setattr(change_hints, "send", hinted)
+
+    def of_events(self) -> list[list[Statement]]:
+        """Those that take the lock of events, or write some."""
+
+        def is_one(statement: Statement) -> bool:
+            return str(EVENTS) in statement[1] or statement[0].startswith('INSERT INTO "events"')
+
+        return [each for each in self.run if any(map(is_one, each))]
+
+
+def test_an_event_is_one_way_to_the_server_and_no_hint(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def steps(running: Service) -> None:
+        pipelines = Pipelines(monkeypatch)
+        for number in range(5):
+            assert (await post(running, look(number))).status_code == 200
+        assert (pipelines.of_lanes, pipelines.of_events(), pipelines.hints) == (5, [], 0)
+        assert (await post(running, became("odd", "tool.completed", toolCallId="unknown"))).status_code == 200
+        assert (pipelines.of_lanes, pipelines.hints) == (5, 0)
+        asked, written = pipelines.of_events()
+        assert written[-1] == ("COMMIT", ()) and asked[0] == ("BEGIN", ())
+
+    played(tmp_path, postgres_url, steps)
+
+
+def test_a_change_keeps_events_out_for_one_pipeline(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last, with which it commits, so that no lock is held over a way to the server."""
+
+    async def steps(running: Service) -> None:
+        pipelines = Pipelines(monkeypatch)
+        assert (await running.call("admin", "POST", "/v1/halt", {"agentId": "nobody"})).is_success
+        (alone,) = pipelines.of_events()
+        assert alone[-1] == ("COMMIT", ()) and pipelines.hints >= 1
 
     played(tmp_path, postgres_url, steps)
