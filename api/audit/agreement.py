@@ -19,6 +19,7 @@ from api.audit.retention.carried import Gone
 from api.audit.testimony import (
     APPROVAL,
     APPROVERS,
+    CARRIED_SINCE,
     CONTENT,
     CREDENTIAL,
     DEFINITION,
@@ -29,6 +30,7 @@ from api.audit.testimony import (
     RULE,
     TELLING,
     TOLD,
+    UNNAMED,
     WORDS,
     Name,
     Testimony,
@@ -43,7 +45,7 @@ class _Step(msgspec.Struct):
     actor: str
 
 
-_MAY_BE_GONE: Final = frozenset((alerted.ALERT, REQUESTED))
+_MAY_BE_GONE: Final = frozenset((alerted.ALERT, REQUESTED, UNNAMED))
 
 _strings: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 _steps: Final = msgspec.json.Decoder(list[_Step]).decode
@@ -102,6 +104,7 @@ class Agreement:
         self._found = self._tables()
         self._testimony = Testimony(self._owner, ends)
         self._testimony.state |= gone.state
+        self._in_fewer_words = gone.in_fewer_words
 
     def _owner(self, key_id: str) -> Any:
         return self._found.get(("API key", key_id), (None,) * 4)[3]
@@ -155,15 +158,28 @@ class Agreement:
         problems, said = self._rows.problems, self._testimony.state
         for name in sorted((self._found.keys() | said.keys()) - self._testimony.moved, key=str):
             found, told = self._found.get(name), said.get(name)
-            if (found is None and name[0] in _MAY_BE_GONE) or (told is None and name[0] in NOTED_SINCE):
+            if found is None and name[0] in _MAY_BE_GONE:
                 continue
-            if found != told:
+            if found is not None and told is None and self._may_be_untold(name, found):
+                continue
+            if not in_force.agrees(name, found, told):
                 problems.append(_difference(name, found, told))
         for digest, content in in_force.blobs(self._store, self._organisation_id):
             if content is None or body_digest(content) != digest:
                 happened = "is gone" if content is None else "was changed"
                 problems.append(f"the archived text `{str(digest)[:16]}` of a policy {happened}")
         return problems
+
+    def _may_be_untold(self, name: Name, found: tuple[Any, ...]) -> bool:
+        """Whether what was recorded before may say nothing of it."""
+        (kind, identifier), said = name, self._testimony.state
+        if kind == DEFINITION:
+            unnamed = [server for of, server in said if of == UNNAMED]
+            if any(identifier.startswith(f"{server} ") for server in unnamed):
+                return True
+        if kind == in_force.IN_FORCE and not in_force.is_told_version(identifier, found, said):
+            return False
+        return kind in NOTED_SINCE or (self._in_fewer_words and kind in CARRIED_SINCE)
 
     def notes(self) -> list[str]:
         """What is no fault by itself, and asks for a look."""

@@ -24,6 +24,8 @@ ENDING: Final = "ending of policy version"
 SHOWN: Final = "shown state of policy version"
 IN_FORCE: Final = "document in force"
 REVISIONS: Final = "revisions of document"
+CARRIED_SINCE: Final = frozenset((ORIGIN, ENDING, IN_FORCE, REVISIONS))
+"""Of these, certificates of before say nothing."""
 
 DOCUMENTS: Final[Mapping[str, tuple[str, str]]] = {
     "policy.changed": (POLICY, "policyId"),
@@ -133,8 +135,23 @@ def of_record(
         yield from _of_version(record, f"{document_id} {version}", f"{document_id} {version - 1}", state)
     name = f"{kind} {document_id}"
     yield (IN_FORCE, name), now
-    by = record.get("actor"), details["source"]
-    yield (REVISIONS, name), _after(state.get((REVISIONS, name)), now, revision, *by)
+    by, known = (record.get("actor"), details["source"]), state.get((REVISIONS, name))
+    if known is None and (version, details["change"]) != (1, "created"):
+        known = (None, None)  # how it came to this was told by records that are gone, and not carried
+    yield (REVISIONS, name), _after(known, now, revision, *by)
+
+
+def is_told_version(document: str, found: tuple[Any, ...], state: Mapping[Name, tuple[Any, ...]]) -> bool:
+    """Whether it is some version that records told of; of others than policies nobody knows."""
+    kind, _, document_id = document.partition(" ")
+    return kind != POLICY or state.get((VERSION, f"{document_id} {found[0]}")) == tuple(found[1:])
+
+
+def agrees(name: Name, found: tuple[Any, ...] | None, said: tuple[Any, ...] | None) -> bool:
+    """Whether a thing is what was said of it; of revisions of which not all were heard, the last counts."""
+    if name[0] == REVISIONS and found is not None and said is not None and said[0] is None:
+        return found[1:] == said[1:]
+    return found == said
 
 
 def _of_version(
@@ -154,9 +171,11 @@ def _of_version(
 
 
 def _after(known: tuple[Any, ...] | None, now: tuple[Any, ...] | None, *how: Any) -> tuple[Any, ...]:
-    """What a document came to by a revision: the sha256 of all revisions so far, and what it is. That its
-    file moved is no change."""
+    """What a document came to by a revision: the sha256 of all revisions so far (None: not all are known),
+    and what it is. That its file moved is no change."""
     before, *was = known or ("", None)
     if known is not None and was == [now]:
         return known
+    if before is None:
+        return None, now
     return sha256(canonical_json([before, now, *how])).hexdigest(), now

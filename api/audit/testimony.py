@@ -21,11 +21,15 @@ TOLD: Final = "what reviewers are told of approval"
 CREDENTIAL: Final = "credential"
 RULE: Final = "rule for the user tokens of organisation"
 DEFINITION: Final = "admitted definition of tool"
+UNNAMED: Final = "tools that no record names of server"
+"""Of a server of which more tools were admitted at once than records of before name."""
 CONTENT: Final = "content of change"
 REQUESTED: Final = "request of change"
 WORDS: Final = "words of halt"
 NOTED_SINCE: Final = frozenset((TOLD, CREDENTIAL, RULE, CONTENT, REQUESTED, WORDS, in_force.SHOWN))
 """Of these, records of before may say nothing."""
+CARRIED_SINCE: Final = frozenset((*in_force.CARRIED_SINCE, DEFINITION))
+"""And of these certificates of before, see `carried.WORDS`."""
 
 OF_EVENTS: Final = frozenset(("decision", "event", "decision.repeated", "decision.doubtful"))
 TELLING: Final = OF_EVENTS | {
@@ -122,9 +126,9 @@ class Testimony:
                 self._say((RULE, record["organisationId"]), (None,), record)
             case "organisation.updated":
                 self._credential(RULE, record["organisationId"], details, record)
-                if "digest" not in details:
-                    self.moved.add((RULE, record["organisationId"]))
             case "tools.admitted":
+                if details["count"] > len(details["definitions"]):
+                    self._unnamed(details["server"], record)
                 for tool, definition in details["definitions"].items():
                     name = (DEFINITION, f"{details['server']} {tool}")
                     self._say(name, (definition, record["actor"]), record)
@@ -135,7 +139,8 @@ class Testimony:
                 said = (details["email"], details["role"], True)
                 self._say(("user", details["userId"]), said, record)
             case "user.updated":
-                self._credential(CREDENTIAL, details["userId"], details, record)
+                if "password" in details:
+                    self._credential(CREDENTIAL, details["userId"], details, record)
                 email, role, enabled = self.state.get(("user", details["userId"]), ("", "", True))
                 said = (email, details.get("role", role), details.get("enabled", enabled))
                 self._say(("user", details["userId"]), said, record)
@@ -184,9 +189,10 @@ class Testimony:
                 said = (details["scope"], target, record["type"] == "agent.resumed")
                 self._say(("halt", details["haltId"]), said, record)
                 words = (WORDS, details["haltId"])
-                reason, author, _ = self.state.get(words, (record.get("reason"), record["actor"], None))
-                ended_by = record["actor"] if record["type"] == "agent.resumed" else None
-                self._say(words, (reason, author, ended_by), record)
+                if record["type"] == "agent.halted":
+                    self._say(words, (record.get("reason"), record["actor"], None), record)
+                elif (halted := self.state.get(words)) is not None:
+                    self._say(words, (*halted[:2], record["actor"]), record)
             case "grant.created" | "grant.revoked":
                 self._say((granted.GRANT, details["grantId"]), granted.of_record(record), record)
             case "alert.raised" | "alert.acknowledged":
@@ -196,9 +202,18 @@ class Testimony:
     def _credential(
         self, kind: str, identifier: str, details: Mapping[str, Any], record: dict[str, Any]
     ) -> None:
-        """What somebody is known by from now on; records of other changes, and of before, say nothing."""
-        if "digest" in details:
-            self._say((kind, identifier), (details["digest"],), record)
+        """What somebody is known by from now on; after one of before, which does not say it, nobody knows."""
+        self._say((kind, identifier), (details.get("digest"),), record)
+        if "digest" not in details:
+            del self.state[kind, identifier]
+
+    def _unnamed(self, server: str, record: dict[str, Any]) -> None:
+        """From now on only those of its tools are known that records name."""
+        self._say((UNNAMED, server), (True,), record)
+        for name in [name for name in self.state if name[0] == DEFINITION]:
+            if name[1].startswith(f"{server} "):
+                self._say(name, (), record)
+                del self.state[name]
 
     def _approved(self, details: dict[str, Any], record: dict[str, Any]) -> None:
         """They only become more, whatever the clocks of two nodes said."""

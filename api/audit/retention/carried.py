@@ -3,11 +3,11 @@
 A body is canonical JSON, and says what its certificate added to those of before:
 
     {"calls": {"0": [<before>, <last>, <count>, "<sha256>"]}, "events": {"0": <last>},
-     "said": [["user", "usr_1", ["a@b.example", "viewer", true]]]}
+     "said": [["user", "usr_1", ["a@b.example", "viewer", true]]], "words": 2}
 
 `said` is as `Testimony` has it (null: the thing is gone, too), and `calls` of each chain the calls that the
 records decided: those with numbers behind one up to another, and `digest_of_calls` of them. Behind the last
-of the events every one has its record.
+of the events every one has its record. `words` is which kinds of things it speaks of, see `WORDS`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -28,6 +28,9 @@ from engine.canonical_json import canonical_json
 NUMBERS = "SELECT number FROM audit_carried WHERE organisation_id = ? ORDER BY number"
 _BODY = "SELECT body FROM audit_carried WHERE organisation_id = ? AND number = ?"
 
+WORDS: Final = 2
+"""Those of before (1) say nothing of what is in force, how versions came and went, and of admitted tools."""
+
 CallSpan = tuple[int, int, int, str]
 """The number before the first, the last one, how many there are, and their digest."""
 
@@ -36,6 +39,7 @@ class CarriedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     calls: dict[str, CallSpan]
     events: dict[str, int]
     said: list[tuple[str, str, list[Any] | None]]
+    words: int = 1
 
 
 @dataclass(slots=True)
@@ -48,6 +52,8 @@ class Gone:
     spans: list[tuple[int, CallSpan]] = field(default_factory=list)
     """Chain, and calls whose records are gone."""
     problems: list[str] = field(default_factory=list)
+    in_fewer_words: bool = False
+    """Some of it is of before, see `WORDS`."""
 
     def begin_of(self, chain: int) -> Begin:
         return self.begin.get(chain) or beginning(chain)
@@ -61,7 +67,8 @@ def body_of(
 ) -> bytes:
     said = [(*name, state.get(name)) for name in sorted(changed)]
     by_chain = [{str(chain): each for chain, each in found.items()} for found in (calls, events)]
-    return canonical_json({"calls": by_chain[0], "events": by_chain[1], "said": said})
+    body = {"calls": by_chain[0], "events": by_chain[1], "said": said, "words": WORDS}
+    return canonical_json(body)
 
 
 def digest_of(body: bytes) -> str:
@@ -80,6 +87,7 @@ def gone(
         body = _body(store, organisation_id, number, dropped.carried.get(organisation_id), found.problems)
         if body is None:
             continue
+        found.in_fewer_words = found.in_fewer_words or body.words < WORDS
         for kind, identifier, values in body.said:
             if kind in without:
                 continue
