@@ -91,7 +91,7 @@ export async function request(method, path, body, signal, { ifMatch, longest = L
   if (!answer.ok) {
     // A late answer to a token that was replaced meanwhile says nothing of the new one.
     if (answer.status === 401 && path !== "/auth/login" && session.value?.token === sent) lost();
-    if (answer.status === 403) checkUser().catch(() => {});
+    if (answer.status === 403 && path !== "/v1/me") checkUser().catch(() => {});
     throw new Problem(answer.status, value ?? {});
   }
   // What needs a second admin was not done: whoever asked must not be told that it was.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from api.store import accounts
 from tests.browser.support import Console, line_to, link, row
@@ -232,3 +232,20 @@ def test_an_admin_who_becomes_a_viewer_is_told_in_any_room(console: Console) -> 
     page.get_by_role("link", name="Webhooks").click()
     expect(page.get_by_role("heading", name="This needs another role")).to_be_visible()
     expect(page.get_by_role("link", name="People")).to_have_count(0)
+
+
+def test_a_proxy_that_refuses_everything_is_not_asked_without_end(console: Console) -> None:
+    console.expect_trouble(REFUSED)
+    page = console.reviewer(role="admin")
+    asked: list[str] = []
+
+    def refuse(route: Route) -> None:
+        asked.append(route.request.url)
+        route.fulfill(status=403, body="Forbidden")
+
+    page.route("**/v1/**", refuse)
+    page.get_by_role("link", name="Webhooks").click()
+    expect(page.get_by_text("answered 403 without an explanation").first).to_be_visible()
+    page.wait_for_timeout(1000)
+    others = [each for each in asked if not each.endswith("/v1/me")]
+    assert len(asked) <= 2 * len(others), f"{len(asked)} requests, {len(others)} of them for the room"
