@@ -164,7 +164,7 @@ def hosts(value: str) -> frozenset[str]:
     hosts = {part.strip().lower() for part in value.split(",") if part.strip()}
     for host in hosts:
         name, _, port = host.rpartition(":")
-        if not name or {*name} & {*"/ \t"} or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
+        if "/" in name or name.split() != [name] or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
             raise SettingsError(f"`{host}` is not `host:port`; put commas between several")
     return frozenset(hosts)
 

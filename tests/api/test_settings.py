@@ -143,6 +143,7 @@ def test_a_wrong_secret_is_refused_without_repeating_it(name: str, value: str) -
         ("DATABASE_URL", "sqlite:///:memory:", "write `sqlite:"),
         ("WEBHOOK_ALLOW", "http://127.0.0.1:9999", "is not `host:port`"),
         ("WEBHOOK_ALLOW", "127.0.0.1:9000 127.0.0.1:9001", "put commas between several"),
+        ("WEBHOOK_ALLOW", "127.0.0.1:9000\n127.0.0.1:9001", "put commas between several"),
         ("WEBHOOK_RETRY", ",", "separated by commas"),
         ("TRUSTED_PROXIES", "0.0.0.0/0", "is everybody"),
         ("TRUSTED_PROXIES", "::/0", "is everybody"),
