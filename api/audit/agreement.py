@@ -105,6 +105,8 @@ class Agreement:
         self._testimony = Testimony(self._owner, ends)
         self._testimony.state |= gone.state
         self._in_fewer_words = gone.in_fewer_words
+        self._unnamed: tuple[str, ...] = ()
+        """How the tools of servers begin of which records do not name all that were admitted."""
 
     def _owner(self, key_id: str) -> Any:
         return self._found.get(("API key", key_id), (None,) * 4)[3]
@@ -156,6 +158,7 @@ class Agreement:
         self._testimony.finish()
         self._rows.finish()
         problems, said = self._rows.problems, self._testimony.state
+        self._unnamed = tuple(f"{server} " for kind, server in said if kind == UNNAMED)
         for name in sorted((self._found.keys() | said.keys()) - self._testimony.moved, key=str):
             found, told = self._found.get(name), said.get(name)
             if found is None and name[0] in _MAY_BE_GONE:
@@ -173,10 +176,8 @@ class Agreement:
     def _may_be_untold(self, name: Name, found: tuple[Any, ...]) -> bool:
         """Whether what was recorded before may say nothing of it."""
         (kind, identifier), said = name, self._testimony.state
-        if kind == DEFINITION:
-            unnamed = [server for of, server in said if of == UNNAMED]
-            if any(identifier.startswith(f"{server} ") for server in unnamed):
-                return True
+        if kind == DEFINITION and identifier.startswith(self._unnamed):
+            return True
         if kind == in_force.IN_FORCE and not in_force.is_told_version(identifier, found, said):
             return False
         return kind in NOTED_SINCE or (self._in_fewer_words and kind in CARRIED_SINCE)
