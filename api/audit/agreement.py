@@ -34,6 +34,7 @@ from api.audit.testimony import (
     WORDS,
     Name,
     Testimony,
+    tool_of,
 )
 from api.database import audit_chain
 from api.database.connection import Database
@@ -145,7 +146,7 @@ class Agreement:
         for (rule,) in rows(_RULE, own):
             found[(RULE, self._organisation_id)] = (None if rule is None else body_digest(rule),)
         for server, tool, *definition in rows(_DEFINITIONS, own):
-            found[(DEFINITION, f"{server} {tool}")] = tuple(definition)
+            found[(DEFINITION, tool_of(server, tool))] = tuple(definition)
         here = self._store, self._organisation_id
         return found | granted.of_tables(*here) | alerted.of_tables(*here) | in_force.of_tables(*here)
 
@@ -158,7 +159,7 @@ class Agreement:
         self._testimony.finish()
         self._rows.finish()
         problems, said = self._rows.problems, self._testimony.state
-        self._unnamed = tuple(f"{server} " for kind, server in said if kind == UNNAMED)
+        self._unnamed = tuple(tool_of(server) for kind, server in said if kind == UNNAMED)
         for name in sorted((self._found.keys() | said.keys()) - self._testimony.moved, key=str):
             found, told = self._found.get(name), said.get(name)
             if found is None and name[0] in _MAY_BE_GONE:

@@ -51,6 +51,11 @@ _BEGINNING: Final = frozenset(
 """Those that come before all others about the same thing, whatever the clocks of two nodes said."""
 
 
+def tool_of(server: str, tool: str = "") -> str:
+    """The id of a tool, or how those of a server begin. Names have blanks, but no server has a `>`."""
+    return f"{server} > {tool}"
+
+
 class Testimony:
     """What was heard so far.
 
@@ -130,7 +135,7 @@ class Testimony:
                 if details["count"] > len(details["definitions"]):
                     self._unnamed(details["server"], record)
                 for tool, definition in details["definitions"].items():
-                    name = (DEFINITION, f"{details['server']} {tool}")
+                    name = (DEFINITION, tool_of(details["server"], tool))
                     self._say(name, (definition, record["actor"]), record)
             case "key.rotated":
                 self._credential(CREDENTIAL, details["keyId"], details, record)
@@ -211,7 +216,7 @@ class Testimony:
         """From now on only those of its tools are known that records name."""
         self._say((UNNAMED, server), (True,), record)
         for name in [name for name in self.state if name[0] == DEFINITION]:
-            if name[1].startswith(f"{server} "):
+            if name[1].startswith(tool_of(server)):
                 self._say(name, (), record)
                 del self.state[name]
 

@@ -95,9 +95,9 @@ def found_of(folder: Path, *statements: str, **environment: str) -> dict[str, An
         ("UPDATE users SET password_hash = 'x' WHERE role = 'viewer'", "the credential `usr_"),
         ("UPDATE organisations SET user_token = '{}'", "the rule for the user tokens"),
         ("UPDATE organisations SET user_token = NULL", "the rule for the user tokens"),
-        ("UPDATE tool_definitions SET definition = 'x' WHERE tool_name = 'tool-59'", "`git tool-59`"),
-        ("DELETE FROM tool_definitions WHERE tool_name = 'tool-1'", "`git tool-1`"),
-        ("UPDATE tool_definitions SET admitted_by = 'x' WHERE tool_name = 'tool-1'", "`git tool-1`"),
+        ("UPDATE tool_definitions SET definition = 'x' WHERE tool_name = 'tool-59'", "`git > tool-59`"),
+        ("DELETE FROM tool_definitions WHERE tool_name = 'tool-1'", "`git > tool-1`"),
+        ("UPDATE tool_definitions SET admitted_by = 'x' WHERE tool_name = 'tool-1'", "`git > tool-1`"),
         ("UPDATE approvals SET about = NULL", "what reviewers are told of approval"),
         ("UPDATE approvals SET asked_by = '[]'", "what reviewers are told of approval"),
         ("UPDATE approvals SET policy_name = 'x'", "what reviewers are told of approval"),
@@ -168,5 +168,22 @@ def test_what_comes_and_goes_by_files_is_as_the_log_says(tmp_path: Path) -> None
             answer = await service.call("admin", "PATCH", "/v1/policies/no-wipes", {"enabled": False})
             assert answer.status_code == 200, answer.text
             assert (await verified(service))["problems"] == []
+
+    asyncio.run(play())
+
+
+def test_tools_of_servers_with_blanks_in_their_names_are_not_mistaken(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with Service(tmp_path, POLICIES, live=True) as service:
+            for number, (server, tool) in enumerate((("git hub", "push"), ("git", "hub push"))):
+                told = {"server": server, "tools": [{"name": tool, "definition": f"{number:064x}"}]}
+                made = (await service.call("agent", "POST", "/v1/tool-proposals", told)).json()
+                path = f"/v1/tool-proposals/{made['proposalId']}/admit"
+                answer = await service.call("admin", "POST", path, {"digest": made["digest"]})
+                assert answer.status_code == 200, answer.text
+            assert (await verified(service))["problems"] == []
+            await changed(service, "DELETE FROM tool_definitions WHERE server = 'git hub'")
+            (found,) = (await verified(service))["problems"]
+            assert "`git hub > push` is in the log, but gone" in found
 
     asyncio.run(play())

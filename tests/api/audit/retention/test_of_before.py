@@ -121,7 +121,7 @@ def test_an_honest_database_of_before_is_valid(tmp_path: Path, database_url: str
         ("UPDATE policy_files SET version = 2 WHERE document_id = 'no-wipes'", "in force `policy no-wipes`"),
         ("UPDATE policy_versions SET archived_by = 'x' WHERE version = 2", "ending of policy version"),
         ("UPDATE policy_files SET document_id = 'x', path = 'policies/x.yaml' WHERE version = 3", "policy x"),
-        ("UPDATE tool_definitions SET definition = 'x' WHERE tool_name = 'tool-1'", "`git tool-1`"),
+        ("UPDATE tool_definitions SET definition = 'x' WHERE tool_name = 'tool-1'", "`git > tool-1`"),
     ],
 )
 def test_what_is_known_of_such_a_database_is_compared(tmp_path: Path, statement: str, problem: str) -> None:
