@@ -23,9 +23,9 @@ class Steps(msgspec.Struct, frozen=True, omit_defaults=True):
     tools: tuple[tuple[str, int], ...] = ()
     """Each call by name, where people wrote them down."""
 
-    def advanced(self, keys: Iterable[str], bounds: Mapping[str, int]) -> Steps:
+    def advanced(self, keys: Iterable[str], bounds: Mapping[str, float]) -> Steps:
         """After one more call, at which `keys` happened. `bounds`: what is asked for, and within how many
-        calls at most; 0: at any time."""
+        calls at most; 0: at any time; infinity: at any time, and by somebody else within some calls."""
         marks = self.marks
         counting = any(bounds.get(key) for key in marks)
         calls = self.calls + counting
@@ -38,7 +38,7 @@ class Steps(msgspec.Struct, frozen=True, omit_defaults=True):
             }
         return self if marks is self.marks and calls == self.calls else Steps(calls if marks else 0, marks)
 
-    def marked(self, keys: Iterable[str], bounds: Mapping[str, int]) -> Steps:
+    def marked(self, keys: Iterable[str], bounds: Mapping[str, float]) -> Steps:
         """After `keys` happened at no call of their own: with the latest one."""
         fresh = [key for key in keys if key in bounds]
         if not fresh:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
 from engine.derived.facts import Facts
@@ -56,7 +57,7 @@ class FlowNeeds:
     reports: bool = False
     labels: bool = False
     values: bool = False
-    bounds: Mapping[str, int] = field(default_factory=dict)
+    bounds: Mapping[str, float] = field(default_factory=dict)
     tools: tuple[tuple[str, Callable[[str], bool]], ...] = ()
     """The marks of tools, each with what compares a name."""
     memory: bool = field(init=False)
@@ -82,14 +83,18 @@ def needs_of(policies: Iterable[tuple[Policy, CompiledAfter | None, bool]]) -> F
     chosen = [each for each in policies if each[0].enabled]
     if not chosen:
         return NO_NEEDS
-    bounds: dict[str, int] = {}
+    bounds: dict[str, float] = {}
     tools: dict[str, Callable[[str], bool]] = {}
     for _, after, _ in chosen:
         if after is None:
             continue
         key, within = key_of(after.after), after.after.within_calls or 0
         known = bounds.get(key)
-        bounds[key] = within if known is None else 0 if not (known and within) else max(known, within)
+        if known is None:
+            bounds[key] = within
+        else:
+            # Some ask within so many calls, others at any time: it is counted, and never forgotten.
+            bounds[key] = max(known, within) if bool(known) is bool(within) else inf
         if after.after.kind == "tool":
             tools[key] = after.matches
     return FlowNeeds(
