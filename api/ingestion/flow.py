@@ -26,7 +26,8 @@ from engine.derived.provenance import origin_of
 from engine.flow.memory import UNTRUSTED, Addition
 from engine.flow.steps import steps_of
 from engine.matching.ruleset import Ruleset
-from engine.model import Json, ToolCall
+from engine.matching.sequence import FlowNeeds
+from engine.model import Json, Policy, ToolCall
 
 SAID: Final = "custom.user_message"
 """The event that holds what a person wrote to a run, as `message`."""
@@ -53,8 +54,8 @@ def begun(batch: Batch, event: Incoming, ruleset: Ruleset) -> tuple[KnownRun, li
 
 
 def inherit(batch: Batch, run: KnownRun, event: Incoming, ruleset: Ruleset) -> list[RunValueRow]:
-    """A run that says at its beginning that another one has started it: it gets the labels of that one and
-    has seen what that has seen, but its own task is nobody's word."""
+    """A run that says at its beginning that another one has started it: it gets the labels of that one, as if
+    they were given now, and has seen what that has seen, but its own task is nobody's word."""
     if (name := event.parent) is None or run.parent_run_id is not None or name == run.run_id:
         return []
     run.parent_run_id = name
@@ -63,7 +64,9 @@ def inherit(batch: Batch, run: KnownRun, event: Incoming, ruleset: Ruleset) -> l
     if parent is None:
         return []
     # Labels make stricter, so another key's count as well; what its run has seen may make looser.
-    add_labels(run, _decode(parent.labels))
+    labels: list[str] = _decode(parent.labels)
+    add_labels(run, labels)
+    _mark(run, ruleset.needs, labels)
     if parent.key_id != run.key_id or not ruleset.needs.values:
         return []
     batch.load_values(parent)
@@ -79,6 +82,15 @@ def add_labels(run: KnownRun, labels: Iterable[str]) -> list[str]:
         run.labels = _encode(sorted([*known, *fresh])).decode()
         run.changed()
     return fresh
+
+
+def _mark(run: KnownRun, needs: FlowNeeds, labels: Iterable[str], matched: Iterable[Policy] = ()) -> None:
+    """What comes `after` labels, or policies, that count for a run at no call of its own."""
+    steps = steps_of(run.steps)
+    marked = steps.marked(needs.marks("", labels, matched), needs.bounds)
+    if marked is not steps:
+        run.steps = _encode(marked).decode()
+        run.changed()
 
 
 def _added(batch: Batch, run: KnownRun, addition: Addition, call_no: int) -> list[RunValueRow]:
@@ -192,11 +204,7 @@ def reported(
         matches = ruleset.evaluate(report).matches
         matched = [match.policy for match in matches]
         labels = [label for policy in matched for label in policy.labels]
-        steps = steps_of(run.steps)
-        marked = steps.marked(needs.marks("", labels, matched), needs.bounds)
-        if marked is not steps:
-            run.steps = _encode(marked).decode()
-            run.changed()
+        _mark(run, needs, labels, matched)
         if fresh := add_labels(run, labels):
             told["labelsAdded"] = fresh
         if matched:

@@ -325,6 +325,7 @@ class Play:
 
     def expected(self, name: str, payload: dict[str, Any]) -> set[str]:
         tool, told, seen = TOOLS[name], self.told, self.seen()
+        labelled: list[model.Step] = [{"labels": model.labels(self.inherited)}, *told]
         acts = tool.effect != "read"
         checks = {
             "hold": acts
@@ -333,7 +334,7 @@ class Play:
             "strict": acts and bool(model.unasked_targets(tool, payload, seen, TOOLS)),
             "after-tool": model.happened(told, 2, "tool", "find_contact"),
             "after-policy": name == "think" and model.happened(told, 3, "policies", "hold"),
-            "after-label": "last" in payload and model.happened(told, 1, "labels", "untrusted"),
+            "after-label": "last" in payload and model.happened(labelled, 1, "labels", "untrusted"),
         }
         return {policy for policy, holds in checks.items() if holds}
 
