@@ -184,13 +184,14 @@ def reported(
     """What an outcome changes of its run, for the record. `believed`: it is the first outcome of a call that
     was allowed, and nothing speaks against it."""
     needs, output = ruleset.needs, event.metadata.get("outputPayload")
-    if "outputPayload" not in event.metadata or not (needs.reports or needs.values):
+    sees = needs.values and output is not None
+    if not (needs.reports or sees):
         return {}
     _need_answer(batch)
     name = str(event.metadata.get("toolName", "")) if call is None else call.tool_name
     payload = None if call is None else _payload(batch, call)
     told: dict[str, Any] = {}
-    if needs.values:
+    if sees:
         batch.load_values(run)
         assert run.values is not None
         # What an act was given is not known once its event is gone, and anything of it may come back.
@@ -233,7 +234,7 @@ def _payload(batch: Batch, call: CallRow) -> Json:
 
 
 def _report(event: Incoming, run: KnownRun, tool_name: str, payload: Json) -> ToolCall:
-    """The outcome as policies see it: the call, with `outputPayload`."""
+    """The outcome as policies see it: the call, with `outputPayload`, null where none was reported."""
     document: dict[str, Any] = {
         "toolName": tool_name,
         "inputPayload": payload,
@@ -242,7 +243,7 @@ def _report(event: Incoming, run: KnownRun, tool_name: str, payload: Json) -> To
         "toolCallId": event.metadata["toolCallId"],
         "key": {"id": event.caller.key_id, "scopes": list(event.caller.scopes)},
         **event.facts,
-        "outputPayload": event.metadata["outputPayload"],
+        "outputPayload": event.metadata.get("outputPayload"),
     }
     if (facts := run.facts()) is not None:
         document["run"] = facts
