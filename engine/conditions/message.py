@@ -82,9 +82,15 @@ def _fact(name: str, offset: int) -> Path:
 
 
 def _told(facts: Facts, path: Path) -> str:
-    """What the call has there, as "a, b, c and 2 more"."""
+    """What the call has there, as "a, b, c and 2 more"; found once, for all policies that say so."""
+    view = facts.at(path)
+    if view.told is None:
+        view.told = _listed(facts, path, view.values())
+    return view.told
+
+
+def _listed(facts: Facts, path: Path, values: Sequence[Json]) -> str:
     partial = path.root in MEMBERS and facts.is_partial(path.root, path.segments[0])
-    values = facts.at(path).values()
     scalars = (each for each in values[:MOST_READ] if not (partial and each == UNREADABLE))
     found = dict.fromkeys(_cut(each) for each in scalars if not isinstance(each, list))
     if not found:

@@ -46,6 +46,8 @@ class View(msgspec.Struct, eq=False):
     """The pattern that was found last in one of `encoded`, in which, and where."""
     said: str | None = None
     """`first` in words, once somebody has found them."""
+    told: str | None = None
+    """What messages say of it, the same."""
     _values: tuple[Json, ...] | None = None
     _keys: Collection[str] | None = None
     _texts: tuple[str, ...] | None = None

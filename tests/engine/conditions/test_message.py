@@ -65,6 +65,22 @@ def test_what_is_only_counted_is_not_written_out(monkeypatch: pytest.MonkeyPatch
     assert asked == 3 * len("a b 0")
 
 
+def test_many_policies_that_tell_of_the_same_look_at_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call whose list matches a policy for each of its values cost the square of their number."""
+    cut, asked = message._cut, 0
+
+    def counted(value: Any) -> str | None:
+        nonlocal asked
+        asked += 1
+        return cut(value)
+
+    monkeypatch.setattr(message, "_cut", counted)
+    facts = Facts(ToolCall.of(toolName="pay", inputPayload={"to": [f"c{n}" for n in range(500)]}).document)
+    told = {Message(f"{number}: {{inputPayload.to}}").filled(facts) for number in range(20)}
+    assert len(told) == 20 and all(each.endswith(": c0, c1, c2 and 497 more") for each in told)
+    assert asked == 500
+
+
 @pytest.mark.parametrize("payload", [{}, {"x": []}, {"x": [[1]]}, {"y": 1}])
 def test_a_fact_that_is_not_there_is_a_plain_word(payload: dict[str, Any]) -> None:
     assert filled("{inputPayload.x}", **payload) == "unknown"
