@@ -31,6 +31,7 @@ CODES: Final[Mapping[str, tuple[Level, str]]] = {
     "approval-is-void": ("warning", "`approval` says how calls are approved, and it holds none"),
     "needs-setting": ("warning", "it is inactive, since a setting that it reads has no value"),
     "label-nobody-adds": ("warning", "it asks for a label that no policy in force adds"),
+    "label-loosens": ("warning", "it holds less of a run that has a label, which its agent can give it"),
     "after-unknown": ("warning", "it comes after a policy or tool that there is not"),
     "report-lacks": ("warning", "it asks for what the outcome of a call has not"),
     "label-nobody-asks": ("note", "it adds a label that no policy asks for"),

@@ -13,7 +13,7 @@ from typing import Final
 
 from engine.analysis import subsumption
 from engine.analysis.findings import Finding
-from engine.cel.ast import Binary, Expr, Literal, Logic, parts, path_of
+from engine.cel.ast import Binary, Expr, Has, Literal, Logic, Unary, parts, path_of
 from engine.cel.parser import parse
 from engine.derived.tools import UNDECLARED, Tools
 from engine.fields.words import words_of
@@ -170,8 +170,15 @@ class Sequences:
 
 
 def of_itself(rule: CompiledPolicy) -> Iterator[Finding]:
-    """What is wrong with a policy's `on` and `after` whatever else there is."""
+    """What is wrong with a policy's `on`, `after` and labels whatever else there is."""
     policy = rule.policy
+    if policy.action != "allow":
+        for at in _loosened(rule):
+            message = (
+                "a label that is there loosens it, and a run has the labels of whichever run its agent names"
+                " as `parentRunId`; have a policy ask for a label, never that it is missing"
+            )
+            yield Finding("label-loosens", message, policy, f"/matchConditions/{at}")
     if policy.on == "tool.completed":
         for at, condition in enumerate(rule.conditions):
             for root in _NOT_REPORTED:
@@ -185,6 +192,24 @@ def of_itself(rule: CompiledPolicy) -> Iterator[Finding]:
     if within is not None and within >= FAR:
         message = f"hardly a run has {within} calls; leave `withinCalls` out, which means at any time before"
         yield Finding("within-far", message, policy, "/after/withinCalls")
+
+
+def _loosened(rule: CompiledPolicy) -> Iterator[int]:
+    """The conditions that hold only while the run lacks a label."""
+    for at, condition in enumerate(rule.conditions):
+        if condition.expression is not None:
+            denies = _denies_labels(parse(condition.expression.text))
+        else:
+            assert condition.path is not None and condition.operator is not None
+            denies = condition.path.keys == _LABELS and condition.operator.negated
+        if denies:
+            yield at
+
+
+def _denies_labels(node: Expr, denied: bool = False) -> bool:
+    denied ^= isinstance(node, Unary) and node.operator == "!"
+    named = path_of(node.target if isinstance(node, Has) else node)
+    return (denied and named == _LABELS) or any(_denies_labels(part, denied) for part in parts(node))
 
 
 def _acts(policy: Policy) -> bool:
