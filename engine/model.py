@@ -298,6 +298,12 @@ class Policy:
     """What it adds to a run when it matches."""
     after: After | None = None
 
+    @property
+    def is_tolerant(self) -> bool:
+        """Whether it does not match where a condition cannot be evaluated: since it says so, or since its
+        match would only be told. INVARIANT: nobody dodges a label by what cannot be evaluated."""
+        return self.failure_policy == "ignore" or (self.action == "allow" and not self.labels)
+
 
 class ToolCall(msgspec.Struct, frozen=True):
     """One call to decide on.

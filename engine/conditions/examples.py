@@ -101,8 +101,8 @@ def outcome(
             faults.append(f"condition {number}, `{condition.text}`, cannot be evaluated: {verdict.message}")
     if not faults:
         return True, "every condition holds: " + "; ".join(each.describe(facts) for each in conditions)
-    if policy.action == "allow":
-        return False, f"{faults[0]}, and a policy that allows does not match then"
-    if policy.failure_policy == "ignore":
+    if policy.action == "allow" and not policy.labels:
+        return False, f"{faults[0]}, and a policy that only allows does not match then"
+    if policy.is_tolerant:
         return False, f"{faults[0]}, and `failurePolicy: ignore` makes the policy not match then"
     return True, f"{faults[0]}, and the policy matches then"

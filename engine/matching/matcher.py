@@ -94,13 +94,12 @@ class CompiledPolicy(msgspec.Struct, frozen=True, eq=False, gc=False):
         policy = in_force(policy, settings) if names else policy
         conditions = tuple(map(compile_condition, policy.conditions))
         check_policy(conditions)
-        tolerant = policy.action == "allow" or policy.failure_policy == "ignore"
         told = _told(policy)
         paths = told.paths if isinstance(told, Message) else ()
         return cls(
             policy,
             conditions,
-            tolerant,
+            policy.is_tolerant,
             policy.scope == "action_only",
             tools,
             told,
