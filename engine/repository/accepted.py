@@ -97,7 +97,7 @@ def _name(change: FileChange) -> str:
 
 
 def _ended(change: FileChange) -> bool:
-    """True for a policy that went, and did more than to allow or to be watched."""
+    """True for a policy that went, and did more than to be watched, or to allow without a label."""
     state = change.state
     return (
         change.after is None
@@ -105,5 +105,5 @@ def _ended(change: FileChange) -> bool:
         and isinstance(state, dict)
         and state.get("enabled") is not False
         and state.get("mode") != "shadow"
-        and state.get("action") != "allow"
+        and (state.get("action") != "allow" or bool(state.get("labels")))
     )

@@ -208,6 +208,9 @@ def test_what_files_changed_is_logged(folder: Folder, caplog: pytest.LogCaptureF
     folder.write("organisations/acme/theirs.yaml", document("theirs"))
     folder.write("policies/seen.yaml", document("seen", extra="mode: shadow\n"))
     folder.write("policies/off.yaml", document("off", extra="enabled: false\n"))
+    for name, more in (("labels", "labels: {add: [secret]}\n"), ("allows", "")):
+        text = document(name, extra=more).replace("action: block", "action: allow")
+        folder.write(f"policies/{name}.yaml", text)
     folder.write("presets/mail/p.yaml", preset("p"))
     watched = Watched(folder)
 
@@ -216,9 +219,12 @@ def test_what_files_changed_is_logged(folder: Folder, caplog: pytest.LogCaptureF
         caplog.clear()
         return lines
 
-    in_force = "is in force, from the policy files"
+    in_force, made = (
+        "is in force, from the policy files",
+        "`a`, `acme/theirs`, `allows`, `labels`, `off`, `seen`",
+    )
     assert told() == [
-        ("INFO", f"revision 1 {in_force}: created `a`, `acme/theirs`, `off`, `seen`, preset `p`")
+        ("INFO", f"revision 1 {in_force}: created {made}, preset `p`"),
     ]
     folder.write("policies/a.yaml", document("a", value="pay"))
     folder.write("policies/b.yaml", document("b"))
@@ -233,11 +239,11 @@ def test_what_files_changed_is_logged(folder: Folder, caplog: pytest.LogCaptureF
         path.unlink()
     watched.live.reload()
     assert told() == [
-        ("INFO", f"revision 4 {in_force}: deleted `a`, `acme/theirs`, `off`, `seen`"),
+        ("INFO", f"revision 4 {in_force}: deleted {made}"),
         (
             "WARNING",
             "revision 4: the files of policies that were enforced are gone, and with them the policies: "
-            "`a`, `acme/theirs`",
+            "`a`, `acme/theirs`, `labels`",
         ),
     ]
     folder.write("policies/team/b.yaml", document("b", name="Edited"))
