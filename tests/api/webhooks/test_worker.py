@@ -127,7 +127,10 @@ def test_retry_after_is_honoured(database_url: str, as_date: bool) -> None:
         run(work(receiver))
 
 
-def test_410_disables_the_webhook_at_once(database_url: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("enabled", [True, False])
+def test_410_disables_the_webhook_at_once(
+    database_url: str, caplog: pytest.LogCaptureFixture, enabled: bool
+) -> None:
     async def work(receiver: Receiver) -> None:
         async with bench(database_url, allow=[receiver.place], limits=Limits(per_webhook=1)) as b:
             webhook_id = await b.add(receiver.url)
@@ -145,7 +148,8 @@ def test_410_disables_the_webhook_at_once(database_url: str, caplog: pytest.LogC
             await b.notify()
             await asyncio.sleep(0.1)
             assert len(await b.deliveries(webhook_id)) == 3
-            await b.change(webhook_id, enabled=True)
+            # A person enables it, or says that it is to stay off.
+            await b.change(webhook_id, enabled=enabled)
             assert "disabledReason" not in await b.webhook(webhook_id)
             assert (await b.store.read(stored, b.store, time.time())).webhooks_off == 0
         assert len(receiver.requests) == 1
