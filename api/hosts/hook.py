@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from api.hosts import journal, wording
-from api.hosts.link import Away, HookAnswer, HookRefused, Nonsense, ServiceFailing, is_well, post
+from api.hosts.link import Away, HookAnswer, HookRefused, Nonsense, ServiceFailing, post, sign_of_it
 from api.hosts.report import CALL, Report, Unreadable
 from api.hosts.setup import Setup, SetupError, setup, timeout_of
 from api.hosts.table import NAMES, host
@@ -119,8 +119,9 @@ class Hook:
             return self._deny(raw, wording.undecided(why))
         if report.kind == CALL and not self.setup.opens:
             return self._deny(raw, text)
-        if report.kind == CALL and is_well(self.setup, max(LEAST_SECONDS, min(self.left(), 1.0))):
-            return self._deny(raw, wording.undecided(f"{why}, though it says that it is well"))
+        seconds = max(LEAST_SECONDS, min(self.left(), 1.0))
+        if report.kind == CALL and (sign := sign_of_it(self.setup, seconds)):
+            return self._deny(raw, wording.undecided(f"{why}{sign}"))
         entry = {
             "host": self.name,
             "agentId": self.setup.agent_id,

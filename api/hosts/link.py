@@ -61,12 +61,16 @@ def post(setup: Setup, host: str, body: bytes, seconds: float, **query: str) -> 
     raise HookRefused(why, code, key=status in (401, 403))
 
 
-def is_well(setup: Setup, seconds: float) -> bool:
-    """Whether the service says that it decides and records, whatever it did not answer."""
+def sign_of_it(setup: Setup, seconds: float) -> str:
+    """What says that the service is not away, whatever it did not answer: that it decides and records, or
+    that something before it keeps its health to itself, so that nobody can tell. Empty: it is away."""
     try:
-        return request(setup.url, "GET", "/health/ready", None, {}, seconds)[0] == 200
+        status = request(setup.url, "GET", "/health/ready", None, {}, seconds)[0]
     except (Away, Nonsense):
-        return False
+        return ""
+    if status == 200:
+        return ", though it says that it is well"
+    return f", and `/health/ready` {status}: let that address through to the service" if status < 500 else ""
 
 
 def request(

@@ -103,24 +103,27 @@ class Deciding:
             else:
                 response = yield from ask(request, deadline, self._tries)
         except NoAnswer as error:
-            well = error.away and (yield from self._is_well())
-            self.is_away = error.away and not well
-            why = f"{error}, though it says that it is well" if well else str(error)
-            raise NoAnswer(why, away=self.is_away, status=error.status) from None
+            sign = (yield from self._sign_of_it()) if error.away else ""
+            self.is_away = error.away and not sign
+            raise NoAnswer(f"{error}{sign}", away=self.is_away, status=error.status) from None
         self.is_away = False
         return response
 
-    def _is_well(self) -> Flow[bool]:
-        """Whether the service says that it decides and records: then it keeps this question waiting, as it
-        does with a key that takes more than its share, and nothing is let through for that."""
+    def _sign_of_it(self) -> Flow[str]:
+        """What says that the service is not away: that it decides and records, and so keeps this question
+        waiting, as it does with a key that takes more than its share; or that something before it keeps its
+        health to itself, so that nobody can tell. Nothing is let through for that. Empty: it is away."""
         if self._settings.fail_mode != "open":
-            return False  # nothing is let through anyway
+            return ""  # nothing is let through anyway
         try:
             asked = ClientRequest("GET", "/health/ready", None, WELL_SECONDS, AWAY_SECONDS)
             response: ClientResponse = yield asked
         except Unreachable:
-            return False
-        return response.status == 200
+            return ""
+        if response.status == 200:
+            return ", though it says that it is well"
+        kept = f", and `/health/ready` {response.status}: let that address through to the service"
+        return kept if response.status < 500 else ""
 
     # Reports --------------------------------------------------------------------------------------
 

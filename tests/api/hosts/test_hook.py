@@ -294,7 +294,7 @@ def test_a_service_that_fails_at_a_call_is_not_away(agent: Make, status: int) ->
     assert len((made.folder / "journal" / "hooks" / "waiting.jsonl").read_text().splitlines()) == 1
 
 
-@pytest.mark.parametrize(("status", "goes_ahead"), [(200, False), (503, True), (404, True)])
+@pytest.mark.parametrize(("status", "goes_ahead"), [(200, False), (403, False), (404, False), (503, True)])
 def test_a_service_that_keeps_a_call_waiting_is_not_away(agent: Make, status: int, goes_ahead: bool) -> None:
     """As it does with a key that takes more than its share: so an agent would get around every policy."""
 
