@@ -52,6 +52,20 @@ def test_serve_prints_what_one_needs_and_serves(tmp_path: Path) -> None:
         assert "Traceback" not in again.errors
 
 
+def test_stopping_it_twice_is_no_fault(tmp_path: Path) -> None:
+    """As whoever presses Ctrl-C again since a call waits for a person; their log showed a traceback."""
+    with serve(tmp_path, GOVERNANCE_API_KEY=KEY, **ADMIN) as service:
+        http = service.ready().http
+        login = {"email": "admin@localhost", "password": PASSWORD}
+        token = http.post("/auth/login", json=login).json()["accessToken"]
+        with http.stream("GET", "/v1/stream", headers={"Authorization": f"Bearer {token}"}) as stream:
+            assert stream.status_code == 200
+            service.process.send_signal(signal.SIGINT)
+            time.sleep(0.05)  # two at once are one
+            assert service.stop(signal.SIGINT) == 0
+        assert "Traceback" not in service.errors
+
+
 def test_every_file_of_ours_is_for_its_owner_in_a_folder_that_is_open(tmp_path: Path) -> None:
     data = tmp_path / "data"
     old = os.umask(0)

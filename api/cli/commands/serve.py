@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import logging
 import os
 import shlex
 import signal
@@ -370,4 +371,6 @@ def _supervisor(config: Config, listener: socket.socket, on_hang_up: HangUp | No
 
 
 def _stopped(_number: int, _frame: FrameType | None) -> NoReturn:
+    # Whoever presses Ctrl-C twice has the server leave what is under way, which it would tell of as a fault.
+    logging.getLogger("uvicorn.error").disabled = True
     raise SystemExit(0)
