@@ -70,7 +70,8 @@ def sign_of_it(setup: Setup, seconds: float) -> str:
         return ""
     if status == 200:
         return ", though it says that it is well"
-    return f", and `/health/ready` {status}: let that address through to the service" if status < 500 else ""
+    kept = f", and `/health/ready` answers {status}: let that address through to the service"
+    return kept if status < 500 else ""
 
 
 def request(

@@ -122,7 +122,7 @@ class Deciding:
             return ""
         if response.status == 200:
             return ", though it says that it is well"
-        kept = f", and `/health/ready` {response.status}: let that address through to the service"
+        kept = f", and `/health/ready` answers {response.status}: let that address through to the service"
         return kept if response.status < 500 else ""
 
     # Reports --------------------------------------------------------------------------------------

@@ -189,8 +189,8 @@ def test_several_agents_share_a_folder(told: Told, gate: Gate, service: Served) 
     ("health", "sign"),
     [
         (Answer(200), "though it says that it is well"),
-        (Answer(403), "and `/health/ready` 403: let that address through"),
-        (Answer(404), "and `/health/ready` 404: let that address through"),
+        (Answer(403), "and `/health/ready` answers 403: let that address through"),
+        (Answer(404), "and `/health/ready` answers 404: let that address through"),
         (Answer(502), ""),
         (Answer(503), ""),
         (Answer(delay=60), ""),
