@@ -29,7 +29,7 @@ export const session = {
   clear: () => localStorage.removeItem(KEY),
 };
 
-/** For what somebody does now and is sent later: tells their session, also when by then another one logged in, or nobody. */
+/** For what is sent later: the session of who does it now, whoever is logged in by then. */
 export function ownSession() {
   const mine = session.value;
   return () => (session.value?.user.email === mine?.user.email ? session.value : mine);
@@ -50,7 +50,7 @@ export function renew(answer) {
   session.value = { token: answer.accessToken, user: answer.user, until: Date.now() + answer.expiresIn * 1000 };
 }
 
-/** What the service thinks of this user now, once it has refused something; the page starts again when the role was changed. */
+/** After a refusal: the page starts again when the role was changed. */
 async function checkUser() {
   const known = session.value;
   const { value: user } = await request("GET", "/v1/me");
@@ -65,10 +65,9 @@ export function headers(extra = {}, token = session.value?.token) {
 
 /**
  * One request: `{value, text, total, next, etag}`: the JSON of the answer, its exact text, X-Total-Count of a list, the
- * cursor of the page that follows, if one does, and which state of a thing it is. A `body` that is text is sent as it is; of the options,
- * `ifMatch` is the state that is meant, and `longest` how many milliseconds an answer may take,
- * `keepalive` that it is sent although the page goes, and `as` the session it belongs to, where that is not the one of now. Throws Problem for an error
- * answer, and another error when the service is away or does not answer in time.
+ * cursor of the page that follows, and the state of a thing. A `body` that is text is sent as it is. Options: `ifMatch`, the
+ * state that is meant; `longest`, milliseconds that an answer may take; `keepalive`, sent although the page goes; `as`, the
+ * session it belongs to. Throws Problem for an error answer, another error when the service is away or too slow.
  */
 export async function request(method, path, body, signal, { ifMatch, longest = LONGEST, keepalive = false, as = session.value } = {}) {
   const sent = as?.token;

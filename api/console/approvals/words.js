@@ -23,7 +23,7 @@ export function told(approval) {
   return (approval.notified ?? []).map((each) => el("div", {}, `${each.channel}: ${STATE[each.state]} `, when(each.at)));
 }
 
-/** How many of those who must have approved, and whose approval counts, as lines; none where one reviewer is enough. */
+/** Who has approved, and whose approval counts, as lines; none where one reviewer is enough. */
 export function standing({ approvers = 1, approvedBy = [], roles = ["reviewer", "admin"], escalatedAt }, me) {
   const names = approvedBy.map((each, at) => [at ? ", " : ": ", said(each.actor === me ? "you" : each.actor), " ", when(each.approvedAt)]);
   return [
@@ -48,7 +48,7 @@ export function outcome(approval, me) {
   return [`${STATUS[approval.status]} by `, said(actor), ...other, ...at];
 }
 
-/** Why an approval cannot be approved now, as nodes: a halt covers its call, or it is not for the one who reads it; else null. */
+/** Why it cannot be approved now, as nodes: its call is halted, or others must; else null. */
 export function whyOff({ agentId, runId, mayNotApprove }, halts) {
   const halt = halts.find((each) => each.scope === "all" || (each.scope === "agent" ? each.agentId === agentId : each.runId === runId));
   if (halt) return ["Approving is off: ", covered(halt), " halted by ", said(halt.createdBy), ": ", said(halt.reason)];
