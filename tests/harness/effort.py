@@ -6,11 +6,26 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 from hypothesis import settings
 
 LONG = bool(os.environ.get("LONG"))
+USUAL_SECONDS = 0.0045
+"""Of the work in `slowness`, on the machine for which bounds of time were written."""
+
+
+def slowness() -> float:
+    """How many times as long as usual the processor takes for the same work just now; at least 1. Machines
+    that share their processor with others are two or three times as slow for minutes."""
+
+    def once() -> float:
+        begun = time.process_time()
+        sum([number % 7 for number in range(100_000)])
+        return time.process_time() - begun
+
+    return max(1.0, min(once() for _ in range(3)) / USUAL_SECONDS)
 
 
 def examples(usual: int, long: int, **options: Any) -> settings:

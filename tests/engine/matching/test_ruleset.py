@@ -18,6 +18,7 @@ from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Json, Policy, ToolCall
 from tests.bench.near_misses import NearMisses
 from tests.bench.workload import WORDS, Company
+from tests.harness.effort import slowness
 
 MIB = 1 << 20
 
@@ -218,7 +219,7 @@ def test_a_hostile_call_takes_less_than_50_ms(large: Ruleset, name: str) -> None
         best = min(best, time.process_time() - started)
         if best < 0.05:
             break
-    assert best < 0.05, f"{best * 1e3:.0f} ms"
+    assert best < 0.05 * slowness(), f"{best * 1e3:.0f} ms"
     assert large.evaluate(call) == large.scan(call)
 
 
