@@ -20,9 +20,9 @@ from api.database import change_hints
 from api.health import heartbeat, readiness
 from tests.harness import cheap_passwords
 from tests.harness.cheap_passwords import dear_passwords
-from tests.harness.postgres import database_url, postgres, postgres_url
+from tests.harness.postgres import database_url, postgres, postgres_url, store
 
-__all__ = ["database_url", "dear_passwords", "postgres", "postgres_url"]
+__all__ = ["database_url", "dear_passwords", "postgres", "postgres_url", "store"]
 
 MEMORY = Path("/dev/shm")
 ROOM = 4 << 30

@@ -106,8 +106,6 @@ class Agreement:
         self._testimony = Testimony(self._owner, ends)
         self._testimony.state |= gone.state
         self._in_fewer_words = gone.in_fewer_words
-        self._unnamed: tuple[str, ...] = ()
-        """How the tools of servers begin of which records do not name all that were admitted."""
 
     def _owner(self, key_id: str) -> Any:
         return self._found.get(("API key", key_id), (None,) * 4)[3]
@@ -159,12 +157,12 @@ class Agreement:
         self._testimony.finish()
         self._rows.finish()
         problems, said = self._rows.problems, self._testimony.state
-        self._unnamed = tuple(tool_of(server) for kind, server in said if kind == UNNAMED)
+        unnamed = tuple(tool_of(server) for kind, server in said if kind == UNNAMED)
         for name in sorted((self._found.keys() | said.keys()) - self._testimony.moved, key=str):
             found, told = self._found.get(name), said.get(name)
             if found is None and name[0] in _MAY_BE_GONE:
                 continue
-            if found is not None and told is None and self._may_be_untold(name, found):
+            if found is not None and told is None and self._may_be_untold(name, found, unnamed):
                 continue
             if not in_force.agrees(name, found, told):
                 problems.append(_difference(name, found, told))
@@ -174,10 +172,11 @@ class Agreement:
                 problems.append(f"the archived text `{str(digest)[:16]}` of a policy {happened}")
         return problems
 
-    def _may_be_untold(self, name: Name, found: tuple[Any, ...]) -> bool:
-        """Whether what was recorded before may say nothing of it."""
+    def _may_be_untold(self, name: Name, found: tuple[Any, ...], unnamed: tuple[str, ...]) -> bool:
+        """Whether what was recorded before may say nothing of it. `unnamed` is how the tools of servers begin
+        of which records do not name all that were admitted."""
         (kind, identifier), said = name, self._testimony.state
-        if kind == DEFINITION and identifier.startswith(self._unnamed):
+        if kind == DEFINITION and identifier.startswith(unnamed):
             return True
         if kind == in_force.IN_FORCE and not in_force.is_told_version(identifier, found, said):
             return False

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
+from api.audit.calls_and_events import body_digest
 from api.database.connection import Database
 from engine.canonical_json import canonical_json
 from engine.errors import DocumentError
@@ -64,10 +65,11 @@ def of_tables(store: Database, organisation_id: str) -> dict[Name, tuple[Any, ..
         found[VERSION, name] = (digest,)
         found[ORIGIN, name] = (revision, author, source)
         found[ENDING, name] = (ended_by, bool(deleted))
-        found[SHOWN, name] = (sha256(str(state).encode()).hexdigest(),)
+        found[SHOWN, name] = (body_digest(state),)
     for row in store.rows(*_of(_FILES, organisation_id)):
-        if (document := _document(row, organisation_id)) is not None:
-            found[IN_FORCE, document] = _said(row)
+        if (read := _read(row, organisation_id)) is not None:
+            document, said = read
+            found[IN_FORCE, document] = said
     for document, revisions in _revisions(store, organisation_id).items():
         for revision, (now, *by) in revisions.items():
             found[REVISIONS, document] = _after(found.get((REVISIONS, document)), now, revision, *by)
@@ -86,25 +88,19 @@ def _of(statement: str, organisation_id: str) -> tuple[str, tuple[str, str]]:
     return statement + _OWN, (f"organisations/{organisation_id}/%", f"settings/{organisation_id}.yaml")
 
 
-def _document(row: tuple[Any, ...], organisation_id: str) -> str | None:
-    """The name of the document of a row; None: it is another organisation's, or no record is about it."""
-    try:
-        place = place_of(str(row[0]))
-    except DocumentError:
-        return str(row[0])
-    mine = place.organisation_id == organisation_id and place.kind in _KINDS
-    return f"{place.kind} {place.document_id}" if mine else None
-
-
-def _said(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Version and digest, and what the row says wrongly of its path."""
+def _read(row: tuple[Any, ...], organisation_id: str) -> tuple[str, tuple[Any, ...]] | None:
+    """The name of the document of a row, and of it version and digest, and what the row says wrongly of its
+    path; None: it is another organisation's, or no record is about it."""
     path, *identity, version, digest = row[:6]
     try:
         place = place_of(str(path))
     except DocumentError:
-        return (version, digest)
+        return str(path), (version, digest)
+    if place.organisation_id != organisation_id or place.kind not in _KINDS:
+        return None
     right = [place.kind, place.organisation_id, place.document_id]
-    return (version, digest) if identity == right else (version, digest, *identity)
+    said = (version, digest) if identity == right else (version, digest, *identity)
+    return f"{place.kind} {place.document_id}", said
 
 
 def _revisions(store: Database, organisation_id: str) -> dict[str, dict[int, list[Any]]]:
@@ -112,8 +108,9 @@ def _revisions(store: Database, organisation_id: str) -> dict[str, dict[int, lis
     statement, own = _of(_CHANGES, organisation_id)
     found: dict[str, dict[int, list[Any]]] = {}
     for row in store.rows(f"{statement} ORDER BY revision", own):
-        if (name := _document(row, organisation_id)) is not None:
-            of_one, said = found.setdefault(name, {}), _said(row)
+        if (read := _read(row, organisation_id)) is not None:
+            name, said = read
+            of_one = found.setdefault(name, {})
             # Of a file that moved two rows tell: it went, and it came.
             if said[1:] != (None,):
                 of_one[row[6]] = [said, *row[7:]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import peewee
@@ -87,15 +86,6 @@ def test_nothing_is_recorded_in_a_database_that_is_being_restored(
             await intact(running)
 
     asyncio.run(play())
-
-
-@pytest.fixture
-def store(postgres: Postgres) -> Iterator[Database]:
-    url = postgres.create(postgres.migrated)
-    store = Database(url)
-    yield store
-    store.close()
-    postgres.drop(url)
 
 
 def test_a_column_or_a_right_that_is_gone_is_an_outage_too(store: Database) -> None:

@@ -205,6 +205,15 @@ def postgres_url(postgres: Postgres) -> Iterator[str]:
     postgres.drop(url)
 
 
+@pytest.fixture
+def store(postgres: Postgres) -> Iterator[Database]:
+    """A PostgreSQL database with the service's tables, which are empty."""
+    url = postgres.create(postgres.migrated)
+    with contextlib.closing(Database(url)) as made:
+        yield made
+    postgres.drop(url)
+
+
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A database of either kind with nothing in it."""

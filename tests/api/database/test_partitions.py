@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -38,14 +36,6 @@ from tests.harness.sql_archive import in_transaction, opened
 START = Clock.START
 FIRST, OTHER = EVENTS.first, EVENTS.other
 EVENT = {"organisation_id": "default", "run_no": 1, "event_type": "t", "body": b"{}", "receipt": b""}
-
-
-@pytest.fixture
-def store(postgres: Postgres) -> Iterator[Database]:
-    url = postgres.create(postgres.migrated)
-    with closing(Database(url)) as made:
-        yield made
-    postgres.drop(url)
 
 
 def put(store: Database, name: str, at: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import pytest
@@ -39,6 +39,18 @@ async def post(url: str, resolver: Resolver, *allow: str, **options: Any) -> Pos
 
 def post_to(receiver: Receiver, **options: Any) -> PostResult:
     return run(post(receiver.url, leading_to("127.0.0.1"), receiver.place, **options))
+
+
+async def post_where(
+    answers: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+) -> PostResult:
+    """What comes of it where somebody answers bytes of their own."""
+    server = await asyncio.start_server(answers, "127.0.0.1", 0)
+    place = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        return await post(f"http://{place}/", leading_to("127.0.0.1"), place)
+    finally:
+        server.close()
 
 
 def test_a_2xx_is_acknowledged_and_the_answer_kept() -> None:
@@ -93,22 +105,14 @@ def test_the_status_counts_even_if_the_body_never_ends() -> None:
 def test_interim_answers_without_end_are_not_taken_in(interim: bytes) -> None:
     """Each costs the event loop, on which calls are decided, and none is an answer."""
 
-    async def work() -> PostResult:
-        async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read(10)
-            with contextlib.suppress(ConnectionError):
-                while True:
-                    writer.write(interim * 500)
-                    await writer.drain()
+    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(interim * 500)
+                await writer.drain()
 
-        server = await asyncio.start_server(babble, "127.0.0.1", 0)
-        place = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        try:
-            return await post(f"http://{place}/", leading_to("127.0.0.1"), place)
-        finally:
-            server.close()
-
-    assert run(work()).error == "the answer did not begin within 32 KiB"
+    assert run(post_where(babble)).error == "the answer did not begin within 32 KiB"
 
 
 def test_nobody_listening_is_told_as_such() -> None:
@@ -119,20 +123,12 @@ def test_nobody_listening_is_told_as_such() -> None:
 
 
 def test_an_answer_that_is_not_http_is_told_as_such() -> None:
-    async def work() -> PostResult:
-        async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read(10)
-            writer.write(b"SSH-2.0-OpenSSH_9.6\r\n")
-            writer.close()
+    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+        writer.write(b"SSH-2.0-OpenSSH_9.6\r\n")
+        writer.close()
 
-        server = await asyncio.start_server(babble, "127.0.0.1", 0)
-        place = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        try:
-            return await post(f"http://{place}/", leading_to("127.0.0.1"), place)
-        finally:
-            server.close()
-
-    assert run(work()).error == "the answer is not HTTP, or broke off"
+    assert run(post_where(babble)).error == "the answer is not HTTP, or broke off"
 
 
 def nowhere(host: str) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from api.database.lanes.lease import LANE, LEASE_SECONDS, Lane, lease, release
 from api.database.models import numbers_of
 from tests.api.database.lanes.test_dispatch import Lanes, lanes, look, opened, played, post
 from tests.harness.application import Service
-from tests.harness.postgres import Postgres
 
 __all__ = ["lanes"]
 
@@ -26,14 +24,6 @@ pytestmark = pytest.mark.postgres
 _NOW = "extract(epoch FROM clock_timestamp())"
 _LEFT = f"SELECT expires_at - {_NOW} FROM lanes WHERE lane_no = ?"
 TIP = 7, "a" * 64
-
-
-@pytest.fixture
-def store(postgres: Postgres) -> Iterator[Database]:
-    url = postgres.create(postgres.migrated)
-    with closing(Database(url)) as made:
-        yield made
-    postgres.drop(url)
 
 
 def leased(store: Database, owner: str) -> Lane:
