@@ -18,14 +18,12 @@ def host(name: str) -> Host:
 
 
 def is_call(name: str, raw: bytes) -> bool:
-    """Whether an input that is not taken asks about a call, as far as the most lenient reader can tell."""
+    """Whether an input that is not taken asks about a call, as far as the most lenient reader can tell, or
+    may do so, since its members cannot be read either."""
     try:
-        said = json.loads(raw, parse_int=str)  # a long number is no reason not to look
-    except RecursionError:
-        return name in NAMES  # nobody knows what else it holds
-    except ValueError:
-        return False
-    try:
+        said = json.loads(raw.decode("utf-8-sig", "replace"), parse_int=str)  # a long number is no reason
         return name in NAMES and isinstance(said, dict) and host(name).read(said).kind == CALL
-    except Unreadable:
+    except (RecursionError, Unreadable):
+        return name in NAMES
+    except ValueError:
         return False

@@ -37,7 +37,7 @@ def proposal(server: str, definitions: Sequence[Definition], tool_name: Callable
             {"name": name, "definition": digest(each), **_words(each, longest), **_hints(each)}
             for name, each in named.items()
         ]
-        body = json.dumps({"server": server, "tools": told}).encode()
+        body = json.dumps({"server": server, "tools": told}, ensure_ascii=False).encode()
         if len(body) <= LARGEST:
             break
     return body

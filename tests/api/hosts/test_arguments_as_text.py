@@ -45,6 +45,21 @@ def test_a_call_that_is_not_taken_is_denied_in_words_of_the_host(
 
 
 @pytest.mark.parametrize("name", HOSTS)
+@pytest.mark.parametrize("also", ["\0", "\ud800", b"\xff"], ids=range(3))
+def test_what_nobody_can_read_hides_no_call_that_is_not_taken(
+    service: Served, name: str, also: str | bytes
+) -> None:
+    said = json.loads(told(name, "call", session=f"{name}-twice"))
+    said[HOSTS[name]] = '{"command": "ls", "command": "rm"' + (also if isinstance(also, str) else "?") + "}"
+    raw = json.dumps(said).encode()
+    raw = raw if isinstance(also, str) else raw.replace(b"?", also)
+    headers = {"Content-Type": "application/json", "X-API-Key": service.api_key}
+    answer = service.http.post(f"/v1/hooks/{name}", content=raw, headers=headers)
+    assert answer.status_code == 200
+    assert not consequence(name, Ended(answer.text, 0)).goes_ahead
+
+
+@pytest.mark.parametrize("name", HOSTS)
 def test_what_else_stands_there_hides_no_command(agent: Callable[..., Agent], name: str) -> None:
     made = agent(name)
     assert "No deletions" in asked(made, "").text

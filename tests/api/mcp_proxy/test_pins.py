@@ -11,7 +11,7 @@ import pytest
 
 from api.mcp_proxy.tools.definitions import digest, header_parameters
 from api.mcp_proxy.tools.pin_file import PinError, PinFile
-from api.mcp_proxy.tools.proposal import MOST_TOOLS, proposal, standings
+from api.mcp_proxy.tools.proposal import LARGEST, MOST_TOOLS, proposal, standings
 from schemas.validation import violations
 from tests.harness.command_line import run_command
 from tests.harness.mcp_proxy import Proxy, ScriptedRun, call, in_loop, tool
@@ -211,6 +211,13 @@ def test_the_service_takes_what_it_is_told_however_long_the_words_are(text: str,
         digest(each) for each in tools[:MOST_TOOLS]
     ]
     assert json.loads(proposal("s", tools[:9], str))["tools"][0]["description"] == told * 10_000
+
+
+@pytest.mark.parametrize("text", ["\U0001f600", "\x01", '"'])
+def test_the_service_takes_what_it_is_told_however_long_the_names_are(text: str) -> None:
+    tools = [tool(f"{text * 197}{number}") for number in range(MOST_TOOLS)]
+    body = proposal("s", tools, lambda name: name)
+    assert len(body) <= LARGEST and len(json.loads(body)["tools"]) == MOST_TOOLS
 
 
 @pytest.mark.parametrize("answer", [None, [], {"tools": {}}, {"tools": [{"definition": 1}]}])
