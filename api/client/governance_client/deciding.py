@@ -94,7 +94,8 @@ class Deciding:
         if left > 0:
             yield Join(future, left)
         if not future.done():
-            raise NoAnswer("earlier reports of the run could not be sent in time", away=self.is_away)
+            silent = NoAnswer("earlier reports of the run could not be sent in time", away=self.is_away)
+            raise (yield from self._looked_after(silent))
 
     def _ask(self, request: ClientRequest, deadline: float) -> Flow[ClientResponse]:
         try:
@@ -103,11 +104,16 @@ class Deciding:
             else:
                 response = yield from ask(request, deadline, self._tries)
         except NoAnswer as error:
-            sign = (yield from self._sign_of_it()) if error.away else ""
-            self.is_away = error.away and not sign
-            raise NoAnswer(f"{error}{sign}", away=self.is_away, status=error.status) from None
+            raise (yield from self._looked_after(error)) from None
         self.is_away = False
         return response
+
+    def _looked_after(self, error: NoAnswer) -> Flow[NoAnswer]:
+        """The same, once it was looked whether the service is away. INVARIANT: nothing lets a call through
+        that was not looked after."""
+        sign = (yield from self._sign_of_it()) if error.away else ""
+        self.is_away = error.away and not sign
+        return NoAnswer(f"{error}{sign}", away=self.is_away, status=error.status)
 
     def _sign_of_it(self) -> Flow[str]:
         """What says that the service is not away: that it decides and records, and so keeps this question

@@ -214,6 +214,25 @@ def test_a_service_that_keeps_one_waiting_is_not_away(
         assert bool(entries(told)) is not bool(sign)
 
 
+def test_nor_is_it_for_a_call_that_waits_for_what_another_one_sends(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was away before, and is back for all that is asked by now."""
+    monkeypatch.setattr("governance_client.deciding.OPEN_SECONDS", 0.5)
+    back = False
+
+    def plan(request: Received) -> Answer:
+        return Answer(503) if not back else Answer(delay=0 if request.path == "/health/ready" else 60)
+
+    with Receiver(plan) as busy, Governance(told(busy.port, fail_mode="open")) as governance:
+        run = governance.run("a task")
+        assert run.check("list", {}).decided_offline
+        back = True
+        with ThreadPoolExecutor(2) as agents:
+            calls = [agents.submit(run.check, "delete", {"number": number}) for number in range(2)]
+            assert not any(each.result(60).allowed for each in calls)
+
+
 def test_what_cannot_be_written_down_does_not_run(told: Told, gate: Gate) -> None:
     gate.shut()
     with Governance(told(gate.port, fail_mode="open")) as governance:
