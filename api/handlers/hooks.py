@@ -23,7 +23,7 @@ from api.context import Context
 from api.handlers import approvals
 from api.hosts import wording
 from api.hosts.report import CALL, OTHER, PROBE, PROMPT, Host, Report, Unreadable, bounded
-from api.hosts.table import NAMES, host, is_call
+from api.hosts.table import NAMES, host
 from api.http import bodies
 from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, as_api_error, not_found
@@ -123,12 +123,6 @@ async def answer_hook(caller: Caller, values: Values, context: Context) -> Reply
         report = await _done(context, caller, size, partial(_read, host_name, values.body))
     except Unreadable as unreadable:
         return _reply(host(host_name), "", Verdict(UNDECIDED, wording.unreadable(str(unreadable))))
-    except ApiError as refused:
-        # An agent chooses what a call holds, and some hosts go ahead on anything but a denial.
-        asks = partial(is_call, host_name, values.body)
-        if refused.status not in (400, 422) or not await _done(context, caller, size, asks):
-            raise
-        return _reply(host(host_name), "", _not_decided(refused))
     found = host(host_name)
     if report.kind == OTHER:
         context.reads.count(caller)
@@ -161,6 +155,13 @@ async def answer_hook(caller: Caller, values: Values, context: Context) -> Reply
         await context.refusals.note(caller, known, "POST /v1/hooks/:host")
         verdict = _not_decided(known)
     return _reply(found, report.event, verdict)
+
+
+def denied(path: Mapping[str, str], query: Mapping[str, str], error: ApiError) -> Reply | None:
+    """Instead of an error, to a host that calls the service itself and so names no call: some go ahead on it,
+    and an agent chooses what calls hold and how many come at once. What else a host tells needs no answer."""
+    known = "callId" not in query and path["host"] in NAMES
+    return _reply(host(path["host"]), "", _not_decided(error)) if known else None
 
 
 def _read(host_name: str, raw: bytes) -> Report:
@@ -365,6 +366,7 @@ ROUTES = (
         counts=True,
         body_as_sent=True,
         reply="hook-answer",
+        instead=denied,
         description="`host` is `claude-code`, `codex`, `cursor`, `gemini-cli` or `copilot`; body and answer"
         " are what that host sends its hooks and expects of them. A denial is a 200, also when nothing could"
         " be decided: the header `Governance-Outcome` tells them apart. A call that waits for a person is"
@@ -382,8 +384,8 @@ ROUTES = (
             Query(
                 "callId",
                 {"type": "string", "minLength": 1, "maxLength": 200},
-                "A new name for what is told, which names the call where the host does not; the same when"
-                " the request is repeated.",
+                "A new name for what is told, which names the call where the host does not, the same when"
+                " the request is repeated. Without it an error is told as a denial, in the host's words.",
             ),
             Query(
                 "handOut",
@@ -392,9 +394,7 @@ ROUTES = (
                 " when nobody is there any more to hear the answer.",
             ),
             Query("at", {"type": "string", "maxLength": 64}, "When it happened, if not just now (ISO 8601)."),
-            Query(
-                "decidedOffline", {"type": "boolean", "default": False}, "It went ahead without an answer."
-            ),
+            Query("decidedOffline", {"type": "boolean", "default": False}, "It went ahead unasked."),
         ),
     ),
 )

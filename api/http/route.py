@@ -11,6 +11,7 @@ from typing import Any
 
 from api.caller import Caller
 from api.http.exchange import Reply, Values
+from api.http.problems import ApiError
 
 Handler = Callable[[Caller, Values, Any], Awaitable[Reply]]
 """The last argument is the `Context` of the process, which this room does not know."""
@@ -72,6 +73,8 @@ class Route:
     headers: tuple[str, ...] = ()
     also_media_types: tuple[str, ...] = ()
     """Other forms of the success answer, that a query parameter asks for."""
+    instead: Callable[[Mapping[str, str], Mapping[str, str], ApiError], Reply | None] | None = None
+    """What a caller who is known is told instead of a problem, by path and query; None: the problem."""
     also_statuses: tuple[int, ...] = ()
     """Other statuses that come with the same body, such as the 503 of `/health`."""
 

@@ -267,7 +267,12 @@ def endpoint(route: Route, context: Context) -> Callable[[Request], Awaitable[Re
             return Response(status_code=499)
         except Exception as error:
             await note_refusal(error, caller, route, request.headers, context)
-            return problem_for(error, request_id, f"{route.method} {route.path}")
+            found = problem_for(error, request_id, f"{route.method} {route.path}")
+            if route.instead is None or caller is NOBODY:
+                return found
+            known = as_api_error(error) or ApiError("internal_error", "a fault of the service")
+            other = route.instead(request.path_params, request.query_params, known)
+            return found if other is None else response_of(other, request_id)
         if request.method == "HEAD" and reply.stream is not None:
             # Nobody will read the stream, so it is not begun.
             reply = replace(reply, stream=None, body=b"")

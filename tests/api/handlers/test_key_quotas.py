@@ -43,7 +43,11 @@ def played(tmp_path: Path, environment: dict[str, str], path: str, bodies: list[
         ({"GOVERNANCE_KEY_EVENTS_PER_MINUTE": "3"}, "/v1/tool-proposals", [proposal(1)] * 5),
         ({"GOVERNANCE_KEY_BYTES_PER_DAY": "8000"}, "/v1/tool-proposals", [proposal(n) for n in range(5)]),
         ({"GOVERNANCE_KEY_EVENTS_PER_MINUTE": "3"}, "/access/v1/requests", [REQUEST] * 5),
-        ({"GOVERNANCE_KEY_EVENTS_PER_MINUTE": "3"}, "/v1/hooks/claude-code", [hook("SessionStart")] * 5),
+        (
+            {"GOVERNANCE_KEY_EVENTS_PER_MINUTE": "3"},
+            "/v1/hooks/claude-code?callId=c",
+            [hook("SessionStart")] * 5,
+        ),
     ],
 )
 def test_a_key_that_asks_too_much_is_429(

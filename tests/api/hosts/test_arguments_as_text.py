@@ -24,39 +24,36 @@ def asked(made: Agent, more: str) -> Consequence:
     return consequence(made.host, made.hook(json.dumps(said).encode()))
 
 
+NOT_TAKEN = {
+    "NUL": rb'"\u0000"',
+    "half a character": rb'"\ud800"',
+    "no character": b'"\xff"',
+    "twice": b'1, "more": 2',
+    "deep": DEEP.encode(),
+    "too deep": DEEP[49_930:50_070].encode(),
+    "long": LONG.encode(),
+    "large": b'"%s"' % (b"x" * 2**20),
+}
+
+
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    "more", [r'"\u0000"', r'"\ud800"', '1, "more": 2', DEEP, DEEP[49_930:50_070], LONG], ids=range(6)
-)
+@pytest.mark.parametrize("more", NOT_TAKEN)
+@pytest.mark.parametrize("arguments", [None, '{"command": "ls", "command": "rm"}'])
 def test_a_call_that_is_not_taken_is_denied_in_words_of_the_host(
-    service: Served, name: str, more: str
+    service: Served, name: str, more: str, arguments: str | None
 ) -> None:
     """Some go ahead on any other answer where they call the service themselves, and an agent chooses what its
-    calls hold."""
-    for kind in ("call", "result"):
-        raw = told(name, kind, session=f"{name}-not-taken").removeprefix(b"\xef\xbb\xbf")
-        raw = b'{"more": %s, %s' % (more.encode(), raw[1:])
-        answer = service.call("agent", "POST", f"/v1/hooks/{name}", raw=raw.decode())
-        if kind == "result":
-            assert answer.status_code in (400, 422) or more == DEEP, "a hook tells it shorter then"
-        else:
-            assert answer.status_code == 200
-            assert not consequence(name, Ended(answer.text, 0)).goes_ahead
-
-
-@pytest.mark.parametrize("name", HOSTS)
-@pytest.mark.parametrize("also", ["\0", "\ud800", b"\xff"], ids=range(3))
-def test_what_nobody_can_read_hides_no_call_that_is_not_taken(
-    service: Served, name: str, also: str | bytes
-) -> None:
-    said = json.loads(told(name, "call", session=f"{name}-twice"))
-    said[HOSTS[name]] = '{"command": "ls", "command": "rm"' + (also if isinstance(also, str) else "?") + "}"
-    raw = json.dumps(said).encode()
-    raw = raw if isinstance(also, str) else raw.replace(b"?", also)
+    calls hold. The hook, which names each call, denies by itself, and tells what became of one shorter."""
+    said = json.loads(told(name, "call", session=f"{name}-not-taken").removeprefix(b"\xef\xbb\xbf"))
+    if arguments is not None:
+        said[HOSTS.get(name, "tool_input")] = arguments
+    raw = b'{"more": %s, %s' % (NOT_TAKEN[more], json.dumps(said).encode()[1:])
     headers = {"Content-Type": "application/json", "X-API-Key": service.api_key}
     answer = service.http.post(f"/v1/hooks/{name}", content=raw, headers=headers)
     assert answer.status_code == 200
     assert not consequence(name, Ended(answer.text, 0)).goes_ahead
+    named = service.http.post(f"/v1/hooks/{name}?callId=call-1", content=raw, headers=headers)
+    assert named.status_code in (400, 413, 422)
 
 
 @pytest.mark.parametrize("name", HOSTS)
