@@ -209,6 +209,7 @@ ROUTES = (
         "webhooks",
         body="webhook-update",
         reply="webhook",
+        errors=("conflict",),
     ),
     Route("DELETE", "/v1/webhooks/:id", ADMIN, delete_webhook, "Delete a webhook", "webhooks", status=204),
     Route(

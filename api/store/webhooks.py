@@ -231,16 +231,10 @@ def find(organisation_id: str, webhook_id: str) -> dict[str, Any] | None:
     return None if row is None else _shape(row)
 
 
-class TooManyWebhooks(Exception):
-    """An organisation has as many as it may."""
+class WebhookRefused(Exception):
+    """It cannot be as it was asked for; the text says what to do."""
 
     code = "conflict"
-
-    def __init__(self) -> None:
-        super().__init__(
-            f"there are {MOST_REGISTERED} webhooks, as many as may be; delete one, or let one receiver pass"
-            " events on to others"
-        )
 
 
 def listed(
@@ -274,9 +268,12 @@ def add(
     enabled: bool = True,
     description: str | None = None,
 ) -> dict[str, Any]:
-    """Register a webhook; the record holds its `secret`. Raises TooManyWebhooks."""
+    """Register a webhook; the record holds its `secret`. Raises WebhookRefused."""
     if Webhook.select().where(_registered(organisation_id)).count() >= MOST_REGISTERED:
-        raise TooManyWebhooks
+        raise WebhookRefused(
+            f"there are {MOST_REGISTERED} webhooks, as many as may be; delete one, or let one receiver pass"
+            " events on to others"
+        )
     row = Webhook.create(
         webhook_id=transaction.ids("whk"),
         organisation_id=organisation_id,
@@ -307,11 +304,13 @@ def change(
 ) -> dict[str, Any] | None:
     """Set what is given of `url, events, enabled, description`; None: no such webhook.
 
-    Disabling ends its pending deliveries; enabling forgets its failures.
+    Disabling ends its pending deliveries; enabling forgets its failures. Raises WebhookRefused.
     """
     row = own(organisation_id, webhook_id)
     if row is None:
         return None
+    if changes.get("enabled") and not row.secret:
+        raise WebhookRefused("its secret was lost, and nobody could check a delivery; rotate it first")
     details: dict[str, Any] = {"webhookId": webhook_id, "changed": sorted(changes)}
     if "url" in changes:
         row.url = changes["url"]

@@ -20,7 +20,7 @@ from api.database.secrets_at_rest import VAULT, SecretsLocked, Vault, new_data_k
 from api.database.transaction import Transaction
 from api.health import nodes
 from api.settings import SettingsError
-from api.store import accounts
+from api.store import accounts, data_key
 from tests.harness.application import Service, settings_for
 from tests.harness.command_line import run_command
 
@@ -172,6 +172,22 @@ def test_nothing_is_given_up_while_the_service_runs(
     assert seconds(seen_at) <= time.time(), "so a minute later it is silent"
     tell(nodes.SILENT_SECONDS + 1)
     assert run_command(capsys, *words)[0] == 0
+
+
+def test_a_webhook_without_a_secret_is_not_switched_on(tmp_path: Path) -> None:
+    """Its deliveries would be signed with an empty key."""
+
+    async def play() -> None:
+        async with Service(tmp_path) as service:
+            hook = (await service.call("admin", "POST", "/v1/webhooks", HOOK)).json()
+            path = f"/v1/webhooks/{hook['webhookId']}"
+            await service.context.writer.write(lambda transaction: data_key.forget(transaction, "test"))
+            change, rotate = ("PATCH", path, {"enabled": True}), ("POST", f"{path}/rotate")
+            answers = [await service.call("admin", *each) for each in (change, rotate, change)]
+            assert [each.status_code for each in answers] == [409, 200, 200]
+            assert "rotate it first" in answers[0].text
+
+    asyncio.run(play())
 
 
 def test_a_value_that_was_changed_is_an_error() -> None:
