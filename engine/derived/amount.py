@@ -2,14 +2,15 @@
 
 Only of tools that pay, and of those that nobody declared. Amounts under one key are summed, since many small
 payments in one call are one large one, and a negative one among them takes nothing from the others; of
-several keys the greatest sum counts. Knows nothing of policies.
+several keys the greatest sum counts. A price beside a quantity counts so many times. Knows nothing of
+policies.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from math import isfinite, isinf
+from math import inf, isfinite, isinf
 from typing import Final
 
 from engine.derived.payload import Leaf
@@ -27,6 +28,11 @@ _MINOR: Final = word_set("cents cent minor pence pennies")
 _NOT: Final = word_set(
     "id type currency unit count max min limit name description method intent status date tax rate"
 )
+_PRICES: Final = frozenset(
+    ["price", "unit price", "limit price", "item price", "unit cost", "price per unit", "price per item"]
+)
+"""Keys of what one of several costs."""
+_QUANTITIES: Final = frozenset(["quantity", "qty", "shares"])
 _CURRENCY: Final = frozenset(["currency", "ccy"])
 _SYMBOLS: Final = {
     "€": "EUR",
@@ -44,6 +50,10 @@ _CODE: Final = re.compile(r"(?<![A-Za-z])[A-Za-z]{3}(?![A-Za-z])")
 _DIGITS: Final = re.compile(r"[+-]?[0-9][0-9.,' _]*(?:[eE][+-]?[0-9]{1,3})?")
 
 
+_GROUPED: Final = re.compile(r"\A([+-]?[1-9][0-9]{0,2})\.([0-9]{3})\Z")
+"""A lone point before three digits, in a text that is no plain number: some write thousands so."""
+
+
 def amount_of(leaves: Sequence[Leaf], tool: ToolDeclaration, unreadable: bool) -> tuple[Json, str | None]:
     """Amount and currency; None for what is not there, `UNREADABLE` for an amount that cannot be read, as
     where the leaves are not all (`unreadable`)."""
@@ -51,12 +61,17 @@ def amount_of(leaves: Sequence[Leaf], tool: ToolDeclaration, unreadable: bool) -
         return None, None
     found: dict[tuple[str, str], list[float]] = {}
     currencies: dict[str, None] = {}
+    times = _times(leaves)
     for leaf in leaves:
         words = set(leaf.key.split())
         if not words.isdisjoint(_CURRENCY) and isinstance(leaf.value, str):
             currencies[composed(leaf.value[:64]).strip().upper()] = None
         elif _is_amount(leaf, words):
             number = _number(leaf.value, currencies)
+            if number is not None and leaf.key in _PRICES and (many := times.get(leaf.owner)):
+                number = _product(number, many.pop() if len(many) > 1 else many[0])
+            elif number is not None and leaf.owner in _PRICES and times:
+                number = _product(number, max(map(max, times.values())))
             if number is None:
                 unreadable = True
             else:
@@ -72,6 +87,26 @@ def amount_of(leaves: Sequence[Leaf], tool: ToolDeclaration, unreadable: bool) -
     return (int(greatest) if abs(greatest) < 2**53 and greatest == int(greatest) else greatest), currency
 
 
+def _times(leaves: Sequence[Leaf]) -> dict[str, list[float]]:
+    """How many of each are meant, the last first, by the key above: for each price there one; where they are
+    not as many as the prices, the most of them. What cannot be read is too many."""
+    many: dict[str, list[float]] = {}
+    prices: dict[str, int] = {}
+    for leaf in leaves:
+        if leaf.key in _QUANTITIES and not isinstance(leaf.value, bool):
+            number = _number(leaf.value, {})
+            many.setdefault(leaf.owner, []).insert(0, inf if number is None else abs(number) or 1)
+        elif leaf.key in _PRICES:
+            prices[leaf.owner] = prices.get(leaf.owner, 0) + 1
+    return {
+        owner: found if len(found) == prices.get(owner) else [max(found)] for owner, found in many.items()
+    }
+
+
+def _product(price: float, times: float) -> int | float | None:
+    return None if isinf(times) else _bounded(price * times)
+
+
 def _moved(parts: list[float]) -> float:
     """What amounts under one key come to: of some below zero and some above at least each of them."""
     if max(parts) <= 0:
@@ -80,7 +115,7 @@ def _moved(parts: list[float]) -> float:
 
 
 def _is_amount(leaf: Leaf, words: set[str]) -> bool:
-    if isinstance(leaf.value, bool) or not _NOT.isdisjoint(words):
+    if isinstance(leaf.value, bool) or (leaf.key not in _PRICES and not _NOT.isdisjoint(words)):
         return False
     if words == {"price"} and isinstance(leaf.value, str) and _PRICE_ID.fullmatch(leaf.value):
         return False
@@ -95,7 +130,7 @@ def names_amount(path: Sequence[str]) -> bool:
 
 
 def _number(value: Json, currencies: dict[str, None]) -> int | float | None:
-    """The number of `1250`, `"1,250.00 EUR"`, `"€1.250,00"`; of `1.250` as JSON has it."""
+    """The number of `1250`, `"1,250.00 EUR"`, `"€1.250,00"`, `"1.250 EUR"`; of `1.250` as JSON has it."""
     number = number_of(value)
     if number is not None or not isinstance(value, str):
         return _bounded(number)
@@ -112,7 +147,7 @@ def _number(value: Json, currencies: dict[str, None]) -> int | float | None:
     rest = _CODE.sub("", _DIGITS.sub("", text)).strip(" -+.")
     if len(digits) != 1 or rest:
         return None
-    return _bounded(number_of(_plain(digits[0])))
+    return _bounded(number_of(_plain(_GROUPED.sub(r"\1\2", digits[0].strip()))))
 
 
 def _plain(digits: str) -> str:

@@ -20,6 +20,7 @@ from engine.derived.tools import UNDECLARED
 from engine.fields.json_text import Unread, opened
 from engine.fields.words import word_set, words_of
 from engine.model import Json, ToolDeclaration
+from engine.shell.expansion import CLOSE, COMMA, OPEN, TooMuch, braces
 from engine.shell.file_calls import Use, paths_in_code
 
 RUNNING: Final = frozenset({None, "shell", "code", "cloud", "devops", "other"})
@@ -45,6 +46,10 @@ MOST_READ: Final = 2**20
 command does to many names in many folders. What comes beyond is not read."""
 _ATTACHED: Final = frozenset(["attachment", "attachments", "attach"])
 
+_GLOBS: Final = frozenset(["glob", "globs", "include", "includes", "include pattern", "file pattern"])
+"""Keys of a glob for the files that a tool searches in."""
+_BRACES: Final = str.maketrans("{,}", OPEN + COMMA + CLOSE)
+_FILE_URL: Final = re.compile(r"file:[/~.]", re.IGNORECASE)
 _LOOKING: Final = word_set("info stat exists metadata list glob find tree")
 """Words of tools that read no file, but look what is there."""
 _SENT_FILES: Final = word_set("file files filename filenames")
@@ -143,9 +148,10 @@ def files_of(
                     files.add(use, path)
             continue
         for use in _uses(leaf, value, tool, moves, targets):
-            files.add(use, value)
-            if folder and (joined := within(folder, value)) != value:
-                files.add(use, joined)
+            for path in _choices(files, value) if leaf.key in _GLOBS else (value,):
+                files.add(use, path)
+                if folder and (joined := within(folder, path)) != path:
+                    files.add(use, joined)
         if tool.kind == "code":
             _add_code(files, value)
     for command in commands:
@@ -158,6 +164,16 @@ def files_of(
                 for use, path in _patched(text):
                     files.add(use, path)
     return files
+
+
+def _choices(files: Files, glob: str) -> list[str]:
+    """`*.{env,ts}` and `*.env,*.ts` as `*.env` and `*.ts`."""
+    try:
+        found = (each for braced in braces(glob.translate(_BRACES)) for each in braced.split(COMMA))
+        return [each.replace(CLOSE, "}") for each in found if not each.startswith("!")]
+    except TooMuch:
+        files.partial = True
+        return [glob]
 
 
 def _is_attached(leaf: Leaf, words: set[str], tool: ToolDeclaration) -> bool:
@@ -200,7 +216,9 @@ def _uses(
     named = not words.isdisjoint(_PATH_WORDS)
     source, target = not words.isdisjoint(_FROM), not words.isdisjoint(targets)
     moved = moves and tool.kind == "files" and (source or target)
-    if not named and not moved and not looks_like_path(value):
+    if tool.kind == "files" and tool.effect == "read" and leaf.key in _GLOBS:
+        return ("reads",)
+    if not named and not moved and not looks_like_path(value) and not _FILE_URL.match(value):
         return ()
     if not named and not source and not target:
         begins = ("file:", "/", "~") if tool.kind == "files" else ("file:",)

@@ -57,6 +57,10 @@ _ENDS_HOST: Final = re.compile(r"[\s/?#]")
 _SCP: Final = re.compile(r"(?:([^\s/@:]+)@)?([^\s/@:]+):(?!//)[^\s]*")
 _DEVICE: Final = re.compile(r"/dev/(?:tcp|udp)/([^/\s]+)/\S+")
 _NUMBER: Final = re.compile(r"0[xX][0-9a-fA-F]*|[0-9]+")
+_HOLDING: Final = tuple(IPv6Address(each).packed[:12] for each in ("::", "::ffff:0:0", "64:ff9b::"))
+"""How addresses begin that lead to the one of IPv4 at their end."""
+_UNRESERVED: Final = re.compile(r"%(?:2[DE]|3\d|4[1-9A-F]|5[0-9AF]|6[1-9A-F]|7[0-9AE])", re.IGNORECASE)
+"""Characters that mean the same whether they are encoded or not."""
 _NO_HOST: Final = word_set("file data mailto javascript about blob urn jdbc sqlite memory tel sms")
 
 _PROXY: Final = re.compile(
@@ -218,13 +222,11 @@ def places_of(leaves: Sequence[Leaf], commands: Iterable[Command], tool: ToolDec
             places.named(text)
         elif not carries and not quotes:
             places.within(text)
-    runs = False
     for command in commands:
-        runs = True
         _of_command(command, places)
         for text in command.inputs:
             places.within(text)
-    if runs:
+    if commands:
         for leaf in leaves:
             if isinstance(leaf.value, str):
                 places.proxies(leaf.value)
@@ -328,6 +330,7 @@ def _read(text: str) -> tuple[tuple[str, str], ...]:
         return ((UNREADABLE, UNREADABLE),)
     if not parts[2] + rest:
         return ()
+    plain = _UNRESERVED.sub(lambda encoded: unquote(encoded[0]), rest)
     found: list[tuple[str, str]] = []
     readings = _choices(parts[2])
     if "\\" in rest and "@" in rest.partition("/")[0]:
@@ -342,7 +345,7 @@ def _read(text: str) -> tuple[tuple[str, str], ...]:
         host = host_of(place[: bracket + 1] + name)
         shown = f"[{host}]" if ":" in host else host
         start = f"{scheme}://" if scheme else "//"
-        url = f"{start}{user + '@' if user else ''}{shown}{':' + port if port else ''}{rest}"
+        url = f"{start}{user + '@' if user else ''}{shown}{':' + port if port else ''}{plain}"
         found.append(("" if found else url, host))
     return tuple(found)
 
@@ -371,7 +374,9 @@ def _host(text: str) -> str:
             address = IPv6Address(host.partition("%")[0])
         except AddressValueError:
             return host
-        return str(address.ipv4_mapped or address)
+        begin, end = address.packed[:12], address.packed[12:]
+        within = IPv4Address(end) if begin in _HOLDING and int(address) > 1 else address.sixtofour
+        return str(within or address)
     return _ipv4(host.rstrip(".")) or domain_of(host)
 
 
@@ -381,7 +386,10 @@ def _ipv4(host: str) -> str | None:
     if len(parts) > 4 or len(host) > 64 or not all(map(_NUMBER.fullmatch, parts)):
         return None
     try:
-        numbers = [_number(part) for part in parts]
+        numbers = [
+            int(part[2:] or "0", 16) if part[:2].lower() == "0x" else int(part, 8 if part[0] == "0" else 10)
+            for part in parts
+        ]
     except ValueError:
         return None
     *first, last = numbers
@@ -389,9 +397,3 @@ def _ipv4(host: str) -> str | None:
         return None
     whole = sum(number << 8 * (3 - at) for at, number in enumerate(first)) + last
     return str(IPv4Address(whole))
-
-
-def _number(part: str) -> int:
-    if part[:2].lower() == "0x":
-        return int(part[2:] or "0", 16)
-    return int(part, 8) if part[0] == "0" else int(part)

@@ -1,6 +1,8 @@
 """A path in normal form, and what else it stands for: `~/x/../.ss[h]/id_*` reads `~/.ssh/id_*` and
 `~/.ssh/id_rsa`.
 
+`/ETC/x` is `/etc/x` too, where letters of both sizes are one.
+
 Decides how paths are written so that two of one file are one text. Pure; nothing of a disk is known.
 """
 
@@ -14,6 +16,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from engine.fields.computed import UNREADABLE
+from engine.fields.words import word_set
 from engine.shell.settled_path import settled
 
 LONGEST: Final = 4_096
@@ -40,6 +43,19 @@ _KNOWN_NAMES: Final = (
 KNOWN_NAMES: Final = _KNOWN_NAMES.split()
 """Names of files and folders that a glob may stand for; one that fits is tried."""
 
+_TOP: Final = re.compile(r"(/|[A-Za-z]:/)([^/]+)")
+_TOP_FOLDERS: Final = {
+    name.lower(): name
+    for name in (
+        *word_set(
+            "bin boot dev etc home lib lib64 media mnt opt private proc root run sbin srv sys tmp usr var"
+        ),
+        *word_set("Applications Library System Users Volumes Windows ProgramData"),
+        *("Program Files", "Program Files (x86)"),
+    )
+}
+"""Folders below the root, as they are written; macOS and Windows find them in any case."""
+
 MOST_STARS: Final = 4
 
 
@@ -49,6 +65,13 @@ def paths_of(word: str) -> Iterator[str]:
     path = _normal(word)
     if not path:
         return
+    yield from _meant(path)
+    top = _TOP.match(path)
+    if top is not None and (folder := _TOP_FOLDERS.get(top[2].lower(), top[2])) != top[2]:
+        yield from _meant(f"{top[1].upper()}{folder}{path[top.end() :]}")
+
+
+def _meant(path: str) -> Iterator[str]:
     yield path
     within = _ALL_WITHIN.search(path)
     if within is not None:

@@ -72,7 +72,10 @@ MEMBERS: Final[Mapping[str, Mapping[str, Member]]] = {
                 "inCode": "boolean",
             },
         ),
-        "reads": Member("list", "paths the call reads, by its arguments and commands, in normal form"),
+        "reads": Member(
+            "list",
+            "paths the call reads, by its arguments and commands, in normal form; `/ETC` is `/etc` too",
+        ),
         "writes": Member("list", "paths the call writes"),
         "deletes": Member("list", "paths the call deletes"),
         "files": Member("list", "all paths the call names: read, written, deleted or only looked for"),
@@ -96,7 +99,8 @@ MEMBERS: Final[Mapping[str, Mapping[str, Member]]] = {
         ),
         "amount": Member(
             "number",
-            "the money a tool moves: of several amounts of one kind the sum, of several kinds the greatest",
+            "the money a tool moves: of several amounts of one kind the sum, of several kinds the greatest; a"
+            " price beside a quantity so many times",
             optional=True,
         ),
         "currency": Member("text", "its currency, three capitals, or `mixed`", optional=True),

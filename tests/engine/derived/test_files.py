@@ -18,6 +18,8 @@ COMMANDS: list[tuple[str, str, list[str]]] = [
     ('X=/; rm -r "$X"', "deletes", ["/"]),
     ("cd / && rm -rf etc", "deletes", ["/etc", "etc"]),
     ("sudo rm -rf ./build/../dist/", "deletes", ["dist"]),
+    ("rm -rf /USERS/*", "deletes", ["/USERS/*", "/USERS", "/Users/*", "/Users"]),
+    ("rm -rf c:/WINDOWS", "deletes", ["c:/WINDOWS", "C:/Windows"]),
     ("rm -rf *", "deletes", ["*", "."]),
     ("find / -type f -delete", "deletes", ["/"]),
     ("find / -name x -delete", "deletes", ["/**/x"]),
@@ -180,6 +182,11 @@ QUOTED: list[tuple[str, str, list[str]]] = [
 
 CALLS: list[tuple[str, Any, str, list[str]]] = [
     ("read_file", {"path": "~/x/../.ssh/id_rsa"}, "reads", ["~/.ssh/id_rsa"]),
+    ("read_file", {"uri": "file:///h/%2eenv"}, "reads", ["/h/.env"]),
+    ("frobnicate", {"resource": "file:///h/.env"}, "reads", ["/h/.env"]),
+    ("read", {"pattern": "x", "path": "/h", "glob": "*.{env,ts}"}, "reads", ["/h", "*.env", ".env", "*.ts"]),
+    ("read", {"pattern": "x", "include": ".env,!*.ts"}, "reads", [".env"]),
+    ("read", {"pattern": "x", "path": "/h", "glob": "!.env"}, "reads", ["/h"]),
     ("Read", {"file_path": "file:///etc/pass%77d"}, "reads", ["/etc/passwd"]),
     ("Read", {"file_path": "C:\\Users\\a\\..\\b"}, "reads", ["C:/Users/b"]),
     ("Write", {"file_path": "//etc//hosts", "content": "see /etc/passwd"}, "files", ["/etc/hosts"]),
