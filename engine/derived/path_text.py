@@ -43,6 +43,8 @@ _KNOWN_NAMES: Final = (
 KNOWN_NAMES: Final = _KNOWN_NAMES.split()
 """Names of files and folders that a glob may stand for; one that fits is tried."""
 
+_SAME_END: Final = re.compile(r"(?<=[^./ ])(?:[. ]{1,64}|::\$DATA)\Z", re.IGNORECASE)
+"""What Windows leaves out at the end of a name."""
 _TOP: Final = re.compile(r"(/|[A-Za-z]:/)([^/]+)")
 _TOP_FOLDERS: Final = {
     name.lower(): name
@@ -66,6 +68,8 @@ def paths_of(word: str) -> Iterator[str]:
     if not path:
         return
     yield from _meant(path)
+    if (same := _SAME_END.sub("", path)) != path:
+        yield from _meant(same)
     top = _TOP.match(path)
     if top is not None and (folder := _TOP_FOLDERS.get(top[2].lower(), top[2])) != top[2]:
         yield from _meant(f"{top[1].upper()}{folder}{path[top.end() :]}")

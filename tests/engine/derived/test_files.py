@@ -18,6 +18,8 @@ COMMANDS: list[tuple[str, str, list[str]]] = [
     ('X=/; rm -r "$X"', "deletes", ["/"]),
     ("cd / && rm -rf etc", "deletes", ["/etc", "etc"]),
     ("sudo rm -rf ./build/../dist/", "deletes", ["dist"]),
+    ("cat .env.", "reads", [".env.", ".env"]),
+    ("rm -rf ..", "deletes", [".."]),
     ("rm -rf /USERS/*", "deletes", ["/USERS/*", "/USERS", "/Users/*", "/Users"]),
     ("rm -rf c:/WINDOWS", "deletes", ["c:/WINDOWS", "C:/Windows"]),
     ("rm -rf *", "deletes", ["*", "."]),
@@ -182,6 +184,7 @@ QUOTED: list[tuple[str, str, list[str]]] = [
 
 CALLS: list[tuple[str, Any, str, list[str]]] = [
     ("read_file", {"path": "~/x/../.ssh/id_rsa"}, "reads", ["~/.ssh/id_rsa"]),
+    ("read_file", {"path": ".env::$DATA"}, "reads", [".env::$DATA", ".env"]),
     ("read_file", {"uri": "file:///h/%2eenv"}, "reads", ["/h/.env"]),
     ("frobnicate", {"resource": "file:///h/.env"}, "reads", ["/h/.env"]),
     ("read", {"pattern": "x", "path": "/h", "glob": "*.{env,ts}"}, "reads", ["/h", "*.env", ".env", "*.ts"]),
