@@ -6,9 +6,15 @@ Callers of the API learn that it cannot be used now; the operator learns which d
 from __future__ import annotations
 
 import os
+import resource
+from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 from engine.errors import ArchiveUnavailable
+
+AT_LIMIT: Final = 64 * 2**10
+"""Bytes below the limit for the size of a file from which a write may have met it."""
 
 
 class DatabaseUnavailable(ArchiveUnavailable):
@@ -62,8 +68,27 @@ class OlderDatabase(DatabaseUnavailable):
 def translated(error: BaseException, url: str = "") -> DatabaseUnavailable:
     """The error to raise for a driver's failure."""
     made = _translated(error)
+    path = url.removeprefix("sqlite:///") if urlsplit(url).scheme == "sqlite" else ""
+    if path and "disk i/o error" in _first_line(error).lower() and (grown := _grown(path)):
+        made = DatabaseFull(
+            "the database has no room left: its file has met the limit for the size of one; raise it"
+        )
+        made.operator_message = grown
+        return made
     made.operator_message = operator_message(made, error, url)
     return made
+
+
+def _grown(path: str) -> str:
+    """Which of the files of a database is as large as this process may make one, and what to do."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for each in (Path(f"{path}-wal"), Path(path)) if limit != resource.RLIM_INFINITY else ():
+        if each.exists() and each.stat().st_size > limit - AT_LIMIT:
+            return (
+                f"`{each}` is as large as this process may make a file, {limit} bytes; raise that limit, "
+                "`LimitFSIZE=` of systemd or `ulimit -f` of a shell, and start the service again"
+            )
+    return ""
 
 
 def _translated(error: BaseException) -> DatabaseUnavailable:
@@ -100,6 +125,8 @@ def operator_message(made: DatabaseUnavailable, error: BaseException, url: str) 
                 f"; if `{path}-shm` was removed or replaced while the service ran, stop the service, leave "
                 f"`{path}-wal` where it is, and start it again; else look at the disk"
             )
+            if (limit := resource.getrlimit(resource.RLIMIT_FSIZE)[0]) != resource.RLIM_INFINITY:
+                reason += f", and whether {limit} bytes are too few for a file (`LimitFSIZE=`, `ulimit -f`)"
         if "locked" in reason.lower():
             reason += (
                 "; another program writes to it and does not go on, such as `sqlite3` in a transaction that "

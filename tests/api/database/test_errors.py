@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sqlite3
 from pathlib import Path
 
@@ -41,6 +42,29 @@ def test_a_file_beside_the_database_that_others_own_is_named(
     error = sqlite3.OperationalError("unable to open database file")
     told = translated(error, f"sqlite:///{path}").operator_message
     assert told.endswith(f"read and write `{path}-shm`: give it to the user of the service")
+
+
+def test_a_file_that_may_grow_no_larger_is_told_as_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite calls the limit of `ulimit -f` a fault of the disk, and does not say which file has met it."""
+    path = tmp_path / "g.sqlite"
+    path.touch()
+    path.with_name("g.sqlite-wal").write_bytes(bytes(500_000))
+    error = sqlite3.OperationalError("disk I/O error")
+    assert not isinstance(translated(error, f"sqlite:///{path}"), DatabaseFull)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (500_000, resource.RLIM_INFINITY))
+    told = translated(error, f"sqlite:///{path}")
+    assert isinstance(told, DatabaseFull)
+    assert told.operator_message.startswith(
+        f"`{path}-wal` is as large as this process may make a file, 500000"
+    )
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (5_000_000, resource.RLIM_INFINITY))
+    told = translated(error, f"sqlite:///{path}")
+    assert not isinstance(told, DatabaseFull)
+    assert told.operator_message.endswith(
+        "whether 5000000 bytes are too few for a file (`LimitFSIZE=`, `ulimit -f`)"
+    )
 
 
 @pytest.mark.parametrize(
