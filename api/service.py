@@ -43,6 +43,7 @@ from api.health.schema_steps import missing_step
 from api.ingestion.intake import Intake
 from api.ingestion.pipeline import Ingestion
 from api.ingestion.quotas import PendingQuota, ProcessorTime, Quotas
+from api.loops import Threads
 from api.notifications.notifier import Notifier
 from api.reads import Reads
 from api.retention import Retention, keep_clean
@@ -75,6 +76,7 @@ async def open_service(
 
     `prepared`: the one that started this process has brought the tables up to date. Raises OlderDatabase.
     """
+    asyncio.get_running_loop().set_default_executor(Threads(None, "service"))
     store = Database(settings.database)
     try:
         await asyncio.to_thread(_read_ahead)

@@ -12,12 +12,12 @@ import contextlib
 import secrets
 import unicodedata
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 import argon2
 
 from api.http.problems import ApiError
+from api.loops import Threads
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ class PasswordHasher:
     """Hashes and checks passwords one after the other for one process."""
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="passwords")
+        self._thread = Threads(1, "passwords")
         self._dummy: str | None = None
         self._waiting = 0
 

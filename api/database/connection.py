@@ -12,7 +12,6 @@ import contextlib
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,6 +35,7 @@ from api.database.sqlite.pages import are_damaged
 from api.database.sqlite.wal_checkpoints import Checkpoints
 from api.database.sqlite.write_lock import FileLock
 from api.database.table import database
+from api.loops import Threads
 
 log = logging.getLogger("governance")
 
@@ -105,8 +105,8 @@ class Database:
             self.peewee = Postgres(url.replace("postgres://", "postgresql://", 1))
             self._server_lock = ServerLock(self.peewee)
         database.initialize(self.peewee)
-        self._readers = ThreadPoolExecutor(max_workers=readers, thread_name_prefix="store-read")
-        self._first_readers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="store-first")
+        self._readers = Threads(readers, "store-read")
+        self._first_readers = Threads(2, "store-first")
         self._statements: dict[tuple[str, tuple[str, ...]], str] = {}
         self._rows = 0
         """Put in by the transaction."""

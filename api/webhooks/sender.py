@@ -15,7 +15,6 @@ import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -23,6 +22,7 @@ from typing import Any, Final
 import certifi
 import httpcore
 
+from api.loops import Threads
 from api.webhooks.address import place, refusal
 from api.webhooks.bounded_answer import MOST_ANSWER_BYTES, AnswerTooLong, BoundedAnswer
 
@@ -73,7 +73,7 @@ class SystemResolver:
     """The system's resolver on threads of its own, so that a slow name server holds up nobody else."""
 
     def __init__(self, threads: int) -> None:
-        self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="resolve")
+        self._threads = Threads(threads, "resolve")
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
         loop = asyncio.get_running_loop()

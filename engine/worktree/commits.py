@@ -144,8 +144,10 @@ class CommitQueue:
         if self._failed:
             self._log(next(iter(self._failed.items())), refused)
         if self._repeating is None:
-            self._repeating = threading.Thread(target=self._work, name="policies-commit", daemon=True)
-            self._repeating.start()
+            repeating = threading.Thread(target=self._work, name="policies-commit", daemon=True)
+            with contextlib.suppress(RuntimeError):  # there is none to be had: the next change asks again
+                repeating.start()
+                self._repeating = repeating
 
     def _log(self, one: tuple[str, git.GitFailed], refused: bool) -> None:
         """Once as long as git says the same."""

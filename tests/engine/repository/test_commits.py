@@ -1,0 +1,46 @@
+"""Commits of what the API wrote, where the machine gives too little for them."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from engine.worktree import git
+from engine.worktree.commits import CommitQueue
+from tests.harness.policy_folder import ADMIN, Folder, document, run_git
+
+
+def test_without_a_thread_a_commit_waits_for_the_next_change(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at the limit of `TasksMax=`, which starts neither git nor a thread that tries again."""
+    for name in ("a", "b"):
+        folder.write(f"policies/{name}.yaml", document(name))
+    run_git(folder.root.parent, "init", "-q")
+    run_git(folder.root.parent, "add", ".")
+    run_git(folder.root.parent, "commit", "-qm", "first")
+    queue = CommitQueue(folder.root)
+    repository = folder.started()
+    with monkeypatch.context() as scarce:
+        scarce.setattr(threading.Thread, "start", _none_left)
+        scarce.setattr(git, "commit_file", _no_process)
+        repository.update("default", "a", {"name": "New"}, author=ADMIN)
+        queue.add(folder.root, "policies/a.yaml", ADMIN, "policy a: version 2")
+    assert "not committed to git yet" in queue.problems[0].message
+    repository.update("default", "b", {"name": "New"}, author=ADMIN)
+    queue.add(folder.root, "policies/b.yaml", ADMIN, "policy b: version 2")
+    for _ in range(100):
+        if not queue.problems:
+            break
+        threading.Event().wait(0.1)
+    assert not queue.problems
+    queue.close()
+
+
+def _none_left(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def _no_process(*_: object) -> None:
+    raise git.GitFailed("[Errno 11] Resource temporarily unavailable")
