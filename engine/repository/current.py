@@ -122,8 +122,9 @@ class Current:
 
 def _unmarked(error: StorageError) -> Problem:
     return Problem(
-        f"{error}; give that folder to the user of the service, or take away what is no folder there: until "
-        "then changes through the API are refused, and an edit of a file may be taken for an old one",
+        f"{error}; free disk space where there is no room, give that folder to the user of the service, or "
+        "take away what is no folder there: until then changes through the API are refused, and an edit of a "
+        "file may be taken for an old one",
         "",
         "not_marked",
         markers.FOLDER,
