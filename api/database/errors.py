@@ -6,7 +6,6 @@ Callers of the API learn that it cannot be used now; the operator learns which d
 from __future__ import annotations
 
 import os
-import resource
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -79,10 +78,22 @@ def translated(error: BaseException, url: str = "") -> DatabaseUnavailable:
     return made
 
 
+def _most_bytes() -> int | None:
+    """The limit for the size of a file, if there is any."""
+    if os.name == "nt":
+        return None
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
 def _grown(path: str) -> str:
     """Which of the files of a database is as large as this process may make one, and what to do."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for each in (Path(f"{path}-wal"), Path(path)) if limit != resource.RLIM_INFINITY else ():
+    limit = _most_bytes()
+    if limit is None:
+        return ""
+    for each in (Path(f"{path}-wal"), Path(path)):
         if each.exists() and each.stat().st_size > limit - AT_LIMIT:
             return (
                 f"`{each}` is as large as this process may make a file, {limit} bytes; raise that limit, "
@@ -125,7 +136,7 @@ def operator_message(made: DatabaseUnavailable, error: BaseException, url: str) 
                 f"; if `{path}-shm` was removed or replaced while the service ran, stop the service, leave "
                 f"`{path}-wal` where it is, and start it again; else look at the disk"
             )
-            if (limit := resource.getrlimit(resource.RLIMIT_FSIZE)[0]) != resource.RLIM_INFINITY:
+            if (limit := _most_bytes()) is not None:
                 reason += f", and whether {limit} bytes are too few for a file (`LimitFSIZE=`, `ulimit -f`)"
         if "locked" in reason.lower():
             reason += (
