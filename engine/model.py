@@ -316,11 +316,17 @@ class ToolCall(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, **roots: Json) -> ToolCall:
-        """A call from keyword roots; the always-present ones get empty defaults."""
-        return cls(
-            {"toolName": "", "inputPayload": {}, "agentId": "", "runId": "", "toolCallId": ""}
-            | {root: value for root, value in roots.items() if value is not None}
-        )
+        """A call from keyword roots, as people write it down; the always-present ones get empty defaults. A
+        label that a step before it gave to its run is one of the run."""
+        document = {"toolName": "", "inputPayload": {}, "agentId": "", "runId": "", "toolCallId": ""} | {
+            root: value for root, value in roots.items() if value is not None
+        }
+        steps, run = document.get(BEFORE), document.get("run", {})
+        had = run.get("labels", []) if isinstance(run, dict) else None
+        if isinstance(steps, list) and isinstance(had, list):
+            given = [label for step in steps for label in step.get("labels", ()) if label not in had]
+            document |= {"run": {**run, "labels": [*had, *dict.fromkeys(given)]}} if given else {}
+        return cls(document)
 
     @property
     def tool_name(self) -> str:

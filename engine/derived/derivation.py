@@ -138,8 +138,9 @@ class Derivation:
         before, run = self.document.get(BEFORE), self.document.get("run")
         if isinstance(before, RunMemory):
             return before
-        task = run.get("task") if isinstance(run, dict) else None
-        return memory_of(task, before if isinstance(before, list) else (), self.tools.declared)
+        task, labels = (run.get("task"), run.get("labels")) if isinstance(run, dict) else (None, None)
+        steps = before if isinstance(before, list) else ()
+        return memory_of(task, steps, self.tools.declared, labels if isinstance(labels, list) else ())
 
     @worked_out_once
     def arguments(self) -> Arguments:

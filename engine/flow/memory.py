@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from engine.fields.json_text import Unread, opened
 from engine.fields.words import word_set, words_of
-from engine.flow.steps import NO_STEPS, Steps
+from engine.flow.steps import NO_STEPS, Steps, begun_with
 from engine.flow.structure import leaves
 from engine.flow.values import LONGEST, MOST_BYTES, beginning, id_shaped, is_whole, marked, size, whole, words
 from engine.model import Json, ToolDeclaration
@@ -328,10 +328,14 @@ class RunMemory:
         return self._values
 
 
-def memory_of(task: Json, before: Sequence[Mapping[str, Json]], declared: Declared) -> RunMemory:
-    """The memory of a run that people wrote down: its task, and steps as in the examples of policies."""
+def memory_of(
+    task: Json, before: Sequence[Mapping[str, Json]], declared: Declared, labels: Iterable[str] = ()
+) -> RunMemory:
+    """The memory of a run that people wrote down: its task, its labels, and steps as in the examples of
+    policies. A label that no step gave was given at the run's beginning, as those that a run inherits."""
     values = NO_VALUES.with_task(task if isinstance(task, str) else None)
-    steps = NO_STEPS
+    given = {label for step in before for label in step.get("labels", ())}
+    steps = begun_with(label for label in labels if label not in given)
     for step in before:
         if "said" in step:
             values = values.with_task(str(step["said"]))

@@ -66,6 +66,12 @@ def key_of(after: After) -> str:
 NO_STEPS: Final = Steps()
 
 
+def begun_with(labels: Iterable[str]) -> Steps:
+    """Those of a run that had these labels at its beginning, before any call that is counted."""
+    marks = {f"label:{label}": 1 for label in labels}
+    return Steps(1, marks) if marks else NO_STEPS
+
+
 _decode: Final = msgspec.json.Decoder(Steps).decode
 
 
