@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from api.ingestion.batch import Batch
 from api.ingestion.event import Evaluated, Incoming
@@ -131,7 +132,7 @@ def _exempted(
         batch.load_values(run)
     memory = run.memory() if ruleset.needs.memory else None
     found_now = evaluate_exempt(ruleset, evaluated.call, evaluated.evaluation, exempt, memory)
-    lighter = engine_decision.decide(found_now, is_over)
+    lighter = replace(engine_decision.decide(found_now, is_over), counted=decision.counted)
     known = {match.policy.policy_id for match in lighter.matched}
     left_out = tuple(match for match in decision.matched if match.policy.policy_id not in known)
     if not left_out:
