@@ -19,7 +19,7 @@ from engine.cel.fast_paths import STEPS
 from engine.cel.term import Term
 from engine.conditions.operands import check_pattern, only_texts, show
 from engine.conditions.operators import Operator, operator_named
-from engine.derived.facts import Facts
+from engine.derived.facts import LOOKED_INTO, Facts
 from engine.errors import ConditionError
 from engine.fields.computed import DERIVED, MEMBERS, TOOL, UNREADABLE
 from engine.fields.hints import Hint, Literals, OneOf, Regex
@@ -91,7 +91,7 @@ class _OfField(CompiledCondition):
         self._test, self._wanted = operator.test, operator.prepare(condition.value)
         self._relation: str | None = None
         self._keys = path.keys
-        self._at_once = operator.at_once if path.root not in MEMBERS else None
+        self._at_once = None if path.root in MEMBERS or path.text in LOOKED_INTO else operator.at_once
 
     @property
     def text(self) -> str:

@@ -35,6 +35,11 @@ MISSING: Final = _Missing()
 """Stands for "there is no such value", where None would be JSON's null."""
 
 
+LOOKED_INTO: Final = frozenset({"inputPayload", "outputPayload"})
+"""Paths at which JSON in a text counts as what it holds, too. INVARIANT: a text there takes no short way past
+`View.texts`."""
+
+
 class View(msgspec.Struct, eq=False):
     """What a call shows at one path: `ends` is where it ends, arrays unopened, () when it is missing."""
 
@@ -84,13 +89,14 @@ class View(msgspec.Struct, eq=False):
         """The texts that text operators test: of a scalar its text, of an object or array every key and
         every scalar at any depth. Null has no text. Every text can be written as UTF-8.
 
-        Of the payload as a whole these are also the keys and scalars of what is JSON in a text. (At a member
-        that would let a caller satisfy a guard such as `not_matches` by what it hides in a text.)"""
+        Of a payload or an output as a whole these are also the keys and scalars of what is JSON in a text.
+        (At a member that would let a caller satisfy a guard such as `not_matches` by what it hides in a
+        text.)"""
         texts = self._texts
         if texts is None:
             ends = self.ends
-            plain = len(ends) == 1 and ends[0].__class__ is str and ends[0].isascii()
-            looked_into = self.path.text in ("inputPayload", "outputPayload")
+            looked_into = self.path.text in LOOKED_INTO
+            plain = not looked_into and len(ends) == 1 and ends[0].__class__ is str and ends[0].isascii()
             texts = self._texts = ends if plain else tuple(map(whole, _texts(ends, looked_into)))
         return texts
 

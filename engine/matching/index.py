@@ -98,8 +98,8 @@ class TreeNode:
         for inside in by_path.values():
             path = inside[0][0].path
             for lookup in _lookups(path, inside):
-                if path.root in MEMBERS:
-                    computed.append(lookup)
+                if path.root in MEMBERS or path.text == "outputPayload":
+                    computed.append(lookup)  # see `facts.LOOKED_INTO`; the input is no text
                 elif path.root != "inputPayload" or not path.segments:
                     by_root.append((path.root, _nested(lookup, path.segments)))
                 elif isinstance(lookup, ValueLookup) and len(path.segments) == 1:
@@ -118,7 +118,7 @@ class TreeNode:
             work.append(self._always)
         for root, lookup in self._by_root:
             lookup.collect(document.get(root, MISSING), facts, work)
-        for lookup in self._computed:  # of what the caller sent under that name, nothing is looked at
+        for lookup in self._computed:  # what the caller sent under that name is not what is looked at
             lookup.collect(MISSING, facts, work)
         if not by_key:
             return
