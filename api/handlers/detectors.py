@@ -9,7 +9,7 @@ from api.context import Context
 from api.database.connection import Database
 from api.handlers import definitions
 from api.http.exchange import Reply, Values
-from api.http.problems import not_found
+from api.http.problems import ApiError, not_found
 from api.http.route import ADMIN, VIEWER, Route
 from api.store.alerts import alerts, log_reader
 from engine.detectors.watch import name_of
@@ -17,8 +17,12 @@ from engine.documents.detectors import detector_as_json
 from engine.model import Detector
 from engine.repository.archive import FileRecord
 from engine.repository.definitions import DETECTORS, Defined, etag
+from engine.repository.repository import Repository
+from engine.repository.sync import WriteResult
 
 WHAT: Final = "detector"
+MOST: Final = 100
+"""Detectors that count in one organisation: each looks at each record, and those of all take turns."""
 
 _States = tuple[dict[str, tuple[int, int, str]], dict[str, int]]
 
@@ -43,11 +47,16 @@ async def get_detector(caller: Caller, values: Values, context: Context) -> Repl
 async def create_detector(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/detectors."""
     members = {key: value for key, value in values.body.items() if key != "detectorId"}
-    stored = await context.write_policies(
-        lambda policies: DETECTORS.create(
-            policies, caller.organisation_id, values.body["detectorId"], members, author=caller.actor
+    organisation_id = caller.organisation_id
+
+    def create(policies: Repository) -> WriteResult[Defined[Detector]]:
+        if len(policies.snapshot.detectors_of(organisation_id)) >= MOST:
+            raise ApiError("conflict", f"there are {MOST} detectors, as many as may be; delete or change one")
+        return DETECTORS.create(
+            policies, organisation_id, values.body["detectorId"], members, author=caller.actor
         )
-    )
+
+    stored = await context.write_policies(create)
     return await _reply(stored, caller, context, 201)
 
 

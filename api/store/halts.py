@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from peewee import fn
 
@@ -18,6 +18,14 @@ from api.database.transaction import Transaction
 log = logging.getLogger("governance")
 
 KINDS = ("all", "agent", "run")
+MOST_IN_FORCE: Final = 1_000
+"""Halts of one organisation: with each change of one, all are read again before the next event."""
+
+
+class TooManyHalts(Exception):
+    """One more would slow everybody down."""
+
+    code = "conflict"
 
 
 def _halt(row: Halt) -> dict[str, Any]:
@@ -96,7 +104,17 @@ def affected_agents(organisation_id: str, kind: str, target: str) -> int:
 def halt(
     transaction: Transaction, organisation_id: str, kind: str, target: str, reason: str, actor: str
 ) -> dict[str, Any]:
-    """Stop all agents, one agent or one run, whatever other halts there are."""
+    """Stop all agents, one agent or one run, whatever other halts there are. Raises TooManyHalts, never to
+    whoever stops all agents for the first time."""
+    mine = (Halt.organisation_id == organisation_id) & Halt.ended_at.is_null()
+    if Halt.select().where(mine).count() >= MOST_IN_FORCE:
+        if Halt.select().where(mine & (Halt.kind == "all")).exists():
+            raise TooManyHalts(f"all agents are halted already, and {MOST_IN_FORCE} halts are in force")
+        if kind != "all":
+            raise TooManyHalts(
+                f"{MOST_IN_FORCE} halts are in force, as many as may be; halt all agents (`{{}}`), or resume"
+                " what runs no more"
+            )
     row = Halt.create(
         halt_id=transaction.ids("hlt"),
         organisation_id=organisation_id,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from api.alerts import detection
+from api.handlers import detectors
 from tests.harness.application import NO_LAUNCHES, Service
 from tests.harness.watching import another, files, look
 
@@ -45,5 +46,29 @@ def test_chains_of_the_log_take_turns(
             assert read == {"default", "other"} and number <= 2
             await look(service, watching)
             assert len((await service.call("other admin", "GET", "/v1/agents")).json()) == 1
+
+    asyncio.run(play())
+
+
+def test_an_organisation_has_a_bounded_number_of_detectors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 1,500 of one organisation, alerts of all others came half a minute late."""
+    monkeypatch.setattr(detectors, "MOST", 3)
+    body = {"name": "Many", "on": "tool.called", "severity": "low", "windowSeconds": 60, "threshold": 9}
+
+    async def play() -> None:
+        async with Service(tmp_path, [NO_LAUNCHES], live=True, files=files("unknown-agent")) as service:
+
+            async def make(who: str, number: int) -> int:
+                sent = body | {"detectorId": f"many-{number}"}
+                return (await service.call(who, "POST", "/v1/detectors", sent)).status_code
+
+            assert [await make("other admin", number) for number in range(3)] == [201, 201, 409]
+            assert await make("admin", 0) == 201, "of another organisation"
+            changed = await service.call("other admin", "PATCH", "/v1/detectors/many-0", {"severity": "high"})
+            assert changed.status_code == 200, changed.text
+            gone = await service.call("other admin", "DELETE", "/v1/detectors/many-1")
+            assert gone.status_code == 204, gone.text
 
     asyncio.run(play())
