@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from api.caller import NOBODY, Caller
 from api.database.table import counter
+from api.loops import FairPlaces
 
 if TYPE_CHECKING:
     # The command line imports handlers for the shapes of their records, and needs none of this.
@@ -80,9 +81,11 @@ class Context:
     heartbeat: Heartbeat
     detection: Detection
     partitions: Sequence[Partitions]
+    caller: Caller = NOBODY
+    """Of one request that changes something."""
     guard: WriteGuard | None = None
     """Of one request, where its organisation lets two people change things."""
-    writes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_WRITES))
+    writes: FairPlaces = field(default_factory=lambda: FairPlaces(MOST_WRITES))
 
     async def newest(self) -> Snapshot:
         """The policies in force, no older than any change that any process has answered."""
@@ -90,22 +93,28 @@ class Context:
         return self.live.snapshot
 
     async def write_policies(self, operation: Callable[[Repository], WriteResult[T]]) -> T:
-        """Run a write of the repository on a thread; what it stored is in force then."""
-        guard, work = self.guard, operation
-        if guard is not None:
-            guarded = guard.files
+        """Run a write of the repository on a thread, in the caller's turn; what it stored is in force
+        then."""
+        async with self.writes.place(self.caller.holder):
+            return await asyncio.to_thread(
+                self.live.write, lambda files: operation(files.guarded(self._guard_files))
+            )
 
-            def work(files: Repository) -> WriteResult[T]:
-                return operation(files.guarded(guarded))
-
-        async with self.writes:
-            return await asyncio.to_thread(self.live.write, work)
+    def _guard_files(self, edits: Edits) -> None:
+        self.credentials.recheck_here(self.caller)
+        if self.guard is not None:
+            self.guard.files(edits)
 
     async def write(self, job: Callable[[Transaction], T]) -> T:
-        """A job of the writer that may need a second admin."""
-        guarded = job if self.guard is None else partial(self.guard.rows, job)
-        found: T = await self.writer.write(guarded)
-        return found
+        """A job of the writer that may need a second admin. INVARIANT: however long it waited for its turn,
+        it changes nothing for somebody who may not do so any more."""
+
+        def guarded(transaction: Transaction) -> T:
+            self.credentials.recheck_here(self.caller)
+            found: T = job(transaction) if self.guard is None else self.guard.rows(job, transaction)
+            return found
+
+        return await self.writer.write(guarded)
 
     def catch_up(self) -> None:
         """The same for a thread that may query: bring this process to the newest revision."""

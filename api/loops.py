@@ -1,12 +1,16 @@
-"""Reaching an event loop from other threads, and threads from the loop."""
+"""Reaching an event loop from other threads, threads from the loop, and taking turns on it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections import deque
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
+
+MOST_OF_ONE: Final = 64
+"""Pieces of work of one person that wait for a place."""
 
 
 def call_on(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:
@@ -29,3 +33,58 @@ class Threads(ThreadPoolExecutor):
         except RuntimeError:  # "can't start new thread"; what is asked waits in the queue already
             if not self._threads:
                 raise
+
+
+class TooManyWait(Exception):
+    """Too much of one caller waits already."""
+
+    code = "rate_limited"
+    retry_after = 1
+
+
+class FairPlaces:
+    """So much may be under way at once on one event loop. Callers who wait get a place in turn, so that
+    nobody stands behind all that another one has asked for."""
+
+    def __init__(self, most: int, most_of_one: int = MOST_OF_ONE) -> None:
+        self._free = most
+        self._most_of_one = most_of_one
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        """By caller; the first one is the next. INVARIANT: nobody waits while a place is free."""
+
+    @contextlib.asynccontextmanager
+    async def place(self, holder: str) -> AsyncIterator[None]:
+        """A place for this caller. Raises TooManyWait."""
+        if self._free:
+            self._free -= 1
+        else:
+            await self._turn(holder)
+        try:
+            yield
+        finally:
+            self._next()
+
+    async def _turn(self, holder: str) -> None:
+        mine = self._waiting.setdefault(holder, deque())
+        if len(mine) >= self._most_of_one:
+            raise TooManyWait("too many of your requests wait for their turn already; try again in 1 second")
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        mine.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._next()  # it was given just now
+            raise
+
+    def _next(self) -> None:
+        while self._waiting:
+            holder = next(iter(self._waiting))
+            mine = self._waiting.pop(holder)
+            turn = mine.popleft()
+            if mine:
+                self._waiting[holder] = mine  # behind the others
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1

@@ -130,6 +130,11 @@ class Credentials:
         user = await self._store.read_first(accounts.find_user, claims["sub"])
         if user is None or not user["enabled"] or _generation(claims) != user["tokenGeneration"]:
             raise unauthenticated("the access token is not valid any more; log in again")
+        return self.person(user)
+
+    @staticmethod
+    def person(user: Mapping[str, Any]) -> Caller:
+        """The caller that a user row of `store.accounts` is."""
         return Caller(
             kind="user",
             organisation_id=user["organisationId"],
@@ -246,7 +251,12 @@ class Credentials:
             if not self.is_active(caller):
                 raise unauthenticated("the API key was revoked while this request waited", "ApiKey")
         elif caller.user_id is not None:
-            user = await self._store.read_first(accounts.find_user, caller.user_id)
+            await self._store.read_first(self.recheck_here, caller)
+
+    def recheck_here(self, caller: Caller) -> None:
+        """The same of a person, for a thread that may query: inside a transaction nothing ends meanwhile."""
+        if caller.kind == "user" and caller.user_id is not None:
+            user = accounts.find_user(caller.user_id)
             now = None if user is None else (user["enabled"], user["role"], str(user["tokenGeneration"]))
             if now != (True, caller.role, caller.credential):
                 raise unauthenticated("the access token is not valid any more; log in again")

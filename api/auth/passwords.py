@@ -1,8 +1,9 @@
 """Passwords: what is accepted as one, and argon2id off the event loop.
 
 One password is checked at a time, on a thread of its own, so that any number of logins costs at most one
-core and never delays events; a login that finds the queue full is refused with `Retry-After`. An unknown
-e-mail takes as long as a wrong password.
+core and never delays events; a login that finds the queue full is refused with `Retry-After`. Whoever makes
+users takes turns with the logins, and with others who do. An unknown e-mail takes as long as a wrong
+password.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final, TypeVar
 import argon2
 
 from api.http.problems import ApiError
-from api.loops import Threads
+from api.loops import FairPlaces, Threads
 
 T = TypeVar("T")
 
@@ -28,6 +29,8 @@ FEWEST_CHARACTERS: Final = 4
 LONGEST: Final = 1024
 """Bytes of UTF-8."""
 MOST_WAITING: Final = 64
+LOGINS: Final = ""
+"""Who is not known yet takes turns as one."""
 
 _hasher = argon2.PasswordHasher(time_cost=3, memory_cost=65_536, parallelism=1)
 
@@ -76,6 +79,7 @@ class PasswordHasher:
         self._thread = Threads(1, "passwords")
         self._dummy: str | None = None
         self._waiting = 0
+        self._places = FairPlaces(1)
 
     @contextlib.contextmanager
     def login_slot(self) -> Iterator[None]:
@@ -90,8 +94,9 @@ class PasswordHasher:
         finally:
             self._waiting -= 1
 
-    async def hashed(self, password: str) -> str:
-        return await self._run(lambda: hashed(password))
+    async def hashed(self, password: str, holder: str = LOGINS) -> str:
+        """In the turn of whoever asks for it. Raises TooManyWait."""
+        return await self._run(lambda: hashed(password), holder)
 
     async def matches(self, stored: str | None, password: str) -> bool:
         """True when the password fits; in the same time when there is no such user (`stored` None)."""
@@ -101,8 +106,9 @@ class PasswordHasher:
         fits = await self._run(lambda: matches(stored or self._dummy or "", password))
         return fits and stored is not None
 
-    async def _run(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+    async def _run(self, work: Callable[[], T], holder: str = LOGINS) -> T:
+        async with self._places.place(holder):
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)

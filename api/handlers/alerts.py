@@ -55,7 +55,7 @@ async def get_alert(caller: Caller, values: Values, context: Context) -> Reply:
 async def acknowledge_alert(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/alerts/:id/acknowledge"""
     alert_id, note = values.path["id"], (values.body or {}).get("note")
-    found = await context.writer.write(
+    found = await context.write(
         lambda transaction: alerts.acknowledge(
             transaction, caller.organisation_id, alert_id, caller.actor, note
         )

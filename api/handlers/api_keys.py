@@ -38,7 +38,7 @@ async def create_api_key(caller: Caller, values: Values, context: Context) -> Re
             expires_at=expires_at,
         )
 
-    key = await context.writer.write(job)
+    key = await context.write(job)
     return Reply(shape(key) | {"key": secret}, 201)
 
 
@@ -81,7 +81,7 @@ async def rotate_api_key(caller: Caller, values: Values, context: Context) -> Re
             caller.actor,
         )
 
-    key = await context.writer.write(job)
+    key = await context.write(job)
     if key is None:
         raise not_found("API key", key_id)
     return Reply(shape(key) | {"key": secret})
@@ -89,7 +89,7 @@ async def rotate_api_key(caller: Caller, values: Values, context: Context) -> Re
 
 async def revoke_api_key(caller: Caller, values: Values, context: Context) -> Reply:
     key_id = values.path["id"]
-    key = await context.writer.write(
+    key = await context.write(
         lambda transaction: accounts.revoke_key(transaction, caller.organisation_id, key_id, caller.actor)
     )
     if key is None:

@@ -91,7 +91,7 @@ async def get_approval(caller: Caller, values: Values, context: Context) -> Repl
 async def _see(caller: Caller, approval_id: str, context: Context) -> None:
     """Note who opened it first. A database that takes nothing now must not keep it from being read."""
     with contextlib.suppress(DatabaseUnavailable):
-        await context.writer.write(
+        await context.write(
             lambda transaction: approvals.see(transaction, caller.organisation_id, approval_id, caller.actor)
         )
 
@@ -156,7 +156,7 @@ async def _resolve(caller: Caller, values: Values, context: Context, status: str
             found.approval["grant"] = made
         return found
 
-    resolution = await context.writer.write(job)
+    resolution = await context.write(job)
     if resolution is None:
         raise not_found("approval", approval_id)
     if (refusal := _refusal(resolution)) is not None:

@@ -140,6 +140,8 @@ def _edit(path: str, before: bytes | None, after: bytes | None) -> dict[str, Any
 
 async def perform(route: Route, caller: Caller, values: Values, context: Context) -> Reply:
     """Run the handler of any route, or keep what it would change for another admin to agree to."""
+    if route.method != "GET" and not route.checks_key:
+        context = replace(context, caller=caller)
     if not route.second_admin:
         return await route.handler(caller, values, context)
     asked = await _asked(caller, context)
@@ -159,7 +161,7 @@ async def perform(route: Route, caller: Caller, values: Values, context: Context
             state=found.state,
             expire_hours=asked.get("expireHours", EXPIRE_HOURS),
         )
-    made = await context.writer.write(lambda transaction: changes.add(transaction, caller, change))
+    made = await context.write(lambda transaction: changes.add(transaction, caller, change))
     if made is None:
         detail = f"{changes.MOST_PENDING} changes wait for a second admin already; resolve some first"
         raise ApiError("conflict", detail)
@@ -249,7 +251,7 @@ async def resolve_change(caller: Caller, values: Values, context: Context) -> Re
     row = await _found(caller, values, context)
     if decision == "approved" and row.requested_by_id == caller.user_id:
         raise ApiError("forbidden", "you asked for this change; another admin must agree", kind="approver")
-    decided = await context.writer.write(
+    decided = await context.write(
         lambda transaction: changes.decide(transaction, caller, row, decision, values.body.get("reason"))
     )
     if not decided:
@@ -257,6 +259,7 @@ async def resolve_change(caller: Caller, values: Values, context: Context) -> Re
         raise ApiError("conflict", detail, extra={"change": _shown(row, caller)})
     if decision == "approved":
         status, problem = await _apply(row, context)
+        # What came of it goes on record, whatever became of the admin meanwhile.
         row = await context.writer.write(
             lambda transaction: changes.finish(transaction, row, status, problem)
         )
@@ -282,11 +285,11 @@ async def _apply(row: HeldChange, context: Context) -> tuple[str, str | None]:
         values = _values(changes.request_of(row))
     except SecretsLocked as error:
         return "failed", str(error)
-    asked = Caller("user", row.organisation_id, role="admin", user_id=user["userId"], email=user["email"])
+    asked = context.credentials.person(user)
     route = OPERATIONS[row.operation]
     guard = _Application(row.state, _state(route, asked, values))
     try:
-        await route.handler(asked, values, replace(context, guard=guard))
+        await route.handler(asked, values, replace(context, caller=asked, guard=guard))
     except _Stale:
         return "stale", "what it was made for has changed since; ask for it again"
     except Exception as error:

@@ -51,7 +51,7 @@ async def exempt_run(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/grants"""
     body = values.body
     run_id, labels, minutes, reason = (body[name] for name in ("runId", "labels", "minutes", "reason"))
-    made = await context.writer.write(
+    made = await context.write(
         lambda transaction: granting.exempt(transaction, caller, run_id, labels, minutes, reason)
     )
     if made is None:
@@ -62,9 +62,7 @@ async def exempt_run(caller: Caller, values: Values, context: Context) -> Reply:
 async def revoke_grant(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/grants/:id/revoke; one that has ended stays as it is."""
     grant_id, reason = values.path["id"], (values.body or {}).get("reason")
-    found = await context.writer.write(
-        lambda transaction: granting.revoke(transaction, caller, grant_id, reason)
-    )
+    found = await context.write(lambda transaction: granting.revoke(transaction, caller, grant_id, reason))
     if found is None:
         raise not_found("grant", grant_id)
     return Reply(found)

@@ -44,7 +44,7 @@ async def halt(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/halt: from the next decision on, every call in scope is blocked."""
     kind, target = _scope(values.body)
     reason = values.body.get("reason", NO_REASON)
-    made = await context.writer.write(
+    made = await context.write(
         lambda transaction: halts.halt(
             transaction, caller.organisation_id, kind, target, reason, caller.actor
         )

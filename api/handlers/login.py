@@ -47,7 +47,7 @@ async def change_password(caller: Caller, values: Values, context: Context) -> R
     verified = await _verified(caller.email, values.body["currentPassword"], values.client, context)
     if verified is None:
         raise invalid("/currentPassword", "this is not your current password")
-    fresh = await context.credentials.passwords.hashed(values.body["newPassword"])
+    fresh = await context.credentials.passwords.hashed(values.body["newPassword"], caller.holder)
 
     def job(transaction: Transaction) -> dict[str, Any] | None:
         if accounts.password_hash(user_id) != verified["passwordHash"]:

@@ -49,9 +49,7 @@ async def list_notices(caller: Caller, values: Values, context: Context) -> Repl
 async def test_channel(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/notifications/channels/:name/test"""
     name = values.path["name"]
-    record = await context.writer.write(
-        lambda transaction: notices.test(transaction, caller.organisation_id, name)
-    )
+    record = await context.write(lambda transaction: notices.test(transaction, caller.organisation_id, name))
     if record is None:
         raise not_found("channel", name)
     return Reply(record, 202)
@@ -71,13 +69,13 @@ async def set_secret(caller: Caller, values: Values, context: Context) -> Reply:
             transaction, caller.organisation_id, body["name"], body["value"], caller.actor
         )
 
-    return Reply(await context.writer.write(job))
+    return Reply(await context.write(job))
 
 
 async def delete_secret(caller: Caller, values: Values, context: Context) -> Reply:
     """DELETE /v1/notifications/secrets/:name"""
     name = values.path["name"]
-    gone = await context.writer.write(
+    gone = await context.write(
         lambda transaction: channels.delete_secret(transaction, caller.organisation_id, name, caller.actor)
     )
     if not gone:

@@ -189,7 +189,7 @@ async def _sent(values: Values, context: Context, schema: str, also: bodies.Also
     """The body, read beside the event loop; one that an earlier version kept for a change is read already."""
     if not isinstance(values.body, bytes):
         return values.body
-    async with context.writes:
+    async with context.writes.place(context.caller.holder):
         return await asyncio.to_thread(bodies.read, schema, values.body, also)
 
 
@@ -252,7 +252,7 @@ async def accept_replaced(caller: Caller, values: Values, context: Context) -> R
         raise ApiError("conflict", f"the files are the installation's; ask an admin of `{DEFAULT}`")
     files = await context.store.read(replaced, context.live)
     if files:
-        await context.writer.write(lambda transaction: accept(transaction, caller, files))
+        await context.write(lambda transaction: accept(transaction, caller, files))
     return Reply({"accepted": files})
 
 

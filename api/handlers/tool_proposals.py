@@ -42,7 +42,7 @@ async def propose_tools(caller: Caller, values: Values, context: Context) -> Rep
     if proposal_id is None:
         # What is committed for a key counts as its time, too.
         timed = context.intake.processor_time.timed
-        proposal_id = await context.writer.write(
+        proposal_id = await context.write(
             lambda transaction: timed(caller.key_id, partial(proposals.propose, transaction, caller, told))
         )
     return await _reply(caller, proposal_id, context)
@@ -98,7 +98,7 @@ async def admit_tool_proposal(caller: Caller, values: Values, context: Context) 
 async def dismiss_tool_proposal(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/tool-proposals/:id/dismiss"""
     proposal_id = values.path["id"]
-    if not await context.writer.write(
+    if not await context.write(
         lambda transaction: proposals.dismiss_proposal(transaction, caller, proposal_id)
     ):
         raise not_found("proposal", proposal_id)

@@ -27,7 +27,7 @@ async def create_user(caller: Caller, values: Values, context: Context) -> Reply
     ):
         if problem is not None:
             raise invalid(pointer, problem)
-    stored = await context.credentials.passwords.hashed(body["password"])
+    stored = await context.credentials.passwords.hashed(body["password"], caller.holder)
 
     def job(transaction: Transaction) -> dict[str, Any] | None:
         return accounts.add_user(
@@ -72,7 +72,7 @@ async def update_user(caller: Caller, values: Values, context: Context) -> Reply
         problem = passwords.policy_violation(body["password"], user["email"] if user else "")
         if problem is not None:
             raise invalid("/password", problem)
-        stored = await context.credentials.passwords.hashed(body["password"])
+        stored = await context.credentials.passwords.hashed(body["password"], caller.holder)
 
     def job(transaction: Transaction) -> dict[str, Any] | None:
         user = accounts.change_user(

@@ -65,7 +65,7 @@ async def register_webhook(caller: Caller, values: Values, context: Context) -> 
             description=body.get("description"),
         )
 
-    record = await context.writer.write(job)
+    record = await context.write(job)
     return Reply(record, 201, headers={"Location": f"/v1/webhooks/{record['webhookId']}"})
 
 
@@ -89,7 +89,7 @@ async def get_webhook(caller: Caller, values: Values, context: Context) -> Reply
 async def update_webhook(caller: Caller, values: Values, context: Context) -> Reply:
     webhook_id, body = values.path["id"], values.body
     _check(body, context)
-    record = await context.writer.write(
+    record = await context.write(
         lambda transaction: webhooks.change(
             transaction, caller.organisation_id, webhook_id, body, caller.actor
         )
@@ -101,7 +101,7 @@ async def update_webhook(caller: Caller, values: Values, context: Context) -> Re
 
 async def delete_webhook(caller: Caller, values: Values, context: Context) -> Reply:
     webhook_id = values.path["id"]
-    gone = await context.writer.write(
+    gone = await context.write(
         lambda transaction: webhooks.remove(transaction, caller.organisation_id, webhook_id, caller.actor)
     )
     if not gone:
@@ -111,7 +111,7 @@ async def delete_webhook(caller: Caller, values: Values, context: Context) -> Re
 
 async def rotate_webhook_secret(caller: Caller, values: Values, context: Context) -> Reply:
     webhook_id = values.path["id"]
-    record = await context.writer.write(
+    record = await context.write(
         lambda transaction: webhooks.rotate(
             transaction,
             caller.organisation_id,
@@ -142,7 +142,7 @@ async def test_webhook(caller: Caller, values: Values, context: Context) -> Repl
         _must_be_enabled(caller.organisation_id, webhook_id)
         return deliveries.test(transaction, caller.organisation_id, webhook_id)
 
-    return Reply(await context.writer.write(job), 202)
+    return Reply(await context.write(job), 202)
 
 
 async def list_deliveries(caller: Caller, values: Values, context: Context) -> Reply:
@@ -168,7 +168,7 @@ async def redeliver(caller: Caller, values: Values, context: Context) -> Reply:
             raise not_found("delivery", delivery_id)
         return record
 
-    return Reply(await context.writer.write(job), 202)
+    return Reply(await context.write(job), 202)
 
 
 ROUTES = (

@@ -1,11 +1,14 @@
-"""A credential that ends while the body of its request is still coming changes nothing any more."""
+"""A credential that ends while the body of its request is still coming, or while it waits for its turn,
+changes nothing any more."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -73,6 +76,57 @@ def test_a_person_whose_token_ended_changes_nothing(
         wire.sendall(rest)
         assert answer_of(wire).startswith("HTTP/1.1 401 ")
     assert friend not in service.call("admin", "GET", "/v1/users?limit=1000").text
+
+
+WRITES: dict[str, Any] = {
+    "POST /v1/users": {"email": "late@example.com", "password": PASSWORD, "role": "admin"},
+    "POST /v1/api-keys": {"name": "late"},
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("end", ENDS)
+def test_what_waits_for_its_turn_is_not_written_for_somebody_whose_token_ended(
+    service: Served, monkeypatch: pytest.MonkeyPatch, write: str, end: str
+) -> None:
+    """As behind many passwords that are hashed: that takes minutes."""
+    admin = service.user("admin")
+    begun, go = threading.Event(), threading.Event()
+    method, path = write.split()
+
+    def wait() -> None:
+        begun.set()
+        assert go.wait(60)
+
+    hasher, writer = service.context.credentials.passwords, service.context.writer
+    hashed, written = hasher.hashed, writer.write
+
+    async def late_hash(*arguments: Any) -> Any:
+        await asyncio.to_thread(wait)
+        return await hashed(*arguments)
+
+    async def late_write(job: Any) -> Any:
+        await asyncio.to_thread(wait)
+        return await written(job)
+
+    with ThreadPoolExecutor(1) as beside, monkeypatch.context() as patch:
+        if path == "/v1/users":
+            patch.setattr(hasher, "hashed", late_hash)
+        else:
+            patch.setattr(writer, "write", late_write)
+        answer = beside.submit(
+            service.call, {"Authorization": f"Bearer {admin['token']}"}, method, path, WRITES[write]
+        )
+        assert begun.wait(60)
+        patch.undo()
+        changed = service.call("admin", "PATCH", f"/v1/users/{admin['userId']}", ENDS[end])
+        assert changed.status_code == 200, changed.text
+        go.set()
+        assert answer.result(60).status_code == 401
+    found = service.call("admin", "GET", f"{path}?limit=100").json()
+    assert not [
+        each for each in found if "late" in (each.get("name"), each.get("email", "").partition("@")[0])
+    ]
 
 
 def test_a_key_that_was_revoked_proposes_no_tools(service: Served, monkeypatch: pytest.MonkeyPatch) -> None:

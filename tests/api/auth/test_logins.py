@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -301,3 +302,25 @@ def test_failures_of_a_time_to_come_lock_nobody_out(quick: None, fresh: Served) 
     assert fresh.write(lambda transaction: expiry.pull_back(transaction, fresh.clock() + 60, 500)) > 0
     fresh.clock.ahead = login_limits.PAIR.longest_wait
     assert fresh.log_in(user["email"], PASSWORD).status_code == 200
+
+
+def test_a_login_does_not_stand_behind_all_the_users_that_somebody_makes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(passwords, "hashed", lambda password: made.append(password) or "a hash")
+    monkeypatch.setattr(passwords, "matches", lambda stored, password: True)
+
+    async def play() -> int:
+        hasher = passwords.PasswordHasher()
+        assert await hasher.matches("a hash", PASSWORD)
+        made.clear()
+        users = [asyncio.create_task(hasher.hashed("a long password", "usr_busy")) for _ in range(40)]
+        await asyncio.sleep(0)
+        assert await hasher.matches("a hash", PASSWORD)
+        before = len(made)
+        await asyncio.gather(*users)
+        hasher.close()
+        return before
+
+    assert asyncio.run(play()) <= 3 and len(made) == 40

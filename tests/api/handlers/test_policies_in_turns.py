@@ -1,5 +1,6 @@
 """Versions of documents are read and written out in people's turns, however many they are: nothing of it is
-done on the event loop, which everybody else needs. Of writes few are under way at once."""
+done on the event loop, which everybody else needs. Of writes few are under way at once, and
+those who write take turns."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ import pytest
 from api.context import MOST_WRITES
 from api.handlers import definitions, policies, presets, settings
 from engine.live import LivePolicies
-from tests.harness.application import Service
+from tests.harness.application import PEOPLE, Service
 
 POLICY = {
     "policyId": "wires",
@@ -120,3 +121,50 @@ def test_few_writes_are_under_way_at_once(tmp_path: Path, monkeypatch: pytest.Mo
 
     asyncio.run(play())
     assert len(most) == 32 and max(most) <= MOST_WRITES
+
+
+def test_nobody_stands_behind_all_that_another_admin_writes(tmp_path: Path) -> None:
+    order: list[str] = []
+
+    async def play() -> None:
+        async with Service(tmp_path, live=True) as service:
+
+            async def write(who: str, number: int) -> None:
+                body = POLICY | {"policyId": f"wires-{number}"}
+                assert (await service.call(who, "POST", "/v1/policies", body)).status_code == 201
+                order.append(who)
+
+            many = [asyncio.create_task(write("admin", number)) for number in range(30)]
+            while service.context.writes._waiting == {}:
+                await asyncio.sleep(0.001)
+            await asyncio.gather(*many, write("other admin", 0))
+
+    asyncio.run(play())
+    assert order.index("other admin") < 15
+
+
+def test_a_policy_that_waits_for_its_turn_is_not_written_for_somebody_who_was_disabled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go = threading.Event(), threading.Event()
+    write = LivePolicies.write
+
+    def late(live: LivePolicies, operation: Any) -> Any:
+        begun.set()
+        assert go.wait(60)
+        return write(live, operation)
+
+    async def play() -> None:
+        async with Service(tmp_path, live=True) as service:
+            monkeypatch.setattr(LivePolicies, "write", late)
+            waiting = asyncio.create_task(service.call("second admin", "POST", "/v1/policies", POLICY))
+            assert await asyncio.to_thread(begun.wait, 60)
+            users = (await service.call("admin", "GET", "/v1/users")).json()
+            (who,) = (each["userId"] for each in users if each["email"] == PEOPLE["second admin"][1])
+            ended = await service.call("admin", "PATCH", f"/v1/users/{who}", {"enabled": False})
+            assert ended.status_code == 200, ended.text
+            go.set()
+            assert (await waiting).status_code == 401
+            assert (await service.call("admin", "GET", "/v1/policies/wires")).status_code == 404
+
+    asyncio.run(play())
