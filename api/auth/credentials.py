@@ -9,6 +9,7 @@ end users in `user_tokens.py`.
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import threading
 from collections.abc import Callable, Mapping
@@ -76,6 +77,22 @@ class _Keys:
     callers: Mapping[str, Caller]
     ends: Mapping[str, float]
     """When those that expire do so. They stay in memory, since a clock that was ahead goes back."""
+    rows: Mapping[str, accounts.ActiveKey]
+    """As they were read: what has not changed is not made again."""
+
+
+def _caller_of(digest: str, key: accounts.ActiveKey) -> Caller:
+    key_id, organisation_id, name, agent_id, user_id, scopes, _ = key
+    return Caller(
+        kind="key",
+        organisation_id=organisation_id,
+        key_id=key_id,
+        key_name=name,
+        agent_id=agent_id,
+        user_id=user_id,
+        scopes=tuple(json.loads(scopes)),
+        credential=digest,
+    )
 
 
 class Credentials:
@@ -100,7 +117,7 @@ class Credentials:
         self._secret = secret
         self._token_seconds = token_seconds
         self._clock = clock
-        self._keys = _Keys(-1, {}, {})
+        self._keys = _Keys(-1, {}, {}, {})
         self._reading = threading.Lock()
         self._next_look: asyncio.Task[None] | None = None
         self._looking = asyncio.Lock()
@@ -177,24 +194,16 @@ class Credentials:
         """Read the key table again; called from a thread that may query. `certain`: inside the write lock, so
         what is read is the newest, even where an older file was put back under the running service."""
         version, keys = self._store.read_here(accounts.active_keys)
+        before = self._keys
         callers = {
-            digest: Caller(
-                kind="key",
-                organisation_id=key["organisationId"],
-                key_id=key["keyId"],
-                key_name=key["name"],
-                agent_id=key["agentId"],
-                user_id=key["userId"],
-                scopes=tuple(key["scopes"]),
-                credential=digest,
-            )
+            digest: before.callers[digest] if before.rows.get(digest) == key else _caller_of(digest, key)
             for digest, key in keys.items()
         }
-        ends = {digest: seconds(key["expiresAt"]) for digest, key in keys.items() if key["expiresAt"]}
+        ends = {digest: seconds(end) for digest, (*_, end) in keys.items() if end}
         with self._reading:
             # INVARIANT: a slower reader never puts an older table in the place of a newer one.
             if certain or version >= self._keys.version:
-                self._keys = _Keys(version, callers, ends)
+                self._keys = _Keys(version, callers, ends, keys)
 
     def known(self, digest: str) -> Caller | None:
         """The caller of a key's digest as far as memory goes; None says only that it must be looked up."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 
 import peewee
 
@@ -19,6 +19,10 @@ from api.database.secrets_at_rest import VAULT
 from api.database.table import counter, database
 from api.database.transaction import CREDENTIAL, Transaction
 from api.store.emails import same_email
+
+MOST_KEYS: Final = 10_000
+"""Of one organisation that are not revoked: with each change of one, all are read again before the next
+event."""
 
 
 class AccountError(Exception):
@@ -69,6 +73,10 @@ def _first(statement: str, *parameters: str) -> tuple[Any, ...] | None:
 def kept(credential: str | None) -> dict[str, str | None]:
     """What a record says of a hash that is kept here, so that nobody can exchange it: the hash of that."""
     return {"digest": None if credential is None else sha256(credential.encode()).hexdigest()}
+
+
+ActiveKey = tuple[Any, ...]
+"""Of a key in force: id, organisation, name, agent, user, scopes and end, as they are kept."""
 
 
 def find_user(user_id: str) -> dict[str, Any] | None:
@@ -191,11 +199,16 @@ def keys_version() -> int:
     return counter("keys")
 
 
-def active_keys() -> tuple[int, dict[str, dict[str, Any]]]:
+def active_keys() -> tuple[int, dict[str, ActiveKey]]:
     """The `keys` counter, and every key in force by its digest."""
     # The counter first: keys read after it may be newer than it says, and are then only read once more.
     version = keys_version()
-    return version, {row.digest: _key(row) for row in ApiKey.select().where(ApiKey.revoked_at.is_null())}
+    # In a plain statement: events wait for it, and a model instance a row costs ten times as much.
+    rows = database.execute_sql(
+        "SELECT digest, key_id, organisation_id, name, agent_id, user_id, scopes, expires_at FROM api_keys"
+        " WHERE revoked_at IS NULL"
+    )
+    return version, {digest: tuple(key) for digest, *key in rows.fetchall()}
 
 
 def list_keys(
@@ -226,6 +239,11 @@ def add_key(
     expires_at: str | None = None,
 ) -> dict[str, Any]:
     """`expires_at`: ISO 8601; from then on nobody can use it."""
+    mine = (ApiKey.organisation_id == organisation_id) & ApiKey.revoked_at.is_null()
+    if ApiKey.select().where(mine).count() >= MOST_KEYS:
+        raise AccountError(
+            f"there are {MOST_KEYS} API keys that nobody has revoked, as many as may be; revoke some first"
+        )
     row = ApiKey.create(
         key_id=transaction.ids("key"),
         organisation_id=organisation_id,

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from api.auth.credentials import key_digest
 from api.auth.key_use import KeyUse
 from api.clock import iso
 from api.ingestion.quotas import Quotas
+from api.store import accounts
 from tests.harness.application import Service, event
 
 START = 4_102_444_800.0
@@ -107,5 +109,31 @@ def test_events_and_reads_are_uses(tmp_path: Path) -> None:
         assert len(quotas.used()) == 1 and quotas.used() == []
         await service.call("agent", "GET", "/v1/runs")
         assert len(quotas.used()) == 1
+
+    played(tmp_path, play)
+
+
+def test_keys_are_bounded_and_those_that_stay_are_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With each change of one all are read before the next event: 10,000 of one organisation took 0.34 s."""
+
+    async def play(service: Service) -> None:
+        key = await made(service)
+        credentials, digest = service.context.credentials, key_digest(key["key"])
+        await service.context.store.read(credentials.load_keys)
+        before = credentials.known(digest)
+        _, keys = await service.context.store.read(accounts.list_keys, "default")
+        monkeypatch.setattr(accounts, "MOST_KEYS", keys + 1)
+        another = await made(service)
+        await service.context.store.read(credentials.load_keys)
+        assert before is not None and credentials.known(digest) is before
+        refused = await service.call("admin", "POST", "/v1/api-keys", {"name": "one more"})
+        assert refused.status_code == 409 and "revoke some" in refused.json()["detail"]
+        assert (
+            await service.call("other admin", "POST", "/v1/api-keys", {"name": "ours"})
+        ).status_code == 201
+        assert (await service.call("admin", "DELETE", f"/v1/api-keys/{another['keyId']}")).status_code == 204
+        await made(service)
 
     played(tmp_path, play)
