@@ -83,12 +83,13 @@ async def _export(
     ascending: bool,
     limit: int | None,
 ) -> AsyncIterator[bytes]:
-    """All records up to the newest one of now, some at a time. A fault breaks the connection off, so that a
-    part is never taken for the whole."""
+    """All records up to the newest one of now, some at a time. A fault, or the end of the credential, breaks
+    the connection off, so that a part is never taken for the whole."""
     left = limit
     if ascending:
         chosen = await context.reads.search(caller, records.up_to_now, chosen)
     while True:
+        await context.credentials.recheck(caller)
         at_once = LINES_AT_ONCE if left is None else min(left, LINES_AT_ONCE)
         lines, following = await context.reads.search(
             caller, records.export_lines, chosen, at_once, after, ascending

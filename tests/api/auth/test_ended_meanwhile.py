@@ -12,10 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+import httpx
 import pytest
 
+from api.audit import records
+from api.handlers import audit
 from tests.harness.application import PASSWORD
-from tests.harness.running_service import Served
+from tests.harness.running_service import Served, bearer
 
 
 @contextmanager
@@ -114,9 +117,7 @@ def test_what_waits_for_its_turn_is_not_written_for_somebody_whose_token_ended(
             patch.setattr(hasher, "hashed", late_hash)
         else:
             patch.setattr(writer, "write", late_write)
-        answer = beside.submit(
-            service.call, {"Authorization": f"Bearer {admin['token']}"}, method, path, WRITES[write]
-        )
+        answer = beside.submit(service.call, bearer(admin["token"]), method, path, WRITES[write])
         assert begun.wait(60)
         patch.undo()
         changed = service.call("admin", "PATCH", f"/v1/users/{admin['userId']}", ENDS[end])
@@ -127,6 +128,27 @@ def test_what_waits_for_its_turn_is_not_written_for_somebody_whose_token_ended(
     assert not [
         each for each in found if "late" in (each.get("name"), each.get("email", "").partition("@")[0])
     ]
+
+
+def test_an_export_ends_with_the_token_that_asked_for_it(
+    service: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However slowly it is read; and not as if it were whole."""
+    admin, lines, parts = service.user("admin"), records.export_lines, 0
+
+    def disable_meanwhile(*arguments: Any) -> Any:
+        nonlocal parts
+        parts += 1
+        if parts == 1:
+            ended = service.call("admin", "PATCH", f"/v1/users/{admin['userId']}", {"enabled": False})
+            assert ended.status_code == 200, ended.text
+        return lines(*arguments)
+
+    monkeypatch.setattr(audit, "LINES_AT_ONCE", 1)
+    monkeypatch.setattr(records, "export_lines", disable_meanwhile)
+    with pytest.raises(httpx.RemoteProtocolError):
+        service.call(bearer(admin["token"]), "GET", "/v1/audit?format=jsonl")
+    assert parts == 1
 
 
 def test_a_key_that_was_revoked_proposes_no_tools(service: Served, monkeypatch: pytest.MonkeyPatch) -> None:
