@@ -151,6 +151,8 @@ async def perform(route: Route, caller: Caller, values: Values, context: Context
     try:
         return await route.handler(caller, values, replace(context, guard=rehearsal))
     except _Rehearsed as found:
+        # Its frames hold one another, and with them what was rehearsed, until all of memory is looked over.
+        found.__traceback__ = None
         body = _body(values)
         change = NewChange(
             operation=f"{route.method} {route.path}",

@@ -26,6 +26,10 @@ STATUSES: Final = ("pending", "approved", "applied", "rejected", "expired", "sta
 MOST_PENDING: Final = 500
 RETRY_AFTER: Final = timedelta(minutes=1).total_seconds()
 """A change that is being applied for so long was left by a process that died."""
+_LIGHT: Final = tuple(
+    field for field in HeldChange._meta.sorted_fields if field.name not in ("request", "shown")
+)
+"""All but what may be megabytes long: many are read at once."""
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
 
@@ -111,7 +115,7 @@ def listed(
             (HeldChange.requested_at == at) & (HeldChange.change_id < change_id)
         )
     order = (HeldChange.requested_at.desc(), HeldChange.change_id.desc())
-    rows = list(HeldChange.select().where(mine).order_by(*order).limit(limit + 1))
+    rows = list(HeldChange.select(*_LIGHT).where(mine).order_by(*order).limit(limit + 1))
     position = (rows[limit - 1].requested_at, rows[limit - 1].change_id) if len(rows) > limit else None
     return [shape(row) for row in rows[:limit]], int(total), position
 
@@ -166,7 +170,7 @@ def anything_due(at: str) -> bool:
 
 def expire_due(transaction: Transaction) -> None:
     due = (HeldChange.status == "pending") & (HeldChange.expires_at <= transaction.at)
-    for row in list(HeldChange.select().where(due).order_by(HeldChange.change_id)):
+    for row in list(HeldChange.select(*_LIGHT).where(due).order_by(HeldChange.change_id)):
         _end(transaction, row, "pending", "expired", "service", "nobody agreed to it in time")
 
 
