@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from engine.fields.computed import UNREADABLE
-from engine.fields.json_text import Unread, opened
+from engine.fields.json_text import Unread, is_ambiguous, opened
 from engine.fields.words import word_set, words_of
 from engine.model import Json
 
@@ -24,14 +24,18 @@ _WRAPPERS: Final = word_set(
 
 
 def unwrapped(payload: Json, unread: Unread) -> Json:
-    """The payload; of one that is nothing but a wrapper, what stands in that. A wrapper that is not opened is
-    one of `unread`."""
+    """The payload; of one that is nothing but a wrapper, what stands in that. A wrapper that is not opened, or
+    in which a key stands twice, is one of `unread`."""
     if not isinstance(payload, dict) or len(payload) != 1:
         return payload
     ((name, inside),) = payload.items()
     if _WRAPPERS.isdisjoint(words_of(name).split()):
         return payload
-    inside = opened(inside, unread) if isinstance(inside, str) else inside
+    if isinstance(inside, str):
+        text, inside = inside, opened(inside, unread)
+        if is_ambiguous(inside):
+            unread.append(text)
+            return payload
     inside = inside[0] if isinstance(inside, list) and len(inside) == 1 else inside
     return inside if isinstance(inside, dict) else payload
 

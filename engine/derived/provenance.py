@@ -175,7 +175,7 @@ def _arguments(
                     yield path, value
                 continue
             value = inside
-        if value.__class__ is dict:
+        if isinstance(value, dict):
             for name, member in reversed(value.items()):
                 key = words_of(name)
                 below = counts or key in named or (above != "" and f"{above} {key}" in named)
@@ -183,7 +183,7 @@ def _arguments(
                     stack.append(((*path, name) if len(path) < DEEPEST else path, key, below, member))
                 if counts and "@" in name:
                     stack.append((path, above, True, name))
-        elif value.__class__ is list:
+        elif isinstance(value, list):  # what an object may be read as, too
             stack.extend((path, above, counts, member) for member in reversed(value))
         elif counts and value is not None:
             yield path, value

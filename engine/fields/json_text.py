@@ -106,6 +106,18 @@ class Readings(list[Json]):
     """The objects that one object may be read as."""
 
 
+def is_ambiguous(value: Json) -> bool:
+    """Whether something in what was opened may be read as one object or another."""
+    stack = [value]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, Readings):
+            return True
+        if isinstance(each, (dict, list)):
+            stack.extend(each.values() if isinstance(each, dict) else each)
+    return False
+
+
 def _is_plain(value: Json) -> bool:
     """Whether a value may stand in two objects: nothing within it is doubled already.
 
@@ -125,4 +137,7 @@ def _integer(digits: str) -> int | str:
     return int(digits) if len(digits) < _NUMBER else digits
 
 
-_DECODER: Final = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, strict=False)
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_object, parse_int=_integer, parse_constant=str, strict=False
+)
+"""`NaN` and its like stay the texts that they are: no comparison with a number would hold of them."""

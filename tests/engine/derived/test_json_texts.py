@@ -64,6 +64,7 @@ def test_a_member_of_the_payload_is_the_text_that_it_is() -> None:
         ('{"a": 1, "a": 2, "a": 3}', [{"a": 3}, {"a": 1}, {"a": 2}]),
         ('{"b": [{"c": 1, "c": 2}], "a": 1, "a": 2}', [{"b": [[{"c": 2}, {"c": 1}]], "a": 2}, {"a": 1}]),
         ('{"a": "x\ny"}', {"a": "x\ny"}),
+        ('{"a": NaN, "b": -Infinity}', {"a": "NaN", "b": "-Infinity"}),
         ('{"a": ' + "9" * 500 + "}", {"a": "9" * 500}),
         ("{a: 1}", None),
         ('"a"', None),
@@ -74,6 +75,45 @@ def test_a_member_of_the_payload_is_the_text_that_it_is() -> None:
 )
 def test_what_is_taken_for_json(text: str, value: Any) -> None:
     assert opened(text) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"to": "a@acme.example", "to": "mallory@evil.example"}',
+        '{"to": "mallory@evil.example", "to": "a@acme.example"}',
+        '{"to": "a@acme.example", "to": "mallory@evil.example", "to": "a@acme.example"}',
+        '[{"mail": {"to": "a@acme.example", "to": "mallory@evil.example"}}]',
+    ],
+)
+def test_a_key_that_stands_twice_hides_no_target(text: str) -> None:
+    for fact in ("targets", "untrustedTargets", "unaskedTargets"):
+        assert "mallory@evil.example" in shown("transfer", {"arguments": text}, fact), fact
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"amount": 1, "amount": 200}',
+        '{"amount": 200, "amount": 1}',
+        '{"amount": 1, "other": {"amount": 1, "amount": 200}}',
+        '{"amount": NaN}',
+    ],
+)
+@pytest.mark.parametrize(
+    "condition",
+    [
+        Condition("derived.payload.amount", "greater_than", 100),
+        Condition(expression="has(derived.payload.amount) && derived.payload.amount > 100"),
+    ],
+)
+def test_a_key_that_stands_twice_hides_no_member(text: str, condition: Condition) -> None:
+    """Which of them the tool reads is not known, so what asks for one cannot be evaluated."""
+    guard = Condition("toolName", "equals", "pay")
+    ruleset = Ruleset.build([Policy("p", "p", "block", (guard, condition))])
+    call = ToolCall.of(toolName="pay", inputPayload={"arguments": text})
+    assert ruleset.evaluate(call).matches
+    assert ruleset.evaluate(call) == ruleset.scan(call)
 
 
 MANY = list(range(MOST_OPENED))
