@@ -150,6 +150,7 @@ def _checked(schema: str, raw: bytes) -> dict[str, Any]:
     with bad_request():
         value: dict[str, Any] = bodies.decode_unique(raw)
         bodies.validate(schema, value)
+        bodies.check_digits(raw, "")
     return value
 
 

@@ -170,7 +170,10 @@ def _read(host_name: str, raw: bytes) -> Report:
     bodies.validate("hook-input", said)
     if host_name not in NAMES:
         raise not_found("agent host", host_name)
-    return host(host_name).read(said)
+    report = host(host_name).read(said)
+    if report.kind == CALL:
+        bodies.check_digits(raw, "")
+    return report
 
 
 async def _done(context: Context, caller: Caller, size: int, work: Callable[[], T]) -> T:

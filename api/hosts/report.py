@@ -128,17 +128,22 @@ def text_of(said: Mapping[str, Any], name: str) -> str:
 
 def payload_of(said: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The arguments of a call: an object, maybe written as JSON in a text; what is neither stands under
-    `input`. Raises Unreadable for a text that names a key twice, which the host may read otherwise, and for
-    one that is JSON to others, and beyond what is read here."""
+    `input`. Raises Unreadable for a text that names a key twice, or has a number with more digits than are
+    kept, both of which the host may read otherwise, for one that is JSON to others, and beyond what is read
+    here."""
     if name not in said:
         raise Unreadable(f"`{name}` is missing")
     value = said[name]
     if isinstance(value, str):
         try:
-            value = json.loads(value, object_pairs_hook=_unique)
+            value = json.loads(value, object_pairs_hook=_unique, parse_float=_exact, parse_constant=_constant)
         except _Twice as twice:
             key = str(twice)[:60].encode(errors="replace").decode()
             raise Unreadable(f"`{name}` names `{key}` twice") from None
+        except _Inexact as inexact:
+            raise Unreadable(
+                f"`{name}` has `{inexact}`, which no number is kept as; send it as text"
+            ) from None
         except json.JSONDecodeError:
             pass  # a text
         except (ValueError, RecursionError):
@@ -154,6 +159,30 @@ def parsed(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
+
+
+class _Inexact(Exception):
+    """A number that is not kept as it was written, or none."""
+
+
+def _exact(text: str) -> float:
+    number = float(text)
+    if _digits(text) != _digits(repr(number)):
+        raise _Inexact(text[:40])
+    return number
+
+
+def _digits(text: str) -> tuple[str, int]:
+    """The digits of a number without zeros around them, and the power of ten that the last one has."""
+    written, _, power = text.lower().lstrip("-").partition("e")
+    whole, _, fraction = written.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    kept = digits.rstrip("0")
+    return kept, int(power or 0) - len(fraction) + len(digits) - len(kept) if kept else 0
+
+
+def _constant(word: str) -> float:
+    raise _Inexact(word)
 
 
 class _Twice(Exception):

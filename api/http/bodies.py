@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
-from decimal import Decimal, InvalidOperation
 from itertools import islice
 from typing import Any
 
 import msgspec
 
+from api.http.exact_numbers import is_exact
 from api.http.problems import ApiError, invalid, problem_json
 from api.http.unique_keys import RepeatedKey, unique_keys
 from engine.errors import Problem
@@ -136,7 +136,7 @@ def check_long_numbers(raw: bytes) -> None:
         raise invalid("/metadata", f"{message}; send them as text")
 
 
-def check_digits(raw: bytes) -> None:
+def check_digits(raw: bytes, pointer: str = "/metadata") -> None:
     """Refuse a fraction with more digits than a double keeps: what is decided on is what was written."""
     if _MANY_DIGITS not in raw.translate(_DIGITS):
         return
@@ -144,18 +144,14 @@ def check_digits(raw: bytes) -> None:
 
     def read(text: str) -> float:
         number = float(text)
-        try:
-            exact = Decimal(text) == Decimal(repr(number))
-        except InvalidOperation:  # an exponent that even a decimal does not have
-            exact = False
-        if not exact:
+        if not is_exact(text, number):
             inexact.append(text)
         return number
 
     msgspec.json.Decoder(float_hook=read).decode(raw)
     if inexact:
         message = f"`{inexact[0][:40]}` has more digits than a number keeps; send it as text"
-        raise invalid("/metadata", message)
+        raise invalid(pointer, message)
 
 
 def _depth_exceeds(value: Any, most: int) -> bool:

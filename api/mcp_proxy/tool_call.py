@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
+from api.http.exact_numbers import InexactNumber, exact_number
 from api.mcp_proxy.message import (
     CLIENT_CAPABILITIES,
     INVALID_PARAMS,
@@ -49,6 +50,10 @@ class ProxiedCall:
             arguments = {}
         if not isinstance(arguments, dict):
             raise UnreadableMessage("`arguments` of a tool call is an object", INVALID_PARAMS, message.id)
+        try:
+            json.loads(message.line, parse_float=exact_number)
+        except InexactNumber as inexact:
+            raise UnreadableMessage(str(inexact), INVALID_PARAMS, message.id) from None
         text = json.dumps([name, arguments], sort_keys=True, separators=(",", ":"))
         return cls(message, name, arguments, hashlib.sha256(text.encode()).hexdigest())
 

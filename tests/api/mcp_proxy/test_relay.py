@@ -78,6 +78,8 @@ SMUGGLED = (
     b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":["echo"]}}',
     b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":["echo"]}',
     b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"n":NaN}}}',
+    b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"n":9007199254740993.0}}}',
+    b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"n":1e999}}}',
     b'{"jsonrpc":"2.0","id":1,"method":"tools/call"} {"id":2}',
     b"[" * 100_000,
     b'{"jsonrpc":"2.0","id":1,"method":"tools/call","result":{},"params":{"name":"wire"}}',
