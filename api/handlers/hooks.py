@@ -31,6 +31,7 @@ from api.http.route import AGENT, WAIT, Query, Route
 from api.ingestion.event import EventRefused, Incoming
 from api.ingestion.flow import SAID
 from api.ingestion.turns import LARGE
+from api.ingestion.validation import ASKED_TWICE, HANDED_OUT
 from api.store import hook_calls
 from api.store.call_facts import payload_digest
 from engine.canonical_json import canonical_json
@@ -40,8 +41,6 @@ T = TypeVar("T")
 OUTCOME: Final = "Governance-Outcome"
 AGENT_HEADER: Final = "Governance-Agent"
 ALLOWED, BLOCKED, WAITING, UNDECIDED, RECORDED = "allowed", "blocked", "waiting", "undecided", "recorded"
-HANDED_OUT: Final = "custom.approval_handed_out"
-ASKED_TWICE: Final = "custom.call_asked_twice"
 TWIN: Final = "twin:"
 """How a call is named that is asked of in other words: no other one is its twin."""
 TWIN_SECONDS: Final = 120.0
@@ -100,7 +99,8 @@ class Asked(NamedTuple):
         again."""
         raw = self.event(kind, bounded(f"{kind}:{what}"), at, {"hostCallId": self.call_id, **metadata})
         try:
-            await self.context.intake.answer(await self.context.intake.event(self.caller, raw))
+            event = await self.context.intake.event(self.caller, raw, taking=True)
+            await self.context.intake.answer(event)
         except EventRefused as refused:
             if refused.code != "event_id_conflict":
                 raise
@@ -185,7 +185,7 @@ async def _done(context: Context, caller: Caller, size: int, work: Callable[[], 
 
 
 def _reply(found: Host, event: str, verdict: Verdict) -> Reply:
-    goes_ahead = verdict.outcome in (ALLOWED, RECORDED)
+    goes_ahead = verdict.outcome in (ALLOWED, RECORDED) and not verdict.text
     body = found.allow(event) if goes_ahead else found.deny(event, verdict.text)
     return Reply(body, headers={OUTCOME: verdict.outcome})
 
@@ -243,17 +243,12 @@ async def _decide(asked: Asked, deadline: float) -> Verdict:
     raw = await asked.done(_called, asked, asked.call_id, asked.report.payload)
     event = await asked.context.intake.event(asked.caller, raw)
     if asked.offline:
-        await asked.take(event)
-        return Verdict(RECORDED)
+        receipt = await asked.take(event)
+        return Verdict(RECORDED, _final(receipt["toolCallStatus"], receipt).text)
     if asked.report.twin and (twin := await _twin(asked)) is not None:
         return await _outcome(asked, twin, deadline)
-    alike: list[hook_calls.HostCall] = await asked.look(
-        hook_calls.same_calls,
-        asked.context.id_index,
-        asked.caller,
-        asked.report.run_id,
-        event.digest,
-    )
+    place = asked.context.id_index, asked.caller, asked.report.run_id
+    alike: list[hook_calls.HostCall] = await asked.look(hook_calls.same_calls, *place, event.digest)
     for call in alike:
         if call.approval_id is None or call.is_completed:
             continue  # what ran has spent its approval, also for whoever took it

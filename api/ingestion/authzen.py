@@ -11,6 +11,7 @@ see, and an approval a task. All but the API key and a user's token is asserted 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -33,6 +34,9 @@ REQUIRED: Final = ("subject", "action", "resource")
 SAID: Final = (*REQUIRED, "context")
 _METADATA: Final = ("parentRunId", "actionHint", "reason", "toolAnnotations", "userToken")
 """Members of `context.governance` that are metadata of the event."""
+
+OWN_RUN: Final = "authzen-"
+_OWN_RUN = re.compile(OWN_RUN + "[0-9a-f]{32}")
 
 _STATES: Final = {"rejected": "denied"}
 """Status of an approval to that of a task, where they differ."""
@@ -105,14 +109,25 @@ def place_of(
 ) -> Place:
     """Run and tool call of the `number`th of many evaluations (0: of a single one)."""
     governance = _governance(evaluation)
-    own_run = "authzen-" + sha256(_encode([caller.key_id, agent_of(evaluation, caller)])).hexdigest()[:32]
-    run_id = str(governance.get("runId", own_run))
+    run_id = str(governance.get("runId") or own_run(caller.key_id, agent_of(evaluation, caller)))
     if (given := governance.get("toolCallId")) is not None:
         return run_id, f"{given}-{number}" if number else str(given)
     if request_id is None:
         return run_id, new_id
     words = canonical_json([caller.key_id, request_id, number, *(evaluation.get(name) for name in SAID)])
     return run_id, "authzen-" + sha256(words).hexdigest()[:40]
+
+
+def own_run(key_id: str, agent_id: str) -> str:
+    """The run of the evaluations of a key for an agent that name none."""
+    return OWN_RUN + sha256(_encode([key_id, agent_id])).hexdigest()[:32]
+
+
+def is_anothers_run(run_id: str, key_id: str, agent_id: str) -> bool:
+    """Whether a run has the name that this key and agent would not be given: whoever knows a key's id could
+    begin its runs before it does, and it could not evaluate any more."""
+    named = run_id.startswith(OWN_RUN) and _OWN_RUN.fullmatch(run_id) is not None
+    return named and run_id != own_run(key_id, agent_id)
 
 
 def event_of_evaluation(

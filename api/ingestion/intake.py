@@ -65,13 +65,15 @@ class Intake:
             return await self.turns.run(key_id, work, size=size)
         return self.processor_time.timed(key_id, work)
 
-    async def event(self, caller: Caller, raw: bytes, *, worded: bool = True) -> Incoming:
+    async def event(
+        self, caller: Caller, raw: bytes, *, worded: bool = True, taking: bool = False
+    ) -> Incoming:
         """The checked event of a body; raises 4xx. With `worded` False nobody finds the words for what is
-        wrong with it. A dear one is evaluated, too."""
+        wrong with it; with `taking` it is the service's own. A dear one is evaluated, too."""
         key_id, size = caller.key_id, len(raw)
         self.quotas.take(key_id, size)
         dear = self.is_dear(key_id, size)
-        check = partial(admitted, caller, raw, worded=worded)
+        check = partial(admitted, caller, raw, worded=worded, taking=taking)
         if dear:
             body, metadata = await self.turns.run(key_id, check, size=size)
         else:

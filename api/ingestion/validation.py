@@ -18,6 +18,7 @@ from api.auth.user_tokens import verify_user_token
 from api.caller import Caller
 from api.http import bodies
 from api.http.problems import ApiError, invalid
+from api.ingestion.authzen import is_anothers_run
 from api.ingestion.event import EventBody, Incoming, principal, without_user_token
 from api.store.call_facts import payload_digest
 from engine.errors import Problem
@@ -59,6 +60,11 @@ _MEANT_AS_OUTPUT: Final = frozenset(
 """The same of what a tool gave back."""
 _SPELT: Final = {as_compared(name): name for name in _METADATA}
 _KNOWN: Final = frozenset(_METADATA)
+
+HANDED_OUT: Final = "custom.approval_handed_out"
+ASKED_TWICE: Final = "custom.call_asked_twice"
+_TAKING: Final = (f"{HANDED_OUT}:", f"{ASKED_TWICE}:")
+"""What can be taken once is taken by who first records an event of such an id."""
 
 _encode = msgspec.json.encode
 _decode = msgspec.json.Decoder(EventBody).decode
@@ -203,10 +209,15 @@ def _alias(event_type: str, name: str, metadata: dict[str, Any]) -> str | None:
     return None
 
 
-def admitted(caller: Caller, raw: bytes, *, worded: bool = True) -> tuple[EventBody, dict[str, Any]]:
-    """What `read_event` says of a body that this caller may send. Raises 4xx."""
+def admitted(
+    caller: Caller, raw: bytes, *, worded: bool = True, taking: bool = False
+) -> tuple[EventBody, dict[str, Any]]:
+    """What `read_event` says of a body that this caller may send; `taking`: the service itself made it, to
+    take something for the caller. Raises 4xx."""
     body, metadata = read_event(raw, worded=worded)
     _refuse_foreign(caller, body, metadata)
+    if not taking:
+        _refuse_taking(body)
     return body, metadata
 
 
@@ -215,6 +226,7 @@ def checked(caller: Caller, raw: bytes) -> Incoming | None:
     saying why."""
     body, metadata = read_event(raw, worded=False)
     _refuse_foreign(caller, body, metadata)
+    _refuse_taking(body)
     if "userToken" in metadata:
         return None
     return _ready(caller, raw, body, metadata, _bound_user(caller))
@@ -259,6 +271,23 @@ def _refuse_foreign(caller: Caller, body: EventBody, metadata: dict[str, Any]) -
             f"the API key is bound to the agent `{caller.agent_id}`, not to `{body.agentId}`;"
             " name that agent, or use another key",
             kind="another_agent",
+        )
+    if is_anothers_run(body.runId, caller.key_id, body.agentId):
+        raise ApiError(
+            "run_conflict",
+            f"`{body.runId}` is how the service names runs of evaluations for another API key or agent; use"
+            " another `runId`",
+            kind="run_of_another_key",
+        )
+
+
+def _refuse_taking(body: EventBody) -> None:
+    """Nobody takes by an event what a hook of another key would be given."""
+    if body.eventId.startswith(_TAKING):
+        raise ApiError(
+            "event_id_conflict",
+            f"`{body.eventId.partition(':')[0]}:` begins names that the service alone gives events; use"
+            " another `eventId`",
         )
 
 

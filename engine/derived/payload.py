@@ -24,8 +24,8 @@ _WRAPPERS: Final = word_set(
 
 
 def unwrapped(payload: Json, unread: Unread) -> Json:
-    """The payload; of one that is nothing but a wrapper, what stands in that. A wrapper that is not opened, or
-    in which a key stands twice, is one of `unread`."""
+    """The payload; of one that is nothing but a wrapper, what stands in that. A wrapper that is not opened,
+    or in which a key stands twice, is one of `unread`."""
     if not isinstance(payload, dict) or len(payload) != 1:
         return payload
     ((name, inside),) = payload.items()
