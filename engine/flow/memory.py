@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
+from engine.fields.computed import UNREADABLE
 from engine.fields.json_text import Unread, opened
 from engine.fields.words import word_set, words_of
 from engine.flow.steps import NO_STEPS, Steps, begun_with
-from engine.flow.structure import leaves
+from engine.flow.structure import leaves, parts
 from engine.flow.values import LONGEST, MOST_BYTES, beginning, id_shaped, is_whole, marked, size, whole, words
 from engine.model import Json, ToolDeclaration
 
@@ -49,6 +50,9 @@ _HOLDING: Final = word_set("text content contents result results output response
 """Keys under which the answer of a tool stands as a text, whatever is in it."""
 _ONE_VALUE: Final = re.compile(r"[\w.@+%/~-]{1,256}|[^\W\d_]{1,64}(?:[ .'-]{1,2}[^\W\d_]{1,64}){0,5}[.!]?")
 """A token, or a few words such as a name."""
+
+_NAME: Final = re.compile(r"[\w.$-]{1,40}")
+"""What members of an object are called, where nobody writes in their names."""
 
 Declared = Callable[[str], ToolDeclaration]
 
@@ -265,11 +269,21 @@ def _is_one_value(keys: Sequence[str], leaf: Json) -> bool:
 
 
 def untrusted_texts(output: Json, tool: ToolDeclaration) -> Iterator[str]:
-    """The texts of an output that may not be believed."""
-    found, is_text = leaves(output)
-    for keys, leaf in found:
-        if isinstance(leaf, str) and not is_trusted(tool, keys, leaf, is_text):
+    """The texts of an output that may not be believed; of members also the names that are more than a name.
+    What is not all of them ends with UNREADABLE."""
+    if tool.output == TRUSTED and UNTRUSTED not in tool.output_fields.values():
+        return
+    found = parts(output)
+    for keys, leaf in found.scalars:
+        if isinstance(leaf, str) and not is_trusted(tool, keys, leaf, found.is_text):
             yield leaf
+    declared = set(map(words_of, tool.output_fields))
+    for keys, name in found.names:
+        is_prose = isinstance(name, str) and _NAME.fullmatch(name) is None and words_of(name) not in declared
+        if is_prose and not is_trusted(tool, keys, name, found.is_text):
+            yield str(name)
+    if not found.is_whole:
+        yield UNREADABLE
 
 
 def _named(payload: Json) -> frozenset[int] | None:

@@ -8,9 +8,10 @@ what he writes into a field.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
@@ -23,29 +24,52 @@ MOST_LEAVES: Final = 10_000
 MOST_EVENTS: Final = 2 * MOST_LEAVES
 """Of the parser of YAML, each of which takes long; a text with more is taken for none."""
 
+_UNSEEN_IN_YAML: Final = re.compile(r"(?:^|\s)#|^%", re.MULTILINE)
+"""A comment or a directive, or what may be one."""
+
 Leaf = tuple[tuple[str, ...], Json]
 """The keys above a scalar, as words, and the scalar."""
 
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def leaves(output: Json) -> tuple[list[Leaf], bool]:
-    """All scalars that are not null, in order, and whether the output was a text. Never raises."""
+class OutputParts(NamedTuple):
+    """What an output was taken apart into."""
+
+    scalars: list[Leaf]
+    """All that are not null, in order."""
+    names: list[Leaf]
+    """Those of the members of its objects, with the keys above them."""
+    is_text: bool
+    is_whole: bool
+    """There is nothing else."""
+
+
+def parts(output: Json) -> OutputParts:
+    """Never raises."""
     value = _parsed(output) if isinstance(output, str) else _with_blocks(output)
     is_text = value is not output or isinstance(output, str)
-    found: list[Leaf] = []
+    scalars: list[Leaf] = []
+    names: list[Leaf] = []
     stack: list[tuple[tuple[str, ...], Json]] = [((), value)]
-    while stack and len(found) < MOST_LEAVES:
+    while stack and len(scalars) < MOST_LEAVES:
         keys, value = stack.pop()
         if isinstance(value, dict):
             for name, member in reversed(value.items()):
                 above = keys if len(keys) < DEEPEST else keys[1:]
                 stack.append(((*above, words_of(name)), member))
+            names += [(keys, name) for name in value]
         elif isinstance(value, list):
             stack.extend((keys, member) for member in reversed(value))
         elif value is not None and value != "":
-            found.append((keys, value))
-    return found, is_text
+            scalars.append((keys, value))
+    return OutputParts(scalars, names, is_text, not stack)
+
+
+def leaves(output: Json) -> tuple[list[Leaf], bool]:
+    """All scalars that are not null, in order, and whether the output was a text. Never raises."""
+    found = parts(output)
+    return found.scalars, found.is_text
 
 
 def _with_blocks(output: Json) -> Json:
@@ -63,17 +87,26 @@ def _is_text_block(block: Json) -> bool:
 
 
 def _parsed(text: str) -> Json:
-    """What a text holds, if that is an object or a list; else the text."""
+    """What a text holds, if that is an object or a list; else the text. INVARIANT: all that it says is in
+    it, so JSON with a key that stands twice is a text, and so is YAML with a comment or a tag."""
     start = text.lstrip("\ufeff \t\r\n")[:1]
     value: Json = None
     if start in ("{", "["):
         try:
-            value = json.loads(text)
+            value = json.loads(text, object_pairs_hook=_unique)
         except (ValueError, RecursionError):
             value = None
-    if value is None and len(text) <= LONGEST_YAML and (":" in text or start == "-"):
+    is_yaml = len(text) <= LONGEST_YAML and (":" in text or start == "-")
+    if value is None and is_yaml and _UNSEEN_IN_YAML.search(text) is None:
         value = _yaml(text)
     return value if isinstance(value, (dict, list)) else text
+
+
+def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError
+    return found
 
 
 @lru_cache(maxsize=2)
@@ -98,13 +131,18 @@ def _events(text: str) -> Iterator[Any]:
     once: the parser takes time in the square of the brackets that are open."""
     depth = 0
     for number, event in enumerate(yaml.parse(text, Loader=_LOADER)):
-        if number > MOST_EVENTS or isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+        if number > MOST_EVENTS or isinstance(event, yaml.AliasEvent) or _is_marked(event):
             raise _NotPlain
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST + 1:
             raise _NotPlain
         if not isinstance(event, (yaml.StreamEndEvent, yaml.DocumentStartEvent, yaml.DocumentEndEvent)):
             yield event
+
+
+def _is_marked(event: Any) -> bool:
+    """Whether it has an anchor or a tag, of which a value shows nothing."""
+    return bool(getattr(event, "anchor", None) or getattr(event, "tag", None))
 
 
 def _node(event: Any, events: Iterator[Any], depth: int) -> Json:
