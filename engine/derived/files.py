@@ -39,6 +39,10 @@ _BASES: Final = frozenset(
     ["cwd", "workdir", "working dir", "working directory", "base dir", "base directory", "root"]
 )
 """Keys of the folder that relative paths of the call begin in."""
+_SHELL_BASES: Final = _BASES | {"directory", "dir", "dir path", "directory path", "folder", "folder path"}
+"""The same of a call that runs commands."""
+MOST_BASES: Final = 8
+"""Folders of a call, each of which a tool may take for that."""
 LONGEST_LIST: Final = 65_536
 """Characters of paths one below the other in a text."""
 MOST_READ: Final = 2**20
@@ -89,16 +93,23 @@ _BY_EFFECT: Final[Mapping[str, Use]] = {
 
 
 class Files:
-    """The four lists of one call."""
+    """The four lists of one call. Relative paths are given as they are and as seen from outside `folders`."""
 
-    def __init__(self) -> None:
+    def __init__(self, folders: Sequence[str] = ()) -> None:
+        self._folders = folders[:MOST_BASES]
         self.found: dict[Use, DistinctTexts] = {
             use: DistinctTexts() for use in ("reads", "writes", "deletes", "names")
         }
-        self.partial = False
+        self.partial = len(folders) > MOST_BASES
         self.room = MOST_READ
 
     def add(self, use: Use, word: str) -> None:
+        self._add(use, word)
+        for folder in self._folders:
+            if self.room >= 0 and (joined := within(folder, word)) != word:
+                self._add(use, joined)
+
+    def _add(self, use: Use, word: str) -> None:
         self.room -= min(len(word), LONGEST) + 1
         if self.room < 0:
             self.partial = True
@@ -119,7 +130,9 @@ def files_of(
     leaves: Sequence[Leaf], commands: Iterable[Command], tool: ToolDeclaration, tool_name: str
 ) -> Files:
     """What a call does to which files."""
-    files = Files()
+    bases = _SHELL_BASES if tool.kind == "shell" else _BASES
+    folders = (str(leaf.value)[:LONGEST] for leaf in leaves if leaf.key in bases)
+    files = Files(list(filter(None, dict.fromkeys(folders))))
     named = words_of(tool_name).split()
     moves = not {"move", "rename", "mv"}.isdisjoint(named)
     if tool.effect == "read" and not _LOOKING.isdisjoint(named):
@@ -131,7 +144,6 @@ def files_of(
         tool = replace(tool, effect="send")
     only = tool.effect in ("read", "delete") and "download" not in named
     targets = _TO - {"target"} if only else _TO
-    folder = next((str(leaf.value)[:LONGEST] for leaf in leaves if leaf.key in _BASES), "")
     for leaf in leaves:
         value = leaf.value.strip("\r\n") if isinstance(leaf.value, str) else leaf.value
         if not isinstance(value, str) or not value or "\n" in value:
@@ -150,8 +162,6 @@ def files_of(
         for use in _uses(leaf, value, tool, moves, targets):
             for path in _choices(files, value) if leaf.key in _GLOBS else (value,):
                 files.add(use, path)
-                if folder and (joined := within(folder, path)) != path:
-                    files.add(use, joined)
         if tool.kind == "code":
             _add_code(files, value)
     for command in commands:

@@ -216,6 +216,13 @@ CALLS: list[tuple[str, Any, str, list[str]]] = [
     ),
     ("Read", {"paths": "/a\n /etc/shadow\n"}, "reads", ["/a", "/etc/shadow"]),
     ("Read", {"path": "shadow", "cwd": "/etc"}, "reads", ["shadow", "/etc/shadow"]),
+    (
+        *("Read", {"path": "shadow", "cwd": "/tmp", "workdir": "/etc"}),
+        *("reads", ["shadow", "/tmp/shadow", "/etc/shadow"]),
+    ),
+    ("Bash", {"command": "rm -rf *", "cwd": "/"}, "deletes", ["*", ".", "/*", "/"]),
+    ("Bash", {"command": "rm -rf .", "directory": "/home/u"}, "deletes", [".", "/home/u"]),
+    ("Bash", {"command": "rm /a ~/b", "cwd": "/etc"}, "deletes", ["/a", "~/b"]),
     ("Read", {"path": "/a", "root": "/etc"}, "reads", ["/a"]),
     ("Read", {"target_file": "/x"}, "writes", []),
     ("Write", {"path": "/etc/x\n", "content": "/a\n/b"}, "files", ["/etc/x"]),
