@@ -16,7 +16,7 @@ from typing import Final
 from engine.derived.payload import Leaf
 from engine.derived.tools import UNDECLARED
 from engine.fields.computed import UNREADABLE
-from engine.fields.scalars import MAX_NUMERIC_TEXT, number_of
+from engine.fields.scalars import MAX_NUMERIC_TEXT, numbers_of
 from engine.fields.visible import composed
 from engine.fields.words import word_set, words_of
 from engine.model import Json, ToolDeclaration
@@ -131,7 +131,7 @@ def names_amount(path: Sequence[str]) -> bool:
 
 def _number(value: Json, currencies: dict[str, None]) -> int | float | None:
     """The number of `1250`, `"1,250.00 EUR"`, `"€1.250,00"`, `"1.250 EUR"`; of `1.250` as JSON has it."""
-    number = number_of(value)
+    number = _greatest(value)
     if number is not None or not isinstance(value, str):
         return _bounded(number)
     text = composed(value[: MAX_NUMERIC_TEXT + 1]).strip()
@@ -147,7 +147,12 @@ def _number(value: Json, currencies: dict[str, None]) -> int | float | None:
     rest = _CODE.sub("", _DIGITS.sub("", text)).strip(" -+.")
     if len(digits) != 1 or rest:
         return None
-    return _bounded(number_of(_plain(_GROUPED.sub(r"\1\2", digits[0].strip()))))
+    return _bounded(_greatest(_plain(_GROUPED.sub(r"\1\2", digits[0].strip()))))
+
+
+def _greatest(value: Json) -> int | float | None:
+    """The number of a value; of a text that has more digits than are kept rather more than less."""
+    return max(numbers_of(value), key=abs, default=None)
 
 
 def _plain(digits: str) -> str:

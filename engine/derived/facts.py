@@ -19,7 +19,7 @@ from engine.derived.tools import NO_TOOLS, Tools, of_tool
 from engine.fields.computed import MEMBERS, TOOL
 from engine.fields.json_text import Unread, opened, strings_in
 from engine.fields.paths import Path
-from engine.fields.scalars import keys_of, number_of, text_of, value_keys, whole
+from engine.fields.scalars import keys_of, numbers_of, text_of, value_keys, whole
 from engine.flow.memory import RunMemory
 from engine.model import Json
 
@@ -267,11 +267,9 @@ def _numbers(ends: tuple[Json, ...]) -> tuple[tuple[int | float, ...], bool]:
     others = False
     for end in ends:
         for value in end if isinstance(end, list) and end else (end,):
-            number = number_of(value)
-            if number is None:
-                others = True
-            else:
-                numbers.append(number)
+            found = numbers_of(value)
+            others |= not found
+            numbers += found
     return tuple(numbers), others
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from decimal import Decimal, InvalidOperation
+from math import inf, isinf, nextafter
 from typing import Final
 
 from engine.model import Json
@@ -76,6 +78,24 @@ def number_of(value: Json) -> int | float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
         return None
     return value
+
+
+def numbers_of(value: Json) -> tuple[int | float, ...]:
+    """What `number_of` says, if anything. Of a text that has more digits than are kept also the numbers on
+    both sides: one of them lies beyond each bound that the text does."""
+    number = number_of(value)
+    if number is None:
+        return ()
+    if not isinstance(value, str) or isinstance(number, int) or _is_kept(value, number):
+        return (number,)
+    return number, nextafter(number, -inf), nextafter(number, inf)
+
+
+def _is_kept(text: str, number: float) -> bool:
+    try:
+        return isinf(number) or Decimal(text) == Decimal(repr(number))
+    except InvalidOperation:  # an exponent that even a decimal does not have
+        return False
 
 
 def whole(text: str) -> str:
