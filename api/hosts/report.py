@@ -154,10 +154,10 @@ def payload_of(said: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def parsed(text: str) -> Any:
-    """A value that some hosts write as JSON in a text, or the text itself."""
+    """A value that some hosts write as JSON in a text; the text itself, where that says more."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
+    except (ValueError, RecursionError, _Twice, _Inexact):
         return text
 
 
