@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from engine.fields.scalars import is_kept
 from engine.model import Json
 
 DEEPEST: Final = 4
@@ -137,7 +138,13 @@ def _integer(digits: str) -> int | str:
     return int(digits) if len(digits) < _NUMBER else digits
 
 
+def _fraction(text: str) -> float | str:
+    number = float(text)
+    return number if is_kept(text, number) else text
+
+
 _DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_object, parse_int=_integer, parse_constant=str, strict=False
+    object_pairs_hook=_object, parse_int=_integer, parse_float=_fraction, parse_constant=str, strict=False
 )
-"""`NaN` and its like stay the texts that they are: no comparison with a number would hold of them."""
+"""`NaN` and its like stay the texts that they are, since no comparison with a number would hold of them, and
+so do numbers with more digits than are kept."""

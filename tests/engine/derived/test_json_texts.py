@@ -65,6 +65,10 @@ def test_a_member_of_the_payload_is_the_text_that_it_is() -> None:
         ('{"b": [{"c": 1, "c": 2}], "a": 1, "a": 2}', [{"b": [[{"c": 2}, {"c": 1}]], "a": 2}, {"a": 1}]),
         ('{"a": "x\ny"}', {"a": "x\ny"}),
         ('{"a": NaN, "b": -Infinity}', {"a": "NaN", "b": "-Infinity"}),
+        (
+            '{"a": 1.50, "b": 1e3, "c": 100.00000000000000001}',
+            {"a": 1.5, "b": 1000.0, "c": "100.00000000000000001"},
+        ),
         ('{"a": ' + "9" * 500 + "}", {"a": "9" * 500}),
         ("{a: 1}", None),
         ('"a"', None),
@@ -98,6 +102,7 @@ def test_a_key_that_stands_twice_hides_no_target(text: str) -> None:
         '{"amount": 200, "amount": 1}',
         '{"amount": 1, "other": {"amount": 1, "amount": 200}}',
         '{"amount": NaN}',
+        '{"amount": 100.00000000000000001}',
     ],
 )
 @pytest.mark.parametrize(
@@ -107,8 +112,8 @@ def test_a_key_that_stands_twice_hides_no_target(text: str) -> None:
         Condition(expression="has(derived.payload.amount) && derived.payload.amount > 100"),
     ],
 )
-def test_a_key_that_stands_twice_hides_no_member(text: str, condition: Condition) -> None:
-    """Which of them the tool reads is not known, so what asks for one cannot be evaluated."""
+def test_what_tools_may_read_in_two_ways_hides_no_member(text: str, condition: Condition) -> None:
+    """Which key or number the tool reads is not known, so what asks for one cannot be evaluated."""
     guard = Condition("toolName", "equals", "pay")
     ruleset = Ruleset.build([Policy("p", "p", "block", (guard, condition))])
     call = ToolCall.of(toolName="pay", inputPayload={"arguments": text})
