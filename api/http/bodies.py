@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from api.http.exact_numbers import is_exact
 from api.http.problems import ApiError, invalid, problem_json
 from api.http.unique_keys import RepeatedKey, unique_keys
 from engine.errors import Problem
+from engine.fields.scalars import is_kept
 from schemas.validation import violations
 
 Also = Callable[[Any], Iterable[Problem]]
@@ -144,7 +144,7 @@ def check_digits(raw: bytes, pointer: str = "/metadata") -> None:
 
     def read(text: str) -> float:
         number = float(text)
-        if not is_exact(text, number):
+        if not is_kept(text, number):
             inexact.append(text)
         return number
 

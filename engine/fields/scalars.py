@@ -86,15 +86,15 @@ def numbers_of(value: Json) -> tuple[int | float, ...]:
     number = number_of(value)
     if number is None:
         return ()
-    if not isinstance(value, str) or isinstance(number, int) or is_kept(value, number):
+    if not isinstance(value, str) or isinstance(number, int) or isinf(number) or is_kept(value, number):
         return (number,)
     return number, nextafter(number, -inf), nextafter(number, inf)
 
 
 def is_kept(text: str, number: float) -> bool:
-    """Whether a number is what its text says, infinity included."""
+    """Whether a number is what its text says: another reader might keep more of it."""
     try:
-        return isinf(number) or Decimal(text) == Decimal(repr(number))
+        return Decimal(text) == Decimal(repr(number))
     except InvalidOperation:  # an exponent that even a decimal does not have
         return False
 
