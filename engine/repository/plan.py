@@ -10,7 +10,7 @@ It changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
@@ -114,8 +114,8 @@ class Planner:
             except DocumentError as error:
                 plan.problems += error.problems
                 tools_known = tools_known and not paths.declares_tools(path)
-        if plan.edits and (waiting := self._waits_for_git(plan.edits)):
-            plan.problems += waiting
+        if plan.edits and (barred := self._barred(plan, plan.edits)):
+            plan.problems += barred
             return
         # That all of a kind is gone is told itself, not by the examples that fail without it.
         emptied = [] if plan.problems else consistency.refuse_emptied(plan.head, _loaded(plan.edits))
@@ -133,8 +133,8 @@ class Planner:
         try:
             if self.classify(plan.records, path, state, current) == "stale":
                 return None
-            if waiting := self._waits_for_git([path]):
-                raise PolicyFileInvalid(f"`{shown(path)}` has changed, and {waiting[0]}", waiting)
+            if barred := self._barred(plan, [path]):
+                raise PolicyFileInvalid(f"`{shown(path)}` has changed, and {barred[0]}", barred)
             put = self._put_of(path, state)
             problems = refuse_set(plan.records, plan.head, {path: put})
         except DocumentError as error:
@@ -143,6 +143,11 @@ class Planner:
             message = f"`{shown(path)}` is not valid on disk; mend the file first: {problems[0]}"
             raise PolicyFileInvalid(message, problems)
         return put
+
+    def _barred(self, plan: Plan, edits: Collection[str]) -> list[Problem]:
+        """Why no edit is taken over now, whatever the files say."""
+        foreign = self._worktree.occupancy.barred(edits) if plan.head.revision else []
+        return foreign + self._waits_for_git(edits)
 
     def _waits_for_git(self, edits: Iterable[str]) -> list[Problem]:
         """Why no edit is taken over now: a policy that is only not replayed yet would be out of force."""

@@ -138,7 +138,7 @@ class Sync:
                 applied.problems,
             )
         self._documents.save(applied.snapshot)
-        self._worktree.occupancy.look()
+        self._look_whose_folder()
         return applied
 
     def apply_files(self, hints: Iterable[str] | None = None) -> Applied:
@@ -149,7 +149,7 @@ class Sync:
 
     def differing(self, reread: Part, pause: Pause = lambda: None) -> set[str]:
         """The paths that are not as in force, found in passing; nothing of them is applied."""
-        self._worktree.occupancy.look()
+        self._look_whose_folder()
         self._worktree.observer.forget(reread)
         observed = self.look(None, None, pause)
         files = self.current.snapshot.files
@@ -162,6 +162,10 @@ class Sync:
         if not found:
             self.settle(observed)
         return found
+
+    def _look_whose_folder(self) -> None:
+        if not (self.current.problems and self._worktree.occupancy.barred(())):
+            self._worktree.occupancy.look()
 
     def look(
         self, hints: Iterable[str] | None, progress: Progress | None = None, pause: Pause = lambda: None

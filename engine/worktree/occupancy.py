@@ -1,22 +1,26 @@
 """Whether the folder is another installation's as well: each leaves its id there and looks whether it stands.
 
 One of before is overwritten, since a service that was set up anew finds its predecessor's; the log tells of
-it once, for a data folder that is not mounted, or was mistyped, begins anew as well. Who finds its own
-overwritten is not alone, and puts it back, so that the other one finds that out, too.
+it once, for a data folder that is not mounted, or was mistyped, begins anew as well. Who has policies of its
+own overwrites none as long as files are not as in force (`barred`): they are what the other one says, and the
+database may be the wrong one. Who finds its own overwritten is not alone, and puts it back, so that the other
+one finds that out, too.
 """
 
 from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Iterable
 from typing import Final
 
 from engine.errors import Problem, StorageError
 from engine.worktree import markers
-from engine.worktree.disk import Disk
+from engine.worktree.disk import Disk, shown
 from engine.worktree.markers import Occupant
 
 LONGEST_HOST: Final = 100
+MOST_NAMED: Final = 5
 
 log = logging.getLogger("governance.policies")
 
@@ -30,6 +34,16 @@ class Occupancy:
         self._stands = False
         self.problems: tuple[Problem, ...] = ()
         """Who else is here; empty as long as nobody is known to be."""
+
+    def barred(self, edits: Iterable[str]) -> list[Problem]:
+        """Why these files do not count: they are as another installation has them, whose folder it was until
+        now."""
+        if self._stands or not self._own.installation:
+            return []
+        found = markers.read_occupant(self._disk)
+        if found is None or found.installation == self._own.installation:
+            return []
+        return [_differs(found, sorted(edits))]
 
     def look(self) -> None:
         """Whether our id still stands there; if not, it does from now on."""
@@ -60,6 +74,20 @@ class Occupancy:
             "shared_folder",
             markers.FOLDER,
         )
+
+
+def _differs(other: Occupant, paths: list[str]) -> Problem:
+    more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
+    named = ", ".join(f"`{shown(path)}`" for path in paths[:MOST_NAMED]) + more
+    return Problem(
+        f"until now this policies folder was that of another installation, `{other.installation}` on "
+        f"`{other.host}`, and what it says in {named} is not what is in force here, so no edit counts. If "
+        "the database or the folder is the wrong one, stop the service, and put that right. If these files "
+        f"are meant, remove `{markers.OCCUPANT}`; if not, remove them, and what is in force is written anew",
+        "",
+        "foreign_folder",
+        markers.FOLDER,
+    )
 
 
 def _follows(other: Occupant) -> str:

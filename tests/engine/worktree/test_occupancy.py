@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from engine.errors import PolicyFileInvalid
 from engine.repository.repository import Repository
 from engine.worktree.disk import Disk
 from engine.worktree.occupancy import Occupancy
 from tests.harness.policy_archive import MemoryArchive
-from tests.harness.policy_folder import Folder, document
+from tests.harness.policy_folder import ADMIN, Folder, document
 
 WHOLE = (0, 1)
 
@@ -70,3 +71,49 @@ def test_a_note_that_is_none_or_cannot_be_written_harms_nobody(tmp_path: Path) -
     for _ in range(2):
         occupancy.look()
         assert occupancy.problems == ()
+
+
+def test_what_another_installation_said_loosens_nothing_here(folder: Folder) -> None:
+    """A node of another installation, started with the address of this database."""
+    folder.started(installation="here")
+    here, folder.archive = folder.archive, MemoryArchive()
+    (folder.root / ".governance/installation.json").unlink()
+    folder.started(installation="elsewhere")
+    off = document("a", extra="enabled: false\n")
+    folder.write("policies/a.yaml", off)
+    folder.write("policies/b.yaml", document("b"))
+    folder.started(installation="elsewhere")
+
+    folder.archive = here
+    node = folder.open(installation="here")
+    (problem,) = node.start().problems
+    assert "that of another installation, `elsewhere` on `" in problem.message
+    assert "in `policies/a.yaml`, `policies/b.yaml` is not what is in force here" in problem.message
+    assert "remove `.governance/installation.json`" in problem.message
+    assert node.policy("default", "a").policy.enabled and node.snapshot.revision == 1
+    for _ in range(2):
+        node.differing(WHOLE)
+        assert node.apply_files().problems == (problem,)
+    with pytest.raises(PolicyFileInvalid, match="that of another installation"):
+        node.update("default", "a", {"description": "d"}, author=ADMIN)
+
+    # The files go: what is in force is written anew.
+    (folder.root / "policies/a.yaml").unlink()
+    (folder.root / "policies/b.yaml").unlink()
+    assert node.apply_files().problems == ()
+    assert folder.read("policies/a.yaml") == document("a")
+    node.differing(WHOLE)
+    folder.write("policies/a.yaml", off)
+    assert node.apply_files().problems == () and node.snapshot.revision == 2
+
+
+def test_files_of_another_installation_count_once_its_note_is_removed(folder: Folder) -> None:
+    folder.started(installation="here")
+    here, folder.archive = folder.archive, MemoryArchive()
+    folder.started(installation="elsewhere")
+    folder.write("policies/a.yaml", document("a", value="transfer"))
+    folder.archive = here
+    node = folder.open(installation="here")
+    assert node.start().problems
+    (folder.root / ".governance/installation.json").unlink()
+    assert node.apply_files().problems == () and node.snapshot.revision == 2
