@@ -74,7 +74,7 @@ def prepare(
     try:
         store.refuse_foreign_file()
         mark = AuditMark(settings)
-        mark.refuse()
+        mark.refuse(as_copy=True)
         _refuse_empty_server(settings, store)
         store.migrate()
         store.check_pages()

@@ -17,7 +17,7 @@ from api.caller import Caller
 from api.clock import Clock, Ids, iso, random_ids, seconds, system_clock
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
-from api.database.table import counter
+from api.database.table import INSTALLATION, counter
 from api.database.transaction import Transaction
 from api.database.writer import Writer
 from api.settings import Settings
@@ -41,8 +41,6 @@ log = logging.getLogger("governance.policies")
 
 MOST_ERRORS = 100
 MOST_REPLACED = 10
-INSTALLATION = "#installation"
-"""The counter that is the id of the database, by which a policies folder is known to be its own."""
 ACCEPTED = "#replaced_accepted"
 """The counter that says up to when the files that were replaced are accepted, in milliseconds."""
 CACHE_PURPOSE = b"agent-governance-service: cache of checked policies"

@@ -30,6 +30,7 @@ from api.database.audit_chain import tips
 from api.database.connection import Database
 from api.database.sqlite.files import beside_database, resolved
 from api.database.sqlite.write_lock import is_served
+from api.database.table import INSTALLATION
 from api.settings import Settings, SettingsError
 from engine.worktree.ownership import new_file
 
@@ -38,17 +39,20 @@ log = logging.getLogger("governance")
 FILE: Final = "audit-mark"
 _HASH: Final = "SELECT hash FROM audit WHERE organisation_id = ? AND chain = ? AND sequence = ?"
 _GONE: Final = "SELECT body FROM checkpoints WHERE number = (SELECT MAX(number) FROM audit_carried)"
+_ID: Final = f"SELECT value FROM counters WHERE name = '{INSTALLATION}'"
 _COUNT: Final = "SELECT COALESCE(MAX(sequence), 0) FROM audit WHERE organisation_id = ? AND chain = ?"
 
 Rows = Callable[[str, Sequence[Any]], Sequence[Sequence[Any]]]
 
 
 class _Mark(msgspec.Struct, frozen=True):
-    """`database` is its place relative to the data folder, so that both may be moved together."""
+    """`database` is its place relative to the data folder, so that both may be moved together;
+    `installation` its id, which copies of it have as well; 0: not known."""
 
     at: str
     chains: dict[str, dict[str, tuple[int, str]]]
     database: str
+    installation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +103,14 @@ class AuditMark:
         log_file, _ = beside_database(self._database)
         return log_file.is_file() and log_file.stat().st_size > 0
 
-    def lacks(self) -> list[Lack]:
-        """What the database, which nobody has to have open, does not hold of what was signed. It is only
-        read: what lies beside it may not be its own. Raises SettingsError."""
-        mark = self._read()
+    def lacks(self, *, as_copy: bool = False) -> list[Lack]:
+        """What the database, which nobody has to have open, does not hold of what was signed; `as_copy`: also
+        of what was signed in another one of which it is a copy. It is only read: what lies beside it may not
+        be its own. Raises SettingsError."""
+        mark = self._noted()
         if mark is None or self._database is None or not self._database.is_file():
+            return []
+        if mark.database != self._name and not as_copy:
             return []
         # Without a log there is no need to make one, which might be in the way of the right one.
         how = "mode=ro" if self.beside_log else "immutable=1"
@@ -112,7 +119,12 @@ class AuditMark:
             contextlib.suppress(sqlite3.Error),  # who opens it next says why
             contextlib.closing(sqlite3.connect(place, uri=True)) as connection,
         ):
-            return list(_lacks(mark, lambda *asked: connection.execute(*asked).fetchall()))
+
+            def rows(*asked: Any) -> list[Any]:
+                return connection.execute(*asked).fetchall()
+
+            if mark.database == self._name or (mark.installation and mark.installation == _id(rows)):
+                return list(_lacks(mark, rows))
         return []
 
     @property
@@ -122,10 +134,10 @@ class AuditMark:
             return self._database is not None and is_served(self._database)
         return False
 
-    def refuse(self) -> None:
-        """Raises SettingsError when the database lacks something."""
-        if (complaint := self.complaint_now()) is not None:
-            raise SettingsError(complaint)
+    def refuse(self, *, as_copy: bool = False) -> None:
+        """Raises SettingsError when the database lacks something; see `lacks`."""
+        if found := self.lacks(as_copy=as_copy):
+            raise SettingsError(self.complaint(found))
 
     def complaint_now(self) -> str | None:
         try:
@@ -152,8 +164,14 @@ class AuditMark:
         place may have taken the mark away, too."""
         if self._database is None or self.names_this or newest(store) is None:
             return None
+        mark = self._noted()
+        known = f"There is no `{self.path}` that says how far the record was signed"
+        if mark is not None:
+            known = (
+                f"`{self.path}` says how far another database, `{mark.database}`, was signed, not this one"
+            )
         return (
-            f"There is no `{self.path}` that says how far the record was signed, so nobody can tell whether "
+            f"{known}, so nobody can tell whether "
             "an older database lies here than before; if you did not restore it, hold it against what was "
             "noted last: `governance audit verify --expect noted.json`"
         )
@@ -179,20 +197,27 @@ class AuditMark:
             self.behind = True
         else:
             self.behind = False
-            self._write(_Mark(checkpointer.signed_at or "", by_chain(checkpointer.signed), self._name))
+            signed = by_chain(checkpointer.signed)
+            installation = store.read_here(_id, store.rows)
+            self._write(_Mark(checkpointer.signed_at or "", signed, self._name, installation))
 
     def accept(self, store: Database, at: str) -> None:
         """From now on what the database holds is all there is."""
-        self._write(_Mark(at, by_chain(tips(store)), self._name))
+        self._write(_Mark(at, by_chain(tips(store)), self._name, _id(store.rows)))
 
     def _read(self) -> _Mark | None:
-        """None where there is none of this database, or it is not whole, as after a power cut. Raises
-        SettingsError where it cannot be read: it may say that records are gone."""
+        """None where there is none of this database. Raises SettingsError."""
+        mark = self._noted()
+        return mark if mark is not None and mark.database == self._name else None
+
+    def _noted(self) -> _Mark | None:
+        """None where there is none, or it is not whole, as after a power cut. Raises SettingsError where it
+        cannot be read: it may say that records are gone."""
         try:
             # To read a pipe would wait for somebody who writes.
             if not stat.S_ISREG(self.path.stat().st_mode):
                 raise SettingsError(f"`{self.path}` is no file; take it away")
-            mark = msgspec.json.decode(self.path.read_bytes(), type=_Mark)
+            return msgspec.json.decode(self.path.read_bytes(), type=_Mark)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -203,7 +228,6 @@ class AuditMark:
         except msgspec.MsgspecError as error:
             log.warning("`%s` cannot be read and is written anew: %s", self.path, error)
             return None
-        return mark if mark.database == self._name else None
 
     def _write(self, mark: _Mark) -> None:
         """In one step. It need not be flushed: what it says is on the disk before it."""
@@ -216,6 +240,14 @@ class AuditMark:
         except OSError as error:
             log.warning("`%s` cannot be written: %s", self.path, error.strerror)
             aside.unlink(missing_ok=True)
+
+
+def _id(rows: Rows) -> int:
+    """The id of the database; 0: it has none yet."""
+    with contextlib.suppress(sqlite3.OperationalError):
+        for (value,) in rows(_ID, ()):
+            return int(value)
+    return 0
 
 
 def _gone(rows: Rows) -> dict[str, dict[str, tuple[int, str, str]]]:

@@ -39,6 +39,13 @@ def signing_secret(settings: Settings) -> bytes:
     return secret
 
 
+def secrets_at_hand(settings: Settings) -> list[bytes]:
+    """What may open the vault; none is made. Raises SettingsError."""
+    has_one = settings.jwt_secret or (settings.data_dir / FILE).exists()
+    found = [signing_secret(settings)] if has_one else []
+    return found + [settings.jwt_secret_before.encode()] * bool(settings.jwt_secret_before)
+
+
 def open_vault(transaction: Transaction, settings: Settings, secret: bytes) -> None:
     """A job: what is encrypted in the database can be read from now on. Raises SettingsError when it was
     encrypted under another secret."""

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from peewee import DatabaseProxy, Model, SqliteDatabase
 
 database = DatabaseProxy()
+
+INSTALLATION: Final = "#installation"
+"""The counter that is the id of the database, by which a policies folder is known to be its own, and a copy
+as one of it."""
 
 
 class Table(Model):

@@ -76,6 +76,15 @@ def _adopt() -> None:
             organisation.save()
 
 
+def is_read_by(secret: bytes) -> bool:
+    """Whether this is the signing secret that the data key is wrapped with."""
+    row = DataKey.get_or_none()
+    try:
+        return row is not None and bool(unwrapped(row.wrapped, secret))
+    except SecretsLocked:
+        return False
+
+
 def forget(transaction: Transaction, actor: str) -> tuple[int, int, int]:
     """A job, for when the signing secret is lost: webhooks are switched off until they get a new secret,
     channels have no secrets, and no user token is accepted. Returns how many webhooks, secrets of

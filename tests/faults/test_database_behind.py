@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -187,3 +188,39 @@ def test_a_mark_that_this_user_may_not_read_is_neither_passed_over_nor_replaced(
         assert [each.getMessage().endswith("it stays as it is") for each in caplog.records] == [True]
         mark.follow(checkpointer, store)
     assert mark.path.read_bytes() != before
+
+
+def test_an_older_copy_is_refused_under_another_name_too(left: Killed, tmp_path: Path) -> None:
+    """A backup that somebody points to, instead of putting it into its place."""
+    here = left.copy(tmp_path / "here")
+    with serve(here.folder) as service:
+        http = service.ready().http
+        assert governance(here.folder, "backup", "older.sqlite").returncode == 0
+        mark = here.database.parent / "audit-mark"
+        signed = json.loads(mark.read_bytes())["chains"]["default"]["0"][0]
+        assert send(http, 200) == 200
+        until_signed(mark, signed + 1)
+        assert service.stop() == 0
+    shutil.copy(here.folder / "older.sqlite", here.database.parent / "older.sqlite")
+    place = ("--database-url", "sqlite:///data/older.sqlite")
+    done = governance(here.folder, "serve", "--port", "0", *place)
+    assert done.returncode == 2 and "signed records of `default` are gone" in done.stderr
+    # To look at a copy is no restore: it holds what it holds.
+    assert governance(here.folder, "audit", "verify", *place).returncode == 0
+    assert governance(here.folder, "users", "list", *place).returncode == 0
+    done = governance(here.folder, "audit", "accept-restored", *place)
+    assert done.returncode == 0 and "given up: " in done.stdout, done.stderr
+    with serve(here.folder, GOVERNANCE_DATABASE_URL=place[1]) as service:
+        assert send(service.ready().http, 201) == 200
+        assert service.stop() == 0
+
+
+def test_another_database_in_the_same_folder_is_no_copy(left: Killed, tmp_path: Path) -> None:
+    here, other = left.copy(tmp_path / "here"), killed(tmp_path / "other")
+    for end in ("", "-wal"):
+        shutil.copy(f"{other.database}{end}", f"{here.database.parent / 'other.sqlite'}{end}")
+    done = governance(
+        here.folder, "audit", "accept-restored", "--database-url", "sqlite:///data/other.sqlite"
+    )
+    said = "audit-mark` says how far another database, `governance.sqlite`, was signed, not this one"
+    assert done.returncode == 0 and said in done.stdout, done.stdout + done.stderr

@@ -226,7 +226,7 @@ def _accept(arguments: argparse.Namespace) -> int:
     from api.store import accounts
 
     mark = AuditMark(settings_of(arguments))
-    lacks = mark.lacks()
+    lacks = mark.lacks(as_copy=True)
     if not lacks:
         with opened(arguments) as store:  # or it is not there at all
             missed = store.read(mark.missed, store.database)

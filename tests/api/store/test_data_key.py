@@ -140,6 +140,22 @@ def test_what_is_lost_is_given_up_only_when_told_so(
     database.close()
 
 
+def test_what_can_be_read_is_not_given_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = made(tmp_path)
+    words = ("secrets", "forget", "--database-url", f"sqlite:///{database_of(tmp_path)}", "--yes")
+    for name in ("GOVERNANCE_JWT_SECRET", "GOVERNANCE_JWT_SECRET_BEFORE"):
+        monkeypatch.setenv("GOVERNANCE_JWT_SECRET", NEW)
+        monkeypatch.setenv(name, OLD)
+        code, _, error = run_command(capsys, *words)
+        assert code == 1 and "nothing was forgotten" in error
+    assert unlocked(tmp_path, OLD) == (secret, RULE["key"])
+    monkeypatch.setenv("GOVERNANCE_JWT_SECRET_BEFORE", NEW)
+    monkeypatch.setenv("GOVERNANCE_JWT_SECRET", NEW)
+    assert run_command(capsys, *words)[0] == 0
+
+
 def test_nothing_is_given_up_while_the_service_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
