@@ -7,7 +7,7 @@ import contextlib
 import hmac
 import logging
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +24,10 @@ from api.settings import Settings
 from api.store import accounts
 from api.store.policy_archive import SqlArchive
 from engine.conditions.values import never
+from engine.documents.yaml import read
 from engine.errors import Problem
 from engine.live import LivePolicies
+from engine.repository import definitions
 from engine.repository.archive import FileChange, FileRecord
 from engine.repository.cache import DocumentCache
 from engine.repository.repository import Repository
@@ -79,6 +81,7 @@ def open_policies(
 
     def changed(changes: Sequence[FileChange]) -> None:
         _tell_of_lost(repository, changes)
+        _tell_of_lost_settings(repository, changes)
         told.tell(store, live)
 
     live = LivePolicies(
@@ -228,7 +231,7 @@ def _nobody_agrees(live: LivePolicies) -> list[Problem]:
             path_of_settings(name),
         )
         for name, settings in sorted(live.snapshot.settings.items())
-        if (wanted := settings.values.get("changes", {}).get("approvers", 1)) > 1
+        if (wanted := _approvers(settings.values)) > 1
         and (there := accounts.count_admins(name)) < wanted
         and accounts.organisation(name) is not None
     ]
@@ -313,6 +316,42 @@ def _tell_of_lost(repository: Repository, changes: Sequence[FileChange]) -> None
             before.document_id,
             before.version,
         )
+
+
+def _tell_of_lost_settings(repository: Repository, changes: Sequence[FileChange]) -> None:
+    """The same of an organisation's settings: who must agree to changes and who is told stand there, in a
+    file that git may not know yet."""
+    for change in changes:
+        before = change.before
+        if change.source != "file" or before is None or before.kind != "settings":
+            continue
+        mine = before.organisation_id
+        versions = definitions.versions_of(repository, "settings", mine, mine)
+        contents = [each.content for each in versions if each.version == before.version]
+        if not contents:
+            continue
+        was = read(contents[0]).root.value["settings"]
+        now = repository.snapshot.settings_of(mine).values
+        alone = _approvers(now) < 2 <= _approvers(was)
+        lost = sorted({name for name in was if name not in now} | ({"changes"} if alone else set()))
+        if lost:
+            gone = "is gone" if change.after is None else "does not say so any more"
+            log.warning(
+                "of the settings of `%s`, %s is not in force any more%s, since its file `%s` %s; version %s "
+                "stays in `GET /v1/organisation/settings/versions`, and `PUT /v1/organisation/settings` "
+                "brings it back",
+                mine,
+                ", ".join(f"`{name}`" for name in lost),
+                ", so that one admin alone may change policies and people" if alone else "",
+                shown(change.path),
+                gone,
+                before.version,
+            )
+
+
+def _approvers(settings: Mapping[str, Any]) -> int:
+    """How many admins must agree to a change."""
+    return int((settings.get("changes") or {}).get("approvers", 1))
 
 
 def _older(repository: Repository, record: FileRecord) -> int | None:

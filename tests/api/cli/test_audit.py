@@ -197,3 +197,9 @@ def test_without_a_key_file_it_is_said_what_was_compared(data_shell: DataShell) 
     code, _, error = data_shell.run("audit", "verify")
     assert code == 0 and "the public key that the database itself names" in error and "--public-key" in error
     assert data_shell.json("audit", "verify", "--public-key", public)[0]["notes"] == []
+
+
+@pytest.mark.postgres
+def test_a_restored_postgresql_is_not_said_to_hold_all(data_shell: DataShell, postgres_url: str) -> None:
+    code, output, _ = data_shell.run("audit", "accept-restored", "--database-url", postgres_url)
+    assert code == 0 and "noted for SQLite only" in output and "--expect noted.json" in output

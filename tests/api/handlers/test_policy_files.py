@@ -342,6 +342,39 @@ def test_what_a_checkout_takes_away_is_told_with_how_it_comes_back(
     conversation(tmp_path, steps)
 
 
+def test_settings_that_go_with_their_file_are_told_with_how_they_come_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As by `git clean`, since the API made the file and nobody committed it."""
+
+    async def steps(service: Service) -> None:
+        file = service.settings.policies_dir / "settings/default.yaml"
+        file.parent.mkdir()
+        text = (
+            "apiVersion: governance/v1\nkind: OrganisationSettings\norganisationId: default\n"
+            "settings: {companyDomains: [acme.example], changes: {approvers: 2}}\n"
+        )
+        file.write_text(text)
+        service.context.live.reload()
+
+        async def line(there: str) -> Any:
+            return next((each for each in map(str, caplog.messages) if there in each), None)
+
+        file.unlink()
+        service.context.live.reload()
+        told = await until(lambda: line("`settings/default.yaml` is gone"))
+        assert "`changes`, `companyDomains` is not in force any more, so that one admin alone may" in told
+        assert "version 1 stays in `GET /v1/organisation/settings/versions`" in told
+        file.write_text(text)
+        service.context.live.reload()
+        file.write_text(text.replace("approvers: 2", "approvers: 1"))
+        service.context.live.reload()
+        told = await until(lambda: line("does not say so any more"))
+        assert "of the settings of `default`, `changes` is not in force any more" in told
+
+    conversation(tmp_path, steps)
+
+
 def test_the_body_limit_is_a_setting(tmp_path: Path) -> None:
     async def steps(service: Service) -> None:
         payload = {"text": "x" * 3000}
