@@ -1,6 +1,7 @@
 """What the log says of changes that came into force, by files or through the API.
 
-Decides what is worth a warning: a policy that no longer acts because its file went. It changes nothing.
+Decides what is worth a warning: a policy that no longer acts because its file went, or tools and detectors
+that are not declared any more. It changes nothing.
 """
 
 from __future__ import annotations
@@ -44,6 +45,14 @@ def tell(changes: Sequence[FileChange], revision: int) -> None:
             "revision %s: the files of policies that were enforced are gone, and with them the policies: %s",
             revision,
             ", ".join(ended[:MOST_ENDED]) + more,
+        )
+    if undeclared := sorted(_name(change) for change in by_files if _undeclared(change)):
+        more = f" and {len(undeclared) - MOST_ENDED} more" if len(undeclared) > MOST_ENDED else ""
+        log.warning(
+            "revision %s: the files of tool sets or detectors are gone, and with them what policies know of "
+            "those tools, and alerts: %s; their last versions stay in the archive",
+            revision,
+            ", ".join(undeclared[:MOST_ENDED]) + more,
         )
 
 
@@ -94,6 +103,10 @@ def _name(change: FileChange) -> str:
     preset = change.state.get("presetId") if isinstance(change.state, dict) else None
     made_from = f" of preset `{preset}`" if change.source == "api" and preset else ""
     return f"{kind}`{place}{record.document_id}`{made_from}"
+
+
+def _undeclared(change: FileChange) -> bool:
+    return change.after is None and not change.moved and change.subject.kind in ("toolSet", "detector")
 
 
 def _ended(change: FileChange) -> bool:

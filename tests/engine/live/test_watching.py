@@ -254,6 +254,22 @@ def test_what_files_changed_is_logged(folder: Folder, caplog: pytest.LogCaptureF
     ], "the edit a write came upon, and the write"
 
 
+def test_tools_and_detectors_that_go_with_their_files_are_warned_of(
+    folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As by `git clean`, of what the API wrote and nobody committed: a policy that asks for the kind of a
+    tool does not find it any more."""
+    head = "apiVersion: governance/v1\nkind: ToolSet\nname: T\n"
+    for name in ("ours", "others"):
+        tool = f"toolSetId: {name}\ntools: [{{names: [{name}], kind: mail, effect: send}}]\n"
+        folder.write(f"tools/{name}.yaml", head + tool)
+    watched = Watched(folder)
+    (folder.root / "tools/ours.yaml").unlink()
+    watched.live.reload()
+    (warning,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert "revision 2: the files of tool sets or detectors are gone" in warning and "`ours`" in warning
+
+
 def test_what_is_mended_is_stale_until_it_decides(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     watched, swap = Watched(folder), LivePolicies._swap
     folder.write("policies/a.yaml", "half a fi")
