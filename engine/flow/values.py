@@ -52,7 +52,7 @@ _MARKED: Final = (
 )
 """Addresses, URLs, hosts, paths, account numbers, other numbers, ids, amounts."""
 _QUOTED: Final = re.compile(
-    r"\"([^\"\n]{1,200})\"|(?<!\w)'([^'\n]{1,200})'(?!\w)|[“«„]([^”»“\n]{1,200})[”»“]|`([^`\n]{1,200})`"
+    r"\"([^\"\n]{1,200})\"|(?<!\w)'([^'\n]{1,200})'(?!\w)|[“«„]([^“«„”»\n]{1,200})[”»“]|`([^`\n]{1,200})`"
 )
 _MONEY: Final = re.compile(r"[$€£¥\s]|usd|eur|gbp|chf|jpy|euros?|dollars?")
 _SEPARATED: Final = re.compile(r"[ -]")
