@@ -3,8 +3,9 @@
 One of before is overwritten, since a service that was set up anew finds its predecessor's; the log tells of
 it once, for a data folder that is not mounted, or was mistyped, begins anew as well. Who has policies of its
 own overwrites none as long as files are not as in force (`barred`): they are what the other one says, and the
-database may be the wrong one. Who finds its own overwritten is not alone, and puts it back, so that the other
-one finds that out, too.
+database may be the wrong one. In a folder that is only read here, that id is nobody's of before: it is of who
+writes it, and stays. Who finds its own overwritten is not alone, and puts it back, so that the other one
+finds that out, too.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Occupancy:
         if self._stands or not self._own.installation:
             return []
         found = markers.read_occupant(self._disk)
-        if found is None or found.installation == self._own.installation:
+        if found is None or found.installation == self._own.installation or self._disk.is_read_only():
             return []
         return [_differs(found, sorted(edits))]
 

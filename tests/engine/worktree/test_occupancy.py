@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import PolicyFileInvalid
+from engine.errors import PolicyFileInvalid, StorageError
 from engine.repository.repository import Repository
+from engine.worktree import markers
 from engine.worktree.disk import Disk
+from engine.worktree.markers import Occupant
 from engine.worktree.occupancy import Occupancy
 from tests.harness.policy_archive import MemoryArchive
 from tests.harness.policy_folder import ADMIN, Folder, document
@@ -117,3 +119,21 @@ def test_files_of_another_installation_count_once_its_note_is_removed(folder: Fo
     assert node.start().problems
     (folder.root / ".governance/installation.json").unlink()
     assert node.apply_files().problems == () and node.snapshot.revision == 2
+
+
+def test_what_another_installation_writes_counts_where_it_is_only_read(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.started(installation="elsewhere")
+    folder.archive = MemoryArchive()
+    monkeypatch.setattr(Disk, "is_read_only", lambda disk: True)
+    monkeypatch.setattr(markers, "write_occupant", refused)
+    here = folder.started(installation="here")
+    folder.write("policies/b.yaml", document("b"))
+    assert here.apply_files().problems == () and here.snapshot.revision == 2
+    folder.write("policies/b.yaml", document("b", value="transfer"))
+    assert folder.started(installation="here").snapshot.revision == 3
+
+
+def refused(disk: Disk, occupant: Occupant) -> None:
+    raise StorageError("Read-only file system")
