@@ -106,7 +106,7 @@ def error_codes(route: Route) -> tuple[str, ...]:
         codes.append("unauthenticated")
         if route.who != {"viewer", "reviewer", "admin"}:
             codes.append("forbidden")
-    if "agent" in route.who:
+    if "agent" in route.who or route.second_admin:  # policies and people are changed in turns
         codes.append("rate_limited")
     if ":" in route.path:
         codes.append("not_found")
