@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import peewee
 
+from api.clock import iso
 from api.database.connection import marks
 from api.database.models import ApiKey, Organisation, User
 from api.database.secrets_at_rest import VAULT
@@ -23,6 +24,8 @@ from api.store.emails import same_email
 MOST_KEYS: Final = 10_000
 """Of one organisation that are not revoked: with each change of one, all are read again before the next
 event."""
+ENDED_SECONDS: Final = 86_400.0
+"""After the end of a key: a clock that is ahead for less revokes none."""
 
 
 class AccountError(Exception):
@@ -240,7 +243,7 @@ def add_key(
 ) -> dict[str, Any]:
     """`expires_at`: ISO 8601; from then on nobody can use it."""
     mine = (ApiKey.organisation_id == organisation_id) & ApiKey.revoked_at.is_null()
-    if ApiKey.select().where(mine).count() >= MOST_KEYS:
+    if ApiKey.select().where(mine).count() >= MOST_KEYS and not _ended_revoked(transaction, organisation_id):
         raise AccountError(
             f"there are {MOST_KEYS} API keys that nobody has revoked, as many as may be; revoke some first"
         )
@@ -269,6 +272,14 @@ def add_key(
         | kept(digest),
     )
     return _key(row)
+
+
+def _ended_revoked(transaction: Transaction, organisation_id: str) -> bool:
+    """Whether there was a key whose time was over for long, which makes room for a new one."""
+    ended = iso(transaction.now - ENDED_SECONDS)
+    over = (ApiKey.organisation_id == organisation_id) & (ApiKey.expires_at <= ended)
+    row = ApiKey.select().where(over & ApiKey.revoked_at.is_null()).order_by(ApiKey.expires_at).first()
+    return row is not None and revoke_key(transaction, organisation_id, row.key_id, "service") is not None
 
 
 def _own_key(organisation_id: str, key_id: str) -> ApiKey | None:

@@ -137,3 +137,26 @@ def test_keys_are_bounded_and_those_that_stay_are_not_made_again(
         await made(service)
 
     played(tmp_path, play)
+
+
+def test_keys_whose_time_is_over_for_long_stand_in_nobodys_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where each run of a pipeline gets a key for an hour."""
+
+    async def play(service: Service) -> None:
+        later, first = [await made(service, expiresAt=iso(START + end)) for end in (120, 60)]
+        _, keys = await service.context.store.read(accounts.list_keys, "default")
+        monkeypatch.setattr(accounts, "MOST_KEYS", keys)
+        monkeypatch.setattr(accounts, "ENDED_SECONDS", 3_600.0)  # within the life of the admin's token
+        service.clock.advance(60 + 3_600 - 1)
+        refused = await service.call("admin", "POST", "/v1/api-keys", {"name": "one more"})
+        assert refused.status_code == 409
+        service.clock.advance(1)
+        await made(service)
+        shown, _ = await service.context.store.read(accounts.list_keys, "default")
+        assert [key["keyId"] for key in shown if key["revokedAt"]] == [first["keyId"]] != [later["keyId"]]
+        refused = await service.call("admin", "POST", "/v1/api-keys", {"name": "one more"})
+        assert refused.status_code == 409
+
+    played(tmp_path, play)
