@@ -33,6 +33,12 @@ _PRICES: Final = frozenset(
 )
 """Keys of what one of several costs."""
 _QUANTITIES: Final = frozenset(["quantity", "qty", "shares"])
+_COUNTED: Final = re.compile(
+    r"\s?\b(?:x|pieces?|units?|items?|shares?|box(?:es)?|bottles?|bags?|licen[sc]es?|seats?|hours?|days?|months?|kg)\s?\Z"
+    r"|(?<=\d)(?:x|kg)\s?\Z",
+    re.IGNORECASE,
+)
+"""What is counted, at the end of a quantity."""
 _CURRENCY: Final = frozenset(["currency", "ccy"])
 _SYMBOLS: Final = {
     "€": "EUR",
@@ -47,6 +53,8 @@ _SYMBOLS: Final = {
 _PRICE_ID: Final = re.compile(r"price_\w{1,64}")
 """What some services call a price by."""
 _CODE: Final = re.compile(r"(?<![A-Za-z])[A-Za-z]{3}(?![A-Za-z])")
+_MANIFOLD: Final = word_set("mio mil mln mrd bil bln tsd doz")
+"""Three letters that are no currency, but say how many times the number before them is meant."""
 _DIGITS: Final = re.compile(r"[+-]?[0-9][0-9.,' _]*(?:[eE][+-]?[0-9]{1,3})?")
 
 
@@ -94,7 +102,12 @@ def _times(leaves: Sequence[Leaf]) -> dict[str, list[float]]:
     prices: dict[str, int] = {}
     for leaf in leaves:
         if leaf.key in _QUANTITIES and not isinstance(leaf.value, bool):
-            number = _number(leaf.value, {})
+            told = leaf.value
+            if isinstance(told, str) and len(told) <= MAX_NUMERIC_TEXT:
+                told = _COUNTED.sub(" pcs", told).strip()
+            if told is None or told == "":
+                continue
+            number = _number(told, {})
             many.setdefault(leaf.owner, []).insert(0, inf if number is None else abs(number) or 1)
         elif leaf.key in _PRICES:
             prices[leaf.owner] = prices.get(leaf.owner, 0) + 1
@@ -141,7 +154,10 @@ def _number(value: Json, currencies: dict[str, None]) -> int | float | None:
         if symbol in text:
             currencies[code] = None
             text = text.replace(symbol, " ")
-    for found in _CODE.findall(text):
+    codes = _CODE.findall(text)
+    if not _MANIFOLD.isdisjoint(map(str.lower, codes)):
+        return None
+    for found in codes:
         currencies[found.upper()] = None
     digits = _DIGITS.findall(text)
     rest = _CODE.sub("", _DIGITS.sub("", text)).strip(" -+.")

@@ -116,11 +116,14 @@ class ShellReading(State):
                 for value in values:
                     self.script(value, depth + 1)
         stdin = given
-        tail = ""
+        tail = from_start = ""
         fed: list[str] = []
         for operator, target in simple.redirections:
             close = operator[-1] == "&" and DESCRIPTOR.fullmatch(target)
-            tail += f" {operator}{quote(target)}" if close else f" {operator} {quote(target)}"
+            part = f" {operator}{quote(target)}" if close else f" {operator} {quote(target)}"
+            tail += part
+            is_no_file = close or "<<" in operator
+            from_start += part if is_no_file else f" {operator} {quote(self.told(target))}"
             if operator in ("<", "0<", "<&", "0<&"):
                 file = target if operator[-1] == "<" else f"/dev/fd/{target}"
                 stdin = self.stored(file)
@@ -152,6 +155,8 @@ class ShellReading(State):
             if shown:
                 self.command(shown)
                 self.reads(shown, (), tail, None)
+        if from_start != tail:
+            self.command(shown.removesuffix(tail) + from_start)
         kept = self.redirected(simple, shown, output, before)
         self.printed = tuple(outputs) if outputs and kept == output else (kept,)
         return shown, kept

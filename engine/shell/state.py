@@ -32,11 +32,11 @@ OWN: Final = re.compile(r"\./[^/]*")
 _LOCAL: Final = re.compile(r"\.{1,2}(?:/|$)|\*")
 ROUNDABOUT: Final = re.compile(r"[/~$][^\s:]*(?:/\.{1,2}(?:/|$)|//)")
 _RELATIVE: Final = re.compile(r"[\w.][\w.*?/-]*")
-_READING_OR_REMOVING_NAMES: Final = (
-    "rm rmdir unlink shred cat tac head tail less more base64 xxd od strings cp mv source ."
+_ON_NAMED_NAMES: Final = (
+    "rm rmdir unlink shred cat tac head tail less more base64 xxd od strings cp mv tee touch source ."
 )
-_READING_OR_REMOVING: Final = frozenset(_READING_OR_REMOVING_NAMES.split())
-ON_FILES: Final = _READING_OR_REMOVING | {"chmod", "chown", "chgrp", "find", "rsync", "tar", "ls"}
+_ON_NAMED: Final = frozenset(_ON_NAMED_NAMES.split())
+ON_FILES: Final = _ON_NAMED | {"chmod", "chown", "chgrp", "find", "rsync", "tar", "ls"}
 RUN_LATER_NAMES: Final = (
     "PROMPT_COMMAND PS0 PS1 PS4 EDITOR VISUAL PAGER GIT_PAGER GIT_EDITOR GIT_SSH_COMMAND "
     "GIT_EXTERNAL_DIFF LESSOPEN"
@@ -298,13 +298,16 @@ class State:
             self.folder = _joined(self.folder, target)
 
     def from_start(self, words: Sequence[str], tail: str, name: str) -> list[str]:
-        """The words with `*`, `.` and `../x` told from the folder the call began in."""
-        folder = self.folder or "."
-        found = [_joined(folder, word) if _LOCAL.match(word) else word for word in words]
-        if folder.startswith((*_ABSOLUTE, "..")) and name in _READING_OR_REMOVING:
-            named = [_joined(folder, word) if _RELATIVE.fullmatch(word) else word for word in found]
-            self.command(render([name, *named]) + tail)
-        return found
+        """The words with `*`, `.` and `../x` told from the folder the call began in; a command on files is
+        also added with all of its paths told so."""
+        if name in _ON_NAMED:
+            self.command(render([name, *map(self.told, words)]) + tail)
+        return [self.told(word) if _LOCAL.match(word) else word for word in words]
+
+    def told(self, word: str) -> str:
+        """A relative path told from the folder the call began in."""
+        local = self.folder is not None and (_LOCAL.match(word) or _RELATIVE.fullmatch(word))
+        return _joined(self.folder or ".", word) if local else word
 
     def redirected(
         self, simple: SimpleCommand, shown: str, output: str | None, before: tuple[str, ...]

@@ -288,7 +288,7 @@ def test_the_reason_names_the_command_that_was_found() -> None:
         Policy("p", "p", "block", (Condition("derived.shellCommands", "matches", "^rm "),))
     )
     text = rule.conditions[0].describe(Facts(call({"command": "cd x && r''m -rf y"}).document))
-    assert text == '`derived.shellCommands` has "rm -rf y", matching "^rm "'
+    assert text == '`derived.shellCommands` has "rm -rf x/y", matching "^rm "'
 
 
 @pytest.mark.parametrize("payload", [{"command": "ls"}, {"cmd": "rm -rf / x"}, {}, {"command": ["ls"]}])
