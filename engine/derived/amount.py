@@ -29,10 +29,14 @@ _NOT: Final = word_set(
     "id type currency unit count max min limit name description method intent status date tax rate"
 )
 _PRICES: Final = frozenset(
-    ["price", "unit price", "limit price", "item price", "unit cost", "price per unit", "price per item"]
+    ["price", "unit price", "limit price", "item price", "share price", "unit cost", "price each"]
+    + [f"{what} per {one}" for what in ("price", "cost") for one in ("unit", "item", "share")]
 )
 """Keys of what one of several costs."""
-_QUANTITIES: Final = frozenset(["quantity", "qty", "shares"])
+_QUANTITIES: Final = frozenset(
+    ["quantity", "qty", "shares", "contracts", "lots", "number of shares", "num shares", "share count"]
+    + [f"{what} {many}" for what in ("order", "item", "share", "total") for many in ("quantity", "qty")]
+)
 _COUNTED: Final = re.compile(
     r"\s?\b(?:x|pieces?|units?|items?|shares?|box(?:es)?|bottles?|bags?|licen[sc]es?|seats?|hours?|days?|months?|kg)\s?\Z"
     r"|(?<=\d)(?:x|kg)\s?\Z",

@@ -257,6 +257,8 @@ def test_nor_when_logging_is_configured_after_the_first_text() -> None:
         ({"items": [{"qty": 9}, {"qty": 2, "price": 300}]}, 2700, None),
         ({"price": {"value": "300", "currency": "EUR"}, "quantity": "-100"}, 30000, "EUR"),
         ({"limit_price": 10, "shares": 50}, 500, None),
+        ({"pricePerShare": 300, "number_of_shares": 100}, 30000, None),
+        ({"cost_per_unit": 3, "orderQty": 4}, 12, None),
         ({"price": 5, "quantity": "many"}, "unreadable", None),
         ({"price": 5, "quantity": "25 kg"}, 125, None),
         ({"price": 5, "quantity": "2 boxes"}, 10, None),
