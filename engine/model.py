@@ -322,7 +322,7 @@ class ToolCall(msgspec.Struct, frozen=True):
             root: value for root, value in roots.items() if value is not None
         }
         steps, run = document.get(BEFORE), document.get("run", {})
-        had = run.get("labels", []) if isinstance(run, dict) else None
+        had = (run.get("labels") or []) if isinstance(run, dict) else None
         if isinstance(steps, list) and isinstance(had, list):
             given = [label for step in steps for label in step.get("labels", ()) if label not in had]
             document |= {"run": {**run, "labels": [*had, *dict.fromkeys(given)]}} if given else {}
