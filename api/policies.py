@@ -34,7 +34,7 @@ from engine.repository.repository import Repository
 from engine.repository.snapshot import Snapshot
 from engine.worktree import git
 from engine.worktree.commits import CommitQueue
-from engine.worktree.disk import shown
+from engine.worktree.disk import listed_paths, shown
 from engine.worktree.observer import Progress
 from engine.worktree.paths import DEFAULT, path_of_settings
 from schemas.suggestion import suggestion
@@ -153,12 +153,11 @@ def _told_of_replaced(live: LivePolicies) -> list[Problem]:
     files = replaced(live)
     if not files:
         return []
-    more = f" and {len(files) - MOST_REPLACED} more" if len(files) > MOST_REPLACED else ""
     message = (
         "this policies folder is of another time than the database, as after a deployment or a copy was put "
         "back, so these files gave way to what is in force: "
-        + ", ".join(f"`{shown(path)}`" for path in files[:MOST_REPLACED])
-        + f"{more}; put there again what you mean, or save or roll back the policy; if what is in force is "
+        + f"{listed_paths(files, MOST_REPLACED)}; put there again what you mean, or save or roll back the "
+        "policy; if what is in force is "
         "right, an admin says so with `POST /v1/policies/accept-replaced`"
     )
     return [Problem(message, "", "replaced")]

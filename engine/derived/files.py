@@ -14,7 +14,7 @@ from typing import Final
 
 from engine.derived.commands import Command
 from engine.derived.file_commands import looks_like_path, uses_of
-from engine.derived.path_text import LONGEST, paths_of, within
+from engine.derived.path_text import FILE_URL, LONGEST, paths_of, within
 from engine.derived.payload import DistinctTexts, Leaf
 from engine.derived.tools import UNDECLARED
 from engine.fields.json_text import Unread, opened
@@ -53,7 +53,6 @@ _ATTACHED: Final = frozenset(["attachment", "attachments", "attach"])
 _GLOBS: Final = frozenset(["glob", "globs", "include", "includes", "include pattern", "file pattern"])
 """Keys of a glob for the files that a tool searches in."""
 _BRACES: Final = str.maketrans("{,}", OPEN + COMMA + CLOSE)
-_FILE_URL: Final = re.compile(r"file:[/~.]", re.IGNORECASE)
 _LOOKING: Final = word_set("info stat exists metadata list glob find tree")
 """Words of tools that read no file, but look what is there."""
 _SENT_FILES: Final = word_set("file files filename filenames")
@@ -228,7 +227,7 @@ def _uses(
     moved = moves and tool.kind == "files" and (source or target)
     if tool.kind == "files" and tool.effect == "read" and leaf.key in _GLOBS:
         return ("reads",)
-    if not named and not moved and not looks_like_path(value) and not _FILE_URL.match(value):
+    if not named and not moved and not looks_like_path(value) and not FILE_URL.match(value):
         return ()
     if not named and not source and not target:
         begins = ("file:", "/", "~") if tool.kind == "files" else ("file:",)

@@ -25,7 +25,7 @@ _HOME: Final = re.compile(
     r"(?:\$(?:HOME|USERPROFILE)|\$\{(?:HOME|USERPROFILE)(?::-[^}]*)?\}|%USERPROFILE%|\$env:USERPROFILE)(?=[/\\]|$)"
 )
 _HERE: Final = re.compile(r"(?:\$PWD|\$\{PWD\}|\$\(pwd\))(?=/|$)")
-_FILE_URL: Final = re.compile(r"file:(?://(?:localhost)?(?=/))?(?=[/~.])", re.IGNORECASE)
+FILE_URL: Final = re.compile(r"file:(?://(?:localhost)?(?=/))?(?=[/~.])", re.IGNORECASE)
 _ROOT: Final = re.compile(r"(?:/proc/(?:self|thread-self|\d{1,9})(?:/task/\d{1,9})?/root)+(?=/|\Z)")
 """The same root by another name."""
 _DATA: Final = re.compile(r"(?:data:[^,\s]{0,200},)?[\w+/=-]*+|[^/~.$\\]\S{0,4096}\s.*", re.DOTALL)
@@ -92,7 +92,7 @@ def _normal(word: str) -> str:
         path = path[1:-1]
     if not path or "\0" in path:
         return path[:LONGEST]
-    file = _FILE_URL.match(path)
+    file = FILE_URL.match(path)
     if file is not None:
         path = unquote(path[file.end() :])
     path = _HERE.sub(".", _HOME.sub("~", path))

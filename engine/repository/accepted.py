@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from engine.repository.archive import FileChange
-from engine.worktree.disk import shown
+from engine.worktree.disk import listed, listed_paths
 from engine.worktree.paths import Kind
 
 log = logging.getLogger("governance.policies")
@@ -40,33 +40,29 @@ def tell(changes: Sequence[FileChange], revision: int) -> None:
             by = f", by {part[0].author}" if part is by_api else ""
             log.info("revision %s is in force, %s%s: %s", revision, writer, by, told)
     if ended := sorted(_name(change) for change in by_files if _ended(change)):
-        more = f" and {len(ended) - MOST_ENDED} more" if len(ended) > MOST_ENDED else ""
         log.warning(
             "revision %s: the files of policies that were enforced are gone, and with them the policies: %s",
             revision,
-            ", ".join(ended[:MOST_ENDED]) + more,
+            listed(ended, MOST_ENDED),
         )
     if undeclared := sorted(_name(change) for change in by_files if _undeclared(change)):
-        more = f" and {len(undeclared) - MOST_ENDED} more" if len(undeclared) > MOST_ENDED else ""
         log.warning(
             "revision %s: the files of tool sets or detectors are gone, and with them what policies know of "
             "those tools, and alerts: %s; their last versions stay in the archive",
             revision,
-            ", ".join(undeclared[:MOST_ENDED]) + more,
+            listed(undeclared, MOST_ENDED),
         )
 
 
 def tell_overwritten(paths: Sequence[str], revision: int) -> None:
     """A warning for files that were brought up to what is in force, although somebody may have meant them."""
     if paths:
-        more = f" and {len(paths) - MOST_NAMES} more" if len(paths) > MOST_NAMES else ""
         log.warning(
             "this policies folder is of another time than the database, as after a deployment or a copy was "
             "put back, so what revision %s says took the place of files that are older, missing or deleted "
-            "by it: %s%s; if you mean what you had put there, put it there again now",
+            "by it: %s; if you mean what you had put there, put it there again now",
             revision,
-            ", ".join(f"`{shown(path)}`" for path in paths[:MOST_NAMES]),
-            more,
+            listed_paths(paths, MOST_NAMES),
         )
 
 

@@ -14,7 +14,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -332,6 +332,17 @@ def shown(path: str) -> str:
     """A path as text that can be printed on one line, whatever bytes it holds."""
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first of some names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def listed_paths(paths: Sequence[str], most: int) -> str:
+    """The same of paths."""
+    return listed([f"`{shown(path)}`" for path in paths], most)
 
 
 def unreadable(path: str, error: OSError) -> Problem:

@@ -17,7 +17,7 @@ from typing import Final
 
 from engine.errors import Problem, StorageError
 from engine.worktree import markers
-from engine.worktree.disk import Disk, shown
+from engine.worktree.disk import Disk, listed_paths
 from engine.worktree.markers import Occupant
 
 LONGEST_HOST: Final = 100
@@ -78,12 +78,11 @@ class Occupancy:
 
 
 def _differs(other: Occupant, paths: list[str]) -> Problem:
-    more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
-    named = ", ".join(f"`{shown(path)}`" for path in paths[:MOST_NAMED]) + more
     return Problem(
         f"until now this policies folder was that of another installation, `{other.installation}` on "
-        f"`{other.host}`, and what it says in {named} is not what is in force here, so no edit counts. If "
-        "the database or the folder is the wrong one, stop the service, and put that right. If these files "
+        f"`{other.host}`, and what it says in {listed_paths(paths, MOST_NAMED)} is not what is "
+        "in force here, so no edit counts. If the database or the folder is the wrong one, stop the service, "
+        "and put that right. If these files "
         f"are meant, remove `{markers.OCCUPANT}`; if not, remove them, and what is in force is written anew",
         "",
         "foreign_folder",
