@@ -37,6 +37,7 @@ from api.ingestion.authzen import (
     is_said,
     payload_of,
     place_of,
+    run_of,
     task_of,
     tool_of,
 )
@@ -46,12 +47,10 @@ from api.store.call_facts import payload_digest
 from api.store.review import reading
 
 ASK_AGAIN_SECONDS: Final = 5
-
 EVALUATION: Final = "/access/v1/evaluation"
 EVALUATIONS: Final = "/access/v1/evaluations"
 REQUESTS: Final = "/access/v1/requests"
 CAPABILITY: Final = "urn:openid:authzen:capability:access-request"
-
 _STOPS: Final = {"deny_on_first_deny": False, "permit_on_first_permit": True}
 
 _decode = msgspec.json.decode
@@ -172,17 +171,33 @@ async def _event(
 
 
 async def _approved(evaluation: Evaluation, caller: Caller, values: Values, context: Context) -> Place | None:
-    """Run and tool call of the approval that an evaluation refers to; None when it is not of this call or was
-    given too long ago, and then nothing follows from it."""
+    """Run and tool call of the approval that an evaluation refers to; None when it is not of this call and
+    run or was given too long ago, and then nothing follows from it."""
     approval_id = evaluation.get("context", {}).get("approval", {}).get("id")
     if approval_id is None or not await _is_bound(approval_id, evaluation, caller, values, context):
         return None
     found = await context.reads.read(caller, reading.find_approval, caller, approval_id)
-    if found is None or found["agentId"] != agent_of(evaluation, caller):
+    said = agent_of(evaluation, caller), run_of(evaluation, caller)
+    if found is None or (found["agentId"], found["runId"]) != said:
         return None
     if found["resolvedAt"] is not None and a_day_after(found["resolvedAt"]) < clock.iso(context.clock()):
         return None
-    return found["runId"], found["toolCallId"]
+    place = found["runId"], found["toolCallId"]
+    return place if await _is_asked_again(place, evaluation, caller, values, context) else None
+
+
+async def _is_asked_again(
+    place: Place, evaluation: Evaluation, caller: Caller, values: Values, context: Context
+) -> bool:
+    """Whether a call was asked about for the same subject and action, and the same where policies look."""
+    of_call, organisation_id = recorded_calls.asserted_of_call, caller.organisation_id
+    asserted = await context.reads.read(caller, of_call, context.id_index, organisation_id, *place)
+
+    def is_same() -> bool:
+        read = context.live.ruleset(organisation_id).roots
+        return asserted is not None and is_said(asserted, evaluation, read)
+
+    return await _done(is_same, caller, values, context)
 
 
 async def _is_bound(
@@ -248,31 +263,16 @@ async def _answered(
     event, coming = asked
     said = _decode((await context.intake.answer_of(coming)).content)
     if "toolCallId" in evaluation.get("context", {}).get("governance", {}):
-        await _refuse_other(event, evaluation, caller, values, context)
+        place = event.body.runId, event.metadata["toolCallId"]
+        if not await _is_asked_again(place, evaluation, caller, values, context):
+            raise ApiError(
+                "tool_call_conflict",
+                "the call of this `toolCallId` was asked about with another `subject`, `action` or `context`",
+            )
     elif is_of_before(said, context.clock()):
         event, coming = await _asked(evaluation, caller, replace(values, headers={}), context, number)
         said = _decode((await context.intake.answer_of(coming)).content)
     return await _decision(said, event, caller, context)
-
-
-async def _refuse_other(
-    event: Incoming, evaluation: Evaluation, caller: Caller, values: Values, context: Context
-) -> None:
-    """What was decided of a call that somebody names is nobody else's. Raises tool_call_conflict."""
-    asserted = await context.reads.read(
-        caller,
-        recorded_calls.asserted_of_call,
-        context.id_index,
-        caller.organisation_id,
-        event.body.runId,
-        event.metadata["toolCallId"],
-    )
-    if asserted is None or not await _done(partial(is_said, asserted, evaluation), caller, values, context):
-        raise ApiError(
-            "tool_call_conflict",
-            "the call of this `toolCallId` was asked about with another `subject` or `action`; give each"
-            " question a `toolCallId` of its own",
-        )
 
 
 async def _or_denied(work: Coroutine[Any, Any, T], caller: Caller, context: Context) -> T | _Denied:

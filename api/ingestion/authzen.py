@@ -12,7 +12,7 @@ see, and an approval a task. All but the API key and a user's token is asserted 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, Final
@@ -23,6 +23,7 @@ from api import clock
 from api.caller import Caller
 from api.http import bodies
 from api.http.problems import ApiError
+from api.store.call_facts import ASSERTED
 from engine.canonical_json import canonical_json
 
 DAY: Final = 86_400
@@ -108,14 +109,19 @@ def place_of(
     evaluation: Evaluation, number: int, caller: Caller, request_id: str | None, new_id: str
 ) -> Place:
     """Run and tool call of the `number`th of many evaluations (0: of a single one)."""
-    governance = _governance(evaluation)
-    run_id = str(governance.get("runId") or own_run(caller.key_id, agent_of(evaluation, caller)))
-    if (given := governance.get("toolCallId")) is not None:
+    run_id = run_of(evaluation, caller)
+    if (given := _governance(evaluation).get("toolCallId")) is not None:
         return run_id, f"{given}-{number}" if number else str(given)
     if request_id is None:
         return run_id, new_id
     words = canonical_json([caller.key_id, request_id, number, *(evaluation.get(name) for name in SAID)])
     return run_id, "authzen-" + sha256(words).hexdigest()[:40]
+
+
+def run_of(evaluation: Evaluation, caller: Caller) -> str:
+    """The run that it names, or that of its key and agent."""
+    named = _governance(evaluation).get("runId")
+    return str(named or own_run(caller.key_id, agent_of(evaluation, caller)))
 
 
 def own_run(key_id: str, agent_id: str) -> str:
@@ -169,13 +175,17 @@ def asserted_of(evaluation: Evaluation) -> dict[str, Any]:
     return {**user, "subject": subject, "action": evaluation["action"]["name"], "context": rest}
 
 
-def is_said(asserted: dict[str, Any], evaluation: Evaluation) -> bool:
-    """Whether a call was asked about for the same subject and action."""
-    said = asserted_of(evaluation)
-    return all(
-        name in asserted and canonical_json(asserted[name]) == canonical_json(said[name])
-        for name in ("subject", "action")
-    )
+def is_said(asserted: dict[str, Any], evaluation: Evaluation, read: Container[str] = ()) -> bool:
+    """Whether a call of which this was asserted was asked about for the same subject and action, and, of the
+    roots that are `read`, with the same said there: what policies decide on is no other call's."""
+    before, said = asserted.get("agentContext", {}), asserted_of(evaluation)
+    same = all(name in before and _equal(before[name], said[name]) for name in ("subject", "action"))
+    told = {**_governance(evaluation), "agentContext": said}
+    return same and all(_equal(asserted.get(each), told.get(each)) for each in ASSERTED if each in read)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return canonical_json(one) == canonical_json(other)
 
 
 def _governance(evaluation: Evaluation) -> dict[str, Any]:

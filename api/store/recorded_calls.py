@@ -14,7 +14,7 @@ from api.database.connection import Database, marks
 from api.database.id_index import IdIndex
 from api.database.lanes.lease import spans
 from api.database.models import Approval, CallTable, Event, Run
-from api.store.call_facts import BODY, FLOW, facts_of_run, is_event_of_call, refers, whole
+from api.store.call_facts import BODY, FLOW, asserted, facts_of_run, is_event_of_call, refers, whole
 from api.store.run_values import values_of
 from engine.analysis.backtest import Recorded
 from engine.flow.memory import RunMemory, SeenValues
@@ -147,8 +147,8 @@ def counted(store: Database, bucket: str, since: float, most: int) -> int:
 
 
 def bound_to(organisation_id: str, approval_id: str) -> tuple[str, dict[str, Any]] | None:
-    """What an approval is bound to: the digest of its call's tool and payload, and on whose behalf; and the
-    call's `agentContext`. None when there is no such approval, or its event is not kept any more."""
+    """What an approval is bound to: the digest of its call's tool and payload, and on whose behalf; and what
+    the agent said of the call. None when there is no such approval, or its event is not kept any more."""
     found = (
         CallTable.select(CallTable.payload_digest, Event.body)
         .join(Approval, on=(Approval.call_no == CallTable.call_no))
@@ -164,7 +164,7 @@ def bound_to(organisation_id: str, approval_id: str) -> tuple[str, dict[str, Any
 def asserted_of_call(
     id_index: IdIndex, organisation_id: str, run_id: str, tool_call_id: str
 ) -> dict[str, Any] | None:
-    """The `agentContext` of a call; None when there is none, or its event is not kept any more."""
+    """What the agent said of a call; None when there is none, or its event is not kept any more."""
     run = Run.get_or_none((Run.organisation_id == organisation_id) & (Run.run_id == run_id))
     if run is None:
         return None
@@ -180,4 +180,4 @@ def asserted_of_call(
 
 def _asserted(body: bytes) -> dict[str, Any]:
     metadata = msgspec.json.decode(bytes(body)).get("metadata") or {}
-    return metadata.get("agentContext") or {}
+    return asserted({name: said for name, said in metadata.items() if said is not None})

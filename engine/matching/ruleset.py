@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from engine.canonical_json import canonical_json
 from engine.conditions.settings import NO_SETTINGS
-from engine.derived.tools import Tools
+from engine.derived.tools import ANNOTATIONS, Tools
 from engine.errors import ConditionError, DocumentError, Problem
 from engine.gc_pause import gc_paused
 from engine.matching.explain import Explanation, explain
@@ -43,7 +43,10 @@ class Ruleset:
     costs two hashes, and so wide, because sums of short hashes can be forged.
     """
 
-    __slots__ = ("_made_of", "_matcher", "_total", "digest", "needs", "policies", "revision", "settings")
+    __slots__ = (
+        *("_made_of", "_matcher", "_roots", "_total"),
+        *("digest", "needs", "policies", "revision", "settings"),
+    )
 
     def __init__(
         self, matcher: Matcher, total: int, revision: int, settings: OrganisationSettings = NO_SETTINGS
@@ -52,6 +55,7 @@ class Ruleset:
         self.settings = settings
         self._total = total
         self._made_of: Mapping[str, CompiledPolicy] | None = None
+        self._roots: frozenset[str] | None = None
         self.revision = revision
         self.policies: Mapping[str, Policy] = _Policies(matcher.rules)
         self.needs = needs_of((rule.policy, rule.after, rule.values) for rule in matcher.flows.values())
@@ -99,6 +103,17 @@ class Ruleset:
     def rules(self) -> Mapping[str, CompiledPolicy]:
         """The compiled policies by id, disabled ones included."""
         return self._matcher.rules
+
+    @property
+    def roots(self) -> frozenset[str]:
+        """The roots of a call that enabled policies look at, also those that no condition names: `actionHint`
+        by a scope, `toolAnnotations` by `tool.effect`."""
+        if self._roots is None:
+            enabled = [rule for rule in self._matcher.rules.values() if rule.policy.enabled]
+            found = {root for rule in enabled for condition in rule.conditions for root in condition.roots}
+            found |= {"actionHint"} if any(rule.policy.scope == "action_only" for rule in enabled) else set()
+            self._roots = frozenset(found | ({ANNOTATIONS} if "tool" in found else set()))
+        return self._roots
 
     def rules_that_ask(self) -> list[CompiledPolicy]:
         """Those that ask where values were first seen."""

@@ -284,6 +284,17 @@ def test_the_digest_stands_for_the_content() -> None:
     assert Ruleset.build([huge]).digest != Ruleset.build([]).digest
 
 
+def test_roots_are_what_enabled_policies_look_at() -> None:
+    asking = policy(
+        "a", ("agentContext.context.env", "equals", "prod"), "has(reason) && reason.contains('x')"
+    )
+    ruleset = Ruleset.build([asking, policy("b", ("runId", "equals", "x"), enabled=False)])
+    assert ruleset.roots == {"agentContext", "reason"}
+    skipping = policy("c", ("tool.effect", "equals", "delete"), scope="action_only")
+    assert Ruleset.build([skipping]).roots == {"tool", "toolAnnotations", "actionHint"}
+    assert ruleset.changed({"a": None}, 1).roots == frozenset()
+
+
 def test_changes_gather_until_a_compaction_is_due() -> None:
     ruleset = Ruleset.build(Company(500).policies)
     assert not ruleset.needs_compaction
