@@ -33,8 +33,8 @@ class GuardDetails(TypedDict, total=False):
 
 class CallDetails(TypedDict, total=False):
     """What may be said of one call. `tool_call_id` is its own in the run: the same one again finds the same
-    decision and approval. `reason` and `context` are what the agent asserts; the others are those of a tool.
-    """
+    decision and approval, until it has completed. `reason` and `context` are what the agent asserts; the
+    others are those of a tool."""
 
     tool_call_id: str | None
     action_hint: str | None

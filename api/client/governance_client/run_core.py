@@ -42,7 +42,8 @@ def current_run() -> RunCore | None:
 
 class RunCore:
     """What runs of threads and of tasks have in common. `run_id` is the run's own; give the same one again to
-    go on with a run, also after a restart: calls with a `tool_call_id` find their decisions and approvals."""
+    go on with a run, also after a restart: calls with a `tool_call_id` find their decisions and approvals,
+    until they have completed: the next call under that id is another one."""
 
     core: ClientCore
     memory: ClientRunMemory
@@ -100,7 +101,8 @@ class RunCore:
 
     def completed(self, decision: ToolDecision | str, output: Any = None) -> None:
         """Report what a call gave back; by its decision or its `tool_call_id`. Returns at once."""
-        self._outcome("tool.completed", decision, payloads.output_json(output))
+        tool_call_id = self._outcome("tool.completed", decision, payloads.output_json(output))
+        self.memory.was_made(tool_call_id)
 
     def failed(self, decision: ToolDecision | str, error: BaseException | str) -> None:
         """Report that a call was made and failed. Returns at once."""
@@ -117,7 +119,8 @@ class RunCore:
         made = event(event_type, self.memory.line, self.agent_id, metadata)
         self.core.report(made, self.memory.journal)
 
-    def _outcome(self, event_type: str, decision: ToolDecision | str, output: str) -> None:
+    def _outcome(self, event_type: str, decision: ToolDecision | str, output: str) -> str:
+        """Returns the call's id."""
         tool_call_id = decision if isinstance(decision, str) else decision.tool_call_id
         about = {"toolCallId": tool_call_id}
         line, agent_id = self.memory.line, self.agent_id
@@ -128,12 +131,16 @@ class RunCore:
         self.report_start()
         made = event(event_type, line, agent_id, about, {"outputPayload": output}, plainer)
         self.core.report(made, self.memory.journal)
+        return tool_call_id
 
     # Questions ------------------------------------------------------------------------------------
 
     def asking(self, tool: str, arguments: Mapping[str, Any], details: CallDetails) -> Flow[ToolDecision]:
         """The flow behind `check`, to be driven by a thread or a task."""
-        tool_call_id = details.get("tool_call_id") or f"call-{new_id()}"
+        tool_call_id = details.get("tool_call_id")
+        if not tool_call_id or tool_call_id in self.memory.made:
+            # INVARIANT: one decision is for one execution: some models number their calls anew each time.
+            tool_call_id = f"call-{new_id()}"
         question = Question(self.run_id, tool, tool_call_id, "{}")
         try:
             self.report_start()

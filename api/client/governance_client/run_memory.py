@@ -19,6 +19,8 @@ from governance_client.journal import OfflineJournal
 
 MOST_REFUSED: Final = 10_000
 """Refusals that are remembered of a run; one with more is refused everything while the service is away."""
+MOST_MADE: Final = 10_000
+"""Calls that are known to have been made; of a run with more the oldest are not."""
 _REMEMBERED: Final = frozenset(("blocked", "rejected", "expired", "cancelled", "awaiting_approval"))
 _STOPPING: Final = frozenset(("halted", "unauthorized"))
 
@@ -33,11 +35,20 @@ class ClientRunMemory:
     parent: ClientRunMemory | None = None
     stopped: ToolDecision | None = None
     refused: OrderedDict[bytes, ToolDecision] = field(default_factory=OrderedDict)
+    made: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    """Ids of calls that have completed."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def run_id(self) -> str:
         return self.line[-1]
+
+    def was_made(self, tool_call_id: str) -> None:
+        """A call has completed, which spends its decision; one that has failed may be tried again."""
+        with self.lock:
+            self.made[tool_call_id] = None
+            if len(self.made) > MOST_MADE:
+                self.made.popitem(last=False)
 
     def learn(self, question: Question, decision: ToolDecision) -> None:
         """Remember what the service has said."""

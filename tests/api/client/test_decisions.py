@@ -67,6 +67,21 @@ def test_a_restarted_agent_finds_its_approval(ask: Ask, told: Told, service: Ser
     assert len(run_of(service, run_id)["toolCalls"]) == 1
 
 
+def test_a_call_that_has_completed_has_spent_its_approval(told: Told, service: Served) -> None:
+    """Some models give their calls the same ids in each answer."""
+    with Governance(told()) as governance, governance.run("a task") as run:
+        first = run.check("pay", {"amount": 7}, tool_call_id="call_0", wait=False)
+        service.call("reviewer", "POST", f"/v1/approvals/{first.approval_id}/approve", {})
+        assert run.check("pay", {"amount": 7}, tool_call_id="call_0").allowed
+        run.failed(first, "no")
+        assert run.check("pay", {"amount": 7}, tool_call_id="call_0").allowed
+        run.completed(first, "paid")
+        again = run.check("pay", {"amount": 7}, tool_call_id="call_0", wait=False)
+        assert again.waiting and again.approval_id != first.approval_id
+        assert again.tool_call_id != "call_0"
+        assert run.check("list", {}, tool_call_id="call_0").allowed
+
+
 def test_a_halt_stops_asking_and_waiting(ask: Ask, told: Told, service: Served) -> None:
     run_id = service.ids("run")
     with ThreadPoolExecutor(1) as agents:
