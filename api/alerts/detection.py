@@ -247,7 +247,8 @@ def _at(minute: int) -> str:
 
 def _alert(organisation_id: str, fired: Fired) -> NewAlert:
     detector, because = fired.detector, fired.because
-    of_agent = detector.per in ("agentId", "runId") or detector.on in ("agent.changed",)
+    is_alone = fired.count == 1 and fired.per == detector.per
+    of_agent = fired.per in ("agentId", "runId") or detector.on in ("agent.changed",)
     return NewAlert(
         alert_id=fired.alert_id,
         organisation_id=organisation_id,
@@ -257,10 +258,10 @@ def _alert(organisation_id: str, fired: Fired) -> NewAlert:
         severity=detector.severity,
         message=detector.message,
         summary=summary(fired),
-        per=detector.per,
+        per=fired.per,
         subject=fired.subject,
-        agent_id=(because.agent_id or None) if of_agent or fired.count == 1 else None,
-        run_id=(because.run_id or None) if detector.per == "runId" or fired.count == 1 else None,
+        agent_id=(because.agent_id or None) if of_agent or is_alone else None,
+        run_id=(because.run_id or None) if fired.per == "runId" or is_alone else None,
         count=fired.count,
         threshold=detector.threshold,
         window_seconds=detector.window_seconds,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from engine.detectors.watch import Fired
+from engine.detectors.watch import MOST_OF_A_KEY, Fired
 from engine.model import Detector
 
 _COUNTED: Final[Mapping[str, tuple[str, str]]] = {
@@ -40,6 +40,9 @@ _CHANGED: Final[Mapping[str, str]] = {"model": "model", "client": "client", "api
 def summary(fired: Fired) -> str:
     """Of an alert that is new."""
     detector, because = fired.detector, fired.because
+    if fired.per != detector.per:
+        many = f"more than {MOST_OF_A_KEY} {_DISTINCT[detector.per][1]}"
+        return f"the same of {many}{_WHOSE[fired.per].format(fired.subject)}, told together from here on"
     if detector.on == "agent.changed" and fired.count == 1:
         return f"the agent `{because.agent_id}` came with another {_CHANGED[because.what]}: `{because.value}`"
     if detector.on == "agent.new" and fired.count == 1:

@@ -26,6 +26,9 @@ from engine.model import Detector, ToolCall
 MOST_REMEMBERED: Final = 10_000
 """Verdicts on calls that look alike to the conditions of one detector."""
 MOST_TALLIES: Final = 50_000
+MOST_OF_A_KEY: Final = 50
+"""Subjects within a window, all with one API key, of which a detector tells singly. A key that is bound to no
+agent may name any number of them, and what matters would stand among thousands of alerts."""
 CALLS: Final = "calls"
 """Under which name the calls of a subject are counted, for `established`."""
 MOST_CALLS: Final = 10_000
@@ -39,10 +42,12 @@ Load = Callable[[Iterable[TallyName]], Mapping[TallyName, Tally]]
 
 
 class Fired(msgspec.Struct):
-    """An alert that is new, or goes on. `count` is what it counts, or how many more."""
+    """An alert that is new, or goes on. `count` is what it counts, or how many more. `per` says what its
+    subject is: of very many with one API key that key."""
 
     detector: Detector
     alert_id: str
+    per: str
     subject: str
     is_new: bool
     count: int
@@ -59,6 +64,8 @@ class _Counting:
     def __init__(self, detector: Detector, organisation_id: str, tools: Tools) -> None:
         self.detector = detector
         self.name = name_of(detector)
+        self.many = f"many:{self.name}"
+        """Under which the subjects of each API key are counted that alerts were raised of."""
         self.slots = Slots.of(detector)
         self._organisation_id = organisation_id
         self._per = MEMBERS.get(detector.per)
@@ -169,6 +176,7 @@ class Watch:
             if (subject := counting.subject(happening))
         ]
         wanted = {(counting.name, subject) for counting, subject, _ in counted} | calls.keys()
+        wanted |= {(counting.many, happening.key_id) for counting, _, happening in counted}
         wanted |= {
             (f"{CALLS}:{counting.detector.per}", subject)
             for counting, subject, _ in counted
@@ -286,21 +294,38 @@ class Watch:
             tally.until = max(tally.until, slot + counting.slots.counted)
         if silent or not new:
             return None
-        if is_new:
+        per, told_of, is_raised = detector.per, subject, is_new
+        if is_new and (many := self._many(counting, subject, happening.key_id, slot)) is not None:
+            per, told_of, is_raised = "apiKeyId", happening.key_id, many.alert is None
+            tally.alert = many.alert = many.alert or self._ids()
+        elif is_new:
             tally.alert = self._ids()
         assert tally.alert is not None
         first = min((*tally.slots, *tally.values.values()), default=slot) * counting.slots.minutes
         return Fired(
             detector,
             tally.alert,
-            subject,
-            is_new,
+            per,
+            told_of,
+            is_raised,
             tally.total() if is_new else new,
             max(first, happening.minute - detector.window_seconds // 60) if is_new else happening.minute,
             happening.minute,
             list(tally.evidence) if is_new else happening.evidence(new),
             happening,
         )
+
+    def _many(self, counting: _Counting, subject: str, key_id: str, slot: int) -> Tally | None:
+        """What is remembered of an API key, with which there are too many subjects to tell of each."""
+        if not key_id or counting.detector.per in ("apiKeyId", "organisationId"):
+            return None
+        many = self._tallies[counting.many, key_id]
+        many.add(counting.detector, counting.slots, slot, subject, 1)
+        self._changed[counting.many, key_id] = counting, slot
+        if len(many.values) > MOST_OF_A_KEY:
+            return many
+        many.alert = None
+        return None
 
     def _is_established(
         self,

@@ -198,6 +198,24 @@ def test_it_fires_once(tmp_path: Path, story: Story) -> None:
     played(tmp_path, story)
 
 
+def test_one_key_does_not_bury_the_alerts_of_others(tmp_path: Path) -> None:
+    """It may name any number of agents that do not obey, unless it is bound to one."""
+
+    async def story(service: Service) -> None:
+        gap = {"toolCallId": "never-asked"}
+        names = [{"agentId": f"agent-{number}", "runId": f"run-{number}"} for number in range(120)]
+        await Script(service).send("agent", [("tool.completed", gap | each) for each in names])
+        await look(service)
+        found = await alerts(service, query="&detectorId=enforcement-gap&limit=1000")
+        (together,) = [each for each in found if each["per"] == "apiKeyId"]
+        assert len(found) == 51 and (together["count"], together["agentId"]) == (70, None)
+        assert together["summary"].startswith(
+            "the same of more than 50 different agents with the API key `key_"
+        )
+
+    played(tmp_path, story)
+
+
 @pytest.mark.parametrize("what", ["model", "client", "API key"])
 def test_an_agent_that_is_another_one(tmp_path: Path, what: str) -> None:
     played(tmp_path, an_agent_that_is_another_one, what)

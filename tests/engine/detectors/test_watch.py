@@ -11,7 +11,7 @@ import pytest
 
 from engine.detectors.happening import Happening
 from engine.detectors.tally import Slots
-from engine.detectors.watch import Fired, Watch, name_of
+from engine.detectors.watch import MOST_OF_A_KEY, Fired, Watch, name_of
 from engine.model import Condition, Detector, Usual
 
 START = 30_000_000
@@ -221,3 +221,31 @@ def test_what_was_counted_while_the_clock_was_ahead_counts_as_of_now(members: di
     (more,) = watching.observe([called(9, tool_name="7")], now=START + 9)
     assert not more.is_new
     assert watching.observe([called(30, tool_name="8")], now=START + 30) == []
+
+
+def test_of_very_many_with_one_key_is_told_together() -> None:
+    """A key that is bound to no agent may name any number of them."""
+    watching = watch(detector(threshold=1))
+    fired = watching.observe([called(agent_id=f"a{number}", key_id="k") for number in range(300)])
+    assert [each.subject for each in fired[:MOST_OF_A_KEY]] == [
+        f"a{number}" for number in range(MOST_OF_A_KEY)
+    ]
+    together = fired[MOST_OF_A_KEY:]
+    assert {(each.alert_id, each.per, each.subject) for each in together} == {
+        (together[0].alert_id, "apiKeyId", "k")
+    }
+    assert [each.is_new for each in together] == [True] + [False] * 249
+    (more,) = watching.observe([called(1, 3, agent_id="a299", key_id="k")])
+    assert (more.alert_id, told([more])) == (together[0].alert_id, [("a299", False, 3)])
+    (other,) = watching.observe([called(1, agent_id="b", key_id="other")])
+    assert told([other]) == [("b", True, 1)]
+    (later,) = watching.observe([called(60, agent_id="c", key_id="k")])
+    assert (told([later]), later.per) == ([("c", True, 1)], "agentId")
+
+
+def test_a_detector_that_counts_by_key_or_organisation_tells_as_ever() -> None:
+    watching = watch(
+        detector(threshold=1, per="runId"), detector(detector_id="e", threshold=1, per="apiKeyId")
+    )
+    fired = watching.observe([called(run_id=f"r{number}", key_id=f"k{number}") for number in range(100)])
+    assert all(each.is_new for each in fired) and len(fired) == 200
