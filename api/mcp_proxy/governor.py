@@ -172,7 +172,8 @@ class Governor:
             problem = message.body.get("error")
             text = problem.get("message") if isinstance(problem, dict) else None
             self.run.failed(decision, text if isinstance(text, str) else "the server answered with an error")
-        elif body.get("resultType") == "input_required":
+        elif call.modern and body.get("resultType") == "input_required":
+            # Clients of before know of no such result, and show what else stands in it to their model.
             key = (call.digest, str(body.get("requestState", "")))
             _remember(self._passed, key, decision.tool_call_id)
         elif body.get("isError") is True:

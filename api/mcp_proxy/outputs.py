@@ -8,6 +8,9 @@ from typing import Any, Final
 MOST_TEXT: Final = 200_000
 """Characters of all texts of one result together; an event of the service holds a megabyte."""
 
+SHORT: Final = 2_000
+"""Characters of a member that stays as it is."""
+
 
 def reported(result: dict[str, Any]) -> dict[str, Any]:
     """The output of a call as the record keeps it."""
@@ -24,11 +27,23 @@ def reported(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def failure(result: dict[str, Any]) -> str:
-    """The text of a tool's error."""
+    """A tool's error: its text, and behind that whatever else it holds, as JSON."""
+    room = _Room(MOST_TEXT)
     content = result.get("content")
     blocks = content if isinstance(content, list) else []
-    texts = [each["text"] for each in blocks if isinstance(each, dict) and isinstance(each.get("text"), str)]
-    return _Room(MOST_TEXT).text("\n".join(texts)) or "the tool reported an error"
+    is_text = [isinstance(each, dict) and each.keys() == {"type", "text"} for each in blocks]
+    texts = [each["text"] for each, alone in zip(blocks, is_text, strict=True) if alone]
+    said = [room.text("\n".join(text for text in texts if isinstance(text, str)))]
+    rest = {
+        name: each
+        for name, each in result.items()
+        if name not in ("content", "isError", "resultType", "_meta")
+    }
+    if others := [each for each, alone in zip(blocks, is_text, strict=True) if not alone]:
+        rest["content"] = [_block(each, room) for each in others]
+    if rest:
+        said.append(json.dumps(room.whole(rest), ensure_ascii=False))
+    return "\n".join(filter(None, said)) or "the tool reported an error"
 
 
 class _Room:
@@ -50,29 +65,18 @@ class _Room:
 
 
 def _block(block: Any, room: _Room) -> Any:
+    """A block, or the resource in one. INVARIANT: no member is left out: which of them its client shows to a
+    model, the server chooses, and not what it calls them."""
     if not isinstance(block, dict):
         return room.whole(block)
-    if isinstance(text := block.get("text"), str):
-        return {**_plain(block, "text"), "text": room.text(text)}
-    if isinstance(data := block.get("data"), str):
-        return {**_plain(block, "data"), "base64Characters": len(data)}
-    if isinstance(resource := block.get("resource"), dict):
-        return {"type": "resource", "resource": _resource(resource, room)}
-    return room.whole(block)
-
-
-def _resource(resource: dict[str, Any], room: _Room) -> Any:
-    if isinstance(blob := resource.get("blob"), str):
-        return {**_plain(resource, "blob"), "base64Characters": len(blob)}
-    if isinstance(text := resource.get("text"), str):
-        return {**_plain(resource, "text"), "text": room.text(text)}
-    return room.whole(resource)
-
-
-def _plain(block: dict[str, Any], beside: str) -> dict[str, Any]:
-    """The short members of a block, without the long one."""
-    return {
-        key: value
-        for key, value in block.items()
-        if key != beside and isinstance(value, str | int | float) and len(str(value)) < 2000
-    }
+    found: dict[str, Any] = {}
+    for name, value in block.items():
+        if name in ("data", "blob") and isinstance(value, str):
+            found["base64Characters"] = found.get("base64Characters", 0) + len(value)
+        elif name == "resource" and isinstance(value, dict):
+            found[name] = _block(value, room)
+        elif name != "text" and isinstance(value, str | int | float) and len(str(value)) < SHORT:
+            found[name] = value
+        elif name != "_meta":
+            found[name] = room.text(value) if isinstance(value, str) else room.whole(value)
+    return found
