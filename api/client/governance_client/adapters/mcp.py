@@ -11,6 +11,7 @@ tool - its annotations - goes along; the service takes it as a hint that can onl
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -89,12 +90,42 @@ def _round(name: str, arguments: dict[str, Any] | None, state: str | None) -> st
 
 
 def _text(result: CallToolResult) -> str:
-    return "\n".join(part.text for part in result.content if isinstance(part, TextContent))
+    """A tool's error: its texts, and behind them whatever else a model may be shown of it."""
+    texts = [part.text for part in result.content if isinstance(part, TextContent)]
+    others: list[Any] = [
+        each
+        for part, each in zip(result.content, _blocks(result), strict=True)
+        if not isinstance(part, TextContent)
+    ]
+    if result.structured_content is not None:
+        others.append(result.structured_content)
+    return "\n".join([*texts, *(json.dumps(each, ensure_ascii=False) for each in others)])
 
 
 def _output(result: Any) -> Any:
+    """The structured content, where its blocks say nothing else: a host may show either to its model."""
     if not isinstance(result, CallToolResult):
         return result
-    if result.structured_content is not None:
-        return result.structured_content
+    structured, blocks = result.structured_content, _blocks(result)
+    if structured is None:
+        return blocks
+    if all(_says(part, structured) for part in result.content):
+        return structured
+    return {"content": blocks, "structuredContent": structured}
+
+
+def _blocks(result: CallToolResult) -> list[Any]:
     return [part.model_dump(mode="json", by_alias=True, exclude_none=True) for part in result.content]
+
+
+def _says(part: Any, structured: Any) -> bool:
+    """Whether a block is the text of the structured content, or of the one value in it, as servers add it."""
+    if not isinstance(part, TextContent):
+        return False
+    known = [structured]
+    if isinstance(structured, dict) and structured.keys() == {"result"}:
+        known.append(structured["result"])
+    with contextlib.suppress(ValueError):
+        if json.loads(part.text) in known:
+            return True
+    return part.text in known
