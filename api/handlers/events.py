@@ -101,7 +101,8 @@ async def _handed_over(
         try:
             event = await intake.event(caller, raw, worded=refused < MOST_WORDED)
             event.line, event.place = line, place
-            if (event.body.runId in changed and event.call is not None) or event.parent in told:
+            follows = (event.body.runId in changed and event.call is not None) or event.parent in told
+            if under_way and (follows or intake.is_crowded(caller.key_id)):
                 await asyncio.wait(under_way)
                 for past in (under_way, changed, told):
                     past.clear()

@@ -31,6 +31,8 @@ MOST_ROUNDS = 3
 MOST_OF_A_KEY = 4_000
 """Events of one key that wait to be written. All that wait are bounded (`database/writer.py`), so batches of
 one key would leave no room for the others."""
+MOST_AHEAD = 256
+"""Of these, beyond which a batch waits for its own: what others send comes in between, some 40 ms later."""
 
 
 class Intake:
@@ -98,6 +100,10 @@ class Intake:
     def _evaluated(self, event: Incoming) -> Incoming:
         self._evaluator.evaluate(event)
         return event
+
+    def is_crowded(self, key_id: str) -> bool:
+        """Whether so many events of this key wait to be written that others would wait long behind more."""
+        return self._waiting[key_id] >= MOST_AHEAD
 
     def handed_over(self, event: Incoming) -> asyncio.Future[Answer]:
         """Its answer to come, or PutOff: see `answer_of`. Raises OverQuota."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from api.ingestion.event import Answer, Incoming
 from tests.harness.application import Service, event
 
 AT = "2026-01-31T09:30:00Z"
@@ -34,5 +35,33 @@ def test_one_key_has_a_bounded_number_of_events_waiting(
                 assert late["code"] == "rate_limited" and "wait to be recorded" in late["detail"]
             while running.context.intake._waiting:
                 await asyncio.sleep(0.01)
+
+    asyncio.run(play())
+
+
+def test_what_others_send_waits_for_few_events_of_a_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer takes what comes first, and a batch would be there as a whole."""
+    monkeypatch.setattr("api.ingestion.intake.MOST_AHEAD", MOST)
+    monkeypatch.setattr("api.handlers.events.SLICE", 60.0)
+
+    async def play() -> None:
+        async with Service(tmp_path, []) as running:
+            intake, most = running.context.intake, 0
+            handed_over = intake._written
+
+            def counted(given: Incoming) -> asyncio.Future[Answer]:
+                nonlocal most
+                future = handed_over(given)
+                most = max(most, sum(intake._waiting.values()))
+                return future
+
+            monkeypatch.setattr(intake, "_written", counted)
+            batches = [batch(f"run-{number}", 5 * MOST) for number in range(4)]
+            sent = [running.call("agent", "POST", "/v1/events/batch", each) for each in batches]
+            for answer in await asyncio.gather(*sent):
+                assert [each["status"] for each in answer.json()["results"]] == [200] * (5 * MOST)
+            assert MOST <= most <= MOST + len(batches)
 
     asyncio.run(play())
