@@ -19,6 +19,10 @@ CODES: Final[Mapping[str, tuple[Level, str]]] = {
     "contradictory": ("warning", "it allows what another policy stops"),
     "duplicate": ("warning", "another policy has the same conditions and the same effect"),
     "only-lists": ("warning", "no single value satisfies all conditions on a field"),
+    "one-evades": (
+        "warning",
+        "of several recipients, hosts or paths one that it allows is enough to evade it",
+    ),
     "redundant-condition": ("warning", "another condition of the policy implies it"),
     "unindexed": ("note", "every call has to be tested against it"),
     "missing-triggers": ("warning", "a call without the field matches"),

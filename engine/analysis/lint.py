@@ -12,6 +12,7 @@ It must not know files beyond where a policy stands in them, nor how findings ar
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
@@ -28,12 +29,26 @@ from engine.conditions.operators import OPERATORS
 from engine.conditions.settings import SAMPLES, how_to_set, missing, told
 from engine.conditions.values import never
 from engine.derived.facts import Facts
+from engine.fields.computed import DERIVED
+from engine.fields.scalars import shorten
 from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
 from engine.model import ALWAYS_PRESENT, COMPUTED, OrganisationSettings, Policy, ToolCall, ToolSet
 
 OF_SERVICE: Final = "run.labels"
 """Missing by no caller's choice, as what is computed."""
+_ACTED_ON: Final = frozenset(
+    f"{DERIVED}.{name}"
+    for name in ("recipients", "recipientDomains", "hosts", "urls", "files", "reads", "writes", "deletes")
+)
+"""Lists of what a call acts on, of which each has to be allowed."""
+_OF_EACH: Final = {
+    "not_equals": "each == {}",
+    "not_in": "each in {}",
+    "not_contains": "each.contains({})",
+    "not_matches": "each.matches({})",
+}
+"""What the operator denies, of one of them."""
 
 
 def lint(
@@ -105,6 +120,7 @@ def _of_one(rule: CompiledPolicy, call: ToolCall | None, unindexed: bool) -> Ite
         yield Finding("redundant-condition", message, policy, f"/matchConditions/{index}")
     if call is not None:
         yield from _only_lists(rule, call)
+        yield from _one_evades(rule)
         yield from _missing(rule, call)
     if unindexed:
         message = (
@@ -156,6 +172,27 @@ def _only_lists(rule: CompiledPolicy, call: ToolCall) -> Iterator[Finding]:
         message = f"no single value of `{path}` satisfies {texts}; only a list does"
         pointer = f"/matchConditions/{found[-1][0]}"
         yield Finding("only-lists", message, rule.policy, pointer, witness.shown(call), "this call matches")
+
+
+def _one_evades(rule: CompiledPolicy) -> Iterator[Finding]:
+    """Conditions that read as if they spoke of each of what a call acts on, and speak of all together."""
+    shown = [call_of(example) for example in rule.policy.examples if not example.match]
+    for index, condition in subsumption.known_paths(rule):
+        path, operator = condition.path, condition.operator
+        if rule.policy.action == "allow" or path is None or operator is None:
+            continue
+        if str(path) not in _ACTED_ON or operator.name not in _OF_EACH or never(condition):
+            continue
+        values = [rule.facts(call).at(path).first() for call in shown]
+        if any(isinstance(value, list) and len(value) > 1 for value in values):
+            continue
+        wanted = json.dumps(condition.condition.value, ensure_ascii=False)
+        term = f"!{path}.all(each, {_OF_EACH[operator.name].format(shorten(wanted))})"
+        message = (
+            f"one of several that is allowed is enough for `{condition.text}` not to hold, so a call with one"
+            f" more does not match; write the expression `{term}`, or an example that shows it is meant"
+        )
+        yield Finding("one-evades", message, rule.policy, f"/matchConditions/{index}")
 
 
 def _missing(rule: CompiledPolicy, call: ToolCall) -> Iterator[Finding]:

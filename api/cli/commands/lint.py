@@ -51,6 +51,7 @@ findings:
   contradictory        warning  it allows what another policy stops
   duplicate            warning  another policy has the same conditions and the same effect
   only-lists           warning  no single value satisfies all conditions on a field
+  one-evades           warning  of several recipients, hosts or paths one that it allows is enough to evade it
   redundant-condition  warning  another condition of the policy implies it
   missing-triggers     warning  a call without the field matches
   unseen-characters    warning  a value holds what nobody sees, or typographic quotes
