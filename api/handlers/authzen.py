@@ -190,12 +190,11 @@ async def _is_asked_again(
     place: Place, evaluation: Evaluation, caller: Caller, values: Values, context: Context
 ) -> bool:
     """Whether a call was asked about for the same subject and action, and the same where policies look."""
-    of_call, organisation_id = recorded_calls.asserted_of_call, caller.organisation_id
-    asserted = await context.reads.read(caller, of_call, context.id_index, organisation_id, *place)
+    of_call, owner = recorded_calls.asserted_of_call, caller.organisation_id
+    asserted = await context.reads.read(caller, of_call, context.id_index, owner, *place)
 
     def is_same() -> bool:
-        read = context.live.ruleset(organisation_id).roots
-        return asserted is not None and is_said(asserted, evaluation, read)
+        return asserted is not None and is_said(asserted, evaluation, context.live.ruleset(owner).roots)
 
     return await _done(is_same, caller, values, context)
 
@@ -254,6 +253,7 @@ async def _asked(
 ) -> _Asked:
     event = await _event(evaluation, number, caller, values, context)
     event.line, event.place = line, number
+    await context.intake.make_room(caller.key_id)
     return event, context.intake.handed_over(event)
 
 

@@ -101,11 +101,11 @@ async def _handed_over(
         try:
             event = await intake.event(caller, raw, worded=refused < MOST_WORDED)
             event.line, event.place = line, place
-            follows = (event.body.runId in changed and event.call is not None) or event.parent in told
-            if under_way and (follows or intake.is_crowded(caller.key_id)):
+            if (event.body.runId in changed and event.call is not None) or event.parent in told:
                 await asyncio.wait(under_way)
                 for past in (under_way, changed, told):
                     past.clear()
+            await intake.make_room(caller.key_id)
             intake.evaluate(event)
             under_way.append(intake.handed_over(event))
             found.append(under_way[-1])

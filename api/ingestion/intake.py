@@ -32,7 +32,7 @@ MOST_OF_A_KEY = 4_000
 """Events of one key that wait to be written. All that wait are bounded (`database/writer.py`), so batches of
 one key would leave no room for the others."""
 MOST_AHEAD = 256
-"""Of these, beyond which a batch waits for its own: what others send comes in between, some 40 ms later."""
+"""Of these, beyond which batches hand over no more: what others send comes in between, some 40 ms later."""
 
 
 class Intake:
@@ -56,6 +56,8 @@ class Intake:
         self.turns = Turns("turns", 1, processor_time)
         self._waiting: Counter[str] = Counter()
         """Key to its events that wait to be written."""
+        self._room: dict[str, asyncio.Future[None]] = {}
+        """Key to what is done when fewer of them wait."""
 
     def is_dear(self, key_id: str, size: int) -> bool:
         """Whether what this key sends, with so many bytes, is better looked at beside the event loop."""
@@ -101,9 +103,11 @@ class Intake:
         self._evaluator.evaluate(event)
         return event
 
-    def is_crowded(self, key_id: str) -> bool:
-        """Whether so many events of this key wait to be written that others would wait long behind more."""
-        return self._waiting[key_id] >= MOST_AHEAD
+    async def make_room(self, key_id: str) -> None:
+        """For who hands over many at once: wait while others would stand long behind more of this key."""
+        while self._waiting[key_id] >= MOST_AHEAD:
+            room = self._room.setdefault(key_id, asyncio.get_running_loop().create_future())
+            await asyncio.wait([room])  # which is not cancelled with one of those who wait
 
     def handed_over(self, event: Incoming) -> asyncio.Future[Answer]:
         """Its answer to come, or PutOff: see `answer_of`. Raises OverQuota."""
@@ -120,6 +124,8 @@ class Intake:
 
     def _settled(self, key_id: str) -> None:
         self._waiting[key_id] -= 1
+        if self._waiting[key_id] < MOST_AHEAD and (room := self._room.pop(key_id, None)) is not None:
+            room.set_result(None)
         if not self._waiting[key_id]:
             del self._waiting[key_id]
 

@@ -63,5 +63,12 @@ def test_what_others_send_waits_for_few_events_of_a_batch(
             for answer in await asyncio.gather(*sent):
                 assert [each["status"] for each in answer.json()["results"]] == [200] * (5 * MOST)
             assert MOST <= most <= MOST + len(batches)
+            most, asked = 0, {"subject": {"type": "agent", "id": "mailer"}, "action": {"name": "see"}}
+            several = {**asked, "evaluations": [{"resource": {"type": "tool", "id": "t"}}] * 50}
+            sent = [running.call("agent", "POST", "/access/v1/evaluations", several) for _ in batches]
+            for answer in await asyncio.gather(*sent):
+                assert [each["decision"] for each in answer.json()["evaluations"]] == [True] * 50
+            assert MOST <= most <= MOST + len(batches)
+            assert not intake._room
 
     asyncio.run(play())
