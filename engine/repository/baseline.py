@@ -38,6 +38,11 @@ class Baseline:
                     digests[path] = digest
         self.begin(digests, marker.revision)
 
+    def forget(self) -> None:
+        """The archive does not know what the folder followed: it was put back, or another one took over."""
+        self.known, self.went_back = False, True
+        self._digests, self._revisions = {}, {}
+
     def begin(self, digests: Mapping[str, str | None], revision: int) -> None:
         """All of the disk was compared at this revision, and all was the same."""
         self.known, self._revision, self._digests, self._revisions = True, revision, {}, {}

@@ -6,18 +6,23 @@ INVARIANT: the snapshot is what the archive's head says, never anything that was
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Callable
 
 from engine.errors import Problem, StorageError
 from engine.repository import accepted
+from engine.repository.archive import Records
 from engine.repository.baseline import Baseline
+from engine.repository.loader import DocumentLoader, knows
 from engine.repository.plan import Plan
 from engine.repository.snapshot import Snapshot
 from engine.worktree import markers
 from engine.worktree.disk import Disk
 from engine.worktree.journal import Journal
 from engine.worktree.markers import Marker, Replaced
+
+log = logging.getLogger("governance.policies")
 
 
 class Current:
@@ -38,8 +43,41 @@ class Current:
         self._baseline = baseline
         self._clock = clock
         self._marked = -1
+        self._lost: Snapshot | None = None
+        """What was in force here, and the archive does not know any more."""
+        self._began: str | None = None
+        """When the archive's first revision was recorded, by which another installation's is told."""
         self.unmarked: tuple[Problem, ...] = ()
         """Why it cannot be noted at which revision disk and archive agree."""
+
+    def at_head(self, records: Records, documents: DocumentLoader) -> Snapshot:
+        """What the archive's head says. Where it does not know what is in force here, this folder may hold
+        what it lost, so that its files are read as at a start, and none is taken for an old one. Raises
+        StorageError where it is the archive of another installation."""
+        mine = self.snapshot
+        if self._began is None:
+            self._began = records.recorded_at(1)
+        head = documents.at_head(records, mine)
+        if head is mine or knows(records, mine):
+            return head
+        if self._began != records.recorded_at(1):
+            raise StorageError(
+                "the database is not the one that this process has worked with: it lacks the first revision "
+                "of its policies; put right where its address leads, or start the service anew if it is meant"
+            )
+        with self.lock:
+            if self.snapshot is mine and self._lost is not mine:
+                self._lost = mine
+                self._baseline.forget()
+                log.error(
+                    "the database does not know revision %s of the policies, which was in force here: it is "
+                    "at revision %s, as after an older copy was put back or took over. Files of this folder "
+                    "that are newer count as edits; halts, approvals, API keys and people are as the "
+                    "database says, and `governance audit verify --expect` tells what is missing",
+                    mine.revision,
+                    head.revision,
+                )
+        return head
 
     def publish(self, plan: Plan) -> None:
         """After the commit: put its outcome into force, and remember what is level with the disk."""
@@ -68,6 +106,8 @@ class Current:
 
     def _outdated(self, head: Snapshot) -> set[str]:
         """The paths whose file here is older than a newer head says."""
+        if self._lost is self.snapshot:
+            return {*head.files, *self.snapshot.files}
         if head.revision <= self.snapshot.revision:
             return set()
         base = self._baseline.digest

@@ -82,6 +82,11 @@ def load(path: str, content: bytes) -> Loaded:
     return Loaded(place, document.policy, document.declared_version)
 
 
+def knows(records: Records, mine: Snapshot) -> bool:
+    """Whether a snapshot is of this archive's past; not that of a commit that it lost."""
+    return records.recorded_at(mine.revision) == mine.recorded_at
+
+
 class DocumentLoader:
     """Makes snapshots of what an archive holds."""
 
@@ -167,7 +172,7 @@ class DocumentLoader:
         if (revision, at) == (mine.revision, mine.recorded_at):
             return mine
         try:
-            if revision < mine.revision or records.recorded_at(mine.revision) != mine.recorded_at:
+            if not knows(records, mine):
                 # Ours is of a commit that never came to be, or of another database: start from nothing.
                 return self.restored(records, {})
             changes: dict[str, tuple[FileRecord, Document] | None] = {}

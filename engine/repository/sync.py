@@ -393,7 +393,7 @@ class Sync:
             undo.clear()
 
     def _head(self, records: Records) -> Snapshot:
-        return self._documents.at_head(records, self.current.snapshot)
+        return self.current.at_head(records, self._documents)
 
     def follow(self) -> Snapshot:
         """Take over what other processes and nodes have committed. Touches no disk."""

@@ -9,6 +9,7 @@ import pytest
 
 from engine.errors import (
     PolicyFileInvalid,
+    StorageError,
 )
 from engine.repository.repository import Repository
 from tests.harness.policy_archive import MemoryArchive
@@ -199,3 +200,59 @@ def test_what_the_api_changed_outlives_a_deployment_that_is_put_back_and_is_told
         assert [each.path for each in found] == ["policies/a.yaml", "policies/b.yaml"]
     again.update("default", "a", {"name": "Two"}, author=ADMIN)
     assert [each.path for each in again.sync.current.replaced()] == ["policies/b.yaml"]
+
+
+def test_a_copy_of_the_database_that_lacks_the_last_revisions_takes_nothing_out_of_force(
+    folder: Folder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It takes over while the nodes run: what was acknowledged is in their folders still."""
+    other, one, two = nodes(tmp_path, folder)
+    older = folder.archive.state.copy()
+    one.create(BODY | {"policyId": "b"}, author=ADMIN)
+    one.update("default", "a", {"name": "Newer"}, author=ADMIN)
+    for each in (one, two):
+        each.follow()
+        each.apply_files(())
+    assert other.read("policies/a.yaml") == folder.read("policies/a.yaml")
+    folder.archive.state = older
+    caplog.clear()
+    for each in (one, two, one):
+        each.follow()
+        each.apply_files(())
+        each.follow()
+        assert each.problems == ()
+        policies = each.snapshot.of("default")
+        assert policies["a"].policy.name == "Newer" and policies["b"].policy.name == BODY["name"]
+    assert folder.disk_has("policies/b.yaml") and other.disk_has("policies/b.yaml")
+    told = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
+    assert len(told) == 2 and "does not know revision 3 of the policies" in told[0]
+
+
+def test_the_same_holds_where_the_first_to_see_it_is_a_change_through_the_api(folder: Folder) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    one = folder.started()
+    older = folder.archive.state.copy()
+    one.create(BODY | {"policyId": "b"}, author=ADMIN)
+    one.create(BODY | {"policyId": "c"}, author=ADMIN)
+    folder.archive.state = older
+    one.update("default", "a", {"name": "Newer"}, author=ADMIN)
+    one.apply_files(())
+    assert set(one.snapshot.of("default")) == {"a", "b", "c"} and one.problems == ()
+
+
+def test_the_database_of_another_installation_under_a_running_process_changes_no_file(
+    folder: Folder, tmp_path: Path
+) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    one = folder.started()
+    one.follow()
+    other = Folder(tmp_path / "other")
+    other.times = folder.times
+    other.write("policies/b.yaml", document("b"))
+    other.started().update("default", "b", {"name": "Two"}, author=ADMIN)
+    folder.archive.state = other.archive.state
+    for operation in (one.follow, one.apply_files, lambda: one.create(BODY, author=ADMIN)):
+        with pytest.raises(StorageError, match="is not the one that this process has worked with"):
+            operation()
+    assert set(one.snapshot.of("default")) == {"a"} and folder.disk_has("policies/a.yaml")
+    assert not folder.disk_has("policies/b.yaml") and len(other.archive.state.revisions) == 2
