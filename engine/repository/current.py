@@ -18,9 +18,9 @@ from engine.repository.loader import DocumentLoader, knows
 from engine.repository.plan import Plan
 from engine.repository.snapshot import Snapshot
 from engine.worktree import markers
-from engine.worktree.disk import Disk
 from engine.worktree.journal import Journal
 from engine.worktree.markers import Marker, Replaced
+from engine.worktree.worktree import Worktree
 
 log = logging.getLogger("governance.policies")
 
@@ -31,24 +31,45 @@ class Current:
     INVARIANT: the lock is never held while waiting for a transaction, since work inside one takes it too.
     """
 
-    def __init__(self, disk: Disk, journal: Journal, baseline: Baseline, clock: Callable[[], str]) -> None:
+    def __init__(
+        self, worktree: Worktree, journal: Journal, baseline: Baseline, clock: Callable[[], str]
+    ) -> None:
         self.lock = threading.RLock()
         self.snapshot = Snapshot()
         self.problems: tuple[Problem, ...] = ()
         """Why the disk's state is not in force; empty when it is."""
         self.pending: set[str] = set()
         """Paths that want another look."""
-        self._disk = disk
+        self._disk = worktree.disk
+        self._occupancy = worktree.occupancy
         self._journal = journal
         self._baseline = baseline
         self._clock = clock
         self._marked = -1
+        self._looked = False
+        self._folder: tuple[int, int] | None = None
         self._lost: Snapshot | None = None
         """What was in force here, and the archive does not know any more."""
         self._began: str | None = None
         """When the archive's first revision was recorded, by which another installation's is told."""
         self.unmarked: tuple[Problem, ...] = ()
         """Why it cannot be noted at which revision disk and archive agree."""
+
+    def look_at_folder(self, records: Records, head: Snapshot) -> None:
+        """What is known of its past: at the start, and when it is another one than before, as where a link
+        leads to the folder of a newer deployment."""
+        folder = self._disk.identity() or self._folder
+        if self._looked and (folder == self._folder or self._folder is None):
+            self._folder = folder
+            return
+        with self.lock:
+            if self._looked:
+                log.info("the policies folder is another one now; it is read as at a start")
+                self.pending |= {*head.files, *self.snapshot.files}
+                self._marked = -1
+                self._occupancy.forget()
+            self._looked, self._folder = True, folder
+            self._baseline.restore(markers.read_marker(self._disk), records, head.files)
 
     def at_head(self, records: Records, documents: DocumentLoader) -> Snapshot:
         """What the archive's head says. Where it does not know what is in force here, this folder may hold
@@ -58,6 +79,7 @@ class Current:
         if self._began is None:
             self._began = records.recorded_at(1)
         head = documents.at_head(records, mine)
+        self.look_at_folder(records, head)
         if head is mine or knows(records, mine):
             return head
         if self._began != records.recorded_at(1):

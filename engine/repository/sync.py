@@ -106,7 +106,7 @@ class Sync:
         self._journal = Journal(worktree)
         self._baseline = Baseline()
         self._planner = Planner(worktree, self._journal, self._baseline, documents)
-        self.current = Current(worktree.disk, self._journal, self._baseline, clock)
+        self.current = Current(worktree, self._journal, self._baseline, clock)
 
     # ---- the files' side -------------------------------------------------------------------------------
 
@@ -114,11 +114,10 @@ class Sync:
         """Load the last good set, then whatever the disk says on top of it. Raises RefusedToStart."""
         observed = self.look(None, progress)
         contents = {state.digest: state.content for state in observed.disk.values() if state.content}
-        marker = markers.read_marker(self._worktree.disk)
 
         def restore(records: Records) -> Snapshot:
             snapshot = self._documents.restored(records, contents, progress)
-            self._baseline.restore(marker, records, snapshot.files)
+            self.current.look_at_folder(records, snapshot)
             return snapshot
 
         with self.current.lock:

@@ -77,6 +77,14 @@ class Disk:
     def path(self, relative: str) -> Path:
         return self.root / relative
 
+    def identity(self) -> tuple[int, int] | None:
+        """Which folder it is, however it is named; None where it is missing or empty."""
+        try:
+            status = self.root.stat()
+            return (status.st_dev, status.st_ino) if any(self.root.iterdir()) else None
+        except OSError:
+            return None
+
     # ---- reading ---------------------------------------------------------------------------------------
 
     def scan(self, pause: Pause = lambda: None) -> Listing:

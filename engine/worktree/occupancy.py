@@ -46,6 +46,10 @@ class Occupancy:
             return []
         return [_differs(found, sorted(edits))]
 
+    def forget(self) -> None:
+        """The folder is another one from now on."""
+        self._stands, self.problems = False, ()
+
     def look(self) -> None:
         """Whether our id still stands there; if not, it does from now on."""
         if not self._own.installation:

@@ -1,0 +1,90 @@
+"""The policies folder becomes another one while the service runs, as where a link leads to a new release."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from engine.repository.repository import Repository
+from tests.harness.policy_folder import ADMIN, BODY, Folder, document, messages
+
+
+def released(folder: Folder, name: str) -> Path:
+    release = folder.root.with_name(name)
+    (release / "policies").mkdir(parents=True)
+    (release / "policies/a.yaml").write_text(document("a"))
+    (release / "policies/b.yaml").write_text(document("b"))
+    return release
+
+
+def linked(folder: Folder, release: Path) -> None:
+    new = folder.root.with_name("new")
+    new.symlink_to(release)
+    new.rename(folder.root)
+
+
+@pytest.fixture
+def running(folder: Folder) -> Repository:
+    folder.archive.state.shared = False
+    shutil.rmtree(folder.root)
+    linked(folder, released(folder, "one"))
+    return folder.started()
+
+
+def test_what_the_api_changed_and_what_a_newer_release_lacks_stays_in_force(
+    folder: Folder, running: Repository, caplog: pytest.LogCaptureFixture
+) -> None:
+    running.update("default", "a", {"name": "By the API"}, author=ADMIN)
+    running.create(BODY | {"policyId": "c"}, author=ADMIN)
+    release = released(folder, "two")
+    (release / "policies/b.yaml").unlink()
+    (release / "policies/d.yaml").write_text(document("d"))
+    linked(folder, release)
+    assert running.apply_files().problems == ()
+    policies = running.snapshot.of("default")
+    assert set(policies) == {"a", "b", "c", "d"} and policies["a"].policy.name == "By the API"
+    assert "name: By the API" in folder.read("policies/a.yaml") and folder.disk_has("policies/c.yaml")
+    assert sorted(each.path for each in running.sync.current.replaced()) == [
+        "policies/a.yaml",
+        "policies/b.yaml",
+        "policies/c.yaml",
+    ]
+    assert "took the place of files that are older, missing or deleted" in caplog.text
+
+
+def test_what_a_newer_release_says_otherwise_is_an_edit(folder: Folder, running: Repository) -> None:
+    release = released(folder, "two")
+    (release / "policies/a.yaml").write_text(document("a", name="Newer"))
+    linked(folder, release)
+    running.apply_files()
+    assert running.snapshot.of("default")["a"].policy.name == "Newer"
+    (release / "policies/b.yaml").unlink()
+    running.apply_files()
+    assert set(running.snapshot.of("default")) == {"a"}, "the same folder now, in which a removal counts"
+
+
+def test_a_folder_that_is_copied_with_its_memory_goes_on(folder: Folder, running: Repository) -> None:
+    running.apply_files()
+    shutil.copytree(folder.root, release := folder.root.with_name("two"))
+    (release / "policies/b.yaml").unlink()
+    linked(folder, release)
+    running.apply_files()
+    assert set(running.snapshot.of("default")) == {"a"}
+
+
+def test_an_empty_folder_in_its_place_is_told_of_and_left_empty(folder: Folder, running: Repository) -> None:
+    (empty := folder.root.with_name("empty")).mkdir()
+    linked(folder, empty)
+    assert running.apply_files().problems and messages(running)
+    assert set(running.snapshot.of("default")) == {"a", "b"} and not list(empty.iterdir())
+
+
+def test_a_link_whose_switch_nobody_saw_is_followed(folder: Folder, running: Repository) -> None:
+    release = released(folder, "two")
+    (release / "policies/b.yaml").unlink()
+    linked(folder, release)
+    running.follow()
+    running.apply_files(())
+    assert folder.disk_has("policies/b.yaml") and set(running.snapshot.of("default")) == {"a", "b"}
