@@ -59,8 +59,8 @@ class Current:
         """What is known of its past: at the start, and when it is another one than before, as where a link
         leads to the folder of a newer deployment."""
         folder = self._disk.identity() or self._folder
-        if self._looked and (folder == self._folder or self._folder is None):
-            self._folder = folder
+        if self._looked and (folder == self._folder or self._folder is None or self._disk.is_read_only()):
+            self._folder = folder  # one that is only read has no other writers, so that all it says is edits
             return
         with self.lock:
             if self._looked:

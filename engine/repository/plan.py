@@ -213,6 +213,14 @@ class Planner:
             # Nothing is known of the past of this folder: what files said, files may say anew, also what they
             # said before, as when a deployment is put back - unless the folder of another node is the newer.
             return "edit"
+        elif (
+            state.digest is None
+            and not records.shared
+            and records.source(path) == "file"
+            and self._worktree.disk.is_read_only()
+        ):
+            # Such a folder alone can take it away, and nobody can write it anew.
+            return "edit"
         if state.digest is None or state.digest in past:
             return "stale"
         put = self._put_of(path, state)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from engine.errors import StorageError
 from engine.repository.repository import Repository
+from engine.worktree.disk import Disk
 from tests.harness.policy_folder import ADMIN, BODY, Folder, document, messages
 
 
@@ -88,3 +90,28 @@ def test_a_link_whose_switch_nobody_saw_is_followed(folder: Folder, running: Rep
     running.follow()
     running.apply_files(())
     assert folder.disk_has("policies/b.yaml") and set(running.snapshot.of("default")) == {"a", "b"}
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_removal_counts_in_a_folder_that_is_only_read(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, restarted: bool
+) -> None:
+    """Nobody else writes there, and the file could not be written anew."""
+
+    def refused(disk: Disk, relative: str, *_: object) -> None:
+        raise StorageError(f"`{relative}` cannot be written: permission denied")
+
+    for name in ("note", "replace"):
+        monkeypatch.setattr(Disk, name, refused)
+    monkeypatch.setattr(Disk, "is_read_only", lambda disk: True)
+    folder.archive.state.shared = False
+    shutil.rmtree(folder.root)
+    linked(folder, released(folder, "one"))
+    running = folder.started()
+    release = released(folder, "two")
+    (release / "policies/b.yaml").unlink()
+    linked(folder, release)
+    if restarted:
+        running = folder.started()
+    assert running.apply_files().problems == ()
+    assert set(running.snapshot.of("default")) == {"a"}
