@@ -69,7 +69,10 @@ class Current:
                 self._marked = -1
                 self._occupancy.forget()
             self._looked, self._folder = True, folder
-            self._baseline.restore(markers.read_marker(self._disk), records, head.files)
+            marker = markers.read_marker(self._disk)
+            self._baseline.restore(marker, records, head.files)
+            if marker and self._baseline.went_back and head.revision and not self._occupancy.barred(()):
+                _tell_of_lost(logging.WARNING, marker.revision, head.revision)
 
     def at_head(self, records: Records, documents: DocumentLoader) -> Snapshot:
         """What the archive's head says. Where it does not know what is in force here, this folder may hold
@@ -91,14 +94,7 @@ class Current:
             if self.snapshot is mine and self._lost is not mine:
                 self._lost = mine
                 self._baseline.forget()
-                log.error(
-                    "the database does not know revision %s of the policies, which was in force here: it is "
-                    "at revision %s, as after an older copy was put back or took over. Files of this folder "
-                    "that are newer count as edits; halts, approvals, API keys and people are as the "
-                    "database says, and `governance audit verify --expect` tells what is missing",
-                    mine.revision,
-                    head.revision,
-                )
+                _tell_of_lost(logging.ERROR, mine.revision, head.revision)
         return head
 
     def publish(self, plan: Plan) -> None:
@@ -180,6 +176,18 @@ class Current:
                 self.unmarked = () if self._disk.is_read_only() else (_unmarked(error),)
                 return
         self._marked, self.unmarked = snapshot.revision, ()
+
+
+def _tell_of_lost(level: int, known: int, found: int) -> None:
+    log.log(
+        level,
+        "the database does not know revision %s of the policies, which was in force here: it is at revision "
+        "%s, as after an older copy was put back or took over. Files of this folder that are newer count as "
+        "edits; halts, approvals, API keys and people are as the database says, and `governance audit verify "
+        "--expect` tells what is missing",
+        known,
+        found,
+    )
 
 
 def _unmarked(error: StorageError) -> Problem:

@@ -256,3 +256,16 @@ def test_the_database_of_another_installation_under_a_running_process_changes_no
             operation()
     assert set(one.snapshot.of("default")) == {"a"} and folder.disk_has("policies/a.yaml")
     assert not folder.disk_has("policies/b.yaml") and len(other.archive.state.revisions) == 2
+
+
+def test_a_start_on_an_older_copy_of_the_database_says_so(
+    folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    one = folder.started()
+    older = folder.archive.state.copy()
+    one.create(BODY | {"policyId": "b"}, author=ADMIN)
+    assert not caplog.records
+    folder.archive.state = older
+    assert set(folder.started().snapshot.of("default")) == {"a", "b"}
+    assert "does not know revision 2 of the policies" in caplog.text and "it is at revision 1" in caplog.text
