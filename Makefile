@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: help serve test test-long test-faults test-hosts fuzz lint format guide pictures demo release bench-match bench-http bench-rivals bench-scale bench-growth bench-client bench-console mcp-packages axe-package host-packages clean
 
 # A virtual environment knows its own path: one that was moved or copied here runs, and installs into, another folder.
-LEFT := $(shell test ! -L $(VENV) && case "$$(sed -n 's/^command = //p' $(VENV)/pyvenv.cfg 2> /dev/null)" in \
+LEFT := $(shell test $(VENV) = .venv -a ! -L $(VENV) && case "$$(sed -n 's/^command = //p' $(VENV)/pyvenv.cfg 2> /dev/null)" in \
   ("") ;; (*" $$(pwd -P)/$(VENV)") test -e $(BIN)/python || echo python ;; (*) echo folder ;; esac)
 ifneq ($(LEFT),)
 $(info $(VENV) was made in another folder, or by a Python that is gone; it is made anew)
