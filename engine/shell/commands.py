@@ -5,25 +5,35 @@ Knows nothing of syntax or of what commands mean.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from engine.shell.emulation import LONGEST_OUTPUT
 from engine.shell.expansion import TooMuch
+from engine.shell.variables.choices import MOST_TURNS, Raw
+from engine.shell.variables.store import Positional, Value
 
-Raw = list[str | tuple[str, ...]]
-"""A word on its way: texts with marks, and where a variable may be one of several, its values."""
+
+@dataclass(slots=True)
+class Assignment:
+    """An assignment as written; `values` are what it may assign, of an array the lists, which go by
+    `source`."""
+
+    name: str
+    added: bool
+    values: list[Value]
+    source: str = ""
 
 
 @dataclass(slots=True)
 class SimpleCommand:
-    """A simple command as written: its words, its redirections, its assignments (name, added, value)."""
+    """A simple command as written: its words, its redirections, its assignments."""
 
     words: list[Raw] = field(default_factory=list)
-    redirections: list[tuple[str, str]] = field(default_factory=list)
-    assignments: list[tuple[str, bool, tuple[str, ...] | list[str]]] = field(default_factory=list)
-    document: str | None = None
+    redirections: list[tuple[str, Raw]] = field(default_factory=list)
+    assignments: list[Assignment] = field(default_factory=list)
+    document: Raw | None = None
     """What a here-document or here-string gives it to read."""
 
     def __bool__(self) -> bool:
@@ -64,16 +74,31 @@ class Pipeline:
         """All that was printed so far, None when part of it is unknown."""
         return None if None in self.outputs else "".join(text for text in self.outputs if text)
 
+    def collected_each(self) -> tuple[str | None, ...]:
+        """All that may have been printed so far, with each value that the variables in it may have."""
+        found: list[str | None] = [""]
+        for each in self.turns:
+            several = list(dict.fromkeys(each)) or [""]
+            if len(found) * len(several) > MOST_TURNS:
+                return (None,)
+            found = [None if one is None or two is None else one + two for one in found for two in several]
+        if sum(map(_size, found)) > LONGEST_OUTPUT:
+            raise TooMuch
+        return tuple(dict.fromkeys(found))
+
 
 def _size(text: str | None) -> int:
     return len(text or "")
 
 
 class Runner(Protocol):
-    """What a scanner needs to know of the commands read so far. `positional` is what `set --` set, `folder`
+    """What a scanner needs to know of the commands read so far. `positional` are `$0`, `$1`, ..., `folder`
     where `cd` led, `printed` what the last command prints with each value that its variables may have."""
 
-    positional: tuple[str, ...] | None
+    positional: list[Positional] | None
+    changes: int
+    variables: dict[str, list[Value]]
+    scattered: set[str]
     folder: str | None
     printed: tuple[str | None, ...]
 
@@ -84,11 +109,20 @@ class Runner(Protocol):
     def chained(self, chain: str) -> None: ...
     def behind(self, shown: str, chains: Sequence[str]) -> None: ...
     def lengthened(self, before: tuple[str, ...], shown: str) -> tuple[str, ...]: ...
-    def values(self, name: str) -> list[str | list[str]]: ...
-    def assign(self, name: str, values: tuple[str, ...] | list[str], added: bool, certain: bool) -> None: ...
+    def values(self, name: str) -> list[Value]: ...
+    def source(self, name: str) -> str: ...
+    def assign(
+        self, name: str, values: tuple[str, ...] | list[str], added: bool, certain: bool, source: str = ""
+    ) -> None: ...
     def define(self, name: str, body: str) -> None: ...
     def substituted(self, word: str, output: str | None, chains: tuple[str, ...]) -> None: ...
     def script(
         self, text: str, depth: int, given: str | None = None
-    ) -> tuple[str | None, tuple[str, ...]]: ...
+    ) -> tuple[tuple[str | None, ...], tuple[str, ...]]: ...
+    def again(self, text: str, depth: int, given: str | None = None) -> tuple[str | None, ...]: ...
+    def feeds_back(
+        self, body: str, before: Mapping[str, list[Value]], given: list[Positional] | None
+    ) -> bool: ...
+    def loosen(self, before: Mapping[str, list[Value]], last: bool) -> None: ...
+    def remember(self, name: str, words: Sequence[str], stdin: str | None, certain: bool) -> None: ...
     def stored(self, name: str) -> str | None: ...

@@ -27,6 +27,7 @@ _NEEDS_QUOTES: Final = re.compile(r"[\s|&;<>'\"]")
 _BLANKS: Final = re.compile(r"[ \t\n]+")
 _SEQUENCE: Final = re.compile(r"(-?\d{1,9}|[A-Za-z])\.\.(-?\d{1,9}|[A-Za-z])")
 _GLUED: Final = re.compile(f"\\$(\\w+){NAMED}(?=\\w)")
+_UNKNOWN: Final = re.compile(f"\\$(?:\\([^{NAMED}]*\\){NAMED}|[\\w!]+{NAMED}|\\{{\\w+\\}})")
 _ESCAPE: Final = re.compile(
     r"\\(?:x\{?([0-9A-Fa-f]{1,2})\}?|u\{?([0-9A-Fa-f]{1,6})\}?|U([0-9A-Fa-f]{1,8})|(0?[0-7]{1,3})|c(.)|(.))",
     re.DOTALL,
@@ -114,8 +115,8 @@ def fields(raw: str) -> list[str]:
 
 
 def without_unknown(raw: str) -> str:
-    """The word as it is when every unknown variable in it is empty."""
-    return re.sub(f"\\$\\w+{NAMED}", "", raw)
+    """The word as it is when all that is unknown of it is empty."""
+    return _UNKNOWN.sub("", raw) if "$" in raw else raw
 
 
 def braces(raw: str) -> list[str]:

@@ -27,22 +27,22 @@ beyond is read up to there, and the list ends with the entry `unreadable`, for a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
-from engine.shell.commands import SimpleCommand
+from engine.shell.commands import Assignment, SimpleCommand
 from engine.shell.embedded_code import INPUT, calls_in, is_interpreter, program_file, quoted_commands
 from engine.shell.emulation import DECODERS, output_of
 from engine.shell.expansion import (
-    NAMED,
     TooMuch,
     effort,
     fields,
+    plain,
     quote,
     render,
     resolve_classes,
     unmark,
-    without_unknown,
 )
 from engine.shell.scanner import Scanner
 from engine.shell.settled_path import settled
@@ -55,14 +55,16 @@ from engine.shell.state import (
     RUN_LATER,
     State,
     bare,
-    choices,
-    chosen,
 )
-from engine.shell.words import MOST_VALUES
+from engine.shell.variables.choices import chosen, turns, without_unknown_program
 from engine.shell.wrappers import Started, starts
 
 UNREADABLE: Final = "unreadable"
 """The last entry of a text that was read only in part."""
+
+
+_COUNTED: Final = re.compile(r"\w\[[^\]]*?(?:\$\(|`)")
+"""`a[$(rm x)]`: the subscript is evaluated wherever a number is wanted."""
 
 
 class ShellReading(State):
@@ -82,6 +84,15 @@ class ShellReading(State):
         """Read the commands that a program in another language starts."""
         self._calls(unmark(text), 0)
 
+    def assign(
+        self, name: str, values: tuple[str, ...] | list[str], added: bool, certain: bool, source: str = ""
+    ) -> None:
+        """Remember a value, and read what an arithmetic expression would run that takes it for a number."""
+        super().assign(name, values, added, certain, source)
+        for value in values:
+            if _COUNTED.search(value):
+                self.script(f': "{value}"', DEEPEST // 2)
+
     # ---- what the scanner asks -------------------------------------------------------------------------
 
     def script(
@@ -90,16 +101,22 @@ class ShellReading(State):
         depth: int,
         given: str | None = None,
         before: tuple[str, ...] = (),
-        positional: tuple[str, ...] | None = (),
-    ) -> tuple[str | None, tuple[str, ...]]:
-        """Read a script within this one: what it prints, and its commands."""
+        positional: tuple[str, ...] | None = None,
+    ) -> tuple[tuple[str | None, ...], tuple[str, ...]]:
+        """Read a script within this one: what it may print, and its commands. Without words of its own it has
+        those of this one."""
         if depth > DEEPEST:
             raise TooMuch
         if text.startswith("$("):
             self.given_program([text.strip()[2:-1]], "eval")
-        line = Scanner(self, text.replace("\0", ""), depth, positional).commands("", given, before)
-        output = line.collected()
-        return (unmark(output) if output else output), tuple(line.heads)
+        outside = self.positional
+        if positional is not None:
+            self.positional = [positional]
+        line = Scanner(self, text.replace("\0", ""), depth).commands("", given, before)
+        if positional is not None:
+            self.positional = outside
+        outputs = line.collected_each()
+        return tuple(unmark(each) if each else each for each in outputs), tuple(line.heads)
 
     def run(
         self, simple: SimpleCommand, given: str | None, before: tuple[str, ...], depth: int, certain: bool
@@ -108,17 +125,68 @@ class ShellReading(State):
         self._commands -= 1
         if self._commands < 0:
             raise TooMuch
-        for name, added, values in simple.assignments:
-            for value in () if isinstance(values, list) else values:
-                self.add(f"{name.partition('[')[0]}={quote(value) if value else ''}")
-            self.assign(name, values, added, certain and not simple.words)
-            if name in RUN_LATER:
-                for value in values:
-                    self.script(value, depth + 1)
-        stdin = given
+        marks = self.variables.get("IFS")
+        for each in simple.assignments:
+            self._assign(each, certain, depth, prefixed=bool(simple.words))
+        targets = [raw for _, raw in simple.redirections]
+        document = [] if simple.document is None else [simple.document]
+        shown, output = "", "" if simple.words else given
+        outputs: list[str | None] = []
+        last: dict[str, None] = {}
+        tails: dict[str, str] = {}
+        for turn in turns([*simple.words, *targets, *document], self.most_turns()):
+            redirections = [(operator, plain(chosen(raw, turn))) for operator, raw in simple.redirections]
+            tail, from_start, stdin = self._redirections(redirections, given)
+            if simple.document is not None:
+                stdin = unmark(plain(chosen(simple.document, turn)))
+            words = [word for raw in simple.words for word in fields(chosen(raw, turn))]
+            if not words:
+                output = output if simple.words else stdin
+                tails[tail] = from_start
+                continue
+            last[words[-1]] = None
+            found = self._command(list(words), tail, stdin, before, depth, certain and not outputs)
+            bare = without_unknown_program(simple.words, turn)
+            if bare is not None and not self.is_lost(bare[0]):
+                # `r${x}m`, where nothing is known of x: as it is, and as `rm`
+                found = self._command(bare, tail, stdin, before, depth)
+            outputs += (found[1], *self.also)
+            self.also.clear()
+            if not shown:
+                shown, output = found
+            if from_start != tail:
+                self.command(found[0].removesuffix(tail) + from_start)
+        for tail, from_start in () if shown else tails.items():
+            shown = self._redirected_alone(tail, from_start) or shown
+        if simple.words:
+            self.restore("IFS", marks)
+        self.ended_with(list(last) or [""], certain)
+        kept = self.redirected(simple, shown, output, before, outputs)
+        self.printed = tuple(outputs) if outputs and kept == output else (kept,)
+        return shown, kept
+
+    def _assign(self, each: Assignment, certain: bool, depth: int, prefixed: bool) -> None:
+        """Take an assignment; in front of a command it is for that command alone."""
+        lists = [value for value in each.values if isinstance(value, list)]
+        texts = tuple(value for value in each.values if isinstance(value, str))
+        for text in texts:
+            self.add(f"{each.name.partition('[')[0]}={quote(text) if text else ''}")
+        certain = (certain and not prefixed) or (prefixed and each.name == "IFS")
+        if texts:
+            self.assign(each.name, texts, each.added, certain, each.source)
+        for turn, values in enumerate(lists):
+            self.assign(each.name, values, each.added, certain and not turn)
+        if each.name in RUN_LATER:
+            for text in texts:
+                self.script(text, depth + 1)
+
+    def _redirections(
+        self, redirections: Sequence[tuple[str, str]], stdin: str | None
+    ) -> tuple[str, str, str | None]:
+        """How the redirections of a command are shown, also from where the call began, and its input."""
         tail = from_start = ""
         fed: list[str] = []
-        for operator, target in simple.redirections:
+        for operator, target in redirections:
             close = operator[-1] == "&" and DESCRIPTOR.fullmatch(target)
             part = f" {operator}{quote(target)}" if close else f" {operator} {quote(target)}"
             tail += part
@@ -133,33 +201,17 @@ class ShellReading(State):
                 self.substituted(f"/dev/fd/{operator[:-1]}", self.stored(target), chains)
         if fed or tail in self.fed:
             self.fed[tail] = tuple(fed)
-        if simple.document is not None:
-            stdin = unmark(simple.document)
-        shown, output = "", "" if simple.words else stdin
-        outputs: list[str | None] = []
-        for choice in range(min(MOST_VALUES, max(map(choices, simple.words), default=0))):
-            words = [word for raw in simple.words for word in fields(chosen(raw, choice))]
-            if not words:
-                continue
-            found = self._command(list(words), tail, stdin, before, depth, certain)
-            first = chosen(simple.words[0], choice)
-            if NAMED in first and (bare := fields(without_unknown(first))):
-                # `r${x}m`, where nothing is known of x: as it is, and as `rm`
-                words = [*bare, *words[len(fields(first)) :]]
-                found = self._command(words, tail, stdin, before, depth, certain)
-            outputs.append(found[1])
-            if not shown:
-                shown, output = found
-        if not shown:
-            shown = tail.strip()
-            if shown:
-                self.command(shown)
-                self.reads(shown, (), tail, None)
-        if from_start != tail:
-            self.command(shown.removesuffix(tail) + from_start)
-        kept = self.redirected(simple, shown, output, before)
-        self.printed = tuple(outputs) if outputs and kept == output else (kept,)
-        return shown, kept
+        return tail, from_start, stdin
+
+    def _redirected_alone(self, tail: str, from_start: str) -> str:
+        """Redirections without a command."""
+        shown = tail.strip()
+        if shown:
+            self.command(shown)
+            self.reads(shown, (), tail, None)
+            if from_start != tail:
+                self.command(from_start.strip())
+        return shown
 
     # ---- commands --------------------------------------------------------------------------------------
 
@@ -179,12 +231,14 @@ class ShellReading(State):
         while words[0] in ("{", "!") and len(words) > 1:
             del words[0]  # `time { rm x; }`
         words[0] = resolve_classes(words[0])
+        if self.is_lost(words[0]):
+            raise TooMuch
         name = words[0] if OWN.fullmatch(words[0]) and not self.folder else bare(words[0])
         if name in ON_FILES:
             words[1:] = [settled(word) if ROUNDABOUT.match(word) else word for word in words[1:]]
             if self.folder is not None:
                 words[1:] = self.from_start(words[1:], tail, name)
-            words[1:] = map(resolve_classes, words[1:])
+            words[1:] = [word if word.startswith("<(") else resolve_classes(word) for word in words[1:]]
         shown = render([name, *words[1:]]) + tail
         if name != words[0]:
             self.add(render(words) + tail)
@@ -209,7 +263,8 @@ class ShellReading(State):
             text = self.aliases[name] + ' "$@"'
             self.behind(shown, self._call(name, text, words, stdin, before, depth + 1)[1])
         if name in self.functions and name not in self.running:
-            output, heads = self._call(name, self.functions[name], words, stdin, before, depth + 1)
+            (output, *others), heads = self._call(name, self.functions[name], words, stdin, before, depth + 1)
+            self.also += others
             self.behind(shown, heads)
             return shown, output
         path = words[0] if "/" in words[0] else self.placed.get(words[0], "")
@@ -261,7 +316,9 @@ class ShellReading(State):
                 self.given_program((*before, shown), shown)
             if decoder := self.decoded.get(started.text.strip()):
                 self.chained(f"{decoder} | {shown}")
-            output, heads = self.script(started.text, depth, stdin, before, started.words)
+            words = None if started.here else started.words
+            (output, *others), heads = self.script(started.text, depth, stdin, before, words)
+            self.also += others
             inner = heads[-1] if heads else ""
             self.behind(inner if started.same else shown, heads[: -1 if started.same else None])
             return inner, output
@@ -269,13 +326,14 @@ class ShellReading(State):
             self.given_program((*before, shown), shown)
             if stdin is None:
                 return "", None
-            return "", self.script(stdin, depth, positional=started.words)[0]
+            return "", self.script(stdin, depth, positional=started.words)[0][0]
         self._run_file(started.text, shown)
         text = self.stored(started.text)
         if text is None:
             return "", None
         self._calls(text, depth)
-        return "", self.script(text, depth, positional=started.words)[0]
+        words = None if started.here and len(started.words) < 2 else started.words
+        return "", self.script(text, depth, positional=words)[0][0]
 
     def _run_file(self, name: str, shown: str) -> None:
         """Tell what wrote the program that a command runs."""
@@ -286,7 +344,7 @@ class ShellReading(State):
 
     def _call(
         self, name: str, text: str, words: list[str], stdin: str | None, before: tuple[str, ...], depth: int
-    ) -> tuple[str | None, tuple[str, ...]]:
+    ) -> tuple[tuple[str | None, ...], tuple[str, ...]]:
         self.running.add(name)
         try:
             return self.script(text, depth, stdin, before, tuple(words))

@@ -9,19 +9,18 @@ Knows nothing of what commands mean.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from engine.shell.commands import Pipeline, Raw, SimpleCommand
-from engine.shell.expansion import CLOSE, OPEN, QUOTED, TooMuch, plain
-from engine.shell.words import IN_DOCUMENT, MOST_VALUES, WordReader
+from engine.shell.commands import Assignment, Pipeline, SimpleCommand
+from engine.shell.expansion import CLOSE, OPEN, QUOTED, TooMuch, fields, plain
+from engine.shell.redirections import RedirectionReader
+from engine.shell.variables.choices import Raw, chosen, every, first, source, turns
+from engine.shell.variables.store import MOST_VALUES, Positional, Value
 
-_BLANK: Final = re.compile(r"(?>(?:[ \t\r]++|\\\r?\n){0,2000})(?>(?:#[^\n]*+)?)")
 _OPERATOR: Final = re.compile(r"&&|\|\||;;&|;;|;&|\|&|[;&|\n()]")
 _REDIRECTION: Final = re.compile(r"(\d{0,9}|\{\w{1,64}\})(<<<|<<-?|<>|<&|>>|>\||>&|<|>)|(&>>?)")
-_DELIMITER: Final = re.compile(r"[ \t]*((?:'[^'\n]*'|\"[^\"\n]*\"|\\.|[^ \t\n;&|<>()'\"\\])+)")
-LONGEST_DELIMITER: Final = 256
-"""Of a here-document: it becomes a pattern, which is kept, and takes many times as much."""
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w{0,120})(\[(?:[^\]\s$`]|\$(?!\()){0,200}\])?(\+?)=", re.ASCII)
 _FOR: Final = re.compile(r"[ \t]+([A-Za-z_]\w*)[ \t\n]*(?:in\b|;|\n)", re.ASCII)
 
@@ -29,6 +28,14 @@ _DECLARING: Final[list[Raw]] = [["declare"], ["local"], ["typeset"], ["readonly"
 _PARENTHESES: Final = re.compile(r"[ \t]*+(?:\([ \t]*+\))?\s*+")
 _CLOSED: Final = re.compile(r"[ \t]*\)\s*")
 
+_COPROC: Final = re.compile(
+    r"[ \t]+(?:[A-Za-z_]\w*[ \t]+)?(?=[({]|(?:if|while|until|for|case|select)\b)", re.ASCII
+)
+"""What stands behind `coproc` before a group."""
+MOST_READINGS: Final = 4
+"""How often the body of a loop is read again."""
+MOST_OTHERS: Final = 16
+LONGEST_CALCULATED: Final = 400
 _TEST: Final = re.compile(r"\[\[[ \t](?:[^;&|\n`$]|\$[{\w]|\|[\w^.(\[]){0,500}?\]\]")
 """`[[ ... ]]` in which no command can hide, in whatever shell."""
 
@@ -41,17 +48,24 @@ _BETWEEN: Final = frozenset(["then", "do", "else", "elif", "!"])
 @dataclass(slots=True)
 class Frame:
     """A group that is open: what opened it, the pipeline it is a stage of, the function it is the body of,
-    where it began, and the arguments and the folder outside."""
+    where it began, the arguments and the folder outside, and the
+    variables before."""
 
     opener: str
     outer: Pipeline
     defining: str
     start: int
-    positional: tuple[str, ...] | None
+    positional: list[Positional] | None
     folder: str | None
+    variables: Mapping[str, list[Value]]
+    certain: bool
+    fed: Sequence[str | None] = ()
+    """What the group may read besides what it is read with."""
+    loop: tuple[str, list[Value]] = ("", [])
+    """Of `for` the variable, and what it was before."""
 
 
-class Scanner(WordReader):
+class Scanner(RedirectionReader):
     """Reads the commands of `text`."""
 
     def commands(self, closer: str, given: str | None, before: tuple[str, ...]) -> Pipeline:
@@ -73,9 +87,12 @@ class Scanner(WordReader):
             if operator is None:
                 word = self._word_of(simple)
                 if word in _OPENERS:
-                    line = self._open(word, line, frames, defining)
+                    certain = outermost and not frames and not conditional
+                    line = self._open(word, line, frames, defining, certain)
                     defining = ""
-                    self._heading(word)
+                    frames[-1].loop = self._heading(word)
+                    if word in ("for", "select"):
+                        frames[-1].start = self.at
                 elif word in _CLOSERS and frames:
                     line = self._close(line, simple, frames, len(word))
                 elif word == "function":
@@ -83,15 +100,16 @@ class Scanner(WordReader):
                 continue
             token = operator[0]
             self.at = operator.end()
-            certain = outermost and not frames and not conditional
+            certain = outermost and not frames and not conditional and token != "&"
             if token == "(":
                 if (name := self._defined(simple)) is not None:
                     defining, simple = name, SimpleCommand()
                     continue
                 self._stage(line, simple, certain)
                 simple = SimpleCommand()
-                line = self._open(token, line, frames, defining)
+                line = self._open(token, line, frames, defining, certain)
                 defining = ""
+                self._calculated()
             elif token == ")":
                 if frames and frames[-1].opener == "case":
                     simple = SimpleCommand()  # what was read is the pattern of a case
@@ -113,18 +131,30 @@ class Scanner(WordReader):
             line = self._close(line, simple, frames, 0)
         return self._finish(line, simple, outermost and not conditional)
 
-    def _after_blanks(self) -> int:
-        found = _BLANK.match(self.text, self.at)
-        return found.end() if found else self.at
-
     # ---- groups ----------------------------------------------------------------------------------------
 
-    def _open(self, opener: str, line: Pipeline, frames: list[Frame], defining: str) -> Pipeline:
+    def _open(
+        self, opener: str, line: Pipeline, frames: list[Frame], defining: str, certain: bool
+    ) -> Pipeline:
         """The line within the group, fed by what is left of the group."""
-        frames.append(Frame(opener, line, defining, self.at, self.positional, self.runner.folder))
+        runner = self.runner
+        frames.append(
+            Frame(
+                opener,
+                line,
+                defining,
+                self.at,
+                runner.positional,
+                runner.folder,
+                dict(runner.variables),
+                certain,
+            )
+        )
         if defining:
-            self.positional = None
+            runner.positional = None
         fed = line.staged and line.piped
+        if fed:
+            frames[-1].fed = self._others(line)
         return Pipeline(line.output, line.chains) if fed else Pipeline(line.given, line.before)
 
     def _close(self, line: Pipeline, simple: SimpleCommand, frames: list[Frame], closer: int) -> Pipeline:
@@ -132,20 +162,45 @@ class Scanner(WordReader):
         inner = self._finish(line, simple, False)
         frame = frames.pop()
         simple.clear()
-        self.positional = frame.positional
         if frame.opener == "(" or frame.defining:
-            self.runner.folder = frame.folder
+            self.runner.positional, self.runner.folder = frame.positional, frame.folder
         outer = frame.outer
         if frame.defining:
-            self.runner.define(frame.defining, self.text[frame.start : max(frame.start, self.at - closer)])
+            self.runner.define(frame.defining, self._within(frame, closer))
             return outer
         outer.printed = inner.repeated()
         if frame.opener in _LOOPS:
+            if not any(each.opener in _LOOPS or each.defining for each in frames):
+                self._turn(frame, closer)
+            if frame.loop[0] and not frame.certain:
+                for value in frame.loop[1]:
+                    self.runner.assign(
+                        frame.loop[0], value if isinstance(value, list) else (value,), False, False
+                    )
             outer.printed = (None if None in outer.printed else "".join(filter(None, outer.printed)),)
+        for other in frame.fed:
+            outer.printed += self.runner.again(self._within(frame, closer), self.depth + 1, other)
         outer.output, outer.chains = outer.printed[0], self._known_by(inner.heads)
         outer.staged = True
-        outer.group = self.text[frame.start : max(frame.start, self.at - closer)]
+        outer.group = self._within(frame, closer)
         return outer
+
+    def _within(self, frame: Frame, closer: int) -> str:
+        """The text of a group."""
+        return self.text[frame.start : max(frame.start, self.at - closer)]
+
+    def _turn(self, frame: Frame, closer: int) -> None:
+        """Read the body of a loop again while it assigns what was not known before."""
+        runner, body = self.runner, self._within(frame, closer)
+        before, given = frame.variables, frame.positional
+        for turn in range(MOST_READINGS):
+            if not runner.feeds_back(body, before, given):
+                return
+            if turn:
+                is_last = turn == MOST_READINGS - 1
+                runner.loosen(frame.variables if is_last else before, turn > 1)
+            before, given = dict(runner.variables), runner.positional
+            runner.again(body, self.depth + 1)
 
     def _stage(self, line: Pipeline, simple: SimpleCommand, certain: bool) -> None:
         """The simple command is the next stage of the pipeline."""
@@ -157,14 +212,24 @@ class Scanner(WordReader):
             for chain in line.chains:
                 self.runner.behind(chain, [shown])
             if simple.document is not None and line.group:
-                self.runner.script(line.group, self.depth + 1, simple.document)  # `done <<< "rm x"`
+                for text in every(simple.document):  # `done <<< "rm x"`
+                    self.runner.script(line.group, self.depth + 1, plain(text))
             return
         fed = line.staged and line.piped
         given, before = (line.output, line.chains) if fed else (line.given, line.before)
+        others = self._others(line) if fed else []
         shown, line.output = self.runner.run(simple, given, before, self.depth, certain)
         line.printed = self.runner.printed
+        for other in others:
+            self.runner.run(simple, other, before, self.depth, False)
+            line.printed += self.runner.printed
         line.chains = self.runner.lengthened(before, shown)
         line.staged = True
+
+    def _others(self, line: Pipeline) -> list[str | None]:
+        """What the last stage may print besides its output."""
+        found = list(dict.fromkeys(each for each in line.printed if each != line.output))
+        return found if len(found) <= MOST_OTHERS else [None]
 
     def _finish(self, line: Pipeline, simple: SimpleCommand, certain: bool) -> Pipeline:
         """End the pipeline: tell its chains, keep what it prints."""
@@ -197,6 +262,9 @@ class Scanner(WordReader):
                 return text
             if text in _BETWEEN:
                 return ""
+            if text == "coproc" and (found := _COPROC.match(self.text, self.at)):
+                self.at = found.end()
+                return ""
             if len(text) > 1 and text[0] == "!" and text[1].isalpha():
                 word = [text[1:]]  # a notebook's `!command`
         if self.at == start:
@@ -214,16 +282,19 @@ class Scanner(WordReader):
         if assignment is None:
             return False
         self.at = assignment.end()
-        values: tuple[str, ...] | list[str]
-        values = (
-            self._array()
-            if self.text.startswith("(", self.at)
-            else tuple(map(plain, self._choices(self._word())))
-        )
+        values: list[Value]
+        by, word = "", None
+        if self.text.startswith("(", self.at):
+            values = [*self._array()]
+        else:
+            word = self._word()
+            values, by = [], source(word)
         name, subscript, added = assignment.groups()
         if subscript:
             name = f"{name}[{self._key(subscript[1:-1]) or ''}]"
-        simple.assignments.append((name, bool(added), values))
+        if word is not None:
+            values = [plain(each) for each in every(word, name)]
+        simple.assignments.append(Assignment(name, bool(added), values, by))
         return True
 
     def _tested(self, simple: SimpleCommand) -> bool:
@@ -237,7 +308,7 @@ class Scanner(WordReader):
         return True
 
     def _function_name(self) -> str:
-        name = plain(self._first(self._spaced_word()))
+        name = plain(first(self._spaced_word()))
         found = _PARENTHESES.match(self.text, self.at)
         self.at = found.end() if found else self.at
         return name
@@ -250,39 +321,54 @@ class Scanner(WordReader):
         if closed is None:
             return None
         self.at = closed.end()
-        return plain(self._first(simple.words[0]))
+        return plain(first(simple.words[0]))
 
-    def _spaced_word(self) -> Raw:
-        self.at = self._after_blanks()
-        return self._word()
-
-    def _heading(self, word: str) -> None:
-        """What stands between `for` or `case` and the commands."""
-        if word == "case":
+    def _heading(self, opener: str) -> tuple[str, list[Value]]:
+        """What stands between `for` or `case` and the commands; of `for` the variable, and what it was."""
+        if opener == "case":
             self._spaced_word()
             self.at = self._after_blanks()
             if self.text.startswith("in", self.at):
                 self.at += 2
-        elif word in ("for", "select"):
+        elif opener in ("for", "select"):
             found = _FOR.match(self.text, self.at)
             if found is None:
-                return
+                return "", []
             self.at = found.end()
             values: list[str] = []
+            several = False
             if found[0].endswith("in"):
                 while (start := self._after_blanks()) < len(self.text):
                     self.runner.step()
                     self.at = start
                     if self.text[start] in ";\n&|()<>":
                         break
-                    values += self._fields(self._word())
-            if len(values) > MOST_VALUES:
+                    word = self._word()
+                    several = several or bool(source(word))
+                    values += self._fields(word)
+                values = [*dict.fromkeys(values)]
+            else:
+                self.at -= 1
+                given = self.runner.positional
+                values = ["$1"] if given is None else [word for words in given for word in words[1:]]
+            if len(values) > MOST_VALUES and not several:
                 raise TooMuch
+            before = self.runner.values(found[1])
             self.runner.assign(found[1], tuple(values) or ("",), False, True)
+            return found[1], before
+        return "", []
 
-    def _array(self) -> list[str]:
+    def _calculated(self) -> None:
+        """What `((...))` assigns is not worked out."""
+        if self.text.startswith("(", self.at):
+            end = self.text.find("))", self.at, self.at + LONGEST_CALCULATED)
+            expression = self.text[self.at : max(end, self.at)]
+            self.runner.remember("let", [expression], None, False)
+
+    def _array(self) -> list[list[str]]:
+        """What an array may be assigned."""
         self.at += 1
-        values: list[str] = []
+        words: list[Raw] = []
         while self.at < len(self.text):
             self.runner.step()
             self.at = self._after_blanks()
@@ -293,55 +379,5 @@ class Scanner(WordReader):
             if char in ("", *"\n;&|<>("):
                 self.at += 1
                 continue
-            values += self._fields(self._word())
-        return values
-
-    # ---- redirections ----------------------------------------------------------------------------------
-
-    def _is_substitution(self, found: re.Match[str]) -> bool:
-        return found[2] in ("<", ">") and not found[1] and self.text.startswith("(", found.end())
-
-    def _redirect(self, simple: SimpleCommand, found: re.Match[str]) -> None:
-        self.at = found.end()
-        operator = found[2] or found[3]
-        if operator in ("<<", "<<-"):
-            simple.document = self._document(operator == "<<-")
-            self._describe(found[1], simple.document)
-            return
-        target = plain(self._first(self._spaced_word()))
-        if operator == "<<<":
-            simple.document = target + "\n"
-            self._describe(found[1], simple.document)
-        simple.redirections.append(((found[1] or "") + operator.replace(">|", ">"), target))
-
-    def _describe(self, descriptor: str, text: str | None) -> None:
-        """Remember what a descriptor gives to read: `exec 3<<< x; sh <&3`."""
-        if descriptor.isdecimal():
-            self.runner.substituted(f"/dev/fd/{descriptor}", text, ())
-
-    def _document(self, tabs: bool) -> str | None:
-        """The here-document announced here, which begins on the next line."""
-        found = _DELIMITER.match(self.text, self.at)
-        if found is None:
-            return None
-        self.at = found.end()
-        delimiter = re.sub(r"['\"\\]", "", found[1])
-        if len(delimiter) > LONGEST_DELIMITER:
-            raise TooMuch
-        literal = delimiter != found[1]
-        if self.line_end < self.at:
-            end = self.text.find("\n", self.at)
-            self.line_end = len(self.text) if end < 0 else end
-        start = self.documents_to.get(self.line_end, self.line_end + 1)
-        self.runner.step()
-        last = re.compile("^" + ("\t*" if tabs else "") + re.escape(delimiter) + "$", re.MULTILINE)
-        close = last.search(self.text, start)
-        stop = close.start() if close else len(self.text)
-        self.documents_to[self.line_end] = min(close.end() + 1, len(self.text)) if close else len(self.text)
-        body = self.text[start:stop]
-        if tabs:
-            body = re.sub(r"(?m)^\t+", "", body)
-        if literal or not re.search(r"[\\$`]", body):
-            return body
-        inner = Scanner(self.runner, body, self.depth, self.positional)
-        return plain("".join(inner._first_of(part) for part in inner._quoted(IN_DOCUMENT, "")))
+            words.append(self._word())
+        return [[word for raw in words for word in fields(chosen(raw, turn))] for turn in turns(words)]

@@ -10,17 +10,18 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from engine.shell.commands import Raw, SimpleCommand
+from engine.shell.commands import SimpleCommand
 from engine.shell.downloads import DOWNLOADERS, downloaded
-from engine.shell.emulation import LONGEST_OUTPUT, output_of
-from engine.shell.expansion import LONGEST_VALUE, TooMuch, fields, plain, quote, render, unmark
+from engine.shell.emulation import LONGEST_OUTPUT
+from engine.shell.expansion import TooMuch, fields, plain, render, unmark
 from engine.shell.settled_path import settled
-from engine.shell.words import MOST_VALUES
+from engine.shell.variables.builtins import assigned
+from engine.shell.variables.choices import MOST_TURNS, first, is_anything, together
+from engine.shell.variables.store import Positional, Value, Variables
 
 MOST_STEPS: Final = 12_000
 MOST_COMMANDS: Final = 600
 DEEPEST: Final = 12
-MOST_POSITIONAL: Final = 1_000
 MOST_COPIES: Final = 256
 SPARE_SIZE: Final = 65_536
 """All entries together may be so much larger than twice the text."""
@@ -43,22 +44,25 @@ RUN_LATER_NAMES: Final = (
 )
 RUN_LATER: Final = frozenset(RUN_LATER_NAMES.split())
 """Variables whose value a program runs."""
-_KEYED: Final = re.compile(r"\[([^\]]{1,200})\]=", re.DOTALL)
-"""What an element of `a=([2]=x [0]=y)` begins with."""
 _BEFORE_FILE: Final = re.compile(r"^-[0rtpxo]{1,6}a")
 """`-0a f` of xargs is `-0 -a f`."""
+_INTO: Final = (">", ">>", "1>", "&>")
+_POSITIONAL: Final = re.compile(r"\$\{?[\d@*]")
+FEWEST_TURNS: Final = 8
+_CHANGED: Final = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[^\]]*\])?(?:[/#%^,]|:(?![-=?+]))", re.ASCII)
+"""A variable in the place of a program, changed in a way that is not followed."""
 _UNPACKING: Final = frozenset({"gunzip", "bunzip2", "unxz", "unzstd", "gzip", "bzip2", "xz", "zstd"})
 """They leave the file without the end of its name."""
 _PROGRAMS: Final = re.compile(r"s?bin")
 """Folders in which a shell looks for programs."""
 LONGEST_NAME: Final = 1_024
-_DECLARING: Final = frozenset({"export", "declare", "local", "readonly", "typeset"})
 
 
-class State:
+class State(Variables):
     """What is known, and the entries so far; made for texts of `size` characters."""
 
     def __init__(self, size: int) -> None:
+        super().__init__()
         self.entries: dict[str, None] = {}
         self.simple: dict[str, bool] = {}
         """The simple commands among them, and whether code in another language starts each."""
@@ -72,11 +76,6 @@ class State:
         self._room = 2 * size + SPARE_SIZE
         self._steps = MOST_STEPS
         self._commands = MOST_COMMANDS
-        self.variables: dict[str, list[str | list[str]]] = {}
-        self.elements: dict[str, dict[str, str]] = {}
-        """Of variables that are arrays the values by their keys."""
-        self.references: dict[str, str] = {}
-        """What `declare -n` made other names of variables."""
         self.files: dict[str, str] = {}
         self.sources: dict[str, tuple[str, ...]] = {}
         """For files, the pipelines that wrote them."""
@@ -92,9 +91,16 @@ class State:
         self.running: set[str] = set()
         self.decoded: dict[str, str] = {}
         self.copies: dict[str, str] = {}
-        self.positional: tuple[str, ...] | None = None
         self.folder: str | None = None
         self.printed: tuple[str | None, ...] = ()
+        self.also: list[str | None] = []
+        """What else the scripts may print that a command starts."""
+
+    def script(
+        self, text: str, depth: int, given: str | None = None
+    ) -> tuple[tuple[str | None, ...], tuple[str, ...]]:
+        """Read a script within this one."""
+        raise NotImplementedError
 
     def step(self, cost: int = 1) -> None:
         self._steps -= cost
@@ -156,15 +162,6 @@ class State:
         for chain in (*chains, *found):
             self.run_by.setdefault(chain, {})[shown.partition(" ")[0]] = None
 
-    def values(self, name: str) -> list[str | list[str]]:
-        """What a variable may be; `name[key]` is an element of an array."""
-        array, bracket, key = name.partition("[")
-        array = self.references.get(array, array)
-        if bracket:
-            element = self.elements.get(array, {}).get(key.removesuffix("]"))
-            return [] if element is None else [element]
-        return self.variables.get(array, [])
-
     def stored(self, name: str) -> str | None:
         return self.files.get(self.key(name))
 
@@ -176,51 +173,6 @@ class State:
             if joined in self.files or joined in self.sources:
                 return joined
         return written
-
-    def assign(self, name: str, values: tuple[str, ...] | list[str], added: bool, certain: bool) -> None:
-        """Remember a value. What is not certain to be assigned leaves the values before it possible."""
-        array, bracket, key = name.partition("[")
-        name = self.references.get(array, array)
-        if bracket or isinstance(values, list):
-            values = self._array(name, key.removesuffix("]") if bracket else None, values, added)
-            added = False
-        else:
-            self.elements.pop(name, None)
-        new: list[str | list[str]] = [values] if isinstance(values, list) else list(values)
-        old = self.values(name)
-        if added and old and isinstance(old[0], str):
-            new = [old[0] + value for value in new if isinstance(value, str)]
-        if any(sum(map(len, value)) + len(value) > LONGEST_VALUE for value in new):
-            raise TooMuch
-        kept = new if certain else [*new, *(value for value in old if value not in new)]
-        if len(kept) > MOST_VALUES:
-            raise TooMuch
-        self.variables[name] = kept
-
-    def _array(
-        self, name: str, key: str | None, values: tuple[str, ...] | list[str], added: bool
-    ) -> list[str]:
-        """The values of an array in the order of its keys, after one of them or all are assigned. What is
-        assigned at a key that is not known comes last."""
-        known: dict[str, str] = {}
-        if added or key is not None:
-            before = self.values(name)
-            scalar = {"0": before[0]} if before and isinstance(before[0], str) else {}
-            known = self.elements.get(name, scalar)
-        self.step(1 + (len(known) + len(values)) // 16)
-        end = max((int(each) for each in known if _is_index(each)), default=-1) + 1
-        for value in values:
-            if key is None and (keyed := _KEYED.match(value)):
-                at, value = keyed[1], value[keyed.end() :]
-            else:
-                at = key or str(end)
-            known[at] = known.get(at, "") + value if added and key else value
-            end = max(end, int(at) + 1) if _is_index(at) else end
-            key = "" if key else key
-        self.elements[name] = known
-        if all(map(_is_index, known)):
-            return [known[each] for each in sorted(known, key=int)]
-        return list(known.values())
 
     def define(self, name: str, body: str) -> None:
         self.functions[plain(name)] = body
@@ -246,46 +198,54 @@ class State:
                 break
         return stdin
 
+    def most_turns(self) -> int:
+        """How many ways of one command may be tried: less where little is left."""
+        return max(FEWEST_TURNS, min(MOST_TURNS, self._steps // 400))
+
+    def is_lost(self, program: str) -> bool:
+        """Whether a program stands in a variable that the text assigns and that is not followed."""
+        found = _CHANGED.match(program)
+        return is_anything(program) or (found is not None and found[1] in self.variables)
+
+    def feeds_back(
+        self, body: str, before: Mapping[str, list[Value]], given: list[Positional] | None
+    ) -> bool:
+        """Whether the body of a loop may use in one turn what it assigned in the turn before."""
+        changed = [
+            name for name, values in self.variables.items() if name != "_" and values != before.get(name)
+        ]
+        if given != self.positional and _POSITIONAL.search(body):
+            return True
+        if not changed:
+            return False
+        if "eval" in body or "${!" in body or any(name in body for name in self.functions):
+            return True
+        for name in changed:
+            use = re.search(rf"\$\{{?#?{name}\b", body)
+            if use is not None and re.search(rf"(?<![$\w{{]){name}\b", body[use.end() :]):
+                return True
+        return False
+
+    def again(self, text: str, depth: int, given: str | None = None) -> tuple[str | None, ...]:
+        """Read once more what was read before, with other values; its commands do not count again."""
+        commands = self._commands
+        outputs, _ = self.script(text, depth, given)
+        self._commands = commands
+        return outputs
+
     # ---- what commands leave behind --------------------------------------------------------------------
 
     def remember(self, name: str, words: Sequence[str], stdin: str | None, certain: bool) -> None:
-        """Variables that a builtin sets."""
-        if name in _DECLARING:
-            refers = any(word[:1] == "-" and word[1:2] != "-" and "n" in word for word in words)
-            for word in words:
-                variable, equals, value = word.partition("=")
-                if equals and refers and value.isidentifier():
-                    self.references[variable] = value
-                elif equals:
-                    self.assign(variable.removesuffix("+"), (value,), variable.endswith("+"), certain)
-                    self.add(f"{variable}={quote(value) if value else ''}")
-        elif name in ("env", "sudo"):
-            for word in words:
-                variable, equals, value = word.partition("=")
-                if equals and variable.isidentifier():
-                    self.assign(variable, (value,), False, False)
-        elif name == "alias":
+        """What a builtin leaves behind."""
+        name = "[[" if name.startswith("[[ ") and "=~" in name else name
+        for entry in assigned(self, name, words, stdin, certain):
+            self.add(entry)
+        if name == "alias":
             self.aliases.update(
                 (word.partition("=")[0], word.partition("=")[2]) for word in words if "=" in word
             )
         elif name in ("cd", "pushd"):
             self._enter([word for word in words if not word.startswith("-") or word == "-"])
-        elif name == "set" and "--" in words[:2]:
-            if len(words) > MOST_POSITIONAL:
-                raise TooMuch
-            self.positional = ("sh", *words[words.index("--") + 1 :])
-        elif name == "unset" and certain:
-            for word in words:
-                self.variables.pop(word, None)
-                self.elements.pop(word, None)
-        elif name == "read" and stdin is not None:
-            names = [word for word in words if not word.startswith("-")] or ["REPLY"]
-            values = stdin.replace("\0", "\n").split(None, len(names) - 1)
-            for variable, value in zip(names, values, strict=False):
-                self.assign(variable, (value.strip(),), False, certain)
-        elif name == "printf" and words[:1] == ["-v"] and len(words) > 2:
-            text = output_of("printf", words[2:], None, {})
-            self.assign(words[1], (text or "",), False, certain)
 
     def _enter(self, words: Sequence[str]) -> None:
         """The folder after `cd`: from the one the call began in, unless it is absolute."""
@@ -310,14 +270,21 @@ class State:
         return _joined(self.folder or ".", word) if local else word
 
     def redirected(
-        self, simple: SimpleCommand, shown: str, output: str | None, before: tuple[str, ...]
+        self,
+        simple: SimpleCommand,
+        shown: str,
+        output: str | None,
+        before: tuple[str, ...],
+        outputs: Sequence[str | None],
     ) -> str | None:
         """Files that the command writes, to know them when they are run; what is left to print."""
-        words = [word for raw in simple.words for word in fields(chosen(raw, 0))] if simple.words else []
+        words = [word for raw in simple.words for word in fields(first(raw))] if simple.words else []
         chains = self.lengthened(before, shown)
         name = bare(words[0]) if words else ""
         command = shown.split(" ", 1)[0]
-        targets = [target for operator, target in simple.redirections if operator in (">", ">>", "1>", "&>")]
+        targets = [
+            plain(first(raw)) for operator, raw in simple.redirections if operator in (">", ">>", "1>", "&>")
+        ]
         printed = output
         if targets:
             printed = ""
@@ -332,6 +299,8 @@ class State:
         elif command in ("cp", "mv", "install", "ln") and len(words) > 2:
             self._copied(words)
             return ""
+        if len(outputs) > 1:
+            output = together(outputs)
         for target in targets:
             self._write(target, output, chains)
         return printed
@@ -371,23 +340,11 @@ class State:
             self.placed[program] = name
 
 
-def choices(raw: Raw) -> int:
-    return max((len(part) for part in raw if isinstance(part, tuple)), default=1)
-
-
-def chosen(raw: Raw, choice: int) -> str:
-    return "".join(part if isinstance(part, str) else part[min(choice, len(part) - 1)] for part in raw)
-
-
 def _joined(folder: str, word: str) -> str:
     if len(folder) + len(word) > 4096:
         raise TooMuch
     path = settled(f"{folder}/{word}")
     return "/" + path.lstrip("/") if path.startswith("/") else path
-
-
-def _is_index(key: str) -> bool:
-    return key.isascii() and key.isdecimal()
 
 
 def bare(word: str) -> str:

@@ -29,6 +29,7 @@ class Started:
     text: str = ""
     words: tuple[str, ...] = ()
     same: bool = False
+    here: bool = False  # by the shell that reads it
 
 
 SHELLS: Final = frozenset(
@@ -107,7 +108,7 @@ def _shell(words: Sequence[str], stdin: str | None) -> list[Started]:
 
 def _eval(words: Sequence[str], stdin: str | None) -> list[Started]:
     rest = words[1:] if words[:1] == ["--"] else words
-    return [Started("script", " ".join(rest), same=True)] if rest else []
+    return [Started("script", " ".join(rest), same=True, here=True)] if rest else []
 
 
 def _source(words: Sequence[str], stdin: str | None) -> list[Started]:
@@ -115,7 +116,7 @@ def _source(words: Sequence[str], stdin: str | None) -> list[Started]:
         return []
     if words[0] in ("-", "/dev/stdin", "/proc/self/fd/0", "/dev/fd/0"):
         return [Started("input")]
-    return [Started("file", words[0], tuple(words))]
+    return [Started("file", words[0], tuple(words), here=True)]
 
 
 def _env(words: Sequence[str], stdin: str | None) -> list[Started]:
@@ -213,7 +214,7 @@ def _alias(words: Sequence[str], stdin: str | None) -> list[Started]:
 
 def _trap(words: Sequence[str], stdin: str | None) -> list[Started]:
     rest = words[after_options(words) :]
-    return [Started("script", rest[0])] if len(rest) > 1 and rest[0] != "-" else []
+    return [Started("script", rest[0], here=True)] if len(rest) > 1 and rest[0] != "-" else []
 
 
 def _git(words: Sequence[str], stdin: str | None) -> list[Started]:
