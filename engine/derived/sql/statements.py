@@ -35,6 +35,12 @@ UNKNOWN: Final = "unknown"
 _HIDDEN: Final = re.compile(r"\$\w*\$|/\*(?>(?:[^*/]|\*(?!/)|/(?!\*))*)/\*")
 """`$x$` is a name to some databases, and a comment within another ends at some with the first `*/`."""
 _OTHERWISE: Final = re.compile(rf"[\\`#]|--(?!\s)|/\*M?!|\btemporary\b|{_HIDDEN.pattern}", re.IGNORECASE)
+_NAMED: Final = re.compile(
+    r"\b(?:table|into|from|join)\s(?:if\s(?:not\s)?exists\s|only\s|/\*[^*]*+\*/\s?)*([^\s(),;.]+(?:\s?\.\s?[^\s(),;]+)?)"
+)
+"""A table in a statement that is read as words alone."""
+_CHANGING: Final = frozenset({"alter", "replace", "truncate"})
+_PUNCTUATION: Final = re.compile(r"[\s\"'`\[\]]")
 _BRACKETED: Final = re.compile(r"\[[A-Za-z_]|(?<![\w$])#[A-Za-z_#]")
 _TEMPORARY_NAMES: Final = re.compile(r"#|pg_temp\.", re.IGNORECASE)
 
@@ -78,7 +84,10 @@ def _entries(text: str, steps: list[int]) -> Iterator[dict[str, Json]]:
     if _OTHERWISE.search(text) is not None:
         read.append(parsed(text, MYSQL, steps))
         if read[1] is None and _HIDDEN.search(text) is not None and BODY.search(text) is None:
-            read += [parsed(each, MYSQL, steps) for each in apart(text, MYSQL)]
+            pieces = [parsed(each, MYSQL, steps) for each in apart(text, MYSQL)]
+            read += pieces
+            if read[0] is None and None in pieces:
+                yield _entry(UNKNOWN)
     if bracketed:
         read.append(parsed(text, SQL_SERVER, steps))
     if read[0] is None and not (any(read) and (bracketed or "`" in text)):
@@ -99,6 +108,8 @@ def _of_tree(tree: Any, temporary: set[str]) -> Iterator[dict[str, Json]]:
 
     changing = (exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Into)
     yield _of_statement(tree, temporary)
+    if isinstance(tree, exp.Create) and isinstance(tree.expression, exp.Query):
+        yield _of_statement(tree.expression, temporary)
     if isinstance(tree, (exp.Drop, exp.Alter)):
         temporary.difference_update(_names(tree))
     elif not isinstance(tree, (exp.Query, exp.DML, exp.Create, exp.TruncateTable, exp.Transaction)):
@@ -124,7 +135,9 @@ def _of_statement(node: Any, temporary: set[str]) -> dict[str, Json]:
         if words[0] == "rename":
             renamed = [word.strip("`'\"") for word, following in pairwise(words) if following == "to"]
             return _entry("rename", renamed, thing=words[1].strip("'") if words[1:] else "")
-        return _entry(words[0], thing=words[1] if words[1:] and words[1].isalpha() else "")
+        found = _NAMED.finditer(" ".join(words)) if words[0] in _CHANGING else ()
+        names = [_PUNCTUATION.sub("", each[1]) for each in found]
+        return _entry(words[0], names, thing=words[1] if words[1:] and words[1].isalpha() else "")
     if isinstance(node, (exp.Condition, exp.Alias)) and not isinstance(node, exp.Query):
         return _entry(UNKNOWN)
     if isinstance(node, (exp.Create, exp.Drop, exp.Alter, exp.TruncateTable)):
