@@ -114,6 +114,12 @@ def fields(raw: str) -> list[str]:
     return found
 
 
+def written_to(raw: str) -> str:
+    """Where a redirection goes: braces count where they make one word."""
+    words = fields(raw) if OPEN in raw else []
+    return words[0] if len(words) == 1 else plain(raw)
+
+
 def without_unknown(raw: str) -> str:
     """The word as it is when all that is unknown of it is empty."""
     return _UNKNOWN.sub("", raw) if "$" in raw else raw
@@ -189,6 +195,8 @@ def transform(value: str, operation: str, operand: str) -> str | None:
             return None
         rest = value[int(numbers[1]) :]
         return rest if numbers[2] is None else rest[: int(numbers[2])]
+    if operation[0] in "^," and operand not in ("", "?", "*"):
+        return None  # only some letters
     if operation in ("^^", ",,"):
         return value.upper() if operation == "^^" else value.lower()
     if operation in ("^", ","):
@@ -202,7 +210,16 @@ def transform(value: str, operation: str, operand: str) -> str | None:
         return None if pattern is None else pattern.sub(lambda _: new, value, 0 if operation == "//" else 1)
     if operation in ("#", "##", "%", "%%"):
         return _trim(value, operation, operand)
-    return value if operation == "@" else None
+    return _as_told(value, operand) if operation == "@" else None
+
+
+def _as_told(value: str, letter: str) -> str | None:
+    """`${x@L}`."""
+    if letter in ("L", "U"):
+        return value.lower() if letter == "L" else value.upper()
+    if letter == "u":
+        return value[:1].upper() + value[1:]
+    return unescape(value) if letter == "E" else value if letter == "P" else None
 
 
 def _trim(value: str, operation: str, operand: str) -> str | None:

@@ -43,6 +43,7 @@ from engine.shell.expansion import (
     render,
     resolve_classes,
     unmark,
+    written_to,
 )
 from engine.shell.scanner import Scanner
 from engine.shell.settled_path import settled
@@ -135,7 +136,9 @@ class ShellReading(State):
         last: dict[str, None] = {}
         tails: dict[str, str] = {}
         for turn in turns([*simple.words, *targets, *document], self.most_turns()):
-            redirections = [(operator, plain(chosen(raw, turn))) for operator, raw in simple.redirections]
+            redirections = [
+                (operator, written_to(chosen(raw, turn))) for operator, raw in simple.redirections
+            ]
             tail, from_start, stdin = self._redirections(redirections, given)
             if simple.document is not None:
                 stdin = unmark(plain(chosen(simple.document, turn)))

@@ -154,6 +154,10 @@ class ParameterReader:
             self.at += 1
         name, operation = found["name"], found["op"] or ""
         subscript = (found["at"] or "[]")[1:-1]
+        if not operation and not found["what"] and operands[0][:1] == "[":
+            if not all(operand.endswith("]") for operand in operands):
+                return QUOTED + self.text[start : self.at][:LONGEST_SHOWN]
+            subscript = "$"  # an expression that is not worked out
         if found["what"] == "!" and not operation:
             named = [each for each in self.runner.values(name) if isinstance(each, str)]
             if named and all(map(NAME.fullmatch, named)):

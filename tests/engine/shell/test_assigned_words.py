@@ -160,6 +160,12 @@ def is_told(told: Sequence[str], words: Sequence[str]) -> bool:
         ("x=ls; for i in 1 2; do $x -rf /; x=rm; done", "rm -rf /"),
         ("set -- ls rm; while [ $# -gt 0 ]; do $1 -rf /; shift; done", "rm -rf /"),
         ('rm "${nothing:-\\/x}"', "rm \\/x"),
+        ('a=(x rm); "${a[$((0+1))]}" -rf /', "rm -rf /"),
+        ("x=RM; ${x@L} -rf /", "rm -rf /"),
+        ('a=(); "${a[@]}" rm -rf /', "rm -rf /"),
+        ("source <(printf 'rm -rf / [0]')", "rm -rf / 0"),
+        ("x=ls; false || x='rm -rf /'; false && x=w; echo \"$x\" > s.sh; sh s.sh", "rm -rf /"),
+        ("echo x > /et{c..c}/y", "echo x > /etc/y"),
         ("a=-rf; false && a=-x; b=/; false && b=/tmp/x; rm $a $b", "rm -rf /"),
     ],
 )
