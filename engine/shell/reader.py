@@ -251,6 +251,8 @@ class ShellReading(State):
             self.given_program([name[2:-1]], "eval")
         if "^" in name and name != "^":  # the escape of cmd.exe
             self._command([word.replace("^", "") or "^" for word in words], tail, stdin, before, depth + 1)
+        if name in ("read", "mapfile", "readarray"):
+            stdin = self.described(words[1:], stdin)
         self.remember(name, words[1:], stdin, certain)
         copied = self.copies.get(self.key(words[0]))
         if copied is not None and copied != name:

@@ -37,7 +37,8 @@ class RedirectionReader(WordReader):
 
     def _describe(self, descriptor: str, text: Raw | None) -> None:
         """Remember what a descriptor gives to read: `exec 3<<< x; sh <&3`."""
-        if descriptor.isdecimal():
+        if descriptor:  # `<&$fd` after `{fd}<`
+            descriptor = f"${descriptor[1:-1]}" if descriptor[0] == "{" else descriptor
             texts = [None] if text is None else [plain(each) for each in every(text)]
             self.runner.substituted(f"/dev/fd/{descriptor}", together(texts), ())
 

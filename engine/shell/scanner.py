@@ -146,7 +146,7 @@ class Scanner(RedirectionReader):
                 self.at,
                 runner.positional,
                 runner.folder,
-                dict(runner.variables),
+                dict(runner.variables) if opener in _LOOPS else {},
                 certain,
             )
         )
@@ -362,8 +362,8 @@ class Scanner(RedirectionReader):
         """What `((...))` assigns is not worked out."""
         if self.text.startswith("(", self.at):
             end = self.text.find("))", self.at, self.at + LONGEST_CALCULATED)
-            expression = self.text[self.at : max(end, self.at)]
-            self.runner.remember("let", [expression], None, False)
+            if end >= 0:
+                self.runner.remember("let", [self.text[self.at : end]], None, False)
 
     def _array(self) -> list[list[str]]:
         """What an array may be assigned."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Final
 
 from engine.shell.commands import SimpleCommand
@@ -48,8 +49,9 @@ _BEFORE_FILE: Final = re.compile(r"^-[0rtpxo]{1,6}a")
 """`-0a f` of xargs is `-0 -a f`."""
 _INTO: Final = (">", ">>", "1>", "&>")
 _POSITIONAL: Final = re.compile(r"\$\{?[\d@*]")
+_DESCRIBED: Final = re.compile(r"-[a-z]*?u(\d*)")
 FEWEST_TURNS: Final = 8
-_CHANGED: Final = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[^\]]*\])?(?:[/#%^,]|:(?![-=?+]))", re.ASCII)
+_CHANGED: Final = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[^\]]*\])?(?:[/#%^,@]|:(?![-=?+]))", re.ASCII)
 """A variable in the place of a program, changed in a way that is not followed."""
 _UNPACKING: Final = frozenset({"gunzip", "bunzip2", "unxz", "unzstd", "gzip", "bzip2", "xz", "zstd"})
 """They leave the file without the end of its name."""
@@ -185,6 +187,13 @@ class State(Variables):
     def known(self, word: str) -> bool:
         name = self.key(word)
         return name in self.files or name in self.sources
+
+    def described(self, words: Sequence[str], stdin: str | None) -> str | None:
+        """What `read -u 3` reads."""
+        for word, following in pairwise((*words, "")):
+            if found := _DESCRIBED.fullmatch(word):
+                return self.stored(f"/dev/fd/{found[1] or following}")
+        return stdin
 
     def argument_file(self, words: Sequence[str], stdin: str | None) -> str | None:
         """What `xargs` reads: its input, or the file of `-a`."""

@@ -162,6 +162,8 @@ def is_told(told: Sequence[str], words: Sequence[str]) -> bool:
         ('rm "${nothing:-\\/x}"', "rm \\/x"),
         ('a=(x rm); "${a[$((0+1))]}" -rf /', "rm -rf /"),
         ("x=RM; ${x@L} -rf /", "rm -rf /"),
+        ("exec 3<<< rm; read -r -u 3 x; $x -rf /", "rm -rf /"),
+        ("exec {fd}<<< rm; read -r x <&$fd; $x -rf /", "rm -rf /"),
         ('a=(); "${a[@]}" rm -rf /', "rm -rf /"),
         ("source <(printf 'rm -rf / [0]')", "rm -rf / 0"),
         ("x=ls; false || x='rm -rf /'; false && x=w; echo \"$x\" > s.sh; sh s.sh", "rm -rf /"),
@@ -179,6 +181,7 @@ def test_what_was_taken_for_another_value(text: str, command: str) -> None:
         "[[ rm =~ .* ]]; $BASH_REMATCH -rf /",
         "x=lsrm; ${x:2:1+1} -rf /",
         "getopts r x -r; $x -rf /",
+        "x=rm; $(eval echo ${x@Q}) -rf /",
         "x=abcdefghij; for i in 1 2 3 4 5 6; do $x -rf /; x=${x#?}; done",
     ],
 )
