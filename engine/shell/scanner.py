@@ -48,8 +48,7 @@ _BETWEEN: Final = frozenset(["then", "do", "else", "elif", "!"])
 @dataclass(slots=True)
 class Frame:
     """A group that is open: what opened it, the pipeline it is a stage of, the function it is the body of,
-    where it began, the arguments and the folder outside, and the
-    variables before."""
+    where it began, the arguments and the folder outside, and the variables before."""
 
     opener: str
     outer: Pipeline

@@ -18,8 +18,6 @@ from engine.shell.expansion import BREAK, TooMuch, fields, without_unknown
 _NO_PROGRAM: Final = re.compile(r"-|\w*\[\]|$")
 MOST_TURNS: Final = 64
 """Ways that are all tried."""
-
-
 MOST_FIRST: Final = 16
 _BEGIN: Final = re.compile(r"(\s?+\s*+\S*+).*", re.DOTALL)
 
