@@ -25,6 +25,7 @@ from engine.derived.provenance import (
     targets_of,
     unasked,
     untrusted,
+    with_recipients,
 )
 from engine.derived.recipients import domains_of, recipients_of
 from engine.derived.shell_commands import shell_reading
@@ -144,7 +145,10 @@ class Derivation:
 
     @worked_out_once
     def arguments(self) -> Arguments:
-        return arguments_of(self.document, self.tool)
+        found = arguments_of(self.document, self.tool)
+        # What stands in a request for a web service is that service's.
+        sends = self.tool.effect == "send" and self.tool.kind != "http" and self.tool.where
+        return with_recipients(found, self.recipients) if sends else found
 
     @worked_out_once
     def targets(self) -> list[TargetArgument]:

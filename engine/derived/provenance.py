@@ -1,8 +1,9 @@
 """The targets of a call, and where their values were seen first.
 
 Targets are the arguments that the tool's declaration names: where to, which, and those that are neither but
-matter. Decides which arguments those are, and of a list or `Name <address>` in one text which values it has;
-what a run has seen is asked of `flow.memory`.
+matter; also where a key is put together of such names (`toAddress`, `recipient_iban`). Whom a call would
+send to besides, as a head of a mail may say, is a target too. Decides which arguments those are, and of a
+list or `Name <address>` in one text which values it has; what a run has seen is asked of `flow.memory`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Final
 
 import msgspec
 
+from engine.derived.payload import DistinctTexts
+from engine.derived.recipients import beside
 from engine.fields.json_text import Unread, opened
 from engine.fields.scalars import text_of
 from engine.fields.words import words_of
@@ -29,7 +32,11 @@ DEEPEST: Final = 16
 _OPENING: Final = frozenset('{["\ufeff \t\r\n')
 """What a text may begin with that is JSON."""
 _LIST: Final = re.compile(r"[,;\n]")
-_NAMED: Final = re.compile(r"[^<>]{0,200}<([^<>@\s]{1,64}@[^<>@\s]{1,253})>")
+_QUOTED_NAME: Final = re.compile(r"\"[^\"@]{1,200}\"(?=\s?<)")
+"""Of `"Jones, Bob" <bob@corp.example>`, which has a comma and is one address."""
+_ADDRESS: Final = re.compile(r"[^<>@\s,;]{1,64}@[^<>@\s,;]{1,253}")
+_SHOWN_NAME: Final = frozenset({"name", "display name", "full name"})
+_NAMED: Final = re.compile(r"([^<>]{0,200})<([^<>@\s]{1,64}@[^<>@\s]{1,253})>")
 
 
 Arguments = tuple[list[tuple[tuple[str, ...], Json]], bool]
@@ -51,7 +58,7 @@ class TargetArgument(msgspec.Struct, frozen=True, gc=False):
 def arguments_of(document: Mapping[str, Json], tool: ToolDeclaration) -> Arguments:
     """The arguments that matter, and whether they are all."""
     named = _named(tool)
-    if not named:
+    if not named.exact:
         return [], True
     payload = document.get("inputPayload")
     found = _flat(payload, named)
@@ -75,20 +82,71 @@ def targets_of(arguments: Arguments, values: SeenValues) -> list[TargetArgument]
     return found
 
 
-_known: Final[dict[int, tuple[ToolDeclaration, frozenset[str]]]] = {}
+def with_recipients(arguments: Arguments, recipients: DistinctTexts) -> Arguments:
+    """The arguments, and whom the call would send to besides: these stand under no key."""
+    found, all_of_them = arguments
+    texts = [value if value.__class__ is str else text_of(value) for _, value in found]
+    others = beside(recipients, texts)
+    room = max(0, MOST_TARGETS - len(found))
+    kept: list[tuple[tuple[str, ...], Json]] = [*found, *(((), each) for each in others[:room])]
+    return kept, all_of_them and len(others) <= room and not recipients.partial
+
+
+class _Names:
+    """The keys of the arguments that matter to a tool."""
+
+    def __init__(self, tool: ToolDeclaration) -> None:
+        targets = [words_of(name).split() for name in (*tool.where, *tool.which)]
+        self.exact = frozenset(
+            words_of(name) for each in (tool.where, tool.which, tool.sensitive) for name in each
+        )
+        self._words = frozenset(_singular(word) for words in targets for word in words)
+        self._last = frozenset(_singular(words[-1]) for words in targets)
+        self._alone = frozenset(_singular(words[0]) for words in targets if len(words) == 1)
+        self._known: dict[str, bool] = {}
+        self.sends = tool.effect == "send"
+
+    def __contains__(self, key: str) -> bool:
+        if key in self.exact:
+            return True
+        if " " not in key:
+            return False
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            known = self._known[key] = self._is_put_together(key)
+        return known
+
+    def _is_put_together(self, key: str) -> bool:
+        """Whether it says in more words what the names of targets say in theirs: all of them are words of
+        such names, one is such a name, and the last one ends one."""
+        words = [_singular(word) for word in key.split()]
+        return words[-1] in self._last and self._words.issuperset(words) and not self._alone.isdisjoint(words)
+
+
+def _is_address(value: Json) -> bool:
+    return isinstance(value, str) and _ADDRESS.fullmatch(value) is not None
+
+
+def _singular(word: str) -> str:
+    return word.removesuffix("es" if word.endswith("sses") else "s") if len(word) > 3 else word
+
+
+_known: Final[dict[int, tuple[ToolDeclaration, _Names]]] = {}
 MOST_KNOWN: Final = 4_096
 
 
-def _named(tool: ToolDeclaration) -> frozenset[str]:
+def _named(tool: ToolDeclaration) -> _Names:
     """The keys of the arguments that matter, kept by the declaration itself: to hash one takes longer."""
     known = _known.get(id(tool))
     if known is not None and known[0] is tool:
         return known[1]
-    keys = frozenset(words_of(name) for each in (tool.where, tool.which, tool.sensitive) for name in each)
+    names = _Names(tool)
     if len(_known) >= MOST_KNOWN:
         _known.clear()
-    _known[id(tool)] = tool, keys
-    return keys
+    _known[id(tool)] = tool, names
+    return names
 
 
 def source_of(value: Json, values: SeenValues) -> str:
@@ -112,6 +170,8 @@ def shown(targets: list[TargetArgument]) -> dict[str, Json]:
     """The sources in the shape of the payload, lists left out: of several values the worst."""
     root: dict[str, Json] = {}
     for target in targets:
+        if not target.path:
+            continue
         place = root
         for key in target.path[:-1]:
             inner = place.get(key)
@@ -140,12 +200,21 @@ def unasked(targets: list[TargetArgument]) -> list[str]:
 def _pieces(text: str) -> list[str]:
     """What a text lists: several values, or the address of somebody who is named. Of very many the last ones
     are one value, which nobody has seen."""
-    pieces = [piece.strip() for piece in _LIST.split(text, MOST_TARGETS) if piece.strip()]
-    pieces = [found[1] if (found := _NAMED.fullmatch(piece)) else piece for piece in pieces]
+    bare = _QUOTED_NAME.sub("", text)
+    pieces = [piece.strip() for piece in _LIST.split(bare, MOST_TARGETS) if piece.strip()]
+    pieces = [each for piece in pieces for each in _addressed(piece)]
     return [] if pieces == [text] else pieces
 
 
-def _flat(payload: Json, named: frozenset[str]) -> list[tuple[tuple[str, ...], Json]] | None:
+def _addressed(piece: str) -> tuple[str, ...]:
+    """The address of somebody who is named; with the name, if that is an address too."""
+    found = _NAMED.fullmatch(piece)
+    if found is None:
+        return (piece,)
+    return found.groups() if "@" in found[1] else (found[2],)
+
+
+def _flat(payload: Json, named: _Names) -> list[tuple[tuple[str, ...], Json]] | None:
     """The same as `_arguments` of a payload of plain texts and lists of them, as most are; None for any
     other."""
     if payload.__class__ is not dict:
@@ -161,9 +230,7 @@ def _flat(payload: Json, named: frozenset[str]) -> list[tuple[tuple[str, ...], J
     return found
 
 
-def _arguments(
-    payload: Json, named: frozenset[str], unread: Unread
-) -> Iterator[tuple[tuple[str, ...], Json]]:
+def _arguments(payload: Json, named: _Names, unread: Unread) -> Iterator[tuple[tuple[str, ...], Json]]:
     """Every scalar below one of the named keys that is not null."""
     stack: list[tuple[tuple[str, ...], str, bool, Json]] = [((), "", False, payload)]
     while stack:
@@ -176,8 +243,11 @@ def _arguments(
                 continue
             value = inside
         if isinstance(value, dict):
+            is_address = counts and named.sends and any(map(_is_address, value.values()))
             for name, member in reversed(value.items()):
                 key = words_of(name)
+                if is_address and key in _SHOWN_NAME and member.__class__ is str and "@" not in member:
+                    continue  # as in a text that has a name before the address
                 below = counts or key in named or (above != "" and f"{above} {key}" in named)
                 if below or member.__class__ is not str or member[:1] in _OPENING:
                     stack.append(((*path, name) if len(path) < DEEPEST else path, key, below, member))

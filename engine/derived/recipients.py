@@ -125,6 +125,19 @@ def _added(found: DistinctTexts, recipients: Iterable[str], most: int) -> int:
     return most
 
 
+def beside(found: DistinctTexts, texts: Iterable[str]) -> list[str]:
+    """The recipients that none of these texts names, such as the arguments that are known to name some."""
+    others = found.texts()
+    if not others:
+        return others
+    known: set[str] = set()
+    for text in texts:
+        known |= {text, *_in(composed(text), sure=True)}
+        if all(each in known for each in others):
+            return []
+    return [each for each in others if each not in known]
+
+
 def domains_of(recipients: DistinctTexts) -> DistinctTexts:
     found = DistinctTexts()
     found.partial = recipients.partial

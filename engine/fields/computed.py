@@ -117,7 +117,7 @@ MEMBERS: Final[Mapping[str, Mapping[str, Member]]] = {
         "targets": Member(
             "list",
             "the values of the arguments that matter, by the tool's declaration: where to, which, and what is"
-            " sensitive",
+            " sensitive; of a tool that sends, whom else the call would send to",
         ),
         "untrustedTargets": Member(
             "list",

@@ -166,6 +166,9 @@ class SeenValues:
                 gathered.full = True
                 break
             source = TRUSTED if believed and is_trusted(tool, keys, leaf, is_text) else UNTRUSTED
+            if source is TRUSTED and tool.output != TRUSTED:
+                gathered.add(source, iter(whole(leaf)), False)  # an id names itself, and nothing within
+                continue
             gathered.add(source, chain(whole(leaf), marked(leaf)), False)
             gathered.add(source, words(leaf), True)
         return gathered.addition()

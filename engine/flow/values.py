@@ -186,12 +186,22 @@ def _whole_number(digits: str) -> str:
     return digits if found is None else f"{found[1]}.{found[2] or ''}".rstrip(".")
 
 
-_ID: Final = re.compile(r"[\w:+ -]{1,64}|[\d:TZ+ .-]{1,40}")
-_LIKE_ACCOUNT: Final = re.compile(r"\s*[A-Za-z]{2}\s*\d{2}[\s\w-]{8,}")
+_ID: Final = re.compile(r"[\w:-]{1,64}", re.ASCII)
+_TIME: Final = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?"
+    r"|\d\d?:\d\d(?::\d\d)?",
+    re.ASCII,
+)
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_PLACE: Final = re.compile(
+    r"[A-Za-z]{2}-?\d{2}[\w-]{8,}|0x[0-9a-fA-F]{40}|bc1[0-9a-z]{20,}|[13][1-9A-HJ-NP-Za-km-z]{25,34}"
+)
+"""An account number with its country, or a wallet."""
 
 
 def id_shaped(value: Json) -> bool:
-    """Whether a scalar can be an id or a time, and is no place to send anything to."""
-    if not isinstance(value, str):
+    """Whether a scalar can be an id or a time, and is no place to send anything to that looks like one. What
+    else is written in other letters or with blanks may be read as something else."""
+    if not isinstance(value, str) or _TIME.fullmatch(value) or _UUID.fullmatch(value):
         return True
-    return _ID.fullmatch(value) is not None and _LIKE_ACCOUNT.fullmatch(value) is None
+    return _ID.fullmatch(value) is not None and _PLACE.fullmatch(value) is None

@@ -147,12 +147,43 @@ def test_one_value_is_no_record(output: Json) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["eve@evil.example", "https://evil.example", "evil.example", "DE89370400440532013000", "/x"]
+    "value",
+    [
+        "eve@evil.example",
+        "https://evil.example",
+        "evil.example",
+        "DE89370400440532013000",
+        "/x",
+        "+15551234567",
+        "0x52908400098527886E0F7030069857D2E4169EE7",
+    ],
 )
 def test_a_text_that_poses_as_structure_brings_no_address(value: str) -> None:
     assert after(NO_VALUES, f"id: {value}\nbody: hi", PAGE).source(value) == "untrusted"
     assert after(NO_VALUES, {"id": value}, PAGE).source(value) == "trusted"
     assert after(NO_VALUES, "id: m-77\nbody: hi", PAGE).source("m-77") == "trusted"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "\uff24\uff25\uff18\uff19370400440532013000",
+        "DE\u200b89370400440532013000",
+        "pay DE89 3704 0044 0532 0130 00",
+        "x:DE89370400440532013000",
+    ],
+)
+def test_an_account_in_other_letters_or_among_others_is_no_id(written: str) -> None:
+    values = after(NO_VALUES, f"id: '{written}'\nbody: hi", PAGE)
+    assert values.source("DE89370400440532013000") in ("unseen", "untrusted")
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["ab12cd34-0000-4000-8000-ab12cd34ef56", "2026-01-31T10:00:00+01:00", "09:30", "T-12", "18c2f00d"],
+)
+def test_an_id_or_a_time_is_believed_as_a_whole(value: str) -> None:
+    assert after(NO_VALUES, f"id: '{value}'\nbody: hi", PAGE).source(value) == "trusted"
 
 
 def test_what_an_echo_was_given_is_not_trusted_for_coming_back() -> None:
