@@ -250,7 +250,7 @@ def is_trusted(tool: ToolDeclaration, keys: Sequence[str], leaf: Json, is_text: 
     declared trusted is believed only as far as it looks like an id: no address, no URL, no path. Where some
     fields of a register are not, of a text without fields no more is believed than one value."""
     fields = {words_of(name): trust for name, trust in tool.output_fields.items()}
-    if any(fields.get(key) == UNTRUSTED for key in keys):
+    if any(_is_doubted(key, fields) for key in keys):
         return False
     if keys and fields.get(keys[-1]) == TRUSTED:
         return tool.output == TRUSTED or not is_text or id_shaped(leaf)
@@ -259,6 +259,17 @@ def is_trusted(tool: ToolDeclaration, keys: Sequence[str], leaf: Json, is_text: 
     doubted = [word_set(name) for name, trust in fields.items() if trust == UNTRUSTED]
     prose = [word_set(key) for key in keys if key.count(" ") > 1]  # as of `Notes on Bob: ...`
     return _is_one_value(keys, leaf) and not any(each <= words for each in doubted for words in prose)
+
+
+def _is_doubted(key: str, fields: Mapping[str, str]) -> bool:
+    """Whether a field is not believed; nor is one whose name only says more: `customerNotes` of `notes`."""
+    if (trust := fields.get(key)) is not None:
+        return trust == UNTRUSTED
+    before, _, last = key.rpartition(" ")
+    if not before or last == "id":
+        return False
+    single = last.removesuffix("s")
+    return UNTRUSTED in (fields.get(last), fields.get(single), fields.get(f"{single}s"))
 
 
 def _is_one_value(keys: Sequence[str], leaf: Json) -> bool:
