@@ -30,7 +30,7 @@ FOLDER: Final = Path(__file__).parent / "reference"
 
 AGENT_EVENTS: Final = {
     "run.started": (
-        "`task`, `model`, `reason`, `agentContext`, `parentRunId`",
+        "`task`, `model`, `reason`, `agentContext`, `parentRunId`, `continuesRunId`",
         "the run's facts, for conditions on `run.*`; the first one counts",
     ),
     "run.completed": (

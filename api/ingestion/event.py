@@ -159,9 +159,14 @@ class Incoming(msgspec.Struct):
 
     @property
     def parent(self) -> str | None:
-        """The run that is said to have started this one."""
-        named: str | None = self.metadata.get("parentRunId")
+        """The run that is said to have started this one, or to have gone before it."""
+        named: str | None = self.metadata.get("parentRunId") or self.metadata.get("continuesRunId")
         return named or None
+
+    @property
+    def continues(self) -> bool:
+        """Whether that one went before: what people ask for next counts as their word."""
+        return not self.metadata.get("parentRunId")
 
     def is_limited(self) -> bool:
         """Whether a policy with a rate limit matches it, by what it was evaluated to."""

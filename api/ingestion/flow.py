@@ -54,11 +54,16 @@ def begun(batch: Batch, event: Incoming, ruleset: Ruleset) -> tuple[KnownRun, li
 
 
 def inherit(batch: Batch, run: KnownRun, event: Incoming, ruleset: Ruleset) -> list[RunValueRow]:
-    """A run that says at its beginning that another one has started it: it gets the labels of that one, as if
-    they were given now, and has seen what that has seen, but its own task is nobody's word."""
+    """A run that says at its beginning that another one has started it, or went before it: it gets the labels
+    of that one, as if they were given now, and has seen what that has seen. The task of one that was started
+    is nobody's word."""
     if (name := event.parent) is None or run.parent_run_id is not None or name == run.run_id:
         return []
-    run.parent_run_id = name
+    if event.continues:
+        if not run.new:
+            return []
+    else:
+        run.parent_run_id = name
     run.changed()
     parent = batch.runs.get((run.organisation_id, name))
     if parent is None:

@@ -39,7 +39,7 @@ _TOOL_EVENTS = frozenset(name for name in EVENT_TYPES if name.startswith("tool."
 _NAMES_NOTHING: Final = frozenset(_FIELDS["runId"]["not"]["enum"])
 """Clients take these for steps in a path: a run or an agent of that name could not be read."""
 _MOST_OF_ID: Final[int] = min(
-    _METADATA[name]["maxLength"] for name in ("toolCallId", "toolName", "parentRunId")
+    _METADATA[name]["maxLength"] for name in ("toolCallId", "toolName", "parentRunId", "continuesRunId")
 )
 _TYPES: Final = {"string": str, "object": dict, "boolean": bool}
 _KINDS: Final[dict[str, type]] = {
@@ -156,7 +156,7 @@ def _well_formed(body: EventBody, metadata: dict[str, Any]) -> bool:
     tool_call_id, tool_name = metadata.get("toolCallId") or "", metadata.get("toolName") or ""
     if len(tool_call_id) > _MOST_OF_ID or len(tool_name) > _MOST_OF_ID:
         return False
-    if len(metadata.get("parentRunId") or "") > _MOST_OF_ID:
+    if any(len(metadata.get(name) or "") > _MOST_OF_ID for name in ("parentRunId", "continuesRunId")):
         return False
     if body.eventType in _TOOL_EVENTS and not tool_call_id:
         return False

@@ -74,12 +74,17 @@ def leaves(output: Json) -> tuple[list[Leaf], bool]:
 
 def _with_blocks(output: Json) -> Json:
     """A result of MCP, or its content alone, with what its texts hold in their place: each of them is what a
-    tool gave back as a text."""
+    tool gave back as a text. That it is a text is said by MCP, and nothing that was read."""
     blocks = output.get("content") if isinstance(output, dict) else output
     if not isinstance(blocks, list) or not any(map(_is_text_block, blocks)):
         return output
-    opened = [{**each, "text": _parsed(each["text"])} if _is_text_block(each) else each for each in blocks]
+    opened = [_opened(each) if _is_text_block(each) else each for each in blocks]
     return {**output, "content": opened} if isinstance(output, dict) else opened
+
+
+def _opened(block: dict[str, Json]) -> Json:
+    others = {name: value for name, value in block.items() if name != "type"}
+    return {**others, "text": _parsed(str(block["text"]))}
 
 
 def _is_text_block(block: Json) -> bool:

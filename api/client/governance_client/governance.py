@@ -29,7 +29,8 @@ class RunDetails(TypedDict, total=False):
     """What may be said of a run. `agent_id`, if it is not the client's. `run_id` goes on with an earlier run,
     also after a restart. `model`, `reason` and `context` are facts that policies may ask about. `host` names
     the program through which the agent acts. `parent` is the run that started this one: a run, or its id; by
-    default the current run, if there is one; False: none.
+    default the current run, if there is one; False: none. `continues` is the id of the run before this one,
+    whose outputs the agent still has before it, as in a conversation.
     """
 
     agent_id: str | None
@@ -39,6 +40,7 @@ class RunDetails(TypedDict, total=False):
     reason: str | None
     context: Mapping[str, Any] | None
     parent: RunCore | str | Literal[False] | None
+    continues: str | None
 
 
 class AgentRun(RunCore):

@@ -60,6 +60,7 @@ class RunCore:
         reason: str | None = None,
         context: Mapping[str, Any] | None = None,
         parent: RunCore | str | Literal[False] | None = None,
+        continues: str | None = None,
     ) -> None:
         current = current_run()
         if parent is None and current is not None and current.core is core and current.run_id != run_id:
@@ -80,6 +81,7 @@ class RunCore:
             "reason": reason,
             "agentContext": None if context is None else dict(context),
             "parentRunId": parent.run_id if isinstance(parent, RunCore) else parent or None,
+            "continuesRunId": continues,
         }
         self._tokens: list[Token[RunCore | None]] = []
         self._begun = self._ended = False

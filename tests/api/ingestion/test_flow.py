@@ -116,6 +116,44 @@ def test_a_label_counts_on_the_other_node_with_the_next_call(tmp_path: Path, pos
     asyncio.run(play())
 
 
+def test_the_next_prompt_of_a_conversation_goes_on_with_what_was_read(
+    tmp_path: Path, database_url: str
+) -> None:
+    """What the agent was given before still stands in front of it, and what a person asks next counts."""
+
+    async def play() -> None:
+        nodes = Nodes(tmp_path, database_url, LABEL, HOLD, TARGETS)
+        then = {"runId": "then", "continuesRunId": "run-1"}
+        async with AsyncExitStack() as stack:
+            await nodes.start(stack, "first")
+            await nodes.send(0, "run.started", task="Write to bob@corp.example")
+            assert await nodes.called(0, "read_secret") == "allowed"
+            assert await nodes.called(0, "find_contact", "f") == "allowed"
+            await nodes.send(0, "tool.completed", toolCallId="f", outputPayload={"mail": "al@corp.example"})
+            await nodes.send(0, "run.completed")
+            await nodes.send(0, "run.started", **then, task="now to carol@corp.example")
+            await nodes.send(0, "custom.user_message", runId="then", message="and dan@corp.example")
+        async with AsyncExitStack() as stack:
+            await nodes.start(stack, "again")
+            for to in ("bob", "al", "carol", "dan", "eve"):
+                answer = await nodes.send(
+                    0,
+                    "tool.called",
+                    runId="then",
+                    toolCallId=to,
+                    toolName="mail",
+                    inputPayload={"to": f"{to}@corp.example"},
+                )
+                assert answer["toolCallStatus"] == ("blocked" if to == "eve" else "allowed"), to
+            about = {"toolName": "send", "inputPayload": {}}
+            held = await nodes.send(0, "tool.called", runId="then", toolCallId="s", **about)
+            assert held["toolCallStatus"] == "awaiting_approval"
+            late = {"runId": "late", "toolCallId": "s", "continuesRunId": "then", **about}
+            assert (await nodes.send(0, "tool.called", **late))["toolCallStatus"] == "awaiting_approval"
+
+    asyncio.run(play())
+
+
 def test_it_holds_after_a_restart(tmp_path: Path, database_url: str) -> None:
     async def play() -> None:
         nodes = Nodes(tmp_path, database_url, LABEL, HOLD, AFTER, TARGETS)

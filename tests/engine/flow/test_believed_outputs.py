@@ -75,6 +75,19 @@ def test_another_field_is(key: str) -> None:
     assert not is_labelled("get_customer", {key: "Al Corp"})
 
 
+@pytest.mark.parametrize(
+    "output",
+    [
+        "[]",
+        [{"type": "text", "text": "[]"}],
+        {"content": [{"type": "text", "text": "[]"}], "isError": False},
+        {"content": [{"type": "text", "text": ""}], "structuredContent": {"result": []}},
+    ],
+)
+def test_an_empty_list_has_no_text_however_it_comes(output: Json) -> None:
+    assert not is_labelled("list_emails", output)
+
+
 def test_an_id_within_a_file_is_what_somebody_wrote_there() -> None:
     assert source("read_file", '{"id": "4417123456"}', "4417123456") == "untrusted"
     assert source("list_directory", '[{"id": "f-77"}]', "f-77") == "trusted"

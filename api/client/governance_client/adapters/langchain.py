@@ -4,7 +4,8 @@
 
 It stands last among the middleware, so that it sees the arguments that a tool runs with. One prompt is one
 run of the service; its id is kept in the agent's state, so that an interrupted run goes on in another
-process. What was refused is the tool's message, with the status `error`, so that the model reads why and goes
+process, and with the results of tools, so that the next prompt of a conversation is known to follow it. What
+was refused is the tool's message, with the status `error`, so that the model reads why and goes
 on. A graph of one's own gives its `ToolNode` the methods `wrap_tool_call` and `awrap_tool_call`, inside `with
 governance.run(...)`.
 
@@ -49,10 +50,12 @@ MOST_RUNS = 1_000
 """That are remembered at a time; one beyond is known again by the id in its agent's state."""
 _DECISION = "governance"
 """What the decision that an interrupt waits for is filed under."""
+_RUN_ID = "governance_run_id"
 
 
 class _State(AgentState[Any]):
     governance_run_id: Annotated[str, PrivateStateAttr]
+    governance_continues: Annotated[str | None, PrivateStateAttr]
 
 
 class GovernanceMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -98,7 +101,7 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any, Any]):
     # What LangChain calls -------------------------------------------------------------------------
 
     def before_agent(self, state: Any, runtime: Runtime[Any]) -> dict[str, Any]:
-        return {"governance_run_id": f"run-{new_id()}"}
+        return {_RUN_ID: f"run-{new_id()}", "governance_continues": _run_before(state)}
 
     async def abefore_agent(self, state: Any, runtime: Runtime[Any]) -> dict[str, Any]:
         return self.before_agent(state, runtime)
@@ -169,8 +172,11 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any, Any]):
             raise NoCurrentRun
         return run
 
-    def _remember(self, run_id: str, task: str | None, model: str | None) -> RunCore:
-        run = self._runs[run_id] = self._governance.run(task, run_id=run_id, model=model)
+    def _remember(
+        self, run_id: str, task: str | None, model: str | None, continues: str | None = None
+    ) -> RunCore:
+        run = self._governance.run(task, run_id=run_id, model=model, continues=continues)
+        self._runs[run_id] = run
         if len(self._runs) > MOST_RUNS:
             self._runs.popitem(last=False)
         return run
@@ -189,7 +195,8 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any, Any]):
         run_id = _run_id(request.state)
         if run_id is not None and run_id not in self._runs:
             model = getattr(request.model, "model_name", None) or getattr(request.model, "model", None)
-            self._remember(run_id, _task(request.messages), model).report_start()
+            continues = request.state.get("governance_continues")
+            self._remember(run_id, _task(request.messages), model, continues).report_start()
         try:
             yield
         except Exception as error:
@@ -213,8 +220,15 @@ class _Failures(BaseCallbackHandler):
 
 def _run_id(state: Any) -> str | None:
     """As `before_agent` has put it there; a graph of one's own may have any state."""
-    run_id: str | None = state.get("governance_run_id") if isinstance(state, dict) else None
+    run_id: str | None = state.get(_RUN_ID) if isinstance(state, dict) else None
     return run_id
+
+
+def _run_before(state: Any) -> str | None:
+    """The run that answered the prompt before, by what the agent's state or the results of tools say."""
+    results = (each for each in reversed(state.get("messages", ())) if isinstance(each, ToolMessage))
+    told = (each.response_metadata.get(_RUN_ID) for each in results)
+    return _run_id(state) or next((each for each in told if isinstance(each, str)), None)
 
 
 def _passing(run: RunCore, error: BaseException) -> None:
@@ -244,9 +258,11 @@ def _making(run: RunCore, decision: ToolDecision) -> Iterator[list[ToolMessage |
     if not isinstance(answer, ToolMessage):
         run.completed(decision, answer)
     elif answer.status == "error":
-        run.failed(decision, answer.text)
+        run.failed(decision, answer.text or str(answer.content))
     else:
         run.completed(decision, answer.content)
+    if isinstance(answer, ToolMessage):
+        answer.response_metadata[_RUN_ID] = run.run_id
 
 
 def _refusal(request: ToolCallRequest, decision: ToolDecision) -> ToolMessage:

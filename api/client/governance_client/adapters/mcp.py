@@ -125,7 +125,7 @@ def _says(part: Any, structured: Any) -> bool:
     known = [structured]
     if isinstance(structured, dict) and structured.keys() == {"result"}:
         known.append(structured["result"])
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         if json.loads(part.text) in known:
             return True
     return part.text in known

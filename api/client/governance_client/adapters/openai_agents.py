@@ -3,8 +3,10 @@
     runner = GovernedRunner(governance)
     result = await runner.run(agent, "pay the invoices of January")
 
-It takes what `Runner` takes; one input is one run of the service. Tools of MCP servers and of agents that are
-handed over to are governed as well, and those of agents used as tools, if it is
+It takes what `Runner` takes; one input is one run of the service, which continues the one whose results stand
+in the input, in its session or in the conversation that it names. This runner knows the runs that it made
+itself; of others `continues` says which it is, as `result.governance_run_id` was. Tools of MCP servers and of
+agents that are handed over to are governed as well, and those of agents used as tools, if it is
 `runner.govern(agent).as_tool()`. What was refused is the output of the tool, so that the model reads why and
 goes on.
 
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
@@ -50,6 +53,10 @@ R = TypeVar("R", RunResult, RunResultStreaming)
 _FAILED = "_function_tool_default_failure_handled"
 """What the SDK notes in a call's context when a tool's exception became the text of its output."""
 _RUN_ID = "governance_run_id"
+_CONVERSATIONS = ("conversation_id", "previous_response_id")
+"""Options that name what the provider keeps of what went before."""
+MOST_REMEMBERED = 10_000
+"""Calls and conversations of which a runner remembers the run."""
 
 
 class GovernedRunner:
@@ -68,29 +75,82 @@ class GovernedRunner:
         self._ungoverned = frozenset(ungoverned)
         self._decided: dict[tuple[str, ...], ToolDecision] = {}
         """Calls that may run and have not begun, by all that they are: a model may give two the same id."""
+        self._runs: OrderedDict[str, str] = OrderedDict()
+        """The runs of calls, answers and conversations, by their ids."""
         self._held: set[str] = set()
         """Tools whose approvals are the service's."""
 
     # As `Runner` has it ---------------------------------------------------------------------------
 
     async def run(
-        self, starting_agent: Agent[Any], input: Any, *, run_id: str | None = None, **options: Any
+        self,
+        starting_agent: Agent[Any],
+        input: Any,
+        *,
+        run_id: str | None = None,
+        continues: str | None = None,
+        **options: Any,
     ) -> RunResult:
-        """As `Runner.run`. `run_id` is the service's, for a `RunState` that goes on."""
+        """As `Runner.run`. `run_id` is the service's, for a `RunState` that goes on; `continues` that of the
+        input before."""
         agent = self.govern(starting_agent, input)
-        async with self._governance.run(_text(input), run_id=run_id, model=_model(agent, options)) as run:
-            return _left(run, await Runner.run(agent, input, **options))
+        async with await self._begun(agent, input, run_id, continues, options) as run:
+            return self._left(run, await Runner.run(agent, input, **options), options)
 
     @asynccontextmanager
     async def run_streamed(
-        self, starting_agent: Agent[Any], input: Any, *, run_id: str | None = None, **options: Any
+        self,
+        starting_agent: Agent[Any],
+        input: Any,
+        *,
+        run_id: str | None = None,
+        continues: str | None = None,
+        **options: Any,
     ) -> AsyncIterator[RunResultStreaming]:
         """As `Runner.run_streamed`, to be left once the stream has ended."""
         agent = self.govern(starting_agent, input)
-        async with self._governance.run(_text(input), run_id=run_id, model=_model(agent, options)) as run:
+        async with await self._begun(agent, input, run_id, continues, options) as run:
             result = Runner.run_streamed(agent, input, **options)
             yield result
-            _left(run, result)
+            self._left(run, result, options)
+
+    async def _begun(
+        self,
+        agent: Agent[Any],
+        input: Any,
+        run_id: str | None,
+        continues: str | None,
+        options: dict[str, Any],
+    ) -> AsyncAgentRun:
+        before = continues or (None if run_id else await self._before(input, options))
+        model = _model(agent, options)
+        return self._governance.run(_text(input), run_id=run_id, model=model, continues=before)
+
+    async def _before(self, input: Any, options: dict[str, Any]) -> str | None:
+        """The run whose results the model reads before this input."""
+        session = options.get("session")
+        items = [] if session is None else list(await session.get_items())
+        items += input if isinstance(input, list) else []
+        ids = [item.get("call_id") for item in items if isinstance(item, dict)]
+        ids += [options.get(name) for name in _CONVERSATIONS]
+        return next((run for each in reversed(ids) if (run := self._runs.get(each or "")) is not None), None)
+
+    def remember(self, run: RunCore, *ids: str | None) -> None:
+        """Whoever reads these ids again has before it what the run was given."""
+        for each in ids:
+            if each is not None:
+                self._runs[each] = run.run_id
+                self._runs.move_to_end(each)
+        while len(self._runs) > MOST_REMEMBERED:
+            self._runs.popitem(last=False)
+
+    def _left(self, run: AsyncAgentRun, result: R, options: dict[str, Any]) -> R:
+        """The result with the run's id; a run that is interrupted has not ended."""
+        if result.interruptions:
+            run.pause()
+        self.remember(run, result.last_response_id, options.get("conversation_id"))
+        setattr(result, _RUN_ID, run.run_id)
+        return result
 
     # Interrupted runs -----------------------------------------------------------------------------
 
@@ -109,7 +169,7 @@ class GovernedRunner:
             for item in state.get_interruptions():
                 if item.tool_name in self._held:
                     await self._resolve(run, state, item)
-            return _left(run, await Runner.run(agent, state, **options))
+            return self._left(run, await Runner.run(agent, state, **options), options)
 
     async def _resolve(self, run: AsyncAgentRun, state: RunState[Any, Any], item: ToolApprovalItem) -> None:
         call: Any = item.raw_item
@@ -252,6 +312,7 @@ class _Invocation:
         call_id = context.tool_call_id
         decision = await self.runner.decide(context.tool_name, arguments, call_id, wait=False)
         self.runner.take(context.tool_name, arguments, call_id)
+        self.runner.remember(run, call_id)
         if not decision.allowed:
             return decision.agent_message
         try:
@@ -301,14 +362,6 @@ def _checked(handoff: Handoff[Any, Any]) -> Handoff[Any, Any]:
         return agent
 
     return replace(handoff, on_invoke_handoff=invoke)
-
-
-def _left(run: AsyncAgentRun, result: R) -> R:
-    """The result; a run that is interrupted has not ended, and its id goes with the result."""
-    if result.interruptions:
-        run.pause()
-        setattr(result, _RUN_ID, run.run_id)
-    return result
 
 
 def _model(agent: Agent[Any], options: dict[str, Any]) -> str | None:

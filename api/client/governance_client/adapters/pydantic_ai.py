@@ -3,8 +3,9 @@
     agent = Agent("openai:gpt-5", tools=[pay], capabilities=[Governed(governance)])
 
 What follows one prompt is one run of the service, also when it is interrupted and goes on in another process:
-a run without a prompt of its own belongs to the one whose prompt stands last in its history. What was refused
-is the failed result of the tool (`ToolFailed`), so that the model reads why and goes on.
+a run without a prompt of its own belongs to the one whose prompt stands last in its history. One with a
+prompt continues that one, since its model reads what that was given. What was refused is the failed result of
+the tool (`ToolFailed`), so that the model reads why and goes on.
 
 With `approvals="interrupt"` a call that waits for a person ends the agent's run with `DeferredToolRequests`,
 which `output_type` must name; `outcomes` waits for what people say, and the next run takes that as its
@@ -80,7 +81,13 @@ class Governed(AbstractCapability[Any]):
         return copy.copy(self)
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        about = self._governance.run(_text(ctx.prompt), run_id=_run_id(ctx), model=ctx.model.model_name)
+        before = _run_before(ctx)
+        about = self._governance.run(
+            _text(ctx.prompt),
+            run_id=ctx.run_id if ctx.prompt is not None else before or ctx.run_id,
+            model=ctx.model.model_name,
+            continues=before if ctx.prompt is not None else None,
+        )
         async with about as self._run:
             result = await handler()
             if isinstance(result.output, DeferredToolRequests):
@@ -135,12 +142,11 @@ def _text(prompt: Any) -> str | None:
     return "\n".join(part if isinstance(part, str) else getattr(part, "content", "") for part in prompt)
 
 
-def _run_id(ctx: RunContext[Any]) -> str | None:
-    """Of the run that the last prompt began, if this one brings none."""
-    if ctx.prompt is None:
-        for message in reversed(ctx.messages):
-            if isinstance(message, ModelRequest) and any(
-                isinstance(part, UserPromptPart) for part in message.parts
-            ):
-                return message.run_id
-    return ctx.run_id
+def _run_before(ctx: RunContext[Any]) -> str | None:
+    """The run that the last prompt of the history began."""
+    for message in reversed(ctx.messages):
+        if not isinstance(message, ModelRequest) or message.run_id in (None, ctx.run_id):
+            continue
+        if any(isinstance(part, UserPromptPart) for part in message.parts):
+            return message.run_id
+    return None

@@ -30,6 +30,15 @@ POLICIES = [
         "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
     },
     {
+        "policyId": "label-looks",
+        "name": "Label looks",
+        "action": "allow",
+        "on": "tool.completed",
+        "enabled": True,
+        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "look"}],
+        "labels": {"add": ["looked"]},
+    },
+    {
         "policyId": "ask-soon",
         "name": "Ask soon",
         "action": "require_approval",

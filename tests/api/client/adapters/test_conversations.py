@@ -1,0 +1,111 @@
+"""The next prompt of a conversation: the model still reads what the tools gave it before, so what is known of
+that run holds for this one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from agents import Agent, SQLiteSession, function_tool
+from agents.testing import ScriptedModel, assistant_message, function_call
+from governance_client import AsyncGovernance
+from governance_client.adapters.langchain import GovernanceMiddleware
+from governance_client.adapters.openai_agents import GovernedRunner
+from governance_client.adapters.pydantic_ai import Governed
+from langchain.agents import create_agent
+from langchain_core.messages import messages_from_dict, messages_to_dict
+from langgraph.checkpoint.memory import InMemorySaver
+from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai.messages import ModelMessagesTypeAdapter
+
+from tests.api.client.adapters.driver import TASK, Script, Tools
+from tests.api.client.adapters.langchain_driver import CONFIG, INPUT, ScriptedChatModel
+from tests.api.client.adapters.openai_agents_driver import UNTRACED
+from tests.api.client.adapters.place import Place
+from tests.api.client.adapters.pydantic_ai_driver import _agent
+
+LOOK: Script = [[("look", {"at": "the mails"})]]
+NEXT = "and now the next thing"
+
+
+def models() -> ScriptedModel:
+    """Looks once, and then only talks."""
+    look = [function_call("look", '{"at": "the mails"}', call_id="call-of-the-conversation")]
+    return ScriptedModel([look, [assistant_message("done")], [assistant_message("done")]])
+
+
+def agents_of(tools: Tools) -> Agent[Any]:
+    return Agent(name="clerk", model=models(), tools=[function_tool(each) for each in tools.functions])
+
+
+async def openai_by_input(governance: AsyncGovernance, tools: Tools) -> None:
+    runner, agent = GovernedRunner(governance), agents_of(tools)
+    result = await runner.run(agent, TASK, run_config=UNTRACED)
+    said = [*result.to_input_list(), {"role": "user", "content": NEXT}]
+    await runner.run(agent, said, run_config=UNTRACED)
+
+
+async def openai_by_session(governance: AsyncGovernance, tools: Tools) -> None:
+    runner, agent = GovernedRunner(governance), agents_of(tools)
+    session = SQLiteSession("conversation")
+    await runner.run(agent, TASK, session=session, run_config=UNTRACED)
+    async with runner.run_streamed(agent, NEXT, session=session, run_config=UNTRACED) as stream:
+        async for _ in stream.stream_events():
+            pass
+
+
+async def openai_by_name(governance: AsyncGovernance, tools: Tools) -> None:
+    agent = agents_of(tools)
+    result: Any = await GovernedRunner(governance).run(agent, TASK, run_config=UNTRACED)
+    said: Any = [*result.to_input_list(), {"role": "user", "content": NEXT}]
+    later = GovernedRunner(governance)
+    await later.run(agent, said, continues=result.governance_run_id, run_config=UNTRACED)
+
+
+async def langchain_by_checkpoint(governance: AsyncGovernance, tools: Tools) -> None:
+    database = InMemorySaver()
+    for said in (INPUT, {"messages": [{"role": "user", "content": NEXT}]}):
+        middleware, model = GovernanceMiddleware(governance), ScriptedChatModel(script=LOOK)
+        agent = create_agent(model, tools.functions, middleware=[middleware], checkpointer=database)
+        await agent.ainvoke(said, CONFIG)
+
+
+async def langchain_by_messages(governance: AsyncGovernance, tools: Tools) -> None:
+    agent = create_agent(
+        ScriptedChatModel(script=LOOK), tools.functions, middleware=[GovernanceMiddleware(governance)]
+    )
+    before = messages_to_dict((await agent.ainvoke(INPUT))["messages"])
+    await agent.ainvoke({"messages": [*messages_from_dict(before), {"role": "user", "content": NEXT}]})
+
+
+async def pydantic_by_history(governance: AsyncGovernance, tools: Tools) -> None:
+    agent: PydanticAgent[None, Any] = _agent(LOOK, tools, Governed(governance))
+    before = (await agent.run(TASK)).all_messages_json()
+    await agent.run(NEXT, message_history=ModelMessagesTypeAdapter.validate_json(before))
+
+
+@pytest.mark.parametrize(
+    "conversation",
+    [
+        openai_by_input,
+        openai_by_session,
+        openai_by_name,
+        langchain_by_checkpoint,
+        langchain_by_messages,
+        pydantic_by_history,
+    ],
+)
+def test_the_next_prompt_has_the_labels_of_the_one_before(
+    conversation: Callable[[AsyncGovernance, Tools], Awaitable[None]], place: Place, tools: Tools
+) -> None:
+    async def whole() -> None:
+        async with place.governance() as governance:
+            await conversation(governance, tools)
+
+    asyncio.run(whole())
+    found = {run["task"]: run for run in place.runs()}
+    assert sorted(found) == sorted([TASK, NEXT]) and len(tools.ran) == 1
+    for run in found.values():
+        assert (run["status"], run["labels"], run["parentRunId"]) == ("completed", ["looked"], None)
