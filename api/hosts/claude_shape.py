@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -19,6 +20,10 @@ from api.hosts.report import (
     tool_name,
 )
 
+_NOT_BY_A_PERSON: Final = re.compile(
+    r"<(?:(?:task|subagent)[-_]notification|(?:teammate|agent|cross-session)-message|channel|system-reminder)\b"
+)
+"""What the host itself puts into a prompt, such as the answer of an agent that ran in the background."""
 OUTPUTS: Final = ("tool_response", "tool_result", "error", "prompt")
 
 
@@ -50,8 +55,12 @@ def read(said: Mapping[str, Any], lifecycle: frozenset[str]) -> Report:
                 failed=failed,
             )
         case "UserPromptSubmit":
-            run_id = identifier(said, "session_id")
-            return Report(PROMPT, event, run_id, text=text_of(said, "prompt"), model=model)
+            run_id, text = identifier(said, "session_id"), text_of(said, "prompt")
+            if (found := _NOT_BY_A_PERSON.search(text)) is not None:
+                text = text[: found.start()].strip()
+                if not text:
+                    return Report(OTHER, event)
+            return Report(PROMPT, event, run_id, text=text, model=model)
     if event in lifecycle:
         return Report(OTHER, event)
     raise Unreadable(f"`hook_event_name` is `{event[:60]}`, which is not understood here")
