@@ -4,7 +4,8 @@
 
 It stands last among the middleware, so that it sees the arguments that a tool runs with. One prompt is one
 run of the service; its id is kept in the agent's state, so that an interrupted run goes on in another
-process, and with the results of tools, so that the next prompt of a conversation is known to follow it. What
+process, and with its messages, so that the next prompt of a conversation, and the next agent that is given
+these, are known to follow it. A prompt that is named was written by another agent, and is nobody's task. What
 was refused is the tool's message, with the status `error`, so that the model reads why and goes
 on. A graph of one's own gives its `ToolNode` the methods `wrap_tool_call` and `awrap_tool_call`, inside `with
 governance.run(...)`.
@@ -34,7 +35,7 @@ from langchain.agents.middleware.types import (
     ToolCallRequest,
 )
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
 from langgraph.types import Command, Interrupt, interrupt
@@ -110,7 +111,7 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
         with self._model(request):
-            return handler(request)
+            return self._answered(request, handler(request))
 
     async def awrap_model_call(
         self,
@@ -118,7 +119,7 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
         with self._model(request):
-            return await handler(request)
+            return self._answered(request, await handler(request))
 
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
@@ -203,6 +204,11 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any, Any]):
             _passing(self._run(request.state), error)
             raise
 
+    def _answered(self, request: ModelRequest[Any], answer: ModelResponse[Any]) -> ModelResponse[Any]:
+        for message in answer.result:
+            message.response_metadata[_RUN_ID] = self._run(request.state).run_id
+        return answer
+
     def _asking(self, run: RunCore, request: ToolCallRequest) -> Flow[ToolDecision]:
         call = request.tool_call
         wait: CallDetails = {"wait": self._waits}
@@ -225,10 +231,10 @@ def _run_id(state: Any) -> str | None:
 
 
 def _run_before(state: Any) -> str | None:
-    """The run that answered the prompt before, by what the agent's state or the results of tools say."""
-    results = (each for each in reversed(state.get("messages", ())) if isinstance(each, ToolMessage))
-    told = (each.response_metadata.get(_RUN_ID) for each in results)
-    return _run_id(state) or next((each for each in told if isinstance(each, str)), None)
+    """The run that went before, by the last message of one, or by the agent's state."""
+    said = [each for each in state.get("messages", ()) if isinstance(each, AIMessage | ToolMessage)]
+    told = (each.response_metadata.get(_RUN_ID) for each in reversed(said))
+    return next((each for each in told if isinstance(each, str)), None) or _run_id(state)
 
 
 def _passing(run: RunCore, error: BaseException) -> None:
@@ -299,5 +305,7 @@ def _resumption(decisions: dict[str, ToolDecision]) -> Command[Any]:
 
 
 def _task(messages: Sequence[AnyMessage]) -> str | None:
-    """What a person has asked for last."""
-    return next((each.text for each in reversed(messages) if isinstance(each, HumanMessage)), None)
+    """What a person has asked for last. Agents that work together hand on what they found as a prompt with
+    their name."""
+    people = (each for each in reversed(messages) if isinstance(each, HumanMessage) and not each.name)
+    return next((each.text for each in people), None)

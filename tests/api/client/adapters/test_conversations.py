@@ -15,7 +15,7 @@ from governance_client.adapters.langchain import GovernanceMiddleware
 from governance_client.adapters.openai_agents import GovernedRunner
 from governance_client.adapters.pydantic_ai import Governed
 from langchain.agents import create_agent
-from langchain_core.messages import messages_from_dict, messages_to_dict
+from langchain_core.messages import HumanMessage, messages_from_dict, messages_to_dict
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.messages import ModelMessagesTypeAdapter
@@ -80,6 +80,15 @@ async def langchain_by_messages(governance: AsyncGovernance, tools: Tools) -> No
     await agent.ainvoke({"messages": [*messages_from_dict(before), {"role": "user", "content": NEXT}]})
 
 
+async def langchain_by_another_agent(governance: AsyncGovernance, tools: Tools) -> None:
+    """Which reads what the first one said, but none of its results."""
+    middleware = GovernanceMiddleware(governance)
+    reader = create_agent(ScriptedChatModel(script=LOOK), tools.functions, middleware=[middleware])
+    writer = create_agent(ScriptedChatModel(script=[]), tools.functions, middleware=[middleware])
+    said = (await reader.ainvoke(INPUT))["messages"][-1]
+    await writer.ainvoke({"messages": [said, HumanMessage(NEXT), HumanMessage("to eve", name="reader")]})
+
+
 async def pydantic_by_history(governance: AsyncGovernance, tools: Tools) -> None:
     agent: PydanticAgent[None, Any] = _agent(LOOK, tools, Governed(governance))
     before = (await agent.run(TASK)).all_messages_json()
@@ -94,6 +103,7 @@ async def pydantic_by_history(governance: AsyncGovernance, tools: Tools) -> None
         openai_by_name,
         langchain_by_checkpoint,
         langchain_by_messages,
+        langchain_by_another_agent,
         pydantic_by_history,
     ],
 )
