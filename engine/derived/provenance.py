@@ -35,6 +35,10 @@ _LIST: Final = re.compile(r"[,;\n]")
 _QUOTED_NAME: Final = re.compile(r"\"[^\"@]{1,200}\"(?=\s?<)")
 """Of `"Jones, Bob" <bob@corp.example>`, which has a comma and is one address."""
 _ADDRESS: Final = re.compile(r"[^<>@\s,;]{1,64}@[^<>@\s,;]{1,253}")
+_PLAIN_HEADERS: Final = frozenset(
+    {"accept", "accept encoding", "accept language", "content type", "user agent"}
+)
+"""Headers of a request that say how it is written, and nothing of what becomes of it."""
 _SHOWN_NAME: Final = frozenset({"name", "display name", "full name"})
 _NAMED: Final = re.compile(r"([^<>]{0,200})<([^<>@\s]{1,64}@[^<>@\s]{1,253})>")
 
@@ -246,6 +250,8 @@ def _arguments(payload: Json, named: _Names, unread: Unread) -> Iterator[tuple[t
             is_address = counts and named.sends and any(map(_is_address, value.values()))
             for name, member in reversed(value.items()):
                 key = words_of(name)
+                if above == "headers" and key in _PLAIN_HEADERS and member.__class__ is str:
+                    continue
                 if is_address and key in _SHOWN_NAME and member.__class__ is str and "@" not in member:
                     continue  # as in a text that has a name before the address
                 below = counts or key in named or (above != "" and f"{above} {key}" in named)

@@ -54,6 +54,9 @@ _MARKED: Final = (
 _QUOTED: Final = re.compile(
     r"\"([^\"\n]{1,200})\"|(?<!\w)'([^'\n]{1,200})'(?!\w)|[“«„]([^“«„”»\n]{1,200})[”»“]|`([^`\n]{1,200})`"
 )
+_PHONE: Final = re.compile(r"(?<![\w.])\+?\d{0,3}[ .-]?\(\d{1,5}\)[ .-]?\d(?:[ .-]?\d){3,14}(?!\w)")
+"""One with its area in brackets."""
+_BETWEEN_DIGITS: Final = re.compile(r"[ ().-]")
 _MONEY: Final = re.compile(r"[$€£¥\s]|usd|eur|gbp|chf|jpy|euros?|dollars?")
 _SEPARATED: Final = re.compile(r"[ -]")
 _ACCOUNT: Final = re.compile(r"\+?[a-z]{0,2}\d(?>(?:[a-z0-9 -]*[ -])?)[a-z]*+\d[a-z0-9]*+")
@@ -125,6 +128,8 @@ def marked(value: Json) -> Iterator[int]:
     for pattern in _MARKED:
         for found in pattern.finditer(text):
             yield from _marked(found[0])
+    for found in _PHONE.finditer(text):
+        yield hashed(_BETWEEN_DIGITS.sub("", found[0]))
     for found in _QUOTED.finditer(text):
         yield from map(hashed, _ways(_normal(next(filter(None, found.groups()), ""))))
 
@@ -162,7 +167,8 @@ def _marked(token: str) -> Iterator[int]:
 
 def _ways(form: str) -> Iterator[str]:
     """The forms under which one value may be written: a URL without its scheme, an account number without
-    blanks, an amount without its currency, a phrase by its words alone."""
+    blanks, an amount without its currency, a channel or a user without its sign, a phone number by its
+    digits, a phrase by its words alone."""
     if not form:
         return
     yield form
@@ -174,6 +180,10 @@ def _ways(form: str) -> Iterator[str]:
     money = _MONEY.sub("", form).replace(",", "")
     if money and money[0].isdigit() and money.replace(".", "", 1).isdigit():
         yield from {money, _whole_number(money)} - {form}
+    if form[0] in "#@" and len(form) > 1:
+        yield form[1:]
+    if ")" in form and _PHONE.fullmatch(f"({form}" if "(" not in form else form):
+        yield _BETWEEN_DIGITS.sub("", form)
     if " " in form:
         phrase = " ".join(_WORD.findall(form))
         if phrase and phrase != form:

@@ -89,6 +89,31 @@ def test_a_name_that_is_shown_beside_an_address_is_no_target(to: Any) -> None:
     assert shown("send_email", {"to": to}, "untrustedTargets") == []
 
 
+@pytest.mark.parametrize(
+    ("task", "to"),
+    [
+        ("post it in #general, now", "#general"),
+        ("ask @zoe", "zoe"),
+        ("ask zoe", "@zoe"),
+        ("text +1 (555) 123-4567", "+15551234567"),
+        ("text (0555) 123 4567.", "05551234567"),
+        ("text 0555 1234567", "(0555) 123-4567"),
+    ],
+)
+def test_a_channel_a_user_and_a_phone_number_are_found_as_they_are_written(task: str, to: str) -> None:
+    assert shown("send_message", {"to": to}, "untrustedTargets", task) == []
+    assert shown("send_message", {"to": to}, "untrustedTargets") == [to]
+
+
+def test_headers_that_say_how_a_request_is_written_are_no_targets() -> None:
+    headers = {"Content-Type": "application/json", "accept": "*/*", "Authorization": "Bearer x", "Host": "e"}
+    assert shown("http_post", {"url": "https://a.example", "headers": headers}) == [
+        "https://a.example",
+        "Bearer x",
+        "e",
+    ]
+
+
 @pytest.mark.parametrize("name", ["eve@evil.example", "Eve <eve@evil.example>"])
 def test_an_address_in_place_of_a_name_is_one(name: str) -> None:
     to = {"name": name, "email": "bob@corp.example"}
