@@ -96,11 +96,16 @@ def parsed(output: Any) -> Any:
     return output
 
 
-def believed(tool: Tool, keys: tuple[str, ...]) -> bool:
+def is_id(tool: Tool, keys: tuple[str, ...]) -> bool:
+    """Whether it is believed as an id alone, of an output that is not believed as such."""
+    return tool.output != "trusted" and bool(keys) and tool.fields.get(keys[-1]) == "trusted"
+
+
+def believed(tool: Tool, keys: tuple[str, ...], leaf: Any, from_text: bool) -> bool:
     if any(tool.fields.get(key) == "untrusted" for key in keys):
         return False
-    if keys and tool.fields.get(keys[-1]) == "trusted":
-        return True
+    if is_id(tool, keys):
+        return not from_text or not isinstance(leaf, str) or bool(re.fullmatch(r"[A-Za-z0-9_:-]{1,64}", leaf))
     return tool.output == "trusted"
 
 
@@ -120,11 +125,14 @@ def source(value: Any, run: list[Step], tools: Mapping[str, Tool]) -> str:
             continue
         tool = tools[step["tool"]]
         own = [leaf for _, leaf in scalars(step["payload"])] if tool.effect != "read" else []
+        from_text = isinstance(step["output"], str)
         for keys, leaf in scalars(parsed(step["output"])):
             if not named_by_leaf(value, leaf):
                 continue
-            if not (step["believed"] and believed(tool, keys)):
+            if not (step["believed"] and believed(tool, keys, leaf, from_text)):
                 return "untrusted"
+            if is_id(tool, keys) and not spellings(value) & spellings(leaf):
+                continue
             if not any(named_by_leaf(value, mine) for mine in own):
                 return "trusted"
     return "unseen"
