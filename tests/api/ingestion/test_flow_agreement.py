@@ -267,7 +267,8 @@ class Play:
         for number, step in enumerate(steps):
             if "said" in step:
                 await self.send("custom.user_message", message=step["said"])
-                self.told.append({"said": step["said"]})
+                if self.parent is None:  # what is said to a sub-run an agent says, as its task
+                    self.told.append({"said": step["said"]})
             else:
                 decided.append(await self.call(f"c{number}", step))
         return decided
