@@ -70,12 +70,10 @@ class Pipeline:
         every = [[each[min(turn, len(each) - 1)] for each in self.turns if each] for turn in range(most)]
         return tuple(None if None in texts else "".join(filter(None, texts)) for texts in every)
 
-    def collected(self) -> str | None:
-        """All that was printed so far, None when part of it is unknown."""
-        return None if None in self.outputs else "".join(text for text in self.outputs if text)
-
     def collected_each(self) -> tuple[str | None, ...]:
         """All that may have been printed so far, with each value that the variables in it may have."""
+        if len(self.turns) == 1 and len(self.turns[0]) == 1 and _size(self.turns[0][0]) <= LONGEST_OUTPUT:
+            return self.turns[0]
         found: list[str | None] = [""]
         for each in self.turns:
             several = list(dict.fromkeys(each)) or [""]

@@ -55,6 +55,9 @@ _CHANGED: Final = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[^\]]*\])?(?:[/#%^,@]|:(?!
 """A variable in the place of a program, changed in a way that is not followed."""
 _UNPACKING: Final = frozenset({"gunzip", "bunzip2", "unxz", "unzstd", "gzip", "bzip2", "xz", "zstd"})
 """They leave the file without the end of its name."""
+_COPYING: Final = frozenset({"cp", "mv", "install", "ln"})
+_WRITING: Final = DOWNLOADERS | _UNPACKING | _COPYING | {"tee", "dd"}
+"""What writes files that its words name."""
 _PROGRAMS: Final = re.compile(r"s?bin")
 """Folders in which a shell looks for programs."""
 LONGEST_NAME: Final = 1_024
@@ -287,10 +290,12 @@ class State(Variables):
         outputs: Sequence[str | None],
     ) -> str | None:
         """Files that the command writes, to know them when they are run; what is left to print."""
+        command = shown.split(" ", 1)[0]
+        if not simple.redirections and command not in _WRITING and "tee" not in shown:
+            return output
         words = [word for raw in simple.words for word in fields(first(raw))] if simple.words else []
         chains = self.lengthened(before, shown)
         name = bare(words[0]) if words else ""
-        command = shown.split(" ", 1)[0]
         targets = [
             plain(first(raw)) for operator, raw in simple.redirections if operator in (">", ">>", "1>", "&>")
         ]
@@ -305,7 +310,7 @@ class State(Variables):
             targets += [word[3:] for word in words[1:] if word.startswith("of=")]
         elif command in _UNPACKING:
             targets += [word.rpartition(".")[0] for word in words[1:] if self.key(word) in self.sources]
-        elif command in ("cp", "mv", "install", "ln") and len(words) > 2:
+        elif command in _COPYING and len(words) > 2:
             self._copied(words)
             return ""
         if len(outputs) > 1:

@@ -58,6 +58,8 @@ def turns(words: Sequence[Raw], most: int = MOST_TURNS) -> list[Turn]:
 
 def chosen(raw: Raw, turn: Turn) -> str:
     """The word in one way."""
+    if len(raw) == 1 and raw[0].__class__ is str:
+        return raw[0]
     return "".join(part if isinstance(part, str) else _one(part, turn) for part in raw)
 
 
@@ -66,6 +68,8 @@ def without_unknown_program(words: Sequence[Raw], turn: Turn) -> list[str] | Non
     where nothing is unknown of it."""
     for at, raw in enumerate(words):
         text = chosen(raw, turn)
+        if "$" not in text and text and not at:
+            return None
         known = without_unknown(text)
         if known == text and not at:
             return None
@@ -143,7 +147,7 @@ def _sizes(words: Sequence[Raw]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for raw in words:
         for part in raw:
-            if isinstance(part, Several):
+            if part.__class__ is Several:
                 sizes[part.of] = max(len(part.values), sizes.get(part.of, 0))
     return sizes
 
