@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Any
 
 import msgspec
-from peewee import Case, Tuple, fn
+from peewee import Case, Tuple, Value, fn
 
 from api.caller import Caller
 from api.database.id_index import IdIndex
@@ -37,6 +37,8 @@ USUAL_CALLS = 1_000
 MOST_PAYLOAD_BYTES = 32 * 2**20
 """Of one run's payloads and the agent's words on its calls in one answer. Later calls are shown without
 theirs, or one run could fill the memory."""
+AT_ONCE = 64
+"""Calls read together. Each may have megabytes, and PostgreSQL's driver holds all that one question finds."""
 MOST_IN_A_LIST = 4_096
 """Characters of each of an agent's words on a run, where many runs are listed."""
 
@@ -195,22 +197,30 @@ def find_run(
     newest: Any = CallTable.select(*keys).where(chosen).order_by(*(key.desc() for key in keys))
     positions = list(newest.limit(limit + 1).tuples())
     more, positions = len(positions) > limit, positions[:limit]
-    calls: Any = (
-        CallTable.select(CallTable, body_of_call())
-        .where(CallTable.call_no.in_([number for _, number in positions]))
-        .order_by(*keys)
-        .objects()
-    )
+    numbers = [number for _, number in reversed(positions)]
     found, covered, size = [], dict[int, dict[str, Any]](), 0
-    for call in calls.iterator():
-        size += len(call.body or b"") + len(call.output or "") + len(call.facts)
-        found.append(_call(call, call.body, whole=size <= MOST_PAYLOAD_BYTES))
-        if COVERED in call.flags:
-            covered[call.call_no] = found[-1]
+    for start in range(0, len(numbers), AT_ONCE):
+        for call in _read(numbers[start : start + AT_ONCE], whole=size <= MOST_PAYLOAD_BYTES):
+            size += len(call.body or b"") + len(call.output or "") + len(call.facts)
+            found.append(_call(call, call.body, whole=size <= MOST_PAYLOAD_BYTES))
+            if COVERED in call.flags:
+                covered[call.call_no] = found[-1]
     for number, grant_ids in grants_of_calls(list(covered)).items():
         covered[number]["grantIds"] = grant_ids
     run = {**_facts(row), "revision": revision, "toolCallCounts": counts, "toolCalls": found}
     return run, (positions[-1] if more else None)
+
+
+def _read(numbers: list[int], whole: bool) -> Any:
+    """These calls, oldest first; what was sent and given back only of `whole` ones, as it may be large."""
+    columns = [field for field in CallTable._meta.sorted_fields if whole or field is not CallTable.output]
+    body = body_of_call() if whole else Value(None).alias("body")
+    return (
+        CallTable.select(*columns, body)
+        .where(CallTable.call_no.in_(numbers))
+        .order_by(CallTable.decided_at, CallTable.call_no)
+        .objects()
+    )
 
 
 def _facts(row: Run) -> dict[str, Any]:

@@ -46,6 +46,40 @@ def test_what_agents_assert_of_calls_is_bounded(
     played(tmp_path, database_url, steps)
 
 
+def _most_in_memory() -> int:
+    """Bytes that this process had in memory at most, since its peak was forgotten."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is known on Linux alone")
+def test_a_run_is_not_in_memory_as_a_whole(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much is kept of it: who has a key, or looks at its runs, would end the service for all."""
+    monkeypatch.setattr(runs, "MOST_PAYLOAD_BYTES", 1_000_000)
+    monkeypatch.setattr(runs, "AT_ONCE", 4)
+
+    async def steps(service: Service) -> None:
+        large = "x" * 900_000
+        for number in range(60):
+            call = {"toolCallId": f"c-{number}"}
+            await service.report(
+                "agent", 2 * number, "tool.called", **call, toolName="look", inputPayload={"x": large}
+            )
+            answer = await service.report(
+                "agent", 2 * number + 1, "tool.completed", **call, outputPayload=large
+            )
+            assert answer.status_code == 200
+        Path("/proc/self/clear_refs").write_text("5")
+        before = _most_in_memory()
+        answer = await service.call("agent", "GET", "/v1/runs/run-1")
+        assert len(answer.json()["toolCalls"]) == 60
+        assert _most_in_memory() - before < 50_000_000
+
+    played(tmp_path, database_url, steps)
+
+
 def test_outputs_take_no_more_memory_than_their_text(tmp_path: Path, database_url: str) -> None:
     async def steps(service: Service) -> None:
         output = [{}] * 60_000
