@@ -153,10 +153,11 @@ def _found(organisation_id: str, audit_id: str, at: str | None = None) -> dict[s
 
 def _resolved(organisation_id: str, approval_id: str, decision: dict[str, Any]) -> str | None:
     """The status that the resolution of an approval gave its call, as the log says."""
-    row = Approval.get_or_none(Approval.approval_id == approval_id)
-    if row is None or row.resolved_at is None:
+    asked = "SELECT resolved_at FROM approvals WHERE approval_id = ? AND resolved_at IS NOT NULL"
+    found = next(records.rows(asked, approval_id), None)
+    if found is None:
         return None
-    for record in records.at_time(organisation_id, row.resolved_at, "approval.resolved"):
+    for record in records.at_time(organisation_id, found[0], "approval.resolved"):
         if record["details"]["approvalId"] == approval_id and _intact(record):
             return _outcome(record, decision)
     return None

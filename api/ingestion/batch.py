@@ -221,7 +221,7 @@ class Batch:
                 b"" if follows else answer,
             )
         )
-        self.known[event.event_hash] = KnownEvent(organisation_id, body.eventId, event.raw, answer)
+        self.known[event.event_hash] = KnownEvent(organisation_id, body.eventId, answer, event_no, event.raw)
 
     def is_over(self, bucket: str, limit: RateLimit) -> bool:
         """Whether a call lies beyond a rate limit, with those of this batch."""

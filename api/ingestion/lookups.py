@@ -21,16 +21,21 @@ from api.database.transaction import Transaction
 from api.ingestion.event import Incoming, same_body
 from api.ingestion.known_runs import KnownCalls, KnownRun, KnownRuns
 from api.ingestion.rows import CallRow, RunRow, columns
+from api.ingestion.turns import LARGE
 from engine.matching.rate_limit import bucket
 
 _RUNS = (
     f"SELECT {columns(RunRow, 't')} FROM {{keys}} CROSS JOIN runs AS t"
     " WHERE t.organisation_id = w.column1 AND t.run_id = w.column2"
 )
-_CALLS = (
-    f"SELECT {columns(CallRow, 't')} FROM {{keys}} CROSS JOIN tool_calls AS t WHERE t.call_no = w.column1"
+# INVARIANT: however small the events are, what they name is read within the commit of others: nothing of it
+# that may be large and is not needed, or not before it is known that the key may take the time for it.
+_CALL_COLUMNS = columns(CallRow, "t").replace("t.facts", "'' AS facts")
+_CALLS = f"SELECT {_CALL_COLUMNS} FROM {{keys}} CROSS JOIN tool_calls AS t WHERE t.call_no = w.column1"
+_KNOWN_COLUMNS = (
+    "t.id_hash, t.organisation_id, t.event_id, t.receipt, t.event_no,"
+    f" CASE WHEN LENGTH(t.body) <= {LARGE} THEN t.body END"
 )
-_KNOWN_COLUMNS = "t.id_hash, t.organisation_id, t.event_id, t.body, t.receipt"
 _KNOWN = f"SELECT {_KNOWN_COLUMNS} FROM {{keys}} CROSS JOIN events AS t WHERE t.event_no = w.column1"
 
 _ASK_RUNS = (
@@ -41,9 +46,10 @@ _BY_KEY = (
     "FROM unnest(?::text[], ?::text[]::uuid[]) AS w(name, key)"
     " JOIN ids AS i ON i.organisation_id = w.name AND i.key = w.key"
 )
+_BODY = "SELECT body FROM events WHERE event_no = ?"
 _ASK_EVENTS = f"SELECT {_KNOWN_COLUMNS} {_BY_KEY} JOIN events AS t ON t.event_no = i.no"
 _ASK_CALLS = (
-    f"SELECT {columns(CallRow, 't')} {_BY_KEY} JOIN tool_calls AS t ON t.call_no = i.no"
+    f"SELECT {_CALL_COLUMNS} {_BY_KEY} JOIN tool_calls AS t ON t.call_no = i.no"
     " ORDER BY t.call_no FOR {lock} OF t"
 )
 
@@ -56,14 +62,25 @@ class KnownEvent(msgspec.Struct):
 
     organisation_id: str
     event_id: str
-    body: bytes
     receipt: bytes
     """The answer as sent; empty where it follows from the event's call."""
+    number: int
+    body: bytes | None
+    """None: it is large, and read when it is compared."""
 
-    def is_of(self, event: Incoming) -> bool:
+    @property
+    def is_large(self) -> bool:
+        """Whether to compare it may take long."""
+        return self.body is None or len(self.body) > LARGE
+
+    def is_of(self, event: Incoming, store: Database) -> bool:
         """Whether it is this event, with this body."""
-        same_id = (self.organisation_id, self.event_id) == (event.caller.organisation_id, event.body.eventId)
-        return same_id and same_body(self.body, event.raw)
+        if (self.organisation_id, self.event_id) != (event.caller.organisation_id, event.body.eventId):
+            return False
+        bodies = (
+            [self.body] if self.body is not None else [row[0] for row in store.rows(_BODY, (self.number,))]
+        )
+        return any(same_body(bytes(body), event.raw) for body in bodies)
 
 
 @dataclass(slots=True)
@@ -201,7 +218,10 @@ def _keys(runs: Mapping[Place, KnownRun], events: Iterable[Incoming]) -> list[Ke
 
 def _known(rows: Rows) -> dict[int, KnownEvent]:
     """By the hash of the event's id."""
-    return {row[0]: KnownEvent(row[1], row[2], bytes(row[3]), bytes(row[4])) for row in rows}
+    return {
+        id_hash: KnownEvent(owner, name, bytes(receipt), number, None if body is None else bytes(body))
+        for id_hash, owner, name, receipt, number, body in rows
+    }
 
 
 def _calls(rows: Rows) -> dict[tuple[int, int], CallRow]:

@@ -228,7 +228,10 @@ class Ingestion:
             return refusals.another_keys(run)
         known = batch.known.get(event.event_hash)
         if known is not None:
-            begun_at = thread_time() if len(event.raw) > LARGE else None
+            is_large = known.is_large or len(event.raw) > LARGE
+            if is_large and self.evaluator.has_told_enough(event):
+                return PutOff(event)
+            begun_at = thread_time() if is_large else None
             answer = self._known(batch, event, known, run)
             if begun_at is not None:
                 self.evaluator.counted(event, begun_at)
@@ -295,7 +298,7 @@ class Ingestion:
         self, batch: Batch, event: Incoming, known: KnownEvent, run: KnownRun | None
     ) -> Answer | EventRefused:
         """The recorded answer, as long as the event is the one that was recorded."""
-        if not known.is_of(event):
+        if not known.is_of(event, batch.store):
             return refusals.another_event(event)
         call = batch.call(run, event) if run is not None and event.call is not None else None
         if call is not None and run is not None:

@@ -1,0 +1,123 @@
+"""What is reported again is found, compared and answered within the commit of others: it costs them next to
+nothing, however large what was recorded is and however often it is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.ingestion import event as ingested
+from api.ingestion import lookups
+from api.ingestion.pipeline import Ingestion
+from api.ingestion.quotas import MOST_OF_REPORTS
+from api.ingestion.turns import LARGE
+from tests.harness.application import Service, event
+
+AT = "2026-01-31T09:30:00Z"
+
+
+def told(number: int, size: int) -> dict[str, Any]:
+    return event(number, "custom.note", AT, {"runId": "r", "text": "x" * size})
+
+
+def test_small_events_under_the_ids_of_large_ones_hold_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database_url: str
+) -> None:
+    """Each is compared with all that was recorded, which takes a thousand times as long as to send it."""
+    compared: list[int] = []
+    same_body = ingested.same_body
+
+    def slow(one: bytes, other: bytes) -> bool:
+        compared[-1] += 1
+        begun = time.thread_time()
+        while time.thread_time() - begun < 2 * MOST_OF_REPORTS:
+            pass
+        return same_body(one, other)
+
+    monkeypatch.setattr(lookups, "same_body", slow)
+
+    async def play() -> None:
+        environment = {"GOVERNANCE_DATABASE_URL": database_url}
+        async with Service(tmp_path, environment=environment) as service:
+            recorded = {"events": [told(number, LARGE) for number in range(6)]}
+            first = await service.call("agent", "POST", "/v1/events/batch", recorded)
+            assert [each["status"] for each in first.json()["results"]] == [200] * 6, first.text
+            ingestion = service.context.writer.ingest
+            assert isinstance(ingestion, Ingestion)
+            apply = ingestion.apply
+
+            def noted(transaction: Any, events: Any, **how: Any) -> Any:
+                compared.append(0)
+                return apply(transaction, events, **how)
+
+            monkeypatch.setattr(ingestion, "apply", noted)
+            other = {"events": [told(number, 1) for number in range(6)]}
+            answer = await service.call("agent", "POST", "/v1/events/batch", other)
+            assert {each["status"] for each in answer.json()["results"]} == {409}, answer.text
+            again = await service.call("agent", "POST", "/v1/events", recorded["events"][0])
+            assert again.json() == first.json()["results"][0]["answer"]
+
+    asyncio.run(play())
+    assert max(compared) == 1, "of one key in one commit"
+    assert sum(compared) == 7
+
+
+def test_what_may_be_large_is_not_read_with_all_that_events_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database_url: str
+) -> None:
+    """Of a call that is known, what its decision saw, such as a context of a megabyte."""
+    seen: list[int] = []
+    calls = lookups._calls
+
+    def noted(rows: Any) -> Any:
+        found = calls(rows)
+        seen.extend(len(each.facts) for each in found.values())
+        return found
+
+    monkeypatch.setattr(lookups, "_calls", noted)
+
+    async def play() -> None:
+        environment = {"GOVERNANCE_DATABASE_URL": database_url}
+        async with Service(tmp_path, environment=environment) as service:
+            call = {"runId": "r", "toolCallId": "c", "toolName": "look", "inputPayload": {}}
+            body = event(1, "tool.called", AT, {**call, "agentContext": {"goal": "x" * 100_000}})
+            answers = [await service.call("agent", "POST", "/v1/events", body) for _ in range(2)]
+            assert answers[0].content == answers[1].content
+            done = event(2, "tool.completed", AT, {"runId": "r", "toolCallId": "c"})
+            assert (await service.call("agent", "POST", "/v1/events", done)).status_code == 200
+            run = (await service.call("agent", "GET", "/v1/runs/r")).json()
+            assert run["toolCalls"][0]["asserted"]["agentContext"] == {"goal": "x" * 100_000}
+
+    asyncio.run(play())
+    assert seen and max(seen) == 0
+
+
+def test_calls_that_are_reported_again_cost_little_more_than_new_ones(tmp_path: Path) -> None:
+    def batch(name: str, count: int = 400) -> dict[str, Any]:
+        fields = {"runId": "r", "toolName": "look", "inputPayload": {}}
+        calls = [{**fields, "toolCallId": f"c-{number}"} for number in range(count)]
+        return {
+            "events": [
+                event(number, "tool.called", AT, call) | {"eventId": f"{name}-{number}"}
+                for number, call in enumerate(calls)
+            ]
+        }
+
+    async def play() -> None:
+        async with Service(tmp_path) as service:
+
+            async def seconds(name: str) -> float:
+                begun = time.process_time()
+                answer = await service.call("agent", "POST", "/v1/events/batch", batch(name))
+                took = time.process_time() - begun
+                assert {each["status"] for each in answer.json()["results"]} == {200}, answer.text
+                return took
+
+            new = await seconds("new")
+            assert min([await seconds(f"again-{number}") for number in range(3)]) < 8 * new
+
+    asyncio.run(play())
