@@ -148,8 +148,7 @@ class Governor:
             return refusal(call, _told(decision))
         finally:
             if not handed_out:
-                until = time.monotonic() + STATE_SECONDS
-                _remember(self._open, call.digest, _OpenCall(tool_call_id, state, until))
+                self._keep_open(call, tool_call_id, state)
 
     def held_after_all(self, call: ProxiedCall, passed: PassOn) -> AnswerItself | None:
         """The refusal of a call whose tool changed while it was decided; the decision is for the same call
@@ -157,8 +156,7 @@ class Governor:
         standing = self.catalogue.standing(call.name)
         if standing != "changed" and not (self.strict and standing == "new"):
             return None
-        until = time.monotonic() + STATE_SECONDS
-        _remember(self._open, call.digest, _OpenCall(passed.decision.tool_call_id, None, until))
+        self._keep_open(call, passed.decision.tool_call_id, None)
         return refusal(call, self._held_back(call.name, _WHY[standing]))
 
     def hurry(self) -> None:
@@ -192,15 +190,23 @@ class Governor:
 
     # ---- which call it is ------------------------------------------------------------------------------
 
-    def _call_id(self, call: ProxiedCall) -> str:
-        """Of a call that goes on with one which the server has, or with an open one, or is new."""
+    def _call_id(self, call: ProxiedCall) -> str | None:
+        """Of a call that goes on with one which the server has, or with an open one, or is new. None: it
+        answers what nobody asked. INVARIANT: no policy sees answers, so they go to a server that asked."""
         if call.continues:
-            key = (call.digest, call.request_state or "")
-            if (found := self._passed.pop(key, None)) is not None:
-                return found
+            return self._passed.pop((call.digest, call.request_state or ""), None)
         return (
             self._open.pop(call.digest).tool_call_id if call.digest in self._open else secrets.token_hex(16)
         )
+
+    def _keep_open(self, call: ProxiedCall, tool_call_id: str, state: str | None) -> None:
+        """The same call again goes on with it."""
+        theirs = call.request_state or ""
+        if call.continues and not theirs.startswith(STATE):
+            _remember(self._passed, (call.digest, theirs), tool_call_id)
+        else:
+            until = time.monotonic() + STATE_SECONDS
+            _remember(self._open, call.digest, _OpenCall(tool_call_id, state, until))
 
     def _answered_call(self, call: ProxiedCall) -> str | None:
         """Of a call that comes back with the proxy's own request state, which is taken by it."""

@@ -69,7 +69,8 @@ class ProxiedCall:
     @property
     def continues(self) -> bool:
         """Whether it answers something that was asked of an earlier one."""
-        return "requestState" in self.message.params or "inputResponses" in self.message.params
+        params = self.message.params
+        return params.get("requestState") is not None or bool(params.get("inputResponses"))
 
     @property
     def action(self) -> str | None:

@@ -291,11 +291,53 @@ async def test_a_call_that_the_server_wants_continued_is_the_same_call(tmp_path:
         again["params"] |= {"requestState": "theirs", "inputResponses": {"a": {"action": "accept"}}}
         await proxy.say(again)
         assert (await proxy.to_server())["params"] == again["params"]
-        again["id"] = 3
-        await proxy.say(again)
+    first, second = run.call_ids
+    assert first == second
+
+
+@in_loop
+async def test_answers_that_a_server_has_not_asked_for_reach_nobody(tmp_path: Path) -> None:
+    """No policy or reviewer sees them: what a call is about would stand there, and not in its arguments."""
+    run = ScriptedRun()
+    pay = {"pay": {"action": "accept", "content": {"amount": 1_000_000}}}
+    async with Proxy(run, [tool("pay")], pins=tmp_path) as proxy:
+        for number, said in enumerate(
+            ({"inputResponses": pay}, {"inputResponses": pay, "requestState": "s"}, {"requestState": "s"})
+        ):
+            told = call(number, "pay", elicits(form={}))
+            told["params"] |= said
+            await proxy.say(told)
+            answer = (await proxy.to_client())["result"]
+            assert (
+                answer["isError"] and "its request state is not of this call" in answer["content"][0]["text"]
+            )
+        told = call(9, "pay", elicits(form={}))
+        told["params"] |= {"inputResponses": {}, "requestState": None}
+        await proxy.say(told)
+        assert (await proxy.to_server())["id"] == 9, "it answers nothing"
+    assert len(run.call_ids) == 1
+
+
+@in_loop
+async def test_answers_are_of_use_once_and_again_where_nothing_was_decided(tmp_path: Path) -> None:
+    run = ScriptedRun()
+    async with Proxy(run, [tool("deploy")], pins=tmp_path) as proxy:
+        await proxy.say(call(1, "deploy", elicits(form={})))
         await proxy.to_server()
-    first, second, third = run.call_ids
-    assert first == second != third
+        asked = {"resultType": "input_required", "inputRequests": {"a": {}}, "requestState": "theirs"}
+        await proxy.server_says({"id": 1, "result": asked})
+        await proxy.to_client()
+        again = call(2, "deploy", elicits(form={}))
+        again["params"] |= {"requestState": "theirs", "inputResponses": {"a": {"action": "accept"}}}
+        run.now = "unavailable"
+        await proxy.say(again)
+        assert (await proxy.to_client())["result"]["isError"]
+        run.now = "allowed"
+        await proxy.say({**again, "id": 3})
+        assert (await proxy.to_server())["id"] == 3
+        await proxy.say({**again, "id": 4})
+        assert (await proxy.to_client())["result"]["isError"]
+    assert len(set(run.call_ids)) == 1
 
 
 @in_loop
