@@ -9,6 +9,7 @@ one. Of records that are gone a certificate says what they said (`retention/`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -92,15 +93,15 @@ class Agreement:
     record behind that end is about must be what the records say; what one is about has changed meanwhile.
     """
 
-    def __init__(self, store: Database, organisation_id: str, gone: Gone) -> None:
-        """`gone`: what records said that are not there any more."""
+    def __init__(self, store: Database, organisation_id: str, gone: Gone, signed: Mapping[int, int]) -> None:
+        """`gone`: what records said that are not there any more. `signed`: how many each chain had by the
+        checkpoints, whatever the database says of its end."""
         self._store = store
         self._organisation_id = organisation_id
-        ends = {
-            chain: sequence
-            for (name, chain), (sequence, _) in audit_chain.tips(store).items()
-            if name == organisation_id
-        }
+        self._ends = ends = dict(signed)
+        for (name, chain), (sequence, _) in audit_chain.tips(store).items():
+            if name == organisation_id:
+                ends[chain] = max(sequence, ends.get(chain, 0))
         self._rows = CallsAndEvents(store, organisation_id, ends, gone.begin)
         self._found = self._tables()
         self._testimony = Testimony(self._owner, ends)
@@ -150,7 +151,7 @@ class Agreement:
 
     def told(self, row: tuple[Any, ...]) -> None:
         """The next record, as a row in the order of `audit_chain.COLUMNS`."""
-        tell(row, self._rows, self._testimony)
+        tell(row, self._rows, self._testimony, later=row[2] > self._ends.get(row[1], 0))
 
     def problems(self) -> list[str]:
         """Everything found; asked once, at the end of the log."""
@@ -193,13 +194,13 @@ class Agreement:
         ]
 
 
-def tell(row: tuple[Any, ...], rows: CallsAndEvents, testimony: Testimony) -> None:
-    """The next record of a chain, to both of those who compare."""
+def tell(row: tuple[Any, ...], rows: CallsAndEvents, testimony: Testimony, *, later: bool = False) -> None:
+    """The next record of a chain, to both of those who compare; `later`: it came after they began."""
     if row[5] not in TELLING:
         return
     record = audit_chain.record_of(row)
     if row[5] in OF_EVENTS:
-        rows.told(record)
+        rows.told(record, later=later)
     testimony.told(record)
 
 

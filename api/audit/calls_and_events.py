@@ -146,18 +146,21 @@ class CallsAndEvents:
         for first, last in spans:
             yield from _in_order(self._store, statement, sizes, self._organisation_id, first, last)
 
-    def told(self, record: dict[str, Any]) -> None:
-        """The next record of a chain that is about a call or an event."""
-        self._event_of(record)
+    def told(self, record: dict[str, Any], *, later: bool = False) -> None:
+        """The next record of a chain that is about a call or an event. `later`: it was written after this
+        began, so that its rows need not be among those that are read."""
+        self._event_of(record, later)
         if record["type"] == "decision":
-            self._decision(record)
+            self._decision(record, later)
 
-    def _decision(self, record: dict[str, Any]) -> None:
+    def _decision(self, record: dict[str, Any], later: bool) -> None:
         details, audit_id = record["details"], record["auditId"]
         approval_id = details.get("approvalId")
         row = self._calls.take(audit_id)
         call = f"the call `{record['toolCallId']}` of run `{record['runId']}`"
         if row is None:
+            if later:
+                return
             self.problems.append(f"{call}, decided by record `{audit_id}`, is gone")
             return
         self.last_call = max(self.last_call, row[0])
@@ -181,7 +184,7 @@ class CallsAndEvents:
                 f" `{record['auditId']}` says"
             )
 
-    def _event_of(self, record: dict[str, Any]) -> None:
+    def _event_of(self, record: dict[str, Any], later: bool) -> None:
         """Old events go with time, and a repeated one leaves no row; but one that was written with its record
         is as it was."""
         details = record.get("details") or {}
@@ -190,7 +193,7 @@ class CallsAndEvents:
             return
         row = self._events.take((details["eventId"], record["at"]))
         if row is None:
-            if record["type"] in _WITH_EVENT:
+            if record["type"] in _WITH_EVENT and not later:
                 self.events_gone += 1
                 self.last_gone = max(self.last_gone, record["at"])
             return

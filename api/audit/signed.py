@@ -121,8 +121,8 @@ class SignedRow:
         self._store = store
         self._organisation_id = organisation_id
         self._found = found
-        self.chains: set[int] = set()
-        """Those that checkpoints tell of."""
+        self.chains: dict[int, int] = {}
+        """Those that checkpoints tell of, and how many records of each the last of them does."""
         self.certificates: list[tuple[int, Dropped]] = []
         """Those that let records go, with their numbers."""
         self.dropped_at = ""
@@ -132,8 +132,8 @@ class SignedRow:
         for each, body in intact(store, keys, found, newest.number if newest is not None else 0):
             found.checkpoint, found.signed_at = each.number, body.at
             found.key_id = PublicKey(body.publicKey).key_id
-            for name, (_, digest) in body.chains.get(organisation_id, {}).items():
-                self.chains.add(int(name))
+            for name, (count, digest) in body.chains.get(organisation_id, {}).items():
+                self.chains[int(name)] = count
                 found.signed_hash = digest
             if body.dropped is not None:
                 self._certify(each.number, body.at, body.dropped)

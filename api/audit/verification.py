@@ -104,7 +104,7 @@ class _Walk:
         self._progress = progress
         self._signed = signed = SignedRow(store, organisation_id, trusted, found)
         gone = carried.gone(store, organisation_id, signed.certificates)
-        self._agreement = Agreement(store, organisation_id, gone)
+        self._agreement = Agreement(store, organisation_id, gone, signed.chains)
         tips = audit_chain.tips(store)
         noted = {chain: tip for (name, chain), tip in tips.items() if name == organisation_id}
         wanted = (expected.digest, expected.signed) if expected is not None else ()
