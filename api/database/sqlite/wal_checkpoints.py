@@ -28,6 +28,8 @@ ROWS_ON_A_PAGE: Final = 4
 """Of what events leave, on average, unless they are large; with what else a commit touches it makes the
 guess."""
 ROUNDS: Final = 6
+LONG: Final = 2**28
+"""Bytes of the log from which on somebody is told who keeps it from being begun anew."""
 
 
 class Checkpoints:
@@ -42,6 +44,7 @@ class Checkpoints:
         self._wanted = threading.Event()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._told = False
 
     def written(self, rows: int, size: int) -> None:
         """A commit put in so many rows, for events of so many bytes."""
@@ -94,7 +97,23 @@ class Checkpoints:
                 busy, written, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
                 if busy or written == copied:
                     break
+            self._look_at_length(written * PAGE, copied < written)
         self._growth.drop_page_cache()
+
+    def _look_at_length(self, size: int, kept: bool) -> None:
+        """Whoever reads one state of the database keeps the log from being begun anew, for as long as that
+        takes: a shell in which a transaction was left open lets it fill the disk."""
+        if not kept:
+            self._told = False
+        elif size >= LONG and not self._told:
+            self._told = True
+            log.warning(
+                "`%s-wal` has %d MB and grows with each event, for a program reads the database and does not"
+                " end its transaction: end that program (`fuser -v %s` says which have it open)",
+                self._path,
+                size >> 20,
+                self._path,
+            )
 
 
 class FileGrowth:

@@ -54,6 +54,30 @@ def test_the_log_is_copied_and_begun_anew_while_commits_go_on(store: Database) -
     store.close()
 
 
+def test_a_reader_that_does_not_end_is_told_of(
+    store: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as a shell in which somebody left a transaction open: the log would fill the disk unseen."""
+    monkeypatch.setattr(wal_checkpoints, "PAGES", 10**9)
+    monkeypatch.setattr(wal_checkpoints, "LONG", 2**20)
+    for _ in range(2):
+        with contextlib.closing(sqlite3.connect(store.path)) as reader:
+            caplog.clear()
+            reader.execute("BEGIN")
+            reader.execute("SELECT COUNT(*) FROM rate_hits").fetchone()
+            for _ in range(3):
+                write(store, 2_000)
+                store.checkpoints._copy()
+            assert caplog.text.count("does not end its transaction: end that program") == 1
+        store.checkpoints._copy()
+    caplog.clear()
+    for _ in range(3):
+        write(store, 2_000)
+        store.checkpoints._copy()
+    assert caplog.text == ""
+    store.close()
+
+
 def test_nothing_is_copied_for_a_commit_now_and_then(store: Database) -> None:
     for _ in range(3):
         write(store, 1)
