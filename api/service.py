@@ -46,7 +46,7 @@ from api.ingestion.quotas import PendingQuota, ProcessorTime, Quotas
 from api.loops import Threads
 from api.notifications.notifier import Notifier
 from api.reads import Reads
-from api.retention import Retention, keep_clean
+from api.retention import ALERT_DAYS, AUDIT_DAYS, DELIVERY_DAYS, EVENT_DAYS, DaysKept, keep_clean
 from api.settings import Settings
 from api.store import approvals
 from api.store.refusals import Refusals
@@ -180,7 +180,14 @@ async def open_service(
                 first = asyncio.gather(probe(readiness, writer, ingestion), heartbeat.try_to_beat())
                 await asyncio.wait_for(first, STUCK_SECONDS)
             records = RecordRetention(store, writer, audit_key, settings.audit_days)
-            retention = Retention(settings.event_days, settings.delivery_days, settings.alert_days)
+            kept = DaysKept(
+                {
+                    EVENT_DAYS: settings.event_days,
+                    DELIVERY_DAYS: settings.delivery_days,
+                    ALERT_DAYS: settings.alert_days,
+                    AUDIT_DAYS: settings.audit_days,
+                }
+            )
             housekeeping = [
                 asyncio.create_task(_sweep(context)),
                 asyncio.create_task(keep_signing(checkpointer, store, writer, mark, settings)),
@@ -189,7 +196,7 @@ async def open_service(
                 asyncio.create_task(keep_key_use(key_use)),
                 asyncio.create_task(keep_watching(context.detection, store, writer)),
                 asyncio.create_task(
-                    keep_clean(retention, records, store, id_index, writer, partitions, clock, leaps, clocks)
+                    keep_clean(kept, records, store, id_index, writer, partitions, clock, leaps, clocks)
                 ),
             ]
             deliverer = DeliveryWorker(

@@ -42,7 +42,8 @@ class RecordRetention:
         self._store = store
         self._writer = writer
         self._key = key
-        self._days = days
+        self.days = days
+        """That count now; another number counts from the next `clean` on."""
         self._certified_before = ""
         """Up to when nothing is left to certify."""
         self._deleted = (0, "")
@@ -50,9 +51,9 @@ class RecordRetention:
 
     async def clean(self, now: float) -> int:
         """Let go what is due now; returns how many records this process has deleted."""
-        if not self._days:
+        if not self.days:
             return 0
-        before = midnight(now - self._days * DAY)
+        before = midnight(now - self.days * DAY)
         total = await self._delete(before)
         while self._certified_before != before and await self._certify(before, now):
             total += await self._delete(before)
@@ -65,7 +66,7 @@ class RecordRetention:
             self._key.public,
             before,
             iso(now + AHEAD_SECONDS),
-            f"GOVERNANCE_AUDIT_DAYS={self._days}",
+            f"GOVERNANCE_AUDIT_DAYS={self.days}",
         )
         steps = cutting.steps()
         try:
@@ -92,7 +93,7 @@ class RecordRetention:
         """What the newest certificate lets go."""
         known, total = await self._store.read(self._undeleted, before), 0
         while known is not None:
-            part = await self._store.read(leaving, self._store, known, before, self._days)
+            part = await self._store.read(leaving, self._store, known, before, self.days)
             if part is None:
                 self._deleted = known.number, before
                 break
