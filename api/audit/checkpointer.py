@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from api.audit.checkpoints import EVERY_SECONDS, Checkpointer, KeyDiffers
-from api.audit.installation_key import installation_key, key_file
+from api.audit.installation_key import PublicKey, installation_key, key_file
 from api.audit.mark import AuditMark
 from api.database.connection import Database
 from api.database.outage import Outage
@@ -22,6 +22,12 @@ OTHER_KEY = (
     "`governance audit rekey --lost`"
 )
 
+
+KEPT_KEY = (
+    "this node does not sign the audit log: its database is of before the key was changed (`governance audit"
+    " rekey`), such as a backup that was restored; put `{kept}`, the key of then, in the place of `{path}`,"
+    " and start again"
+)
 
 CHANGED_KEY = (
     "this process does not sign the audit log any more: its key was changed (`governance audit rekey`); "
@@ -41,14 +47,23 @@ async def keep_signing(
                 await writer.write(checkpointer.sign)
                 await store.read(mark.follow, checkpointer, store)
                 checkpointer.complete = checkpointer.complete and not mark.behind
-        except KeyDiffers:
+        except KeyDiffers as differs:
             checkpointer.signs = False
-            log.error(CHANGED_KEY if _was_changed(checkpointer, settings) else OTHER_KEY)
+            changed = _was_changed(checkpointer, settings)
+            log.error("%s", CHANGED_KEY if changed else _other(settings, differs.signer))
             return
         except Exception as error:
             outage.met(error)
         else:
             outage.over()
+
+
+def _other(settings: Settings, signer: PublicKey | None) -> str:
+    """Why this node does not sign: a change of the key leaves that of before beside it, under its id."""
+    path = key_file(settings)
+    if signer is not None and (kept := path.with_name(f"{path.name}.{signer.key_id}")).exists():
+        return KEPT_KEY.format(kept=kept, path=path)
+    return OTHER_KEY
 
 
 def _was_changed(checkpointer: Checkpointer, settings: Settings) -> bool:

@@ -104,7 +104,11 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 class KeyDiffers(Exception):
-    """The checkpoints of this database are signed with another key than this node has."""
+    """The checkpoints of this database are signed with another key than this node has: `signer`, if known."""
+
+    def __init__(self, signer: PublicKey | None = None) -> None:
+        super().__init__()
+        self.signer = signer
 
 
 class Checkpointer:
@@ -155,7 +159,7 @@ class Checkpointer:
         if last is not None and last.number >= number:
             body = last.read()
             if body is None or body.signer_after != self._key.public.text:
-                raise KeyDiffers
+                raise KeyDiffers(None if body is None else PublicKey(body.signer_after))
             before, number, previous, at = self._followed(store), last.number, last.digest, body.at
             # One that was made while the clock was ahead holds up nothing.
             if 0 <= transaction.now - seconds(at) < EVERY_SECONDS or now == before:
